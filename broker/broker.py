@@ -34,6 +34,7 @@ from .net.server import UNBOUNDED, ServedConnection, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
+from .producers.names_log import NamedProducers
 from .quotas.connection_pace import ConnectionPace
 from .quotas.limits import Measures
 from .quotas.mutes import Mutes
@@ -154,7 +155,8 @@ class Broker(Services):
             admissions = self.listeners.admissions(self.security_log)
             await settle(self.shared, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
-                await fence_all(self.shared, self.groups, [self.consumer_groups, self.share_groups], self.transactions)
+                assigned = (self.consumer_groups, self.share_groups)
+                await fence_all(self.shared, self.groups, assigned, self.transactions, self.named_producers)
             self.housekeeping.keep(self._sweeps.abort_late())
             await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
@@ -235,7 +237,9 @@ class Broker(Services):
         self._begin_groups(shared)
         self._begin_transactions(shared)
         self.ledger = Ledger(shared, self.transactions)
-        sources = sources_of(self.group_offsets, self.transactions, self.ledger, self.share_partitions.state_log)
+        self.named_producers = NamedProducers(shared)
+        of_shares = self.share_partitions.state_log
+        sources = sources_of(self.group_offsets, self.transactions, self.ledger, of_shares, self.named_producers)
         self.coordinator_snapshots = CoordinatorSnapshots(
             shared, self.disk, self.housekeeping, self.rounds.halt, sources
         )
@@ -272,6 +276,7 @@ class Broker(Services):
         self.share_groups.start()
         self.transactions.load()
         self.ledger.load()
+        self.named_producers.load()
         self.share_partitions.load()
         self.coordinator_snapshots.complete = True
 

@@ -22,6 +22,7 @@ from .messages import (
     groups,
     ledger,
     monitoring,
+    named_producers,
     offsets,
     produce,
     quotas,
@@ -63,6 +64,7 @@ _MODULES = (
     share_offsets,
     ledger,
     monitoring,
+    named_producers,
 )
 
 _INT32 = struct.Struct(">i").unpack_from

@@ -70,6 +70,20 @@ class TransactionSettings:
         at_least=0,
         dynamic=True,
     )
+    max_named_producers: int = option(
+        10_000,
+        "Named producers; above it a new name is refused. None expires: an admin removes them.",
+        type=INT,
+        at_least=0,
+        dynamic=True,
+    )
+    max_named_producer_partitions: int = option(
+        100_000,
+        "Topics and partitions to which named producers write, all names together; above it a name gets no more.",
+        type=INT,
+        at_least=0,
+        dynamic=True,
+    )
     transaction_prepared_alert_ms: int = option(
         3_600_000,
         "A transaction that has waited for its decision for so long is named in the log, and counted.",

@@ -21,6 +21,7 @@ from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles, register_fast_path
 from ..requests.guarded_fast_paths import make_fast_produce
 from ..requests.long_produce import LongProduce
+from ..requests.named_produce import append_named, is_named, tell_highest
 from ..requests.produce_targets import ATTRIBUTES_AT, Target, Targets
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
@@ -190,9 +191,10 @@ def _append_or_refuse(
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks may be -1, 0 or 1, not {request.acks}")
         if partition.rules.internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
-        return _append(broker, call, partition, target, request.transactional_id)
+        return _append(broker, call, partition, target, request)
     except KafkaError as error:
-        answer = _refusal(broker, call, target.part.index, error)
+        answer = _refusal(broker, call, target.part.index, error, says_why=is_named(request, target.part))
+        tell_highest(answer, error)
         if partition is not None:
             if _tells_log_start(error, target):
                 answer.log_start_offset = partition.log.start_offset
@@ -203,7 +205,8 @@ def _append_or_refuse(
         return answer
 
 
-def _append(broker: Services, call: Call, partition: Partition, target: Target, transactional_id: str | None) -> Answer:
+def _append(broker: Services, call: Call, partition: Partition, target: Target, request: ProduceRequest) -> Answer:
+    transactional_id = request.transactional_id
     records = target.part.records
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition must carry one whole record batch")
@@ -211,6 +214,11 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
     partition.check_online()
     batch = target.accept(partition, records, broker.clock.now_ms())
+    if is_named(request, target.part):
+        answer = append_named(broker, call.session, request, target.part, partition, batch)
+        if answer is None:
+            raise _no_room(broker, batch, batch.size)
+        return answer
     joining = None
     if batch.is_transactional and transactional_id is not None:
         joining = _admit(broker, call, partition, batch, transactional_id)
@@ -313,7 +321,8 @@ def _check_room_for_producer(broker: Services, producers: ProducerStates, batch:
     raise KafkaError(error, why)
 
 
-def _refusal(broker: Services, call: Call, index: int, error: KafkaError) -> Answer:
+def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, says_why: bool = False) -> Answer:
+    """says_why: whether the client reads the words, whatever the error is."""
     metrics = broker.metrics
     metrics.error("Produce", error.code)
     broker.note_limit("Produce", call.client_host, call.client_id, error)
@@ -324,7 +333,7 @@ def _refusal(broker: Services, call: Call, index: int, error: KafkaError) -> Ans
     log.debug("a batch for partition %s is refused: %s", index, error)
     if not isinstance(error, RecordsRefused | TimestampsRefused):
         # Kafka leaves the others to the client's own words.
-        says_why = error.code in ERRORS_OF_OUR_OWN or isinstance(error, OverBudget)
+        says_why = says_why or error.code in ERRORS_OF_OUR_OWN or isinstance(error, OverBudget)
         return Answer(index=index, error_code=error.code, error_message=error.detail if says_why else None)
     return Answer(
         index=index,

@@ -27,6 +27,7 @@ _SAME = {  # names of one thing: in requests, in responses
     "topic_names": "name",
     "coordinator_keys": "key",
     "keys": "key",
+    "names": "name",
     "groups": "group_id",
     "groups_names": "group_id",
     "transactional_ids": "transactional_id",

@@ -68,6 +68,7 @@ AREAS = (
     "users",
     "ledger",
     "monitoring",
+    "named_producers",
 )
 PRODUCE, API_VERSIONS = 0, 18
 PARTITION_UNITS = 4  # of a Produce

@@ -21,6 +21,7 @@ from ..net.server import Server
 from ..net.timed_waiting import TimedWaiting
 from ..net.turns import Turns
 from ..net.waiting_places import WaitingPlaces
+from ..producers.names_log import NamedProducers
 from ..rounds import Rounds
 from ..security.access import Access
 from ..security.security_log import SecurityLog
@@ -66,6 +67,7 @@ class Services:
     transactions: TransactionCoordinator
     admission: Admission
     ledger: Ledger
+    named_producers: NamedProducers
     share_partitions: SharePartitions
     share_sessions: ShareSessions
     waiting: TimedWaiting

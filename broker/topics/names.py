@@ -7,8 +7,10 @@ from ...protocol.errors import ErrorCode, KafkaError
 
 LONGEST = 249
 OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC = "__consumer_offsets", "__transaction_state", "__fencepost_ledger"
-SHARE_STATE_TOPIC = "__share_group_state"
-COMPACTED = frozenset({OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC})  # of coordinators, whatever their settings say
+PRODUCERS_TOPIC, SHARE_STATE_TOPIC = "__fencepost_producers", "__share_group_state"
+COMPACTED = frozenset(
+    {OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, PRODUCERS_TOPIC}
+)  # of coordinators, whatever their settings say
 INTERNAL = COMPACTED | {SHARE_STATE_TOPIC}  # the last loses nothing but by its coordinator's own doing
 CLUSTER_TOPIC = "__cluster_metadata"  # the log of Kafka's controllers: no topic may have its name
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from ..groups.offset_log import GroupOffsets
 from ..groups.records import Committed, Place
+from ..producers.names_log import FIELDS as NAME_FIELDS
+from ..producers.names_log import NamedProducers
 from ..share.state_log import FIELDS as SHARE_FIELDS
 from ..share.state_log import ShareStateLog
 from ..transactions import ledger
@@ -18,9 +20,13 @@ _PREPARED_AT = Transaction._fields.index("prepared")
 
 
 def sources_of(
-    offsets: GroupOffsets, transactions: TransactionCoordinator, entries: Ledger, shares: ShareStateLog
+    offsets: GroupOffsets,
+    transactions: TransactionCoordinator,
+    entries: Ledger,
+    shares: ShareStateLog,
+    producers: NamedProducers,
 ) -> list[Source]:
-    """The sources of snapshots: groups with their offsets, transactions, the ledger, and share partitions."""
+    """The sources of snapshots: groups' offsets, transactions, the ledger, share partitions, and named producers."""
     return [
         Source(offsets.topic, (*Place._fields, *Committed._fields), offsets.rows, offsets.read_row, offsets.put_row),
         Source(
@@ -38,6 +44,7 @@ def sources_of(
             lambda read: entries.apply(*read),
         ),
         Source(shares.topic, SHARE_FIELDS, shares.rows, shares.read_row, shares.put_row),
+        Source(producers.topic, NAME_FIELDS, producers.names.rows, _row, producers.names.apply),
     ]
 
 
@@ -56,6 +63,11 @@ def _transaction(row: Row) -> Transaction:
     if (prepared := values[_PREPARED_AT]) is not None:
         values[_PREPARED_AT] = Prepared._make(prepared)
     return Transaction._make(values)
+
+
+def _row(row: Row) -> tuple[bytes, bytes | None]:
+    key, value = row
+    return key, value
 
 
 def _ledger(entries: Ledger) -> Iterator[Row]:

@@ -5,6 +5,7 @@ hold must not be equal to those that this broker gives to other clients from now
 
     producer ids       the next one is far above all that the old broker may have given out
     transactional ids  each gets a new producer id, and open transactions are aborted (transactions/states/renewal.py)
+    named producers    each gets a new epoch: its client opens it again, and reads the restored sequences
     groups             have no members: a client with an old generation joins again, and reads the restored offsets
 
 All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted
@@ -22,6 +23,7 @@ from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator
 from ..groups.members import Leaving
 from ..groups.share.coordinator import ShareGroups
+from ..producers.names_log import NamedProducers
 from ..shared import Shared
 from ..topics.names import INTERNAL
 from ..transactions.coordinator import TransactionCoordinator
@@ -44,6 +46,7 @@ async def fence_all(
     groups: GroupCoordinator,
     assigned: Iterable[ConsumerGroups | ShareGroups],
     transactions: TransactionCoordinator,
+    producers: NamedProducers,
 ) -> None:
     """Make all ids and generations of the old broker invalid. Raises KafkaError if the disk has no room for that."""
     await with_room(shared.clock, lambda: shared.topics.skip_producer_ids(SKIPPED_PRODUCER_IDS))
@@ -53,6 +56,7 @@ async def fence_all(
         others = [each for each in some if each not in is_open]
         for names in ([others] if others else []) + [[each] for each in is_open]:
             await with_room(shared.clock, lambda: transactions.renew(names))  # noqa: B023
+    await with_room(shared.clock, producers.fence_all)
     dismissed = 0
     for group_id, group in list(groups.groups.items()):
         leaving = [Leaving(member_id) for member_id in group.members]

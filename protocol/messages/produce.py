@@ -2,11 +2,19 @@
 
 Topics are named up to version 12 and identified from 13 on (KIP-516). The list of versions begins at 0 although the
 first three are never answered: librdkafka 2.0, which is in much use, sends its batches uncompressed to a broker that
-has 3 (KAFKA-18659).
+has 3 (KAFKA-18659). The fields with the tag 10000 are ours: what a named producer adds (docs/apis.md).
 """
 
 from ..primitives import ZERO_UUID
-from ..schema import Int16, Int32, Int64, Records, String, Uuid, field, request, response, struct
+from ..schema import Boolean, Int16, Int32, Int64, Records, String, Uuid, field, request, response, struct
+
+
+@struct
+class ProducerName:
+    """Who writes: a name, and the epoch that opening it gave out."""
+
+    name: String
+    epoch: Int64
 
 
 @request(api=0, versions="3-13", flexible="9+", listed_from=0)
@@ -17,8 +25,14 @@ class ProduceRequest:
     class Topic:
         @struct
         class Partition:
+            @struct
+            class Sequences:
+                first: Int64  # of the batch's first record
+                last: Int64
+
             index: Int32
             records: Records | None
+            sequences: Sequences | None = field("9+", tag=10_000, default=None)
 
         name: String = field("0-12", default="")
         topic_id: Uuid = field("13+", default=ZERO_UUID)
@@ -28,6 +42,7 @@ class ProduceRequest:
     acks: Int16  # -1 all, 1 the leader, 0 none and no answer
     timeout_ms: Int32
     topic_data: list[Topic]
+    producer: ProducerName | None = field("9+", tag=10_000, default=None)
 
 
 @response(to=ProduceRequest)
@@ -48,6 +63,11 @@ class ProduceResponse:
                 leader_id: Int32 = -1
                 leader_epoch: Int32 = -1
 
+            @struct
+            class Named:
+                duplicate: Boolean = False  # all of the batch is at or below the highest
+                highest: Int64 = -1  # of this name in this partition
+
             index: Int32
             error_code: Int16 = 0
             base_offset: Int64 = -1
@@ -56,6 +76,7 @@ class ProduceResponse:
             record_errors: list[RecordError] = field("8+", factory=list)
             error_message: String | None = field("8+", default=None)
             current_leader: Leader | None = field("10+", tag=0, default=None)
+            named: Named | None = field("9+", tag=10_000, default=None)
 
         name: String = field("0-12", default="")
         topic_id: Uuid = field("13+", default=ZERO_UUID)

@@ -14,7 +14,7 @@ from acl_client import creating, guarded
 from config_requests import APPEND, BROKER, SET, TOPIC
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.quotas import quota_changes
-from fencepost.broker.topics.names import INTERNAL, LEDGER_TOPIC, OFFSETS_TOPIC
+from fencepost.broker.topics.names import INTERNAL, LEDGER_TOPIC, OFFSETS_TOPIC, PRODUCERS_TOPIC, SHARE_STATE_TOPIC
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
@@ -27,6 +27,7 @@ from txn_client import Txn
 GROUP = 32
 KIB, MIB = 1 << 10, 1 << 20
 MOST_TIMES = 2_000
+NOT_NEEDED = {LEDGER_TOPIC, PRODUCERS_TOPIC, SHARE_STATE_TOPIC}  # where there are groups and transactions only
 REPLICAS = "leader.replication.throttled.replicas"
 LONGEST_VALUE = "0:1," + "1" * (32_767 - 6) + ":1"
 LONGEST_NAME = "x" * 1_000
@@ -200,7 +201,7 @@ def test_the_broker_makes_its_own_topics_though_no_setting_has_room() -> None:
     with SimulatedBroker(BrokerSettings(configs_max_bytes=0, max_partitions=1)) as world:
         world.ask(create("t"))
         check_that_groups_and_transactions_work(world)
-        assert set(world.broker.topics.by_name) == {"t", *INTERNAL} - {LEDGER_TOPIC, "__share_group_state"}
+        assert set(world.broker.topics.by_name) == {"t", *INTERNAL - NOT_NEEDED}
 
 
 def test_settings_of_the_brokers_own_topics_take_no_room_of_others() -> None:

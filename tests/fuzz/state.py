@@ -34,6 +34,15 @@ from fencepost.broker.groups.record_fields import UnreadableRecord as Unreadable
 from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
 from fencepost.broker.groups.share import records as share_records
 from fencepost.broker.groups.subscriptions import topics_of
+from fencepost.broker.producers.names import (
+    DamagedNameRecord,
+    Names,
+    NewerNameRecord,
+    epoch_row,
+    highest_row,
+    name_row,
+    topic_row,
+)
 from fencepost.broker.quotas.entities import CLIENT_ID, PRODUCER_BYTE_RATE, USER
 from fencepost.broker.quotas.quota_records import quota_set
 from fencepost.broker.security.acl_records import acl_added
@@ -267,6 +276,37 @@ def _ledger_records() -> Iterator[bytes]:
         yield joined(ledger.record_key("key"), ledger.record_value(entry))
 
 
+# ---- named producers ---------------------------------------------------------------------------------------------
+
+
+def look_at_names(data: bytes) -> None:
+    """A record on top of a state: refused, and nothing has changed, or what the state then gives is the same state."""
+    names = Names()
+    for row in _names():
+        names.apply(row)
+    before = list(names.rows())
+    row = two(data)
+    if outcome(lambda: names.apply(row), DamagedNameRecord, NewerNameRecord) is REFUSED:
+        assert list(names.rows()) == before
+        return
+    again = Names()
+    for each in names.rows():
+        again.apply(each)
+    assert list(again.rows()) == list(names.rows())
+    assert again.entries == names.entries
+
+
+def _names() -> list[tuple[bytes, bytes]]:
+    place = b"t" * 16, 3
+    rows = epoch_row(9), name_row("x", 8, "who"), topic_row("x", place[0], 4), highest_row("x", place, 2**40)
+    return [(key, value or b"") for key, value in rows]
+
+
+def _name_records() -> Iterator[bytes]:
+    for key, value in _names():
+        yield joined(key, value)
+
+
 # ---- snapshots of all of these -----------------------------------------------------------------------------------
 
 
@@ -423,6 +463,7 @@ TARGETS = [
     Target("share-group-records", look_at_share_groups, _share_records),
     Target("transaction-records", look_at_transactions, _transaction_records),
     Target("ledger-records", look_at_ledger, _ledger_records),
+    Target("records-of-named-producers", look_at_names, _name_records),
     Target("coordinator-snapshots", look_at_snapshots, _snapshots),
     Target("catalogue-records", look_at_catalogue, _catalogue_records),
     Target("security-log", look_at_security_log, _security_records),

@@ -4,7 +4,7 @@ import pytest
 from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, complete_features, named_as_supported
 
 TRANSACTIONS = {0: 12, 22: 5, 24: 3, 25: 4, 26: 5, 28: 5}
-OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 8), 0)
+OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 11), 0)
 
 
 class Api:

@@ -9,6 +9,7 @@ one decision: there `why` says what bounds them.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import named_work
 import pytest
 import quota_client
 import replica_requests
@@ -322,7 +323,7 @@ ROWS = {
         consumer_heartbeats(OFTEN, names()), 20_000, "one decision; 4,000 members and partitions"
     ),
     "ConsumerGroupDescribe": Row(times(1, ConsumerGroupDescribeRequest(group_ids=["g"] * MANY))),
-    **{name: Row(*row) for name, row in share_work.ROWS.items()},
+    **{name: Row(*row) for name, row in (share_work.ROWS | named_work.ROWS).items()},
     "ListGroups": Row(times(OFTEN, ListGroupsRequest(states_filter=names(50)))),
     "ApiVersions": Row(times(OFTEN, ApiVersionsRequest())),
     "CreateTopics": Row(create_topics),

@@ -12,6 +12,7 @@ from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from fencepost.storage.backup.restore import mark_path
 from group_client import alone, beating, joining, state_of
 from ledger_client import decide, prepare, waiting
+from named_requests import highest, opened, write
 from produce_requests import create
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, begun, offset_of, stable, state, values
@@ -61,6 +62,21 @@ def test_no_producer_id_is_given_that_was_given_after_the_backup(origin):
     with copy:
         assert given_producer_id(copy) > max(later) + 1_000_000_000
         assert begun(copy).producer_id > max(later) + 1_000_000_000
+
+
+def test_a_named_producer_is_opened_again_and_goes_on_from_what_was_restored(origin):
+    epoch = opened(origin, "sensor", a=2)
+    write(origin, "sensor", epoch, 1, topic="a")
+    with restored(origin) as copy:
+        later = opened(origin, "after the backup", a=2)
+        write(origin, "sensor", epoch, 2, topic="a")
+        assert write(copy, "sensor", epoch, 3, topic="a").error_code == ErrorCode.PRODUCER_FENCED
+        again = opened(copy, "sensor", a=2)
+        assert again > later + 1_000_000_000
+        assert opened(copy, "after the backup", a=2) > later + 1_000_000_000
+        assert highest(copy, "sensor", again, "a") == {0: 1}
+        assert write(copy, "sensor", again, 2, topic="a").error_code == 0
+        assert values(copy, "a") == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -169,7 +169,10 @@ def test_a_snapshot_of_the_coordinators_is_shown_and_called_sound(coordinated: P
     (fact,) = facts("dump", path)
     assert (fact["is"], fact["path"]) == ("coordinators", str(path))
     assert fact["positions"]["__consumer_offsets"][0][::2] == [0, 1]
-    assert fact["entries"] == {"__consumer_offsets": 1, "__transaction_state": 0, "__fencepost_ledger": 0}
+    none = dict.fromkeys(
+        ("__transaction_state", "__fencepost_ledger", "__fencepost_producers", "__share_group_state"), 0
+    )
+    assert fact["entries"] == {"__consumer_offsets": 1, **none}
     assert fact in facts("dump", coordinated)
     assert f"{path}\n  coordinators: positions " in run("dump", coordinated).output
     assert "1 coordinator snapshot" in run("verify", coordinated).output

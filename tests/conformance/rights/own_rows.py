@@ -82,6 +82,9 @@ OWN_ROWS = [
         "of every open transaction",
     ),
     Row("DescribeMetrics", (0,), lambda world, version: {}),
+    Row("OpenNamedProducer", (0,), lambda world, version: {"name": X, "topics": [{"name": T, "partition_count": 99}]}),
+    Row("DescribeNamedProducers", (0,), lambda world, version: {"names": [PREFIX + "gone", "hidden"]}),
+    Row("RemoveNamedProducers", (0,), lambda world, version: {"names": [PREFIX + "gone"]}),
     Row("TxnShareAcknowledge", (0,), lambda world, version: _acknowledging(world, T)),
     Row(
         "TxnShareAcknowledge",

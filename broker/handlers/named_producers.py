@@ -1,0 +1,121 @@
+"""OpenNamedProducer, DescribeNamedProducers, RemoveNamedProducers: names under which producers number their records.
+
+The rules are in docs/apis.md. With an authorizer a name is a resource like a transactional id: who may write to it may
+take it from whoever has it. To remove one needs Alter on the cluster: what was written under it may be written twice
+from then on.
+"""
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.named_producers import (
+    ANEW,
+    DescribeNamedProducersRequest,
+    DescribeNamedProducersResponse,
+    OpenNamedProducerRequest,
+    OpenNamedProducerResponse,
+    RemoveNamedProducersRequest,
+    RemoveNamedProducersResponse,
+)
+from ..net.turns import Steps, answer_each
+from ..producers.names import NOTHING
+from ..requests.allowed_names import allowed_names
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
+
+REMOVAL_UNITS = 100  # a name is one unit, of all that it has written to
+
+_Opened = OpenNamedProducerResponse.Topic
+_Described = DescribeNamedProducersResponse.Producer
+_Removed = RemoveNamedProducersResponse.Producer
+
+
+@handles(OpenNamedProducerRequest, in_steps=True)
+def open_named_producer(
+    broker: Services, call: Call, request: OpenNamedProducerRequest
+) -> Steps[OpenNamedProducerResponse]:
+    """Take a name, or write to more topics under it; each topic has an error of its own."""
+    broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.name)
+    producers, epoch = broker.named_producers, request.epoch
+    if epoch == ANEW:
+        epoch = producers.open(request.name, f"client {call.client_id!r} at {call.client_host}")
+    else:
+        producers.check_known()
+        producers.names.check_epoch(request.name, epoch)
+    counts = {topic.name: topic.partition_count for topic in request.topics}
+    topics = yield from answer_each(
+        counts, lambda topic: _open_topic(broker, call, request.name, epoch, topic, counts[topic])
+    )
+    return OpenNamedProducerResponse(epoch=epoch, topics=topics)
+
+
+def _open_topic(broker: Services, call: Call, name: str, epoch: int, topic_name: str, count: int) -> _Opened:
+    try:
+        broker.access.check(call.session, Operation.WRITE, ResourceType.TOPIC, topic_name)
+        topic = broker.topics.by_name.get(topic_name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic.internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
+        broker.named_producers.open_topic(name, epoch, topic, count)
+    except KafkaError as error:
+        broker.metrics.error("OpenNamedProducer", error.code)
+        return _Opened(name=topic_name, error_code=error.code, error_message=error.text)
+    highest = broker.named_producers.names.highest
+    found = [(index, highest(name, (topic.id, index))) for index in range(len(topic.partitions))]
+    partitions = [_Opened.Partition(index=index, highest=last) for index, last in found if last != NOTHING]
+    return _Opened(name=topic_name, topic_id=topic.id, partitions=partitions)
+
+
+@handles(DescribeNamedProducersRequest, in_steps=True)
+def describe_named_producers(
+    broker: Services, call: Call, request: DescribeNamedProducersRequest
+) -> Steps[DescribeNamedProducersResponse]:
+    """Answer with the names, as far as the client may describe them, and the topics."""
+    broker.named_producers.check_known()
+    names = request.names
+    if names is None:
+        known, described = broker.named_producers.names.by_name, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+        names = sorted((yield from allowed_names(broker, call, *described, known)))
+    found = yield from answer_each(dict.fromkeys(names), lambda name: _describe(broker, call, name))
+    if request.names is None:
+        found = [each for each in found if not each.error_code]  # removed meanwhile
+    return DescribeNamedProducersResponse(producers=found)
+
+
+def _describe(broker: Services, call: Call, name: str) -> _Described:
+    if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
+        return _Described(name=name, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    found = broker.named_producers.names.by_name.get(name)
+    if found is None:
+        return _Described(name=name, error_code=ErrorCode.RESOURCE_NOT_FOUND)
+    topics = {
+        topic_id: topic.name
+        for topic_id in found.counts
+        if (topic := broker.topics.by_id.get(topic_id)) is not None
+        and broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    }
+    partitions = [
+        _Described.Partition(topic=topics[topic_id], index=index, highest=highest)
+        for (topic_id, index), highest in sorted(found.highest.items())
+        if topic_id in topics
+    ]
+    return _Described(name=name, epoch=found.epoch, owner=found.owner, partitions=partitions)
+
+
+@handles(RemoveNamedProducersRequest, in_steps=True)
+def remove_named_producers(
+    broker: Services, call: Call, request: RemoveNamedProducersRequest
+) -> Steps[RemoveNamedProducersResponse]:
+    """Remove names, each by itself."""
+    broker.access.check_on_cluster(call.session, Operation.ALTER)
+    found = yield from answer_each(request.names, lambda name: _remove(broker, name), REMOVAL_UNITS)
+    return RemoveNamedProducersResponse(producers=found)
+
+
+def _remove(broker: Services, name: str) -> _Removed:
+    try:
+        broker.named_producers.remove(name)
+    except KafkaError as error:
+        broker.metrics.error("RemoveNamedProducers", error.code)
+        return _Removed(name=name, error_code=error.code, error_message=error.text)
+    return _Removed(name=name)

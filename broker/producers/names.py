@@ -1,0 +1,241 @@
+"""The state of all named producers, and what becomes of a batch of one. Pure.
+
+A named producer numbers its records itself: 64-bit sequences, per name and partition, with gaps, only upwards. Of each
+name and partition the highest sequence is kept that is in the log, and what is at or below it is a duplicate, for as
+long as the name lives. Nothing expires.
+The rules: the highest is logged in the unit of its batch, so it says neither more nor less than what is in the log; an
+epoch is given out once, whatever becomes of its name, so that what was removed or restored takes nothing old for new;
+the number of a topic's partitions is kept as it was when the name first wrote to it, since with another number a key
+goes to another partition, where it would not be known.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple, TypeVar
+
+from ...protocol.errors import ErrorCode, KafkaError
+
+RECORD_VERSION = 0
+LONGEST_NAME_BYTES = 249
+LONGEST_OWNER_LETTERS = 250
+NOTHING = -1  # the highest of a partition to which nothing was written
+
+EPOCH, NAME, TOPIC, HIGHEST = range(4)
+
+_KIND, _TOPIC_KEY, _PLACE_KEY = Struct(">h"), Struct(">h16s"), Struct(">h16si")
+_VERSION, _COUNT, _NUMBER = Struct(">h"), Struct(">hi"), Struct(">hq")
+
+Key = TypeVar("Key")
+Place = tuple[bytes, int]
+"""A topic id, and a partition."""
+Row = tuple[bytes, bytes | None]
+"""Key and value of a record; without a value: what the key names is gone."""
+
+
+class NamedProducer:
+    """One name. counts: by topic id, how many partitions it had when it was first opened."""
+
+    __slots__ = ("counts", "epoch", "highest", "owner")
+
+    def __init__(self, epoch: int, owner: str) -> None:
+        self.epoch = epoch
+        self.owner = owner
+        self.counts: dict[bytes, int] = {}
+        self.highest: dict[Place, int] = {}
+
+
+class Numbered(NamedTuple):
+    """A batch of a named producer: its sequences, and how many partitions the topic has now."""
+
+    name: str
+    epoch: int
+    place: Place
+    partition_count: int
+    first: int
+    last: int
+    records: int
+
+
+class Straddles(KafkaError):
+    """Raised for a batch of which a part is at or below the highest: whoever sends it may send the rest."""
+
+    def __init__(self, batch: Numbered, highest: int) -> None:
+        detail = f"sequences {batch.first} to {batch.last}, of which those up to {highest} are written already"
+        super().__init__(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, detail)
+        self.highest = highest
+
+
+class Names:
+    """All named producers. Only apply() changes them, live and in replay. newest_epoch: the last one given out."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, NamedProducer] = {}
+        self.newest_epoch = 0
+        self.entries = 0  # topics and partitions, of all names
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    def check_epoch(self, name: str, epoch: int) -> NamedProducer:
+        """The producer, if this is its newest epoch. Raises PRODUCER_FENCED."""
+        found = self.by_name.get(name)
+        if found is None:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"there is no named producer {name!r}: it was removed")
+        if epoch != found.epoch:
+            raise KafkaError(
+                ErrorCode.PRODUCER_FENCED,
+                f"the named producer {name!r} was opened again, by {found.owner or 'another'}",
+            )
+        return found
+
+    def check_count(self, producer: NamedProducer, topic_id: bytes, partition_count: int) -> None:
+        """Raises INVALID_PARTITIONS where a topic has another number of partitions than when it was first opened."""
+        then = producer.counts.get(topic_id, partition_count)
+        if then != partition_count:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"the topic has {partition_count} partitions, and had {then} when this name first wrote to it: "
+                "what was written of a key is not known in another partition",
+            )
+
+    def judge(self, batch: Numbered) -> int | None:
+        """The highest sequence, if all of the batch is at or below it; None: append the batch.
+
+        Raises PRODUCER_FENCED, INVALID_PARTITIONS, INVALID_REQUEST; Straddles.
+        """
+        found = self.check_epoch(batch.name, batch.epoch)
+        topic_id, _ = batch.place
+        if topic_id not in found.counts:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic was not opened by this named producer")
+        self.check_count(found, topic_id, batch.partition_count)
+        if batch.first < 0 or batch.last - batch.first + 1 < batch.records:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{batch.records} records do not have different sequences from {batch.first} to {batch.last}",
+            )
+        highest = found.highest.get(batch.place, NOTHING)
+        if batch.first > highest:
+            return None
+        if batch.last <= highest:
+            return highest
+        raise Straddles(batch, highest)
+
+    def highest(self, name: str, place: Place) -> int:
+        """NOTHING where nothing was written."""
+        found = self.by_name.get(name)
+        return NOTHING if found is None else found.highest.get(place, NOTHING)
+
+    # ---- records ---------------------------------------------------------------------------------------------
+
+    def rows(self) -> Iterator[Row]:
+        """Records that make up the state, which may change meanwhile."""
+        if self.newest_epoch:
+            yield epoch_row(self.newest_epoch)
+        for name in list(self.by_name):
+            found = self.by_name.get(name)
+            if found is not None:
+                yield name_row(name, found.epoch, found.owner)
+                yield from [topic_row(name, topic_id, count) for topic_id, count in found.counts.items()]
+                yield from [highest_row(name, place, highest) for place, highest in found.highest.items()]
+
+    def rows_without(self, name: str, topic_id: bytes | None = None) -> list[Row]:
+        """Records that end all of a name, or what it has of a topic."""
+        found = self.by_name[name]
+        gone = [_place_key(name, place) for place in found.highest if topic_id in (None, place[0])]
+        gone += [_topic_key(name, each) for each in found.counts if topic_id in (None, each)]
+        if topic_id is None:
+            gone.append(_name_key(name))
+        return [(key, None) for key in gone]
+
+    def apply(self, row: Row) -> None:
+        """Take a record into the state. Raises DamagedNameRecord, NewerNameRecord, and nothing was changed."""
+        key, value = row
+        try:
+            kind = _KIND.unpack_from(key)[0]
+            if not EPOCH <= kind <= HIGHEST or (value is not None and _VERSION.unpack_from(value)[0] != RECORD_VERSION):
+                raise NewerNameRecord(f"a record of named producers of a newer version: {key[:80]!r}")
+            (self._apply_epoch, self._apply_name, self._apply_topic, self._apply_highest)[kind](key, value)
+        except (StructError, ValueError) as error:
+            raise DamagedNameRecord(f"{key[:80]!r}: {error}") from error
+
+    def _apply_epoch(self, key: bytes, value: bytes | None) -> None:
+        if value is not None:
+            self.newest_epoch = max(self.newest_epoch, _NUMBER.unpack(value)[1])
+
+    def _apply_name(self, key: bytes, value: bytes | None) -> None:
+        name = key[_KIND.size :].decode()
+        if value is None:
+            gone = self.by_name.pop(name, None)
+            if gone is not None:
+                self.entries -= len(gone.counts) + len(gone.highest)
+            return
+        epoch, owner = _NUMBER.unpack_from(value)[1], value[_NUMBER.size :].decode()
+        found = self.by_name.get(name)
+        if found is None:
+            self.by_name[name] = NamedProducer(epoch, owner)
+        else:
+            found.epoch, found.owner = epoch, owner
+        self.newest_epoch = max(self.newest_epoch, epoch)
+
+    def _apply_topic(self, key: bytes, value: bytes | None) -> None:
+        topic_id, name = _TOPIC_KEY.unpack_from(key)[1], key[_TOPIC_KEY.size :].decode()
+        count = None if value is None else _COUNT.unpack(value)[1]
+        found = self.by_name.get(name)
+        if found is not None:
+            self._set(found.counts, topic_id, count)
+
+    def _apply_highest(self, key: bytes, value: bytes | None) -> None:
+        _, topic_id, partition = _PLACE_KEY.unpack_from(key)
+        name = key[_PLACE_KEY.size :].decode()
+        highest = None if value is None else _NUMBER.unpack(value)[1]
+        found = self.by_name.get(name)
+        if found is not None:
+            self._set(found.highest, (topic_id, partition), highest)
+
+    def _set(self, entries: "dict[Key, int]", key: "Key", value: int | None) -> None:
+        before = len(entries)
+        if value is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = value
+        self.entries += len(entries) - before
+
+
+class DamagedNameRecord(Exception):
+    """Raised for bytes that are not a record of named producers."""
+
+
+class NewerNameRecord(Exception):
+    """Raised for a record that a later version of fencepost wrote."""
+
+
+def _name_key(name: str) -> bytes:
+    return _KIND.pack(NAME) + name.encode()
+
+
+def _topic_key(name: str, topic_id: bytes) -> bytes:
+    return _TOPIC_KEY.pack(TOPIC, topic_id) + name.encode()
+
+
+def _place_key(name: str, place: Place) -> bytes:
+    return _PLACE_KEY.pack(HIGHEST, *place) + name.encode()
+
+
+def epoch_row(epoch: int) -> Row:
+    """The record of the newest epoch, whoever has it."""
+    return _KIND.pack(EPOCH), _NUMBER.pack(RECORD_VERSION, epoch)
+
+
+def name_row(name: str, epoch: int, owner: str) -> Row:
+    """The record of a name's epoch, and of who has opened it."""
+    return _name_key(name), _NUMBER.pack(RECORD_VERSION, epoch) + owner.encode()
+
+
+def topic_row(name: str, topic_id: bytes, count: int) -> Row:
+    """The record of how many partitions a topic had when the name was first opened for it."""
+    return _topic_key(name, topic_id), _COUNT.pack(RECORD_VERSION, count)
+
+
+def highest_row(name: str, place: Place, highest: int) -> Row:
+    """The record of the highest sequence in a partition."""
+    return _place_key(name, place), _NUMBER.pack(RECORD_VERSION, highest)

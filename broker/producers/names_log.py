@@ -1,0 +1,185 @@
+"""All named producers of one broker: their log, and what requests ask of them.
+
+The rules: as in any coordinator, decide on memory, commit one unit, apply. The log is __fencepost_producers, one
+compacted partition. The highest sequence of a batch is a record in the unit of that batch: after a crash both are
+there, or neither. Nothing expires: an admin removes a name.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import Record
+from ...storage.journal.journal import Part
+from ..shared import Shared
+from ..topics.names import PRODUCERS_TOPIC
+from ..topics.partition import Partition
+from ..topics.topics import Along, Topic
+from .names import (
+    LONGEST_NAME_BYTES,
+    LONGEST_OWNER_LETTERS,
+    Names,
+    Numbered,
+    Row,
+    epoch_row,
+    highest_row,
+    name_row,
+    topic_row,
+)
+
+FIELDS = ("key", "value")
+AT_ONCE = 5_000  # records of one batch
+MOST_ENDED_WITH_A_TOPIC = 10_000  # more are forgotten at the next start: the unit of the catalogue stays of its size
+SKIPPED_EPOCHS = 1 << 40  # more than any broker gives out
+
+
+class NamedProducers:
+    """The named producers, and their log."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.names = Names()
+        self.topic = shared.internal_topic(PRODUCERS_TOPIC, 1, {})
+        self._topics = shared.topics
+        self._store = shared.store
+        self._settings = shared.settings
+        self._clock = shared.clock
+        shared.topics.at_deletion.append(self._topic_goes)
+
+    def load(self) -> None:
+        """Replay the log. Raises what Names.apply raises, and InternalTopicDamaged."""
+        self.topic.load(self._replay)
+        for topic_id in {each for found in self.names.by_name.values() for each in found.counts}:
+            if topic_id not in self._topics.by_id:
+                self._apply_all(self._ends_of(topic_id))
+
+    def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        for record in contents:
+            self.names.apply((record.key or b"", record.value))
+
+    def check_known(self) -> None:
+        """Raises COORDINATOR_NOT_AVAILABLE while the log cannot be read: then nobody knows what was written."""
+        if self.topic.exists:
+            self.topic.log(0)
+
+    # ---- opening ---------------------------------------------------------------------------------------------
+
+    def open(self, name: str, owner: str) -> int:
+        """Take the name: only the epoch that is returned may write from now on. Raises KafkaError."""
+        self.check_known()
+        if not 0 < len(name.encode()) <= LONGEST_NAME_BYTES:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"the name of a producer has between 1 and {LONGEST_NAME_BYTES} bytes"
+            )
+        names, most = self.names, self._settings.now.max_named_producers
+        if name not in names.by_name and len(names.by_name) >= most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"there are {len(names.by_name)} named producers (max.named.producers)"
+            )
+        self.topic.ensure()
+        epoch = names.newest_epoch + 1
+        self._log([epoch_row(epoch), name_row(name, epoch, owner[:LONGEST_OWNER_LETTERS])])
+        return epoch
+
+    def open_topic(self, name: str, epoch: int, topic: Topic, partition_count: int) -> None:
+        """Let the name write to a topic. partition_count: as the client knows it. Raises KafkaError."""
+        self.check_known()
+        found, actual = self.names.check_epoch(name, epoch), len(topic.partitions)
+        if partition_count != actual:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"the topic has {actual} partitions, the client knows {partition_count}"
+            )
+        self.names.check_count(found, topic.id, actual)
+        if topic.id not in found.counts:
+            self._check_room()
+            self._log([topic_row(name, topic.id, actual)])
+
+    def _check_room(self) -> None:
+        most = self._settings.now.max_named_producer_partitions
+        if self.names.entries >= most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"named producers have {self.names.entries} topics and partitions (max.named.producer.partitions)",
+            )
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def judge(self, batch: Numbered) -> int | None:
+        """What Names.judge says; also raises POLICY_VIOLATION, COORDINATOR_NOT_AVAILABLE."""
+        self.check_known()
+        highest = self.names.judge(batch)
+        if highest is None and batch.place not in self.names.by_name[batch.name].highest:
+            self._check_room()
+        return highest
+
+    def append(self, numbered: Numbered, partition: Partition, batch: Batch) -> int | None:
+        """Append a batch that judge() lets in, and its highest sequence, as one unit.
+
+        Returns the base offset; None: there is no room for both, and nothing was changed.
+        """
+        row = highest_row(numbered.name, numbered.place, numbered.last)
+        of_name = self.topic.append_of(0, [row], now_ms=self._clock.now_ms())
+        if not self._store.admits(batch.size + of_name[1].size):
+            return None
+        base_offset = partition.log.end_offset
+        self._store.append_together([of_name, (partition.log, batch)])
+        self.names.apply(row)
+        return base_offset
+
+    # ---- removal ---------------------------------------------------------------------------------------------
+
+    def remove(self, name: str) -> None:
+        """Forget a name and all that was written under it. Raises RESOURCE_NOT_FOUND, COORDINATOR_NOT_AVAILABLE."""
+        self.check_known()
+        if name not in self.names.by_name:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no named producer {name!r}")
+        rows = self.names.rows_without(name)
+        self.topic.commit(self._parts(rows))
+        self.names.apply(rows[-1])  # the end of the name, which is the end of all of it
+
+    def _topic_goes(self, topic: Topic) -> Along:
+        """What goes with a topic, in the unit of the catalogue; a restart forgets what is left without its topic."""
+        ends = self._ends_of(topic.id)
+        parts: list[Part] = []
+        if ends and self._is_online():
+            parts = self._parts(ends[:MOST_ENDED_WITH_A_TOPIC])
+        return parts, lambda: self._apply_all(ends)
+
+    def _ends_of(self, topic_id: bytes) -> list[Row]:
+        by_name = self.names.by_name
+        having = [name for name, found in by_name.items() if topic_id in found.counts]
+        return [row for name in having for row in self.names.rows_without(name, topic_id)]
+
+    def _is_online(self) -> bool:
+        try:
+            self.check_known()
+        except KafkaError:
+            return False
+        return self.topic.exists
+
+    def fence_all(self) -> None:
+        """Give each name an epoch that no earlier broker gave out, nor to a name of which this one does not know.
+
+        Raises KafkaError.
+        """
+        names = self.names
+        if self.topic.exists and not self._is_online():
+            return  # the next start fences again
+        self.topic.ensure()
+        epoch = names.newest_epoch + SKIPPED_EPOCHS
+        self._log([epoch_row(epoch), *(name_row(name, epoch, found.owner) for name, found in names.by_name.items())])
+
+    # ---- the log ---------------------------------------------------------------------------------------------
+
+    def _log(self, rows: Sequence[Row]) -> None:
+        self.topic.commit(self._parts(rows))
+        self._apply_all(rows)
+
+    def _parts(self, rows: Sequence[Row]) -> list[Part]:
+        now_ms = self._clock.now_ms()
+        return [
+            self.topic.part(0, rows[start : start + AT_ONCE], now_ms=now_ms) for start in range(0, len(rows), AT_ONCE)
+        ]
+
+    def _apply_all(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.names.apply(row)

@@ -1,0 +1,71 @@
+"""A batch of a named producer: what is at or below the name's highest sequence is not written again.
+
+The rule: the batch and the highest sequence that it makes are one unit, and an answer, of a duplicate too, waits until
+that is durable; so a retry of what a crash took is written, and of what it left is not. Source: docs/apis.md.
+"""
+
+from ...protocol.batches import Batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+from ..producers.names import Numbered, Straddles
+from ..security.acls import Operation, ResourceType
+from ..security.principals import Session
+from ..topics.partition import Partition
+from .produce_targets import Part
+from .services import Services
+
+Answer = ProduceResponse.Topic.Partition
+
+
+def is_named(request: ProduceRequest, part: Part) -> bool:
+    """Whether a named producer sent this, or somebody who means to be one."""
+    return request.producer is not None or part.sequences is not None
+
+
+def append_named(
+    broker: Services, session: Session, request: ProduceRequest, part: Part, partition: Partition, batch: Batch
+) -> Answer | None:
+    """Append an accepted batch, unless it is a duplicate. None: there is no room, and nothing was changed.
+
+    Raises KafkaError: what NamedProducers.judge raises, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
+    producer, sequences = request.producer, part.sequences
+    if producer is None or sequences is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a named producer gives its name, and sequences with each batch")
+    if request.transactional_id is not None or batch.producer_id >= 0 or batch.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a named producer has neither transactions nor a producer id")
+    broker.access.check(session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, producer.name)
+    numbered = Numbered(
+        producer.name,
+        producer.epoch,
+        (partition.topic.id, partition.index),
+        len(broker.topics.by_id[partition.topic.id].partitions),
+        sequences.first,
+        sequences.last,
+        batch.last_offset_delta + 1,
+    )
+    highest = broker.named_producers.judge(numbered)
+    if highest is not None:
+        broker.metrics.duplicates_refused += 1
+        return _answer(partition, -1, -1, Answer.Named(duplicate=True, highest=highest))
+    base_offset = broker.named_producers.append(numbered, partition, batch)
+    if base_offset is None:
+        return None
+    stamp = batch.max_timestamp if batch.is_log_append_time else -1
+    return _answer(partition, base_offset, stamp, Answer.Named(duplicate=False, highest=sequences.last))
+
+
+def _answer(partition: Partition, base_offset: int, log_append_time_ms: int, named: Answer.Named) -> Answer:
+    return Answer(
+        index=partition.index,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start_offset=partition.log.start_offset,
+        named=named,
+    )
+
+
+def tell_highest(answer: Answer, error: KafkaError) -> None:
+    """Say how far the name is, where that is why the batch is refused."""
+    if isinstance(error, Straddles):
+        answer.named = Answer.Named(duplicate=False, highest=error.highest)

@@ -1,0 +1,261 @@
+"""Named producers, through a whole broker: every row of docs/apis.md, and what Pulsar's deduplication got wrong."""
+
+from collections.abc import Iterator
+
+import pytest
+from broker_lives import slow, small, unplug
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.producers.names import LONGEST_NAME_BYTES
+from fencepost.broker.topics.names import PRODUCERS_TOPIC
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from named_requests import Part, described, highest, numbered_batch, opened, opening, remove, write, writing
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import values
+
+FENCED, OUT_OF_ORDER, INVALID, PARTITIONS, POLICY = 90, 45, 42, 37, 44
+
+
+def create(broker: SimulatedBroker, name: str = "t", partitions: int = 2) -> None:
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions)
+    assert [each.error_code for each in broker.ask(CreateTopicsRequest(topics=[topic])).topics] == [0]
+
+
+def delete(broker: SimulatedBroker, name: str = "t") -> None:
+    asked = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=name)], timeout_ms=1000)
+    assert [each.error_code for each in broker.ask(asked).responses] == [0]
+
+
+@pytest.fixture
+def broker() -> Iterator[SimulatedBroker]:
+    with SimulatedBroker() as broker:
+        create(broker)
+        yield broker
+
+
+@pytest.mark.requirement("S-120")
+def test_what_is_at_or_below_the_highest_sequence_is_not_written_again(broker):
+    epoch = opened(broker, "sensor", t=2)
+    first = write(broker, "sensor", epoch, 1, 2, 5)
+    assert (first.error_code, first.base_offset) == (0, 0)
+    assert (first.named.duplicate, first.named.highest) == (False, 5)
+    for again in ([1, 2, 5], [1], [3], [0, 4]):
+        found = write(broker, "sensor", epoch, *again)
+        assert (found.error_code, found.base_offset) == (0, -1)
+        assert (found.named.duplicate, found.named.highest) == (True, 5)
+    assert write(broker, "sensor", epoch, 9).base_offset == 3
+    assert values(broker, "t") == [b"1", b"2", b"5", b"9"]
+
+
+def test_each_name_and_each_partition_has_its_own_highest_sequence(broker):
+    epochs = {name: opened(broker, name, t=2) for name in ("a", "b")}
+    assert epochs["a"] != epochs["b"]
+    write(broker, "a", epochs["a"], 10)
+    assert not write(broker, "a", epochs["a"], 3, partition=1).named.duplicate
+    assert not write(broker, "b", epochs["b"], 4).named.duplicate
+    assert highest(broker, "a", epochs["a"]) == {0: 10, 1: 3}
+    assert highest(broker, "b", epochs["b"]) == {0: 4}
+
+
+def test_sequences_have_64_bits(broker):
+    epoch = opened(broker, "sensor", t=2)
+    top = 2**63 - 1
+    assert write(broker, "sensor", epoch, 2**40, top).named.highest == top
+    assert write(broker, "sensor", epoch, top).named.duplicate
+
+
+def test_of_a_batch_that_straddles_the_highest_nothing_is_written_or_dropped(broker):
+    """Pulsar #6273: a batch that was written in part was dropped whole."""
+    epoch = opened(broker, "sensor", t=2)
+    write(broker, "sensor", epoch, 1, 2)
+    refused = write(broker, "sensor", epoch, 2, 3)
+    assert (refused.error_code, refused.named.duplicate, refused.named.highest) == (OUT_OF_ORDER, False, 2)
+    assert values(broker, "t") == [b"1", b"2"]
+    assert write(broker, "sensor", epoch, 3).error_code == 0
+    assert values(broker, "t") == [b"1", b"2", b"3"]
+
+
+def test_only_the_newest_epoch_of_a_name_may_write(broker):
+    old = opened(broker, "sensor", t=2)
+    write(broker, "sensor", old, 1)
+    new = opened(broker, "sensor", t=2)
+    assert new > old
+    for sequences in ([1], [2]):
+        answer = write(broker, "sensor", old, *sequences)
+        assert answer.error_code == FENCED
+        assert "was opened again, by client 'test' at" in answer.error_message
+    assert broker.ask(opening("sensor", old, t=2)).error_code == FENCED
+    assert write(broker, "sensor", new + 1, 2).error_code == FENCED  # one that nobody was given
+    assert write(broker, "sensor", new, 2).error_code == 0
+    assert values(broker, "t") == [b"1", b"2"]
+
+
+def test_two_clients_that_open_a_name_at_once_never_have_the_same_epoch(broker):
+    """Pulsar #25954: two recoveries of one name at a time."""
+    others = [SimulatedClient(broker) for _ in range(3)]
+    epochs = [opened(client, "sensor", t=2) for client in others]
+    assert len(set(epochs)) == 3
+    answers = [write(client, "sensor", epoch, 7) for client, epoch in zip(others, epochs, strict=True)]
+    assert [each.error_code for each in answers] == [FENCED, FENCED, 0]
+    assert values(broker, "t") == [b"7"]
+
+
+def test_a_batch_and_its_highest_sequence_are_one_unit(broker):
+    epoch = opened(broker, "sensor", t=2)
+    units = broker.broker.store.last_unit
+    write(broker, "sensor", epoch, 1)
+    assert broker.broker.store.last_unit == units + 1
+    write(broker, "sensor", epoch, 1)
+    assert broker.broker.store.last_unit == units + 1
+
+
+def test_a_retry_of_what_a_power_cut_took_is_written():
+    """Pulsar #5218: a sequence was marked before its message was durable, and the retry was dropped."""
+    disk = SimulatedDisk()
+    delays = slow(disk, journal=0.001)
+    with SimulatedBroker(small(), disk=disk) as broker:
+        create(broker)
+        epoch = opened(broker, "sensor", t=2)
+        delays["journal"] = 1.0
+        for client in (SimulatedClient(broker), SimulatedClient(broker)):  # the retry meets what is not durable yet
+            client.send(writing("sensor", epoch, [1]))
+            assert client.quiet(0.1)
+        left = unplug(broker)
+    with SimulatedBroker(small(), disk=left, seed=9) as again:
+        assert values(again, "t") == []
+        assert not write(again, "sensor", epoch, 1).named.duplicate
+        assert values(again, "t") == [b"1"]
+
+
+def test_names_and_sequences_survive_a_power_cut_and_a_snapshot(broker):
+    epoch = opened(broker, "sensor", t=2)
+    write(broker, "sensor", epoch, 1, 2)
+    with broker.after_power_cut() as second:
+        assert highest(second, "sensor", epoch) == {0: 2}
+        write(second, "sensor", epoch, 3)
+        with second.again() as third:  # an orderly end writes a snapshot
+            assert highest(third, "sensor", epoch) == {0: 3}
+            assert write(third, "sensor", epoch, 3).named.duplicate
+            assert opened(third, "sensor", t=2) == epoch + 1
+
+
+def test_a_client_that_knows_another_number_of_partitions_is_refused(broker):
+    (topic,) = broker.ask(opening("sensor", t=3)).topics
+    assert (topic.error_code, topic.error_message is not None) == (PARTITIONS, True)
+
+
+def test_a_name_cannot_write_to_a_topic_whose_number_of_partitions_has_changed(broker):
+    epoch = opened(broker, "sensor", t=2)
+    write(broker, "sensor", epoch, 1)
+    more = CreatePartitionsRequest.Topic(name="t", count=3)
+    assert broker.ask(CreatePartitionsRequest(topics=[more], timeout_ms=1000)).results[0].error_code == 0
+    answer = write(broker, "sensor", epoch, 2)
+    assert (answer.error_code, "had 2" in answer.error_message) == (PARTITIONS, True)
+    (topic,) = broker.ask(opening("sensor", t=3)).topics
+    assert (topic.error_code, "had 2" in topic.error_message) == (PARTITIONS, True)
+    assert remove(broker, "sensor") == [0]
+    assert write(broker, "sensor", opened(broker, "sensor", t=3), 2).error_code == 0
+
+
+def test_a_topic_that_was_not_opened_is_not_written_to(broker):
+    epoch = opened(broker, "sensor")
+    assert write(broker, "sensor", epoch, 1).error_code == INVALID
+    assert highest(broker, "sensor", epoch) == {}  # opens it, with the same epoch
+    assert write(broker, "sensor", epoch, 1).error_code == 0
+
+
+def test_a_removed_name_begins_anew_and_its_old_client_is_fenced(broker):
+    """Pulsar #15204: names that nobody needs stayed for ever."""
+    old = opened(broker, "sensor", t=2)
+    write(broker, "sensor", old, 5)
+    assert remove(broker, "sensor", "sensor") == [0, 91]
+    assert write(broker, "sensor", old, 6).error_code == FENCED
+    new = opened(broker, "sensor", t=2)
+    assert new > old
+    assert write(broker, "sensor", old, 6).error_code == FENCED
+    assert write(broker, "sensor", new, 1).error_code == 0
+    with broker.after_power_cut() as again:
+        assert highest(again, "sensor", new) == {0: 1}
+
+
+def test_what_a_name_wrote_to_a_deleted_topic_is_forgotten_with_the_topic(broker):
+    create(broker, "u", 1)
+    epoch = opened(broker, "sensor", t=2, u=1)
+    write(broker, "sensor", epoch, 5)
+    write(broker, "sensor", epoch, 6, topic="u")
+    delete(broker)
+    create(broker)
+    assert broker.broker.named_producers.names.entries == 2
+    assert write(broker, "sensor", epoch, 1).error_code == INVALID  # it is another topic
+    assert highest(broker, "sensor", epoch) == {}
+    with broker.after_power_cut() as again:
+        assert highest(again, "sensor", epoch, "u", 1) == {0: 6}
+        assert again.broker.named_producers.names.entries == 3
+
+
+def test_a_name_is_described_with_who_has_it_and_how_far_it_is(broker):
+    epoch = opened(broker, "sensor", t=2)
+    write(broker, "sensor", epoch, 5, partition=1)
+    opened(broker, "other")
+    assert [each.name for each in described(broker)] == ["other", "sensor"]
+    found, unknown = described(broker, "sensor", "nobody")
+    assert (found.epoch, [(each.topic, each.index, each.highest) for each in found.partitions]) == (
+        epoch,
+        [("t", 1, 5)],
+    )
+    assert found.owner.startswith("client 'test' at")
+    assert unknown.error_code == ErrorCode.RESOURCE_NOT_FOUND
+
+
+@pytest.mark.parametrize("name", ["", "x" * (LONGEST_NAME_BYTES + 1)])
+def test_a_name_is_neither_empty_nor_long(broker, name):
+    assert broker.ask(opening(name)).error_code == INVALID
+
+
+def test_sequences_that_do_not_fit_the_batch_are_refused(broker):
+    epoch = opened(broker, "sensor", t=2)
+    for sequences in ([3, 3], [5, 4], [-1], [-3, -1]):
+        assert write(broker, "sensor", epoch, *sequences).error_code == INVALID
+    assert write(broker, None, epoch, 1).error_code == INVALID
+    assert write(broker, "sensor", epoch, 1, producer_id=5).error_code == INVALID
+    nameless = Part(index=0, records=memoryview(numbered_batch([b"x"])))
+    request = writing("sensor", epoch, [1])
+    request.topic_data = [ProduceRequest.Topic(name="t", partition_data=[nameless])]
+    assert broker.ask(request).responses[0].partition_responses[0].error_code == INVALID
+    assert values(broker, "t") == []
+
+
+def test_nobody_else_writes_to_the_topic_of_named_producers(broker):
+    opened(broker, "sensor")
+    (topic,) = broker.ask(opening("sensor", **{PRODUCERS_TOPIC: 1})).topics
+    assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    (missing,) = broker.ask(opening("sensor", nothing=1)).topics
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_names_and_what_they_write_to_are_bounded():
+    settings = BrokerSettings(max_named_producers=2, max_named_producer_partitions=3)
+    with SimulatedBroker(settings) as broker:
+        create(broker, partitions=3)
+        first = opened(broker, "a", t=3)
+        opened(broker, "b")
+        assert broker.ask(opening("c")).error_code == POLICY
+        assert opened(broker, "a") > first  # it is there already
+        epoch = opened(broker, "a")
+        assert [write(broker, "a", epoch, 1, partition=index).error_code for index in range(3)] == [0, 0, POLICY]
+        assert broker.ask(opening("b", t=3)).error_code == 0
+        assert write(broker, "a", epoch, 2).error_code == 0  # it is known already
+        assert remove(broker, "b") == [0]
+        opened(broker, "c")
+
+
+def test_a_named_batch_without_an_answer_is_written_once(broker):
+    epoch = opened(broker, "sensor", t=2)
+    client = SimulatedClient(broker)
+    for _ in range(2):
+        client.send_unanswered(writing("sensor", epoch, [1], acks=0))
+    broker.wait(0.1)
+    assert values(broker, "t") == [b"1"]
