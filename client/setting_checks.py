@@ -78,3 +78,20 @@ def check_serializers(settings: Any, method: str) -> None:
                 way_of(value, method)
         except InvalidConfigurationError as error:
             raise InvalidConfigurationError(f"{name}: {error}", hint=error.hint) from None
+
+
+def check_name(settings: Any) -> None:
+    """A named producer has one request in flight, and no producer id: its sequences are what a repeat is known by."""
+    if settings.name is None:
+        return
+    if not settings.name:
+        raise InvalidConfigurationError("name is empty")
+    check_sendable(settings, ("name",))
+    if settings.transactional_id is not None:
+        raise InvalidConfigurationError("a producer has a name or a transactional_id", hint="leave out one of them")
+    if settings.acks not in (None, "all", -1, "-1"):
+        raise InvalidConfigurationError(
+            "a named producer waits for the acknowledgement of each record", hint=f"leave out acks={settings.acks!r}"
+        )
+    put(settings, "enable_idempotence", False)
+    put(settings, "max_in_flight", 1)

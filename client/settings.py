@@ -17,6 +17,7 @@ from .serialization import HasDeserialize, HasSerialize
 from .setting_checks import (
     INT32_MAX,
     check_callable,
+    check_name,
     check_not_negative,
     check_one_of,
     check_positive,
@@ -87,6 +88,7 @@ class ProducerSettings(ConnectionSettings):
     """acks: -1 (all), 0 or 1. Sizes are bytes."""
 
     transactional_id: str | None = None
+    name: str | None = None  # of a producer whose sends carry a sequence of the application's
     enable_idempotence: bool = True
     acks: Acks | None = None  # None: all
     retries: int | None = None  # None: until delivery_timeout_ms
@@ -107,6 +109,7 @@ class ProducerSettings(ConnectionSettings):
     def __post_init__(self) -> None:
         ConnectionSettings.__post_init__(self)
         _check_idempotence(self)
+        check_name(self)
         acks = -1 if self.acks in (None, "all", "-1") else self.acks
         if acks not in (-1, 0, 1) or isinstance(acks, bool):
             raise InvalidConfigurationError(f"acks={self.acks!r} is not valid", hint='use "all", 1 or 0')
@@ -344,6 +347,7 @@ class ConnectionKeywords(TypedDict, total=False):
 
 class ProducerKeywords(ConnectionKeywords, total=False):
     transactional_id: str | None
+    name: str | None
     enable_idempotence: bool
     acks: Acks
     retries: int

@@ -62,6 +62,21 @@ class RecordMetadata(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def duplicate(self) -> bool:
+        """Whether this send wrote nothing, because a named producer had sent this sequence before."""
+        return False
+
+
+class WrittenBefore(RecordMetadata):
+    """Of a record that was not written again. offset: -1, nobody knows where the first one is."""
+
+    __slots__ = ()
+
+    @property
+    def duplicate(self) -> bool:
+        return True
+
 
 class Record(NamedTuple):
     """A record that was read. timestamp_type: CREATE_TIME or LOG_APPEND_TIME.

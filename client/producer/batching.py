@@ -47,6 +47,7 @@ class Batch(Numbered):
         "keys",
         "level",
         "log_append_time_ms",
+        "numbers",
         "on_done",
         "partition",
         "parts",
@@ -83,6 +84,7 @@ class Batch(Numbered):
         self.log_append_time_ms = -1
         self.parts: list[tuple[int, Batch]] = []
         self.on_done: list[Callable[[], None]] = []
+        self.numbers: list[int] = []  # of a named producer: the sequence of each record
 
     def seal(self, codec: int, level: int | None = None) -> None:
         """Accept no more records and encode them. Raises: KafkaError INVALID_RECORD."""
@@ -121,6 +123,7 @@ class Batch(Numbered):
             part.values = [row.value for row in own]
             part.timestamps = [row.timestamp for row in own]
             part.headers = {index: row.headers for index, row in enumerate(own) if row.headers}
+            part.numbers = self.numbers[start : start + len(own)]
             part.size_bytes = self.size_bytes * len(own) // len(rows)
             part.seal(self.codec, self.level)
             parts.append(part)

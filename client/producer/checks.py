@@ -1,11 +1,15 @@
 """Checks of what is given to `send`: here, since an error of one record would fail its whole batch later. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from ...protocol.errors import ErrorCode
 from ..errors import error_of
+from ..serialization import Serializers
 from ..values import Headers, HeadersLike
+
+Given = tuple[Any, Any, HeadersLike | None, int | None]
+"""Key, value, headers and time of a record, as an application gives them."""
 
 
 def timestamp_error(timestamp_ms: object) -> Exception:
@@ -37,3 +41,27 @@ def check_headers(headers: HeadersLike) -> Headers:
             value = as_bytes(value, "header value", "encode it first")
         checked.append((name, value))
     return tuple(checked)
+
+
+def checked_record(
+    serializers: Serializers | None,
+    topic: str,
+    key: Any,
+    value: Any,
+    headers: HeadersLike | None,
+    timestamp_ms: int | None,
+    now_ms: Callable[[], int],
+) -> tuple[bytes | None, bytes | None, Headers | None, int]:
+    """Key, value, headers and time as they go into a batch. Raises TypeError, KafkaError."""
+    if serializers is not None:
+        key, value, headers = serializers(topic, key, value, headers)
+    if timestamp_ms is None:
+        timestamp_ms = now_ms()
+    elif timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < 1 << 63:
+        raise timestamp_error(timestamp_ms)
+    return (
+        None if key is None else as_bytes(key, "key"),
+        None if value is None else as_bytes(value, "value"),
+        check_headers(headers) if headers else None,
+        timestamp_ms,
+    )

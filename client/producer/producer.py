@@ -28,9 +28,10 @@ from ..transactions.sources import FromGroup, offsets_of
 from ..transactions.table import UNDER_WAY, Event, State
 from ..values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
 from .batching import Accumulator, Batch, Topic
-from .checks import as_bytes, check_headers, timestamp_error
+from .checks import Given, as_bytes, check_headers, checked_record, timestamp_error
 from .delivery import Delivery
 from .ending import ProducerParts
+from .numbering import Numbering, numbering_of
 from .send_permission import PlainPermission
 from .sender import Sender
 from .transaction import Transaction, run_until_committed
@@ -122,7 +123,11 @@ class Producer:
         self._accumulator.on_room = self._room.set
         self._driver: TransactionDriver | None = None
         self._plain: PlainPermission | None = None
-        if settings.transactional_id is None:
+        self._numbering: Numbering | None = None
+        if settings.name is not None:
+            self._plain = self._numbering = Numbering(self._cluster, settings, self._sender)
+            self._sender.permission = self._numbering
+        elif settings.transactional_id is None:
             self._plain = self._sender.permission = PlainPermission(
                 self._cluster, settings, go_on=self._sender.go_on, on_fatal=self._sender.drop_unsent
             )
@@ -143,7 +148,8 @@ class Producer:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._started else "not started"
-        name = "" if self.settings.transactional_id is None else f" {self.settings.transactional_id!r}"
+        known_as = self.settings.transactional_id or self.settings.name
+        name = "" if known_as is None else f" {known_as!r}"
         return f"<Producer{name} pid={self.producer_id} epoch={self.producer_epoch} {state}>"
 
     def state(self) -> ProducerSnapshot:
@@ -185,6 +191,8 @@ class Producer:
                 if self._driver is not None:
                     await self._driver.initialise()
                     self._init_is_done = True
+                if self._numbering is not None:
+                    await self._numbering.open()
                 if self._closed:
                     raise ClosedError("the producer was closed while it started")
             except BaseException:
@@ -237,14 +245,18 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
+        sequence: int | None = None,
     ) -> Delivery:
         """Take a record. Waits for room in the buffer only; await the delivery to learn where it was written.
 
         If this call is cancelled, the record was not taken.
 
-        partition: by default chosen by the key, or any one without a key. Raises BufferFullError after max_block_ms,
-        RecordTooLargeError, UnknownTopicError; TypeError for a str without a serializer.
+        partition: by default chosen by the key, or any one without a key. sequence: of a named producer. Raises
+        BufferFullError after max_block_ms, RecordTooLargeError, UnknownTopicError; TypeError for a str without a
+        serializer.
         """
+        if sequence is not None or self._numbering is not None:
+            return await self._send_numbered(sequence, topic, partition, (key, value, headers, timestamp_ms))
         accumulator = self._accumulator
         if accumulator.filled:
             await self._yield_to_loop()
@@ -278,6 +290,34 @@ class Producer:
             self._sender.wake()
         return Delivery(*placed)
 
+    async def _send_numbered(self, sequence: Any, topic: str, partition: int | None, record: Given) -> Delivery:
+        """One at a time: in each partition records have the order of the calls."""
+        numbering, accumulator = numbering_of(self._numbering), self._accumulator
+        async with numbering.turn:
+            if accumulator.filled:
+                await self._yield_to_loop()
+            self._check_open()
+            found = self._topics.get(topic) or await self._topic(topic)
+            await numbering.open_topic(topic, found.count)
+            taken = checked_record(self._serializers, topic, *record, self._now_ms)
+            index = partition if partition is not None else numbering.partition_of(found, taken, self._placing)
+            place = found.partitions[self._partition(found, index, None) or 0]
+            if (repeated := numbering.repeated(place, sequence, taken)) is not None:
+                return Delivery(repeated, 0)
+            placed = accumulator.append(found, place.index, *taken)
+            if placed is None:
+                placed = await self._append_when_room(found, place.index, *taken)
+            numbering.took(placed[0], sequence)
+        if accumulator.filled:
+            self._sender.wake()
+        return Delivery(*placed)
+
+    async def last_sequences(self, topic: str) -> dict[int, int]:
+        """Of a named producer: by partition, the highest sequence that is in the log. Send what comes after it."""
+        numbering = numbering_of(self._numbering)
+        self._check_open()
+        return await numbering.last_sequences(topic, (self._topics.get(topic) or await self._topic(topic)).count)
+
     async def _yield_to_loop(self) -> None:
         """Let the event loop write requests and read responses, even if the application only sends.
 
@@ -296,9 +336,10 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
+        sequence: int | None = None,
     ) -> RecordMetadata:
         """Take a record and wait until it is acknowledged. If this call is cancelled, the record may still be sent."""
-        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers, sequence))
 
     async def flush(self) -> None:
         """Send all records now, and return when each is acknowledged or failed; their deliveries have the results."""
@@ -376,6 +417,8 @@ class Producer:
         self._check_started()
         if self._driver is not None:
             self._driver.machine.request(Event.WRITE)
+        if self._numbering is not None:
+            self._numbering.check()
 
     def _transactions_begun(self) -> int:
         return 0 if self._driver is None else self._driver.begun

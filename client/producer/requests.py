@@ -5,10 +5,11 @@ is the highest usable version. Source: KIP-516; KIP-110 for the oldest version w
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from ...protocol.compression import Codec
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+from ...protocol.messages.produce import ProduceRequest, ProduceResponse, ProducerName
 from ...protocol.primitives import ZERO_UUID
 from ..errors import UnsupportedVersionError
 from ..net.topology import Metadata
@@ -18,6 +19,15 @@ LAST_WITH_NAMES = 12
 FIRST_WITH_ZSTD = 7
 
 Answer = ProduceResponse.Topic.Partition
+
+
+class Permission(Protocol):
+    """Who sends: with a transactional id, under a name, or neither."""
+
+    @property
+    def transactional_id(self) -> str | None: ...
+    @property
+    def producer(self) -> ProducerName | None: ...
 
 
 def words_of_answer(answer: Answer, code: ErrorCode) -> str:
@@ -42,10 +52,11 @@ def produce_request(
     *,
     acks: int,
     timeout_ms: int,
-    transactional_id: str | None,
+    permission: "Permission",
 ) -> ProduceRequest:
     """One request with at most one batch for each partition. Raises UnsupportedVersionError."""
     topics: dict[str, ProduceRequest.Topic] = {}
+    transactional_id = permission.transactional_id
     for batch in batches:
         if batch.codec == Codec.ZSTD and version < FIRST_WITH_ZSTD:
             raise UnsupportedVersionError(
@@ -57,9 +68,16 @@ def produce_request(
             topic_id = metadata.topic_id(name) if version > LAST_WITH_NAMES else ZERO_UUID
             topic = topics[name] = ProduceRequest.Topic(name=name, topic_id=topic_id, partition_data=[])
         frame = batch.frame(transactional_id is not None)
-        topic.partition_data.append(ProduceRequest.Topic.Partition(index=index, records=memoryview(frame)))
+        part = ProduceRequest.Topic.Partition(index=index, records=memoryview(frame))
+        if batch.numbers:
+            part.sequences = part.Sequences(first=batch.numbers[0], last=batch.numbers[-1])
+        topic.partition_data.append(part)
     return ProduceRequest(
-        transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values())
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=list(topics.values()),
+        producer=permission.producer,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.produce import ProducerName
 from ...protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ..errors import is_retriable
 from ..net.cluster import Cluster
@@ -18,10 +19,13 @@ from ..values import ProducerIdentity, TopicPartition
 
 
 class SendPermission(Protocol):
-    """transactional_id: None without transactions."""
+    """transactional_id: None without transactions. producer: None without a name."""
 
     @property
     def transactional_id(self) -> str | None: ...
+
+    @property
+    def producer(self) -> ProducerName | None: ...
 
     def identity(self) -> ProducerIdentity | None:
         """For new batches; None: not yet. A new transactional identity restarts all sequences at 0, so it may change
@@ -70,6 +74,10 @@ class PlainPermission(SendPermission):
 
     @property
     def transactional_id(self) -> str | None:
+        return None
+
+    @property
+    def producer(self) -> ProducerName | None:
         return None
 
     def identity(self) -> ProducerIdentity | None:

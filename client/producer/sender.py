@@ -289,7 +289,7 @@ class Sender:
             version,
             acks=settings.required_acks,
             timeout_ms=settings.request_timeout_ms,
-            transactional_id=self.permission.transactional_id,
+            permission=self.permission,
         )
         for batch in batches:
             batch.leave()

@@ -31,6 +31,7 @@ CONNECTION = {
 
 PRODUCER = {
     "transactional_id": "The id for transactions; the previous producer with it is fenced. Unique for each producer.",
+    "name": "Of a named producer: the broker keeps the highest `sequence` of each name and partition, for good.",
     "enable_idempotence": "Whether a record that is sent again is stored only once, and in order.",
     "acks": '`"all"`, `1` or `0`: which replicas must have a record before it is acknowledged. By default all.',
     "retries": "How often a batch is sent again; by default until `delivery_timeout_ms`.",

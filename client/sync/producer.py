@@ -106,15 +106,17 @@ class Producer(Blocking[AsyncProducer]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
+        sequence: int | None = None,
     ) -> Delivery:
         """Take a record. Like fencepost.Producer.send."""
-        inner = self._wait(lambda: self._inner.send(topic, value, key, partition, timestamp_ms, headers))
+        inner = self._wait(lambda: self._inner.send(topic, value, key, partition, timestamp_ms, headers, sequence))
         return Delivery(inner, self._thread)
 
     state = forward(AsyncProducer.state)
     send_and_wait = forward(AsyncProducer.send_and_wait)
     flush = forward(AsyncProducer.flush)
     partitions_for = forward(AsyncProducer.partitions_for)
+    last_sequences = forward(AsyncProducer.last_sequences)
     init_transactions = forward(AsyncProducer.init_transactions)
     begin_transaction = forward(AsyncProducer.begin_transaction)
     commit_transaction = forward(AsyncProducer.commit_transaction)

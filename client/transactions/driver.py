@@ -69,6 +69,11 @@ class TransactionDriver:
 
     # ---- SendPermission --------------------------------------------------------------------------------------
 
+    @property
+    def producer(self) -> None:
+        """A transactional producer has no name."""
+        return None
+
     def may_send(self, topic_partition: TopicPartition) -> bool:
         """Whether a batch may be sent now. With version 1 the partition is added first; that wakes the sender."""
         if self.machine.may_write_to(topic_partition):

@@ -59,6 +59,7 @@ class Sent:
 class ScriptedPermission:
     def __init__(self):
         self.transactional_id = None
+        self.producer = None
         self.given = ProducerIdentity(7, 0)
         self.open = True
         self.failures = []

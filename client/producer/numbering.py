@@ -1,0 +1,178 @@
+"""The sequences of a named producer: which records are sent, and which are in the log already.
+
+The application numbers its records, upwards in each partition; the broker keeps the highest number of each name and
+partition for good. It is read when a topic is first used, so what is at or below it never becomes part of a batch, and
+no batch is written in part. One request is in flight, so that a batch which is sent again cannot come behind a later
+one. A batch that fails ends the producer: what follows it would raise the highest above records that were not written.
+Source: docs/apis.md.
+"""
+
+import asyncio
+from functools import partial
+
+from ...protocol.errors import KafkaError
+from ...protocol.messages.named_producers import ANEW, OpenNamedProducerRequest, OpenNamedProducerResponse
+from ...protocol.messages.produce import ProducerName
+from ..errors import IllegalStateError, error_of
+from ..net.cluster import Cluster
+from ..partitioner import Placing, partition_of
+from ..settings import ProducerSettings
+from ..values import Headers, RecordMetadata, TopicPartition, WrittenBefore
+from .batching import Batch, Partition, Topic
+from .send_permission import PlainPermission
+from .sender import Sender
+
+NOTHING = -1
+Taken = tuple[bytes | None, bytes | None, Headers | None, int]
+"""Key, value, headers and time of a record."""
+
+
+def checked_sequence(sequence: object) -> int:
+    """Raises TypeError, ValueError."""
+    if not isinstance(sequence, int) or isinstance(sequence, bool):
+        raise TypeError(f"a record of a named producer has a sequence, an int, not {type(sequence).__name__}")
+    if not 0 <= sequence < 1 << 63:
+        raise ValueError(f"sequence={sequence} is out of range: 0 to 2**63 - 1")
+    return sequence
+
+
+class Repeated(Batch):
+    """Stands for one record that is not sent, because it was sent before."""
+
+    __slots__ = ()
+
+    def metadata(self, index: int) -> RecordMetadata:
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        topic, partition = self.partition.topic_partition
+        return WrittenBefore(topic, partition, -1, self.timestamps[0])
+
+
+class Progress:
+    """How far one partition is. last: the sequence of the newest record that was taken; highest: what is in the log."""
+
+    __slots__ = ("highest", "last", "newest", "partition")
+
+    def __init__(self, partition: Partition, highest: int) -> None:
+        self.partition = partition
+        self.highest = self.last = highest
+        self.newest: Batch | None = None  # with the newest record
+
+    def took(self, batch: Batch, sequence: int) -> None:
+        """A record with this sequence is the last of the batch."""
+        if not batch.numbers:
+            batch.on_done.append(partial(self._written, batch))
+        batch.numbers.append(sequence)
+        self.last, self.newest = sequence, batch
+
+    def _written(self, batch: Batch) -> None:
+        if batch.error is None:
+            self.highest = max(self.highest, batch.numbers[-1])
+
+    def written_before(self, timestamp_ms: int) -> Repeated:
+        """What stands for a record at or below `last`: done once all up to that is in the log."""
+        repeated = Repeated(self.partition, 0, 0)
+        repeated.timestamps.append(timestamp_ms)
+        newest = self.newest
+        if newest is None or newest.done:
+            repeated.finish(None if newest is None else newest.error)
+        else:
+            newest.is_awaited = True
+            newest.on_done.append(lambda: repeated.finish(newest.error))
+        return repeated
+
+
+def numbering_of(numbering: "Numbering | None") -> "Numbering":
+    """Raises IllegalStateError for a producer without a name."""
+    if numbering is None:
+        raise IllegalStateError("only a named producer has sequences", hint="Producer(…, name=…)")
+    return numbering
+
+
+class Numbering(PlainPermission):
+    """The name of one producer, and its progress in each partition. turn: of one send at a time."""
+
+    def __init__(self, cluster: Cluster, settings: ProducerSettings, sender: Sender) -> None:
+        super().__init__(cluster, settings, go_on=sender.go_on, on_fatal=sender.drop_unsent)
+        assert settings.name is not None
+        self.turn = asyncio.Lock()
+        self._name = settings.name
+        self._epoch = ANEW
+        self._counts: dict[str, int] = {}  # of each topic that was opened, how many partitions it has
+        self._opened: dict[TopicPartition, int] = {}  # the highest sequence when its topic was opened
+        self._progress: dict[TopicPartition, Progress] = {}
+        self._error: KafkaError | None = None
+
+    @property
+    def producer(self) -> ProducerName | None:
+        return ProducerName(name=self._name, epoch=self._epoch)
+
+    def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        """Nothing is sent behind a batch that was not written."""
+        if self._error is None:
+            self._error = error.with_traceback(None)
+            self._on_fatal(self._error)
+
+    def check(self) -> None:
+        """Raises what ended the producer."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    async def open(self) -> None:
+        """Take the name: whoever had it may write no more. Raises UnsupportedVersionError of any other broker."""
+        self._epoch = (await self._ask(OpenNamedProducerRequest(name=self._name))).epoch
+
+    async def open_topic(self, topic: str, count: int) -> None:
+        """Read how far the name is in each partition of the topic, once. count: of its partitions."""
+        if self._counts.get(topic) == count:
+            return
+        asked = OpenNamedProducerRequest.Topic(name=topic, partition_count=count)
+        (found,) = (
+            await self._ask(OpenNamedProducerRequest(name=self._name, epoch=self._epoch, topics=[asked]))
+        ).topics
+        if found.error_code:
+            raise error_of(found.error_code, f"topic {topic!r}: {found.error_message or ''}")
+        self._opened |= {TopicPartition(topic, each.index): each.highest for each in found.partitions}
+        self._counts[topic] = count
+
+    async def _ask(self, request: OpenNamedProducerRequest) -> OpenNamedProducerResponse:
+        timeout_ms = self._settings.default_api_timeout_ms
+        response: OpenNamedProducerResponse = await self._cluster.ask_until(
+            "any", request, verdict=_code_of_answer, timeout_ms=timeout_ms
+        )
+        return response
+
+    def partition_of(self, topic: Topic, record: Taken, placing: Placing | None) -> int | None:
+        """Where a record goes by its key. Raises ValueError: what is sent again must go to the same partition."""
+        key = record[0]
+        if key is None:
+            raise ValueError("a record of a named producer needs a key or a partition: sent again, it must go there")
+        index = None if placing is None else placing(key, topic.count, topic.available)
+        return partition_of(key, topic.count) if index is None else index
+
+    def repeated(self, partition: Partition, sequence: object, record: Taken) -> Repeated | None:
+        """What stands for the record, if it is one that was taken or written before. Raises TypeError, ValueError."""
+        number, progress = checked_sequence(sequence), self._progress_of(partition)
+        return progress.written_before(record[-1]) if number <= progress.last else None
+
+    def took(self, batch: Batch, sequence: int) -> None:
+        """The batch has one more record, with this sequence."""
+        self._progress_of(batch.partition).took(batch, sequence)
+
+    async def last_sequences(self, topic: str, count: int) -> dict[int, int]:
+        """By partition, of those to which something was written."""
+        await self.open_topic(topic, count)
+        known = {place: highest for place, highest in self._opened.items() if place.topic == topic}
+        known |= {place: each.highest for place, each in self._progress.items() if place.topic == topic}
+        return {place.partition: highest for place, highest in sorted(known.items()) if highest != NOTHING}
+
+    def _progress_of(self, partition: Partition) -> Progress:
+        place = partition.topic_partition
+        found = self._progress.get(place)
+        if found is None:
+            found = self._progress[place] = Progress(partition, self._opened.get(place, NOTHING))
+        return found
+
+
+def _code_of_answer(answer: OpenNamedProducerResponse) -> int:
+    return answer.error_code
