@@ -47,7 +47,7 @@ def test_there_are_snippets_where_users_look_for_them():
 
 
 def test_every_fencepost_command_of_the_readme_exists():
-    commands = set(re.findall(r"`fencepost ((?:log |bench )?[a-z|\\]+)", README))
+    commands = set(re.findall(r"`fencepost ((?:log |bench )?[a-z|\\-]+)", README))
     assert commands
     for command in commands:
         words = command.replace("\\", "").split()
@@ -66,6 +66,12 @@ def test_every_make_target_that_the_documents_name_exists():
         )
         for words in named:
             assert set(words.split()) <= targets, f"{document.name}: make {words}"
+
+
+def test_no_two_decisions_have_the_same_number():
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
+    assert len(numbers) > 30
+    assert not {number for number in numbers if numbers.count(number) > 1}
 
 
 OWNERS = {  # of words that mean something of their own here

@@ -30,8 +30,12 @@ BELOW = {
 }
 
 # What a pure module does not import (law 2): it decides, and never touches the outside; time is an argument, ids are
-# given. A module is pure if its docstring says `Pure`, a sentence of its own, or if that of a package above it does.
-SAYS_PURE = re.compile(r"\bPure\b")
+# given. A module is pure if a sentence of its docstring begins with `Pure` (`Pure.`, or `Pure: time is an argument.`),
+# or of the docstring of a package above it. `Pure except for …` is not enough: those who say it are listed.
+SAYS_PURE = re.compile(r"\bPure[.:;]")
+NEARLY_PURE = {"broker/net/connection.py", "broker/quotas/connection_pace.py", "broker/quotas/mutes.py"}
+NEARLY_PURE |= {"console/routes.py"}
+LEAST_PURE = 217  # one that does not say it any more would not be noticed otherwise
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 
 NOT_INSTALLED = {"fencepost.bench.bounds", "fencepost.bench.contest", "fencepost.bench.loads", "fencepost.bench.peers"}
@@ -195,7 +199,7 @@ def is_pure(path: Path) -> bool:
 
 def test_pure_modules_do_not_touch_the_outside():
     pure = [path for path in MODULES if is_pure(path)]
-    assert len(pure) > 200
+    assert len(pure) >= LEAST_PURE
     assert not [found for path in pure for found in imports_among(path, OUTSIDE)]
 
 
@@ -203,6 +207,12 @@ def test_a_module_is_pure_if_it_or_its_package_says_so():
     assert is_pure(ROOT / "broker/groups/machine.py")
     assert is_pure(ROOT / "protocol/messages/fetch.py"), "its package's package says it"
     assert not is_pure(ROOT / "broker/groups/coordinator.py"), "which speaks of the pure groups only"
+
+
+def test_modules_that_are_pure_except_for_something_are_listed_and_import_no_outside():
+    said = {short(path): ast.get_docstring(nodes_of(path)[0]) or "" for path in MODULES}
+    assert {name for name, text in said.items() if re.search(r"\bPure\b(?![.:;])", text)} == NEARLY_PURE
+    assert not [found for name in NEARLY_PURE for found in imports_among(ROOT / name, OUTSIDE)]
 
 
 def test_nothing_is_raised_that_a_module_keeps():

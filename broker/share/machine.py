@@ -9,9 +9,10 @@
 The window is from `start` to `end`: below all is done with, above nothing was given out. Its length is limited, and
 counts what is done with inside it.
 
-The rules. What is durable changes by apply..., put... and settle alone, live and in a replay alike; decisions change
-nothing, and say what to log. Locks are in memory only: a record that is ACQUIRED is logged with the next change, and
-after a restart it is what it was before it was acquired. `deliveries` counts acquisitions and never falls.
+The rules. What is durable changes by apply... and settle alone, live and in a replay alike; decisions change nothing,
+and say what to log. Locks are in memory only: an acquisition is logged with what becomes of it, and after a restart
+a record that was ACQUIRED is what it was before. `deliveries` counts acquisitions; it falls only by a restart or a
+reset, which know of none that was not logged.
 A record leaves PENDING only by the marker of its transaction, unless the log's start passes it or its topic goes.
 Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 19953, 19972.
 """
