@@ -67,7 +67,7 @@ class SharePolls(Parts):
         """Connect, and see whether the broker has share groups. Raises UnsupportedVersionError and others."""
         self.check_open()
         await self.cluster.start()
-        connection = await self.cluster.coordinator(*self._target)
+        connection = await self.cluster.any_node()  # the group's coordinator may not be there yet
         if not connection.knows(ShareGroupHeartbeatRequest, 1):
             raise UnsupportedVersionError(
                 f"{connection.name} has no share groups (KIP-932)",

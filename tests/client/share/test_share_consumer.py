@@ -328,3 +328,14 @@ def test_a_consumer_can_turn_to_other_topics_and_still_acknowledge_what_it_has()
         assert await left(world) == []
 
     within(main)
+
+
+def test_a_coordinator_that_is_not_there_yet_is_waited_for() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        world.faults.error("FindCoordinator", "COORDINATOR_NOT_AVAILABLE").times(3)
+        world.faults.error("ShareGroupHeartbeat", "COORDINATOR_LOAD_IN_PROGRESS").times(2)
+        async with sharer(world) as consumer:
+            assert (await consumer.getone(timeout_ms=10_000)).value == b"0"
+
+    within(main)
