@@ -138,7 +138,9 @@ class ShareConsumer:
 
     async def getmany(self, *, timeout_ms: float = 0, max_records: int | None = None) -> list[ShareRecord]:
         """The available records, at most max_records (default: max_poll_records). Waits timeout_ms for the first."""
-        return await self._take(self._most(max_records), self._clock.monotonic_ms() + timeout_ms)
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
+        return await self._take(self._most(max_records), deadline_ms)
 
     def batches(self, max_records: int | None = None, *, timeout_ms: float | None = None) -> "ShareBatches":
         """Lists of at most max_records (default: max_poll_records), each with all that has arrived.
@@ -152,7 +154,6 @@ class ShareConsumer:
 
     async def _take(self, most: int, deadline_ms: float) -> list[ShareRecord]:
         polls = self._polls
-        await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
         polls.arrivals.begin_poll(implicit=self._implicit)
         if polls.held.unsent_sessions:
             polls.fetcher.acknowledged()
