@@ -21,6 +21,7 @@ from .groups import GroupAdmin
 from .held_offsets import HeldOffsetsAdmin
 from .log_dirs import LogDirAdmin
 from .monitoring import MonitoringAdmin
+from .named_producers import NamedProducerAdmin
 from .quotas import QuotaAdmin
 from .security import SecurityAdmin
 from .share_groups import ShareGroupAdmin
@@ -30,7 +31,16 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
 
-class Admin(LogDirAdmin, GroupAdmin, ShareGroupAdmin, HeldOffsetsAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin):
+class Admin(
+    LogDirAdmin,
+    GroupAdmin,
+    ShareGroupAdmin,
+    HeldOffsetsAdmin,
+    SecurityAdmin,
+    QuotaAdmin,
+    MonitoringAdmin,
+    NamedProducerAdmin,
+):
     """`async with` starts and closes it. Needs a broker of Kafka 2.1; a newer call raises UnsupportedVersionError."""
 
     def __init__(

@@ -326,6 +326,14 @@ class TransactionOwner(NamedTuple):
     connected: bool
 
 
+class NamedProducerDescription(NamedTuple):
+    """epoch: of who opened it last, which is the owner. highest: the highest sequence of each partition."""
+
+    epoch: int
+    owner: str
+    highest: dict[TopicPartition, int]
+
+
 class MetricSample(NamedTuple):
     """value: of a histogram the sum. buckets: of a histogram (bound, how many are at most that), the last infinite."""
 

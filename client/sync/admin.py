@@ -52,6 +52,8 @@ class Admin(Blocking[AsyncAdmin]):
     describe_listed_transactions = forward(AsyncAdmin.describe_listed_transactions)
     describe_log_dirs = forward(AsyncAdmin.describe_log_dirs)
     describe_metrics = forward(AsyncAdmin.describe_metrics)
+    describe_named_producers = forward(AsyncAdmin.describe_named_producers)
+    remove_named_producers = forward(AsyncAdmin.remove_named_producers)
     describe_producers = forward(AsyncAdmin.describe_producers)
     describe_share_groups = forward(AsyncAdmin.describe_share_groups)
     describe_topics = forward(AsyncAdmin.describe_topics)

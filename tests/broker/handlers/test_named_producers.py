@@ -130,6 +130,16 @@ def test_a_retry_of_what_a_power_cut_took_is_written():
         assert values(again, "t") == [b"1"]
 
 
+def test_a_retry_that_meets_its_first_attempt_is_answered_with_it(broker):
+    """Pulsar #21892: whether a message was a duplicate could not be determined while the first was pending."""
+    epoch = opened(broker, "sensor", t=2)
+    clients = SimulatedClient(broker), SimulatedClient(broker)
+    for client in clients:
+        client.send(writing("sensor", epoch, [1]))
+    answers = [client.receive().responses[0].partition_responses[0] for client in clients]
+    assert [(each.error_code, each.named.duplicate) for each in answers] == [(0, False), (0, True)]
+
+
 def test_names_and_sequences_survive_a_power_cut_and_a_snapshot(broker):
     epoch = opened(broker, "sensor", t=2)
     write(broker, "sensor", epoch, 1, 2)
@@ -250,6 +260,21 @@ def test_names_and_what_they_write_to_are_bounded():
         assert write(broker, "a", epoch, 2).error_code == 0  # it is known already
         assert remove(broker, "b") == [0]
         opened(broker, "c")
+
+
+@pytest.mark.parametrize("version", range(9, 13))
+def test_a_named_batch_goes_the_general_way_behind_ordinary_ones(broker, version):
+    epoch = opened(broker, "sensor", t=2)
+    asked = writing("sensor", epoch, [1])
+    part = Part(index=0, records=memoryview(numbered_batch([b"p"])))
+    topic = ProduceRequest.Topic(name="t", partition_data=[part])
+    plain = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+    for number, request in enumerate([plain, plain, asked, plain, asked]):
+        fast = broker.broker.metrics.fast_requests[0]
+        (found,) = broker.ask(request, version).responses[0].partition_responses
+        assert (found.error_code, found.named is not None) == (0, request is asked), number
+        assert broker.broker.metrics.fast_requests[0] - fast == (request is plain)
+    assert values(broker, "t") == [b"p", b"p", b"1", b"p"]
 
 
 def test_a_named_batch_without_an_answer_is_written_once(broker):

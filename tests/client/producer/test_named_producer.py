@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from fencepost.client.admin.admin import Admin
 from fencepost.client.errors import (
     DeliveryTimeoutError,
     IllegalStateError,
@@ -77,6 +78,24 @@ def test_only_the_newest_of_two_producers_of_a_name_may_write():
                     await old.send("t", b"old", partition=0, sequence=3)
                 await new.send_and_wait("t", b"2", partition=0, sequence=2)
         assert await world.values() == [b"1", b"2"]
+
+    within(main)
+
+
+def test_an_admin_sees_names_and_removes_them():
+    async def main(world):
+        async with named(world, client_id="station") as producer:
+            await producer.send_and_wait("t", b"4", partition=0, sequence=4)
+        async with Admin(BOOTSTRAP, environment=world.world.environment) as admin:
+            found = (await admin.describe_named_producers())["sensor-7"]
+            assert (found.highest, "'station'" in found.owner) == ({("t", 0): 4}, True)
+            await admin.remove_named_producers("sensor-7")
+            assert await admin.describe_named_producers() == {}
+            with pytest.raises(KafkaError) as raised:
+                await admin.remove_named_producers("sensor-7")
+            assert raised.value.code is ErrorCode.RESOURCE_NOT_FOUND
+        async with named(world) as again:
+            assert not (await again.send_and_wait("t", b"4", partition=0, sequence=4)).duplicate
 
     within(main)
 
