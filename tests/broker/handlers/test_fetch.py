@@ -299,7 +299,7 @@ def test_a_fetch_whose_min_bytes_exceed_max_bytes_is_answered_with_max_bytes(cli
     assert timed(client, fetch("t", max_wait_ms=5000, min_bytes=1 << 30, max_bytes=1))[1] < 0.1
 
 
-def test_a_partition_error_ends_a_fetchs_wait_but_an_unknown_partition_does_not(client):
+def test_a_fetch_of_unknown_partitions_waits_only_if_it_names_others_too(client):
     assert timed(client, fetch("t", 99, max_wait_ms=5000))[1] < 0.1
     assert timed(client, fetch("none", max_wait_ms=5000))[1] < 0.1
     both = fetch(max_wait_ms=500, topics=[parts("none", (0, 0)), parts("t", (0, 0))])

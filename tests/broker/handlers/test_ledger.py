@@ -33,7 +33,7 @@ def test_prepared_transactions_become_visible_together_with_the_decision(broker)
     assert [state(broker, txn.name) for txn in txns] == ["CompleteCommit"] * 3
 
 
-def test_a_decision_to_abort_is_a_decision(broker):
+def test_a_ledger_decision_to_abort_discards_the_prepared_transactions(broker):
     txn = prepared(broker, "t")
     assert decide(broker, txn, committed=False).error_code == 0
     assert values(broker, "a") == []
@@ -41,7 +41,7 @@ def test_a_decision_to_abort_is_a_decision(broker):
     assert decide(broker, committed=True).error_code == CONFLICT
 
 
-def test_a_decision_survives_a_power_cut_with_everything_it_ended(broker):
+def test_a_ledger_decision_and_the_transactions_it_ended_survive_a_power_cut(broker):
     txn = prepared(broker, "t")
     other = prepared(broker, "u", partition=1)
     decide(broker, txn)
@@ -52,7 +52,7 @@ def test_a_decision_survives_a_power_cut_with_everything_it_ended(broker):
         assert state(again, other.name) == "CompleteAbort"
 
 
-def test_a_prepared_transaction_survives_a_power_cut_and_is_decided_then(broker):
+def test_a_prepared_transaction_survives_a_power_cut_and_can_then_be_decided(broker):
     txn = prepared(broker, "t")
     with broker.after_power_cut() as again:
         assert waiting(again) == [("t", 1)]
@@ -61,7 +61,7 @@ def test_a_prepared_transaction_survives_a_power_cut_and_is_decided_then(broker)
         assert values(again, "a") == [b"t"]
 
 
-def test_transactions_left_out_of_a_decision_are_aborted_in_the_same_unit(broker):
+def test_prepared_transactions_left_out_of_a_decision_are_aborted_in_the_same_unit(broker):
     listed = prepared(broker, "listed", 5)
     for name, number in (("left", 5), ("older", 3)):
         prepared(broker, name, number, partition=1)
@@ -84,7 +84,7 @@ def test_transactions_left_out_of_a_decision_are_aborted_in_the_same_unit(broker
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_in_a_prepared_transaction_are_decided_with_it(broker, version, commit):
+def test_offsets_of_a_prepared_transaction_become_committed_with_the_decision(broker, version, commit):
     txn = written(broker, "t", version=version)
     txn.write_offset("b", 7)
     assert prepare(txn).error_code == 0
@@ -111,7 +111,7 @@ def test_a_prepare_after_the_decision_is_refused_and_its_transaction_aborted(bro
     assert values(broker, "a", 1) == []
 
 
-def test_the_same_decision_again_is_a_success_and_writes_nothing(broker):
+def test_repeating_a_ledger_decision_succeeds_and_writes_nothing(broker):
     txn = prepared(broker, "t")
     decide(broker, txn)
     units = broker.broker.store.last_unit
@@ -125,7 +125,7 @@ def test_the_same_decision_again_is_a_success_and_writes_nothing(broker):
     [{"digest": b"other"}, {"owner": "somebody"}, {"owner": "somebody", "takeover": True}, {"committed": False}],
     ids=str,
 )
-def test_the_same_number_with_another_decision_is_a_conflict_that_names_the_first(broker, other):
+def test_a_different_decision_with_the_same_number_conflicts_and_names_the_first(broker, other):
     decide(broker, prepared(broker, "t"))
     txn = prepared(broker, "u", 2, partition=1)
     answer = decide(broker, txn, **other)
@@ -133,13 +133,13 @@ def test_the_same_number_with_another_decision_is_a_conflict_that_names_the_firs
     assert state(broker, "u") == "Ongoing"
 
 
-def test_a_number_below_is_a_conflict(broker):
+def test_a_ledger_decision_with_a_lower_number_is_a_conflict(broker):
     decide(broker, number=7)
     assert decide(broker, number=6).error_code == CONFLICT
     assert last_number(broker) == 7
 
 
-def test_another_owner_decides_only_by_taking_over_and_then_the_first_one_is_out(broker):
+def test_another_ledger_owner_must_take_over_and_then_fences_the_first(broker):
     decide(broker, number=1)
     assert decide(broker, number=2, owner="successor").error_code == CONFLICT
     assert decide(broker, number=2, owner="successor", takeover=True).error_code == 0
@@ -147,7 +147,7 @@ def test_another_owner_decides_only_by_taking_over_and_then_the_first_one_is_out
     assert decide(broker, number=3, owner="successor").error_code == 0
 
 
-def test_one_that_does_not_wait_for_it_is_named_and_nothing_is_written(broker):
+def test_a_decision_that_lists_an_unprepared_transaction_is_refused_with_its_name(broker):
     good = prepared(broker, "good")
     open_ = written(broker, "open", partition=1)
     other_number = prepared(broker, "other number", 2, partition=1)
@@ -192,7 +192,7 @@ def test_init_producer_id_on_a_prepared_id_aborts_it(broker):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_nothing_is_produced_or_added_while_it_waits(broker, version):
+def test_a_prepared_transaction_accepts_no_records_and_no_partitions(broker, version):
     txn = prepared(broker, "t", version=version)
     assert txn.send("a", b"more") == BAD_STATE
     assert txn.send("a", b"elsewhere", 1) == BAD_STATE
@@ -205,7 +205,7 @@ def test_nothing_is_produced_or_added_while_it_waits(broker, version):
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_producer_may_end_its_prepared_transaction_without_a_decision(broker, version, commit):
+def test_a_producer_may_end_its_own_prepared_transaction(broker, version, commit):
     txn = prepared(broker, "t", version=version)
     pair = txn.producer_id, txn.epoch + 1
     assert txn.end(commit) == 0
@@ -214,7 +214,7 @@ def test_a_producer_may_end_its_prepared_transaction_without_a_decision(broker, 
     assert decide(broker, txn).refused[0].error_code in (FENCED, BAD_STATE)
 
 
-def test_the_same_prepare_again_is_a_success_and_another_is_not(broker):
+def test_repeating_a_prepare_succeeds_and_a_different_prepare_is_refused(broker):
     txn = prepared(broker, "t")
     units = broker.broker.store.last_unit
     assert prepare(txn).error_code == 0
@@ -224,7 +224,7 @@ def test_the_same_prepare_again_is_a_success_and_another_is_not(broker):
     assert prepare(txn, timeout_ms=5).error_code == BAD_STATE
 
 
-def test_only_an_open_transaction_of_the_living_producer_is_prepared(broker):
+def test_prepare_is_refused_without_an_open_transaction_or_with_a_fenced_producer(broker):
     txn = Txn(broker, "t")
     assert prepare(txn).error_code == UNKNOWN
     txn.init()
@@ -237,13 +237,13 @@ def test_only_an_open_transaction_of_the_living_producer_is_prepared(broker):
 @pytest.mark.parametrize(
     "wrong", [{"key": ""}, {"key": "k" * 1001}, {"number": -1}, {"timeout_ms": 0}, {"timeout_ms": -2}], ids=str
 )
-def test_a_prepare_that_makes_no_sense_is_an_invalid_request(broker, wrong):
+def test_a_malformed_prepare_is_an_invalid_request(broker, wrong):
     txn = written(broker, "t")
     assert prepare(txn, **wrong).error_code == 42
     assert state(broker, "t") == "Ongoing"
 
 
-def test_an_end_that_makes_no_sense_is_an_invalid_request(broker):
+def test_a_malformed_ledger_decision_is_an_invalid_request(broker):
     txn = prepared(broker, "t")
     for wrong in ({"key": ""}, {"number": -1}, {"digest": bytes(257)}, {"owner": "o" * 1001}):
         assert decide(broker, txn, **wrong).error_code == 42
@@ -252,7 +252,7 @@ def test_an_end_that_makes_no_sense_is_an_invalid_request(broker):
 
 
 @pytest.mark.slow
-def test_a_transaction_that_waits_beyond_its_prepared_timeout_is_aborted():
+def test_a_prepared_transaction_is_aborted_after_its_prepared_timeout():
     settings = BrokerSettings(
         transaction_abort_timed_out_transaction_cleanup_interval_ms=1000, transaction_two_phase_commit_enable=True
     )
@@ -270,7 +270,7 @@ def test_a_transaction_that_waits_beyond_its_prepared_timeout_is_aborted():
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 86_400_001, 2**31 - 1])
-def test_a_client_cannot_have_a_transaction_wait_for_longer_than_the_broker_allows(broker, timeout_ms):
+def test_a_prepared_timeout_above_the_brokers_maximum_is_refused(broker, timeout_ms):
     txn = written(broker, "t")
     refused = prepare(txn, timeout_ms=timeout_ms)
     assert refused.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -280,7 +280,7 @@ def test_a_client_cannot_have_a_transaction_wait_for_longer_than_the_broker_allo
     assert state(broker, "t") == "CompleteAbort", "it is as open as before, and its own timeout ends it"
 
 
-def test_the_longest_prepared_timeout_is_a_setting():
+def test_the_maximum_prepared_timeout_is_configurable():
     with SimulatedBroker(BrokerSettings(transaction_prepared_max_timeout_ms=90_000)) as broker:
         topics(broker)
         txn = written(broker, "t")
@@ -289,7 +289,7 @@ def test_the_longest_prepared_timeout_is_a_setting():
         assert waiting(broker) == [("t", 1)]
 
 
-def test_the_prepared_timeout_runs_on_over_a_restart_but_not_with_the_wall_clock():
+def test_the_prepared_timeout_continues_over_a_restart_and_ignores_the_wall_clock():
     settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1000)
     with SimulatedBroker(settings) as broker:
         topics(broker)
@@ -302,7 +302,7 @@ def test_the_prepared_timeout_runs_on_over_a_restart_but_not_with_the_wall_clock
             assert state(again, "t") == "CompleteAbort"
 
 
-def test_no_more_than_max_prepared_transactions_wait():
+def test_a_prepare_beyond_max_prepared_transactions_is_refused():
     with SimulatedBroker(BrokerSettings(max_prepared_transactions=2)) as broker:
         topics(broker)
         txns = [prepared(broker, f"t{n}", partition=n) for n in range(2)]
@@ -314,14 +314,14 @@ def test_no_more_than_max_prepared_transactions_wait():
         assert prepare(third, 2).error_code == 0
 
 
-def test_no_more_than_max_ledger_entries_are_kept():
+def test_a_new_key_beyond_max_ledger_entries_is_refused():
     with SimulatedBroker(BrokerSettings(max_ledger_entries=1)) as broker:
         assert decide(broker, key="one").error_code == 0
         assert decide(broker, key="two").error_code == 44
         assert decide(broker, key="one", number=2).error_code == 0
 
 
-def test_a_transaction_prepared_for_long_is_logged_once_and_counted(caplog):
+def test_a_long_prepared_transaction_is_logged_once_and_counted(caplog):
     settings = BrokerSettings(transaction_prepared_alert_ms=120_000)
     with SimulatedBroker(settings) as broker, caplog.at_level(logging.WARNING, "fencepost.broker"):
         topics(broker)
@@ -338,7 +338,7 @@ def test_a_transaction_prepared_for_long_is_logged_once_and_counted(caplog):
         assert broker.broker.metrics.prepared_for_long == 0
 
 
-def test_a_decision_about_an_offline_partition_is_taken_and_its_marker_owed(broker):
+def test_a_decision_with_an_offline_partition_succeeds_and_its_marker_follows_later(broker):
     txns = [prepared(broker, f"t{n}", partition=n) for n in range(2)]
     log = broker.broker.topics.by_name["a"].partitions[1].log
     log.offline = "damaged"
@@ -348,7 +348,7 @@ def test_a_decision_about_an_offline_partition_is_taken_and_its_marker_owed(brok
     assert values(broker, "a") == [b"t0"]
 
 
-def test_while_the_ledgers_log_is_offline_nothing_is_decided_and_nobody_waits(broker):
+def test_while_the_ledgers_log_is_offline_requests_fail_at_once(broker):
     txn, open_ = prepared(broker, "t"), written(broker, "open", partition=1)
     log = broker.broker.topics.by_name["__fencepost_ledger"].partitions[0].log
     log.offline = "damaged"
@@ -362,7 +362,7 @@ def test_while_the_ledgers_log_is_offline_nothing_is_decided_and_nobody_waits(br
 # Looking and removing -------------------------------------------------------------------------------------------------
 
 
-def test_the_ledger_lists_its_keys_with_their_numbers_and_who_waits(broker):
+def test_describe_ledger_returns_keys_with_numbers_and_prepared_transactions(broker):
     decide(broker, prepared(broker, "done"))
     prepared(broker, "t", 2, partition=1)
     prepared(broker, "u", 1, key="new", partition=2)
@@ -377,7 +377,7 @@ def test_the_ledger_lists_its_keys_with_their_numbers_and_who_waits(broker):
     assert (missing.key, missing.error_code) == ("nope", 91)
 
 
-def test_an_admin_removes_a_key_that_nobody_waits_for(broker):
+def test_an_admin_can_delete_a_ledger_key_without_prepared_transactions(broker):
     txn = prepared(broker, "t")
     decide(broker, number=0)
     assert remove(broker, "sink", "nope") == [BAD_STATE, 91]
@@ -389,7 +389,7 @@ def test_an_admin_removes_a_key_that_nobody_waits_for(broker):
         assert decide(again, number=0).error_code == 0
 
 
-def test_entries_are_never_forgotten_by_time():
+def test_ledger_entries_do_not_expire():
     short = {"transactional_id_expiration_ms": 1000, "log_retention_ms": 1000, "log_retention_check_interval_ms": 1000}
     often = {"transaction_remove_expired_transaction_cleanup_interval_ms": 1000}
     with SimulatedBroker(BrokerSettings(**short, **often)) as broker:
@@ -401,12 +401,12 @@ def test_entries_are_never_forgotten_by_time():
             assert last_number(again) == 1
 
 
-def test_a_decision_without_transactions_moves_the_entry(broker):
+def test_a_decision_without_transactions_advances_the_ledger_entry(broker):
     assert decide(broker).error_code == 0
     assert last_number(broker) == 1
 
 
-def test_the_apis_are_found_by_their_feature_and_not_in_the_list(broker):
+def test_ledger_apis_are_announced_by_a_feature_and_not_in_api_versions(broker):
     from fencepost.protocol.messages.cluster import ApiVersionsRequest
 
     answer = broker.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)

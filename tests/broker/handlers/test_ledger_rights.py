@@ -44,7 +44,7 @@ def waiting(world: Guarded, user: str = "root") -> list[str]:
     return sorted(each.transactional_id for key in answer.keys for each in key.waiting)
 
 
-def test_a_decision_needs_the_key_and_every_transaction_it_names(world: Guarded) -> None:
+def test_a_ledger_decision_needs_rights_on_the_key_and_on_each_transaction(world: Guarded) -> None:
     mine, others = prepared(world, "mine-1"), prepared(world, "others-1")
     request = deciding(mine, others)
     answer = world.as_user("alice", lambda: world.client.ask(request))
@@ -69,7 +69,7 @@ def test_a_decider_with_the_key_aborts_transactions_others_prepared_under_it(wor
     assert waiting(world) == []
 
 
-def test_to_prepare_needs_the_id_and_the_key_and_for_good_a_right_of_its_own(world: Guarded) -> None:
+def test_prepare_needs_rights_on_id_and_key_and_one_more_to_wait_without_a_timeout(world: Guarded) -> None:
     txn = begun(world, "mine-1")
 
     def ask(timeout_ms: int = 1000) -> int:
@@ -102,7 +102,7 @@ def test_describe_ledger_shows_only_entries_that_the_user_may_describe(world: Gu
     assert named("others", "none") == [NO_ID, NO_ID], "whether there is such a key is not told"
 
 
-def test_a_key_under_which_only_hidden_ids_wait_looks_like_one_with_none(world: Guarded) -> None:
+def test_a_key_with_only_hidden_transactions_looks_empty(world: Guarded) -> None:
     prepared(world, "others-1")
     world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID = sink", "allow User:alice DESCRIBE TRANSACTIONAL_ID = none")
 
@@ -114,7 +114,7 @@ def test_a_key_under_which_only_hidden_ids_wait_looks_like_one_with_none(world: 
     assert described(None) == []
 
 
-def test_only_who_may_alter_the_cluster_removes_entries(world: Guarded) -> None:
+def test_deleting_ledger_entries_needs_alter_on_the_cluster(world: Guarded) -> None:
     mine = prepared(world, "mine-1")
     assert world.as_user("root", lambda: world.client.ask(deciding(mine))).error_code == OK
     world.have("allow User:alice ALL TRANSACTIONAL_ID = *")
@@ -128,7 +128,7 @@ def test_only_who_may_alter_the_cluster_removes_entries(world: Guarded) -> None:
     assert removed() == [OK]
 
 
-def test_nobody_fences_a_producer_whose_id_is_not_his(world: Guarded) -> None:
+def test_init_producer_id_without_rights_on_the_id_fences_no_producer(world: Guarded) -> None:
     txn = begun(world, "mine-1")
     thief = Txn(world.broker, "mine-1", client=world.client)
     assert world.as_user("alice", thief.init) == NO_ID

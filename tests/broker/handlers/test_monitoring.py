@@ -59,7 +59,7 @@ def owners(broker: SimulatedBroker, *names: str) -> dict[str, tuple[int, str | N
     return {each.transactional_id: (each.error_code, each.client_id, each.connected) for each in answer.owners}
 
 
-def test_connections_of_one_client_are_counted_together(broker: SimulatedBroker) -> None:
+def test_describe_clients_counts_connections_of_one_client_together(broker: SimulatedBroker) -> None:
     one, two, other = (SimulatedClient(broker, name) for name in ("app", "app", "other"))
     for client in (one, one, two, other):
         client.ask(ApiVersionsRequest(client_software_name="lib", client_software_version="1.2"), 3)
@@ -72,7 +72,7 @@ def test_connections_of_one_client_are_counted_together(broker: SimulatedBroker)
     assert app.bytes_in > 0 < app.bytes_out
 
 
-def test_of_a_long_client_id_or_software_only_the_beginning_is_kept_and_shown(broker: SimulatedBroker) -> None:
+def test_long_client_ids_and_software_names_are_truncated(broker: SimulatedBroker) -> None:
     client = SimulatedClient(broker, "long" + "x" * 30_000)
     client.ask(ApiVersionsRequest(client_software_name="lib" * 9_000, client_software_version="1"), 3)
     client.ask(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000))
@@ -85,7 +85,7 @@ def test_of_a_long_client_id_or_software_only_the_beginning_is_kept_and_shown(br
     assert len(kept.client_id or "") == len(kept.software) == LONGEST_NAME
 
 
-def test_a_client_that_is_silent_is_idle_and_one_that_left_is_gone(broker: SimulatedBroker) -> None:
+def test_a_silent_client_is_shown_as_idle_and_a_disconnected_one_not_at_all(broker: SimulatedBroker) -> None:
     client = SimulatedClient(broker, "app")
     client.ask(ApiVersionsRequest(), 3)
     clients(broker)
@@ -97,7 +97,7 @@ def test_a_client_that_is_silent_is_idle_and_one_that_left_is_gone(broker: Simul
     assert "app" not in clients(broker)
 
 
-def test_bytes_of_closed_connections_stay_in_the_counters(broker: SimulatedBroker) -> None:
+def test_byte_counters_include_closed_connections(broker: SimulatedBroker) -> None:
     client, metrics = SimulatedClient(broker, "app"), broker.broker.metrics
     client.ask(ApiVersionsRequest(), 3)
     before = metrics.bytes_in, metrics.bytes_out
@@ -106,7 +106,7 @@ def test_bytes_of_closed_connections_stay_in_the_counters(broker: SimulatedBroke
     assert (metrics.bytes_in, metrics.bytes_out) == before
 
 
-def test_the_owner_of_a_transaction_is_who_took_its_id_last(broker: SimulatedBroker) -> None:
+def test_the_owner_of_a_transaction_is_the_client_that_last_initialized_its_id(broker: SimulatedBroker) -> None:
     first = Txn(broker, "x", client=SimulatedClient(broker, "first"))
     assert first.init() == OK
     first.write("t", b"v")
@@ -124,7 +124,7 @@ def test_the_owner_of_a_transaction_is_who_took_its_id_last(broker: SimulatedBro
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_after_a_start_an_owner_is_known_once_it_is_heard(broker: SimulatedBroker, version: int) -> None:
+def test_after_a_restart_an_owner_is_known_from_its_first_request(broker: SimulatedBroker, version: int) -> None:
     before = Txn(broker, "x", version, client=SimulatedClient(broker, "app"))
     assert before.init() == OK
     before.write("t", b"v")
@@ -137,7 +137,7 @@ def test_after_a_start_an_owner_is_known_once_it_is_heard(broker: SimulatedBroke
         assert owners(again, "x") == {"x": (OK, "app", True)}
 
 
-def test_an_ephemeral_id_leaves_no_owner_behind(broker: SimulatedBroker) -> None:
+def test_an_ephemeral_transactional_id_leaves_no_owner(broker: SimulatedBroker) -> None:
     txn = Txn(broker, "fencepost.once.x")
     assert txn.init() == OK
     txn.write("t", b"v")
@@ -145,7 +145,7 @@ def test_an_ephemeral_id_leaves_no_owner_behind(broker: SimulatedBroker) -> None
     assert len(broker.broker.transactions.owners) == 0
 
 
-def test_without_the_right_to_describe_an_id_its_owner_is_not_shown() -> None:
+def test_the_owner_of_a_transaction_is_hidden_without_describe() -> None:
     with SimulatedBroker(guarded(super_users="User:root")) as broker:
         world = Guarded(broker)
         for name in ("mine", "hidden"):
@@ -167,7 +167,7 @@ def test_without_the_right_to_describe_an_id_its_owner_is_not_shown() -> None:
         assert ask(["mine", "hidden"]) == {"": OK, "mine": OK, "hidden": refused}
 
 
-def test_every_family_is_named_as_prometheus_wants_it() -> None:
+def test_every_metric_family_has_a_valid_prometheus_name() -> None:
     assert len({each.name for each in FAMILIES}) == len(FAMILIES)
     for each in FAMILIES:
         assert each.name.startswith("fencepost_")
@@ -204,7 +204,7 @@ def test_requests_are_counted_by_api_and_errors_by_api_and_name(broker: Simulate
     assert ("InitProducerId", "INVALID_REQUEST") in exported(broker)["fencepost_request_errors_total"]
 
 
-def test_rounds_and_their_syncs_are_counted(broker: SimulatedBroker) -> None:
+def test_journal_rounds_and_syncs_are_counted(broker: SimulatedBroker) -> None:
     before = exported(broker)
     broker.ask(produce("t", batch()))
     after = exported(broker)
@@ -246,7 +246,7 @@ def test_transactions_are_counted_by_the_reason_of_their_end(broker: SimulatedBr
     assert sum(exported(broker)["fencepost_producer_fenced_total"].values()) == 1
 
 
-def test_a_transaction_is_in_the_bucket_of_its_duration(broker: SimulatedBroker) -> None:
+def test_a_transaction_is_counted_in_the_histogram_bucket_of_its_duration(broker: SimulatedBroker) -> None:
     txn = Txn(broker, "x", 1)
     assert txn.init() == OK
     for seconds in (0.0, 3.0):
@@ -263,7 +263,7 @@ def test_a_transaction_is_in_the_bucket_of_its_duration(broker: SimulatedBroker)
     assert [each.count for each in sample.buckets if each.bound in (2.048, 4.096)] == [1, 2]
 
 
-def test_errors_are_counted_under_names_of_apis() -> None:
+def test_error_metrics_are_labelled_with_api_names() -> None:
     broker = Path(__file__).resolve().parents[3] / "broker"
     calls = [
         found

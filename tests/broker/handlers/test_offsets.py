@@ -26,47 +26,47 @@ def found(client, timestamp, version=11, **more):
     return part.error_code, part.offset, part.timestamp
 
 
-def test_the_ends_of_the_log(client):
+def test_list_offsets_returns_the_first_and_last_offset_of_the_log(client):
     assert found(client, LATEST) == (OK, 5, -1)
     assert found(client, LATEST, committed=True) == (OK, 5, -1)
     assert found(client, EARLIEST) == found(client, EARLIEST_LOCAL) == (OK, 0, -1)
 
 
-def test_a_lookup_by_time_finds_the_first_record_at_or_after_it(client):
+def test_list_offsets_by_time_returns_the_first_record_at_or_after_it(client):
     expected = {0: (0, 100), 100: (0, 100), 101: (1, 300), 300: (1, 300)}
     assert {time: found(client, time)[1:] for time in expected} == expected
     client.broker.wait(30)  # flushed by now
     assert {time: found(client, time)[1:] for time in expected} == expected
 
 
-def test_a_time_after_the_last_record_gives_offset_minus_1_without_error(client):
+def test_list_offsets_after_the_last_timestamp_returns_minus_1_without_error(client):
     assert found(client, 301) == (OK, -1, -1)
     assert found(client, TIERED) == found(client, PENDING) == (OK, -1, -1)
     assert found(client, MAX, partition=1) == found(client, 0, partition=1) == (OK, -1, -1)
 
 
-def test_the_largest_timestamp_belongs_to_the_first_record_that_has_it(client):
+def test_list_offsets_max_timestamp_returns_the_first_record_that_has_it(client):
     assert found(client, MAX) == (OK, 1, 300)
 
 
 @pytest.mark.parametrize(("place", "since"), [(MAX, 7), (EARLIEST_LOCAL, 8), (TIERED, 9), (PENDING, 11)])
-def test_a_place_that_a_version_does_not_know_is_unsupported(client, place, since):
+def test_list_offsets_refuses_special_timestamps_newer_than_the_version(client, place, since):
     assert found(client, place, since - 1)[0] == ErrorCode.UNSUPPORTED_VERSION
     assert found(client, place, since)[0] == OK
 
 
-def test_a_place_that_means_nothing_is_unsupported(client):
+def test_list_offsets_refuses_unknown_special_timestamps(client):
     assert found(client, -7)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_every_version_is_answered(client, version):
+def test_list_offsets_is_answered_in_every_version(client, version):
     assert found(client, LATEST, version) == (OK, 5, -1)
     part = client.ask(list_offsets("t", 150), version).topics[0].partitions[0]
     assert (part.offset, part.leader_epoch) == (1, 0 if version >= 4 else -1)
 
 
-def test_every_partition_is_answered_by_itself(client):
+def test_list_offsets_gives_each_partition_its_own_error(client):
     asked = [
         ListOffsetsRequest.Topic(
             name=name,
@@ -84,18 +84,18 @@ def test_every_partition_is_answered_by_itself(client):
     ]
 
 
-def test_a_partition_named_twice_is_refused_once(client):
+def test_list_offsets_refuses_a_partition_named_twice(client):
     twice = [ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-1)] * 2
     response = client.ask(ListOffsetsRequest(topics=[ListOffsetsRequest.Topic(name="t", partitions=twice)]))
     assert [part.error_code for part in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
 
 
-def test_the_askers_leader_epoch_must_be_the_brokers(client):
+def test_list_offsets_refuses_a_wrong_leader_epoch(client):
     assert found(client, LATEST, current_leader_epoch=0)[0] == OK
     assert found(client, LATEST, current_leader_epoch=4)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_damaged_partition_has_no_offsets(client):
+def test_list_offsets_of_a_damaged_partition_gets_a_storage_error(client):
     client.broker.broker.topics.by_name["t"].partitions[0].log.offline = "a test"
     assert found(client, LATEST)[0] == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -118,14 +118,14 @@ def test_the_latest_offset_counts_only_durable_records(client):
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize(("epoch", "answer"), [(0, (0, 5)), (-1, (-1, -1)), (1, (-1, -1))])
-def test_the_end_of_an_epoch(client, version, epoch, answer):
+def test_offset_for_leader_epoch_returns_the_end_of_the_epoch(client, version, epoch, answer):
     part = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderEpochRequest.Topic(topic="t", partitions=[part])])
     (got,) = client.ask(request, version).topics[0].partitions
     assert (got.error_code, got.leader_epoch, got.end_offset) == (OK, *answer)
 
 
-def test_the_end_of_an_epoch_in_an_unknown_partition_is_an_error(client):
+def test_offset_for_leader_epoch_of_an_unknown_partition_gets_an_error(client):
     asked = [
         OffsetForLeaderEpochRequest.Topic.Partition(partition=7, leader_epoch=0),
         OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=0, current_leader_epoch=9),

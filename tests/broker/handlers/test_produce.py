@@ -61,7 +61,7 @@ def test_a_duplicate_is_a_success_with_the_original_offset_and_is_not_written(cl
 
 
 @pytest.mark.requirement("S-22", "S-30")
-def test_five_batches_are_remembered_and_the_sixth_oldest_is_out_of_order(client):
+def test_the_last_five_batches_are_recognised_as_duplicates_and_older_ones_are_not(client):
     for sequence in range(6):
         assert answers(client.ask(produce("t", idempotent(sequence)))) == [(OK, sequence)]
     assert [code(client.ask(produce("t", idempotent(sequence)))) for sequence in range(1, 6)] == [OK] * 5
@@ -70,7 +70,7 @@ def test_five_batches_are_remembered_and_the_sixth_oldest_is_out_of_order(client
 
 
 @pytest.mark.requirement("S-20", "S-34")
-def test_a_gap_is_refused_and_nothing_is_written(client):
+def test_a_sequence_gap_is_refused_and_nothing_is_written(client):
     client.ask(produce("t", idempotent(0)))
     assert code(client.ask(produce("t", idempotent(2)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert end_offset(client) == 1
@@ -78,14 +78,14 @@ def test_a_gap_is_refused_and_nothing_is_written(client):
 
 
 @pytest.mark.requirement("S-29")
-def test_after_the_highest_sequence_comes_zero(client):
+def test_after_the_highest_sequence_number_comes_zero(client):
     highest = 2**31 - 1
     assert code(client.ask(produce("t", idempotent(highest)))) == OK
     assert code(client.ask(produce("t", idempotent(0)))) == OK
 
 
 @pytest.mark.requirement("S-28", "S-27", "C-3")
-def test_a_newer_epoch_begins_at_zero_and_an_older_one_is_refused(client):
+def test_a_newer_producer_epoch_starts_at_sequence_0_and_an_older_epoch_is_refused(client):
     client.ask(produce("t", idempotent(0)))
     assert code(client.ask(produce("t", idempotent(1, epoch=1)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code(client.ask(produce("t", idempotent(0, epoch=1)))) == OK
@@ -94,13 +94,13 @@ def test_a_newer_epoch_begins_at_zero_and_an_older_one_is_refused(client):
 
 
 @pytest.mark.requirement("S-25", "C-2")
-def test_an_unknown_producer_may_begin_anywhere(client):
+def test_an_unknown_producer_may_start_at_any_sequence_number(client):
     assert code(client.ask(produce("t", idempotent(500)))) == OK
     assert code(client.ask(produce("t", idempotent(501)))) == OK
 
 
 @pytest.mark.requirement("S-26")
-def test_a_strict_broker_refuses_an_unknown_producer_that_does_not_begin_at_zero():
+def test_a_strict_broker_refuses_an_unknown_producer_with_a_nonzero_sequence():
     with SimulatedBroker(BrokerSettings(producer_unknown_id_refuse=True)) as broker:
         broker.ask(create("t"))
         assert code(broker.ask(produce("t", idempotent(5)))) == ErrorCode.UNKNOWN_PRODUCER_ID
@@ -109,7 +109,7 @@ def test_a_strict_broker_refuses_an_unknown_producer_that_does_not_begin_at_zero
 
 
 @pytest.mark.requirement("S-44", "S-32")
-def test_of_five_in_flight_those_behind_a_lost_one_are_refused_and_land_in_order(client):
+def test_batches_behind_a_lost_one_are_refused_and_retries_land_in_order(client):
     for sequence in (0, 2, 3, 4):
         client.send(produce("t", idempotent(sequence)))
     got = [code(client.receive()) for _ in range(4)]
@@ -120,7 +120,7 @@ def test_of_five_in_flight_those_behind_a_lost_one_are_refused_and_land_in_order
 
 
 @pytest.mark.requirement("S-04", "S-01")
-def test_acks_0_gets_no_reply_and_the_next_request_gets_its_own(client):
+def test_acks_0_gets_no_reply_and_the_next_request_gets_its_own_reply(client):
     client.send_unanswered(produce("t", batch(2), acks=0))
     assert client.quiet()
     assert end_offset(client) == 2
@@ -132,7 +132,7 @@ def test_an_error_with_acks_0_closes_the_connection(client, topic, sent):
     assert client.closed()
 
 
-def test_any_other_acks_is_refused(client):
+def test_acks_other_than_minus_1_0_and_1_are_refused(client):
     assert code(client.ask(produce("t", batch(), acks=2))) == ErrorCode.INVALID_REQUIRED_ACKS
     assert end_offset(client) == 0
 
@@ -147,7 +147,7 @@ def test_a_partition_carries_exactly_one_batch_of_the_second_format(client):
     assert end_offset(client) == 0
 
 
-def test_a_batch_that_was_damaged_on_its_way_is_refused(client):
+def test_a_batch_with_a_wrong_checksum_is_refused(client):
     damaged = bytearray(batch())
     damaged[-1] ^= 1
     assert code(client.ask(produce("t", bytes(damaged)))) == ErrorCode.CORRUPT_MESSAGE
@@ -164,7 +164,7 @@ def test_clients_may_not_write_control_batches(client):
     assert code(client.ask(produce("t", marker))) == ErrorCode.INVALID_RECORD
 
 
-def test_a_batch_above_the_topics_limit_is_too_large(client):
+def test_a_batch_above_max_message_bytes_is_refused_as_too_large(client):
     client.ask(create("small", max_message_bytes=200))
     assert code(client.ask(produce("small", batch(value=bytes(130))))) == OK
     assert code(client.ask(produce("small", batch(value=bytes(131))))) == ErrorCode.MESSAGE_TOO_LARGE
@@ -185,26 +185,26 @@ def test_an_unknown_partition_is_refused_and_the_others_are_written(client):
 
 
 @pytest.mark.requirement("S-35", "C-11")
-def test_transactional_records_without_a_transactional_id_are_refused_whole(client):
+def test_a_request_with_transactional_records_but_no_transactional_id_is_refused(client):
     in_transaction = idempotent(0, transactional=True)
     refused = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     assert answers(client.ask(produce("t", batch(), in_transaction))) == [refused, refused]
 
 
-def test_a_transactional_id_that_nobody_began_with_is_refused(client):
+def test_produce_with_a_transactional_id_never_initialized_is_refused(client):
     in_transaction = idempotent(0, transactional=True)
     assert code(client.ask(produce("t", in_transaction, transactional_id="x"))) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert end_offset(client) == 0
 
 
-def test_a_transactional_id_without_letters_is_refused(client):
+def test_produce_with_an_empty_transactional_id_is_refused(client):
     in_transaction = idempotent(0, transactional=True)
     assert code(client.ask(produce("t", in_transaction, transactional_id=""))) == ErrorCode.INVALID_REQUEST
     assert end_offset(client) == 0
 
 
 @pytest.mark.requirement("S-24")
-def test_a_batch_without_a_producer_id_is_never_checked(client):
+def test_a_batch_without_a_producer_id_is_never_deduplicated(client):
     same = produce("t", batch())
     assert [answers(client.ask(same)) for _ in range(3)] == [[(OK, 0)], [(OK, 1)], [(OK, 2)]]
 
@@ -221,7 +221,7 @@ def test_a_timestamp_over_an_hour_ahead_is_refused_and_the_answer_names_its_reco
     assert code(client.ask(produce("t", batch(timestamp=now + HOUR_MS - 1000)))) == OK
 
 
-def test_a_topic_may_refuse_records_that_are_too_old(client):
+def test_records_older_than_message_timestamp_before_max_ms_are_refused(client):
     client.ask(create("fresh", message_timestamp_before_max_ms=60_000))
     now = client.broker.broker.clock.now_ms()
     old = build([Record(0, now, None, b""), Record(1, now - 120_000, None, b"")])
@@ -232,7 +232,7 @@ def test_a_topic_may_refuse_records_that_are_too_old(client):
     assert code(client.ask(produce("fresh", batch(timestamp=-1)))) == OK
 
 
-def test_of_very_many_records_out_of_range_the_first_are_named_and_all_are_counted(client):
+def test_errors_name_the_first_records_with_bad_timestamps_and_count_all(client):
     ahead = client.broker.broker.clock.now_ms() + 2 * HOUR_MS
     few, many = (one(client.ask(produce("t", batch(count, timestamp=ahead)))) for count in (100, 250))
     assert len(few.record_errors) == len(many.record_errors) == 100
@@ -242,7 +242,7 @@ def test_of_very_many_records_out_of_range_the_first_are_named_and_all_are_count
 
 @pytest.mark.parametrize("claimed", [-1, EARLY_MS, 2**63 - 1])
 @pytest.mark.parametrize("delta", [0, 5])
-def test_a_first_timestamp_ahead_is_refused_whatever_the_maximum_claims(client, claimed, delta):
+def test_a_base_timestamp_in_the_future_is_refused_whatever_the_maximum_says(client, claimed, delta):
     """As Kafka, which believes neither and looks at the records."""
     sent = raw_batches.batch(raw_batches.record(0, delta), base_timestamp=2**63 - 1, max_timestamp=claimed)
     refused = one(client.ask(produce("t", sent)))
@@ -251,13 +251,13 @@ def test_a_first_timestamp_ahead_is_refused_whatever_the_maximum_claims(client, 
 
 
 @pytest.mark.parametrize("claimed", [-1, EARLY_MS - 5])
-def test_a_maximum_that_is_too_low_is_taken(client, claimed):
+def test_a_max_timestamp_below_the_records_timestamps_is_accepted(client, claimed):
     """As by Kafka; there are clients that leave it at -1."""
     sent = raw_batches.batch(raw_batches.record(0, 0), base_timestamp=EARLY_MS, max_timestamp=claimed)
     assert code(client.ask(produce("t", sent))) == OK
 
 
-def test_after_the_wall_clock_went_back_an_hour_timestamps_are_judged_by_it(client):
+def test_after_the_wall_clock_went_back_timestamps_are_checked_against_the_new_time(client):
     clock = client.broker.broker.clock
     now = clock.now_ms()
     assert code(client.ask(produce("t", batch(timestamp=now + HOUR_MS - 1000)))) == OK
@@ -276,7 +276,7 @@ def test_log_append_time_stamps_the_batch_and_is_in_the_answer(client):
     assert {record.timestamp for record in records(found)} == {part.log_append_time_ms}
 
 
-def test_a_duplicate_under_log_append_time_has_the_time_of_the_first(client):
+def test_a_duplicate_with_log_append_time_returns_the_first_timestamp(client):
     client.ask(create("stamped", message_timestamp_type="LogAppendTime"))
     first = one(client.ask(produce("stamped", idempotent(0))))
     client.broker.wait(5)
@@ -284,7 +284,7 @@ def test_a_duplicate_under_log_append_time_has_the_time_of_the_first(client):
     assert (again.base_offset, again.log_append_time_ms) == (first.base_offset, first.log_append_time_ms)
 
 
-def test_a_client_cannot_claim_the_brokers_time(client):
+def test_a_batch_that_claims_log_append_time_is_refused(client):
     client.ask(create("stamped", message_timestamp_type="LogAppendTime"))
     claimed = batch(log_append_time=EARLY_MS)
     assert code(client.ask(produce("stamped", claimed))) == ErrorCode.INVALID_TIMESTAMP
@@ -323,7 +323,7 @@ def test_a_batch_is_stored_unchanged_except_for_offset_and_leader_epoch(client, 
 
 
 @pytest.mark.slow
-def test_a_bomb_is_refused_where_it_would_have_to_be_unpacked(client):
+def test_a_decompression_bomb_is_refused_where_records_must_be_read(client):
     client.ask(create("packed", compression_type="lz4"))
     bomb = batch(value=bytes(64 << 20), codec=4)
     assert len(bomb) < 100_000
@@ -335,7 +335,7 @@ def test_a_bomb_is_refused_where_it_would_have_to_be_unpacked(client):
 
 
 @pytest.mark.requirement("S-11")
-def test_an_answer_waits_for_the_sync(client):
+def test_produce_is_answered_only_after_the_sync(client):
     disk = client.broker.disk
     client.ask(produce("t", batch()))
     before = client.broker.broker.store.synced_unit
@@ -345,7 +345,7 @@ def test_an_answer_waits_for_the_sync(client):
 
 
 @pytest.mark.requirement("S-31")
-def test_a_retry_is_not_answered_before_its_own_first_attempt_is_durable(client):
+def test_a_retried_batch_is_not_answered_before_its_first_attempt_is_durable(client):
     broker, other = client.broker.broker, SimulatedClient(client.broker, "other")
     rounds, held = broker.rounds, []
     executor, submit = rounds._executor, rounds._executor.submit
@@ -362,7 +362,7 @@ def test_a_retry_is_not_answered_before_its_own_first_attempt_is_durable(client)
     assert end_offset(client) == 1
 
 
-def test_an_error_that_depends_on_undurable_batches_waits_for_them(client):
+def test_an_error_caused_by_undurable_batches_waits_until_they_are_durable(client):
     rounds, held = client.broker.broker.rounds, []
     executor, submit = rounds._executor, rounds._executor.submit
     executor.submit = lambda job, done: held.append((job, done))
@@ -391,7 +391,7 @@ def test_a_nearly_full_disk_refuses_with_an_error_old_clients_retry_and_keeps_al
     assert client.broker.broker.store.space.refusals == 1
 
 
-def test_an_unknown_producer_turned_away_is_not_overtaken_by_its_next_batch(client):
+def test_a_refused_first_batch_cannot_be_overtaken_by_the_producers_next_batch(client):
     store = client.broker.broker.store
     store.space_low = True
     client.ask(produce("t", idempotent(0)))
@@ -412,7 +412,7 @@ def test_an_unknown_producer_refused_at_the_limit_is_not_overtaken_by_its_next_b
         assert code(broker.ask(next_one)) == OK
 
 
-def test_a_batch_whose_transaction_is_not_ready_is_not_overtaken_by_the_next(broker, monkeypatch):
+def test_a_batch_refused_for_its_transaction_is_not_overtaken_by_the_next_batch(broker, monkeypatch):
     def not_ready(*_):
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
@@ -427,7 +427,7 @@ def test_a_batch_whose_transaction_is_not_ready_is_not_overtaken_by_the_next(bro
     assert [txn.send("t", b"first", sequence=0), txn.send("t", b"second")] == [OK, OK]
 
 
-def test_while_the_tail_is_full_producers_are_not_read_readers_are_then_all_goes_on():
+def test_a_full_tail_pauses_producers_but_not_readers_and_then_resumes_them():
     with SimulatedBroker(BrokerSettings(log_tail_max_bytes=1 << 20)) as broker:
         broker.ask(create("t"))
         producer, reader = SimulatedClient(broker), SimulatedClient(broker)

@@ -31,7 +31,7 @@ def test_quotas_are_set_described_and_removed() -> None:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_quotas_are_the_same_after_a_restart_and_after_a_power_cut(flushed: bool) -> None:
+def test_quotas_survive_a_restart_and_a_power_cut(flushed: bool) -> None:
     broker = SimulatedBroker()
     set_quota(broker, "user=alice", producer_byte_rate=1000, consumer_byte_rate=5)
     set_quota(broker, "client-id=<default>", request_percentage=0.5)
@@ -45,7 +45,7 @@ def test_quotas_are_the_same_after_a_restart_and_after_a_power_cut(flushed: bool
             assert described(restarted) == expected
 
 
-def test_an_unchanged_quota_is_not_written_and_one_request_is_one_unit() -> None:
+def test_an_unchanged_quota_is_not_written_and_a_request_is_written_in_one_unit() -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1)
         store = broker.broker.store
@@ -59,7 +59,7 @@ def test_an_unchanged_quota_is_not_written_and_one_request_is_one_unit() -> None
         assert store.last_unit == before + 1
 
 
-def test_many_changes_are_several_units_and_all_are_made() -> None:
+def test_many_quota_changes_are_split_into_several_units() -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1)
         before = broker.broker.store.last_unit
@@ -69,7 +69,7 @@ def test_many_changes_are_several_units_and_all_are_made() -> None:
         assert described(broker).keys() == {"user=alice", *names}
 
 
-def test_describe_configs_lets_read_quotas_and_alter_configs_lets_set_them() -> None:
+def test_describing_quotas_needs_describe_configs_and_setting_them_alter_configs() -> None:
     with SimulatedBroker(guarded()) as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1)
         broker.ask(creating("allow User:ANONYMOUS DESCRIBE_CONFIGS CLUSTER = kafka-cluster"))
@@ -82,7 +82,7 @@ def test_describe_configs_lets_read_quotas_and_alter_configs_lets_set_them() -> 
         assert (answer.error_code, answer.entries) == (FORBIDDEN, None)
 
 
-def test_without_room_nothing_is_changed_and_the_client_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_store_refuses_quota_changes_with_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1)
         with monkeypatch.context() as full:
@@ -105,7 +105,7 @@ def test_the_number_of_entities_with_quotas_is_limited(monkeypatch: pytest.Monke
         assert altered(broker, *asked[3:]) == [OK, POLICY]
 
 
-def test_a_change_is_logged_with_who_made_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_quota_change_is_logged_with_user_and_address(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), SimulatedBroker() as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1, consumer_byte_rate=1)
         broker.ask(altering(entry("user=bob", producer_byte_rate=1), validate_only=True))

@@ -51,7 +51,7 @@ def test_init_producer_id_without_an_id_needs_write_on_any_topic(
 
 
 @pytest.mark.requirement("S-36", "C-4")
-def test_idempotent_batches_need_nothing_but_their_topic(world: Guarded) -> None:
+def test_idempotent_produce_needs_only_write_on_the_topic(world: Guarded) -> None:
     world.have("allow User:alice WRITE TOPIC = t")
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     given = world.as_user("alice", lambda: world.client.ask(request)).producer_id
@@ -115,7 +115,7 @@ def test_to_write_as_the_producer_of_an_id_takes_the_right_to_write_as_it(
 
 
 @pytest.mark.requirement("S-35", "S-37")
-def test_nobody_writes_with_a_producer_id_before_another_is_given_it(world: Guarded) -> None:
+def test_a_producer_id_not_yet_handed_out_cannot_be_written_with(world: Guarded) -> None:
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -129,7 +129,7 @@ def test_nobody_writes_with_a_producer_id_before_another_is_given_it(world: Guar
     assert (txn.producer_id, values(world.broker, "t")[1:]) == (bobs + 1, [b"1"])
 
 
-def test_no_error_shows_the_size_of_topics_that_one_may_not_see(world: Guarded) -> None:
+def test_errors_do_not_reveal_partition_counts_of_hidden_topics(world: Guarded) -> None:
     """How many partitions a topic would get depends on whether it is there."""
     many = 10_003
     growing = [CreatePartitionsRequest.Topic(name=name, count=many) for name in ("t", "none")]
@@ -144,7 +144,7 @@ def test_no_error_shows_the_size_of_topics_that_one_may_not_see(world: Guarded) 
     assert grown == made == [[NO_TOPIC], [NO_TOPIC]]
 
 
-def test_a_topic_is_not_made_by_who_may_not(world: Guarded) -> None:
+def test_auto_creation_needs_the_right_to_create_topics(world: Guarded) -> None:
     world.have("allow User:alice READ TOPIC = new")
 
     def ask() -> int:
@@ -168,7 +168,9 @@ def test_an_unauthorised_commit_or_abort_leaves_the_transaction_open(world: Guar
 
 
 @pytest.mark.requirement("S-37")
-def test_a_pattern_is_not_tried_on_ids_that_may_not_be_seen(world: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_transactions_pattern_is_not_matched_against_hidden_ids(
+    world: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That it takes too long would tell of them: only where the name begins so has it many states to follow."""
     monkeypatch.setattr(safe_pattern, "MOST_WORK", 1_000)
     world.as_user("root", lambda: Txn(world.broker, "hidden" + "a" * 200, client=world.client).init())
@@ -180,7 +182,7 @@ def test_a_pattern_is_not_tried_on_ids_that_may_not_be_seen(world: Guarded, monk
     assert (code("root"), code("alice")) == (ErrorCode.INVALID_REGULAR_EXPRESSION, OK)
 
 
-def test_without_an_authorizer_rules_are_not_asked() -> None:
+def test_without_an_authorizer_acls_are_not_evaluated() -> None:
     with SimulatedBroker() as broker:
         world = Guarded(broker)
         assert world.write("alice") == OK
@@ -188,7 +190,7 @@ def test_without_an_authorizer_rules_are_not_asked() -> None:
 
 
 @pytest.mark.parametrize("many", [1, 1_000], ids=["in steps", "at once"])
-def test_a_member_may_know_of_each_topic_that_it_subscribes_to(
+def test_a_consumer_group_heartbeat_needs_describe_on_each_subscribed_topic(
     world: Guarded, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     monkeypatch.setattr(consumer_groups, "MANY_TOPICS", many)

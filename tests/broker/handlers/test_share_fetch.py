@@ -38,7 +38,7 @@ def fill(broker, batches=1, count=1, partition=0, **more):
 # What is acquired.
 
 
-def test_records_are_one_members_and_come_with_their_delivery_count(broker, member):
+def test_share_fetch_gives_records_to_one_member_with_their_delivery_count(broker, member):
     fill(broker, 2, 5)
     other = ShareClient(broker, member="n")
     found = got(member.fetch(0))[0]
@@ -48,19 +48,19 @@ def test_records_are_one_members_and_come_with_their_delivery_count(broker, memb
     assert member.states() == "L" * 10
 
 
-def test_whole_batches_are_acquired_also_where_fewer_records_are_asked_for(broker, member):
+def test_share_fetch_acquires_whole_batches_even_beyond_max_records(broker, member):
     fill(broker, 4, 5)
     assert member.take(0, max_records=7, batch_size=5) == [(0, 4, 1), (5, 9, 1)]
     assert member.take(max_records=1) == [(10, 14, 1)]
 
 
-def test_exactly_so_many_records_are_acquired_in_the_strict_mode(broker, member):
+def test_share_fetch_in_record_limit_mode_acquires_exactly_max_records(broker, member):
     fill(broker, 4, 5)
     assert member.take(0, max_records=7, share_acquire_mode=1) == [(0, 6, 1)]
     assert member.take(max_records=7, share_acquire_mode=1) == [(7, 13, 1)]
 
 
-def test_a_record_that_failed_often_comes_alone(broker, member):
+def test_share_fetch_delivers_an_often_failed_record_alone(broker, member):
     configure(broker, **{"share.delivery.count.limit": "3"})
     fill(broker, 2, 5)
     for deliveries in (1, 2):
@@ -69,7 +69,7 @@ def test_a_record_that_failed_often_comes_alone(broker, member):
     assert [member.take() for _ in range(3)] == [[(number, number, 3)] for number in range(3)]
 
 
-def test_what_nobody_has_comes_first_and_only_its_batches(broker, member):
+def test_share_fetch_reads_from_the_first_available_record_and_only_its_batches(broker, member):
     fill(broker, 4, 5)
     member.take(0)
     assert member.acknowledge((0, 4, ACCEPT), (5, 9, RELEASE), (10, 14, ACCEPT)) == 0
@@ -78,7 +78,7 @@ def test_what_nobody_has_comes_first_and_only_its_batches(broker, member):
     assert list(found.values) == [5, 6, 7, 8, 9]
 
 
-def test_limits_of_bytes_are_shared_and_the_first_batch_comes_however_large(broker, member):
+def test_share_fetch_shares_byte_limits_and_returns_the_first_batch_at_any_size(broker, member):
     for partition in range(3):
         fill(broker, 3, 5, partition)
     assert [found.ranges for found in got(member.fetch(0, 1, 2, max_bytes=1)).values()] == [[(0, 4, 1)], [], []]
@@ -88,14 +88,14 @@ def test_limits_of_bytes_are_shared_and_the_first_batch_comes_however_large(brok
     assert len(found) == 3
 
 
-def test_partitions_take_turns(broker, member):
+def test_share_fetch_starts_with_another_partition_each_time(broker, member):
     for partition in range(3):
         fill(broker, 3, 5, partition)
     firsts = [next(iter(got(member.fetch(*named, max_records=5)))) for named in ((0, 1, 2), (), ())]
     assert sorted(firsts) == [0, 1, 2]
 
 
-def test_markers_and_aborted_batches_are_nobodys(broker, member):
+def test_share_fetch_skips_control_batches_and_aborted_batches(broker, member):
     txn = begun(broker)
     for commit in (True, False):
         txn.write("t", b"a")
@@ -106,7 +106,7 @@ def test_markers_and_aborted_batches_are_nobodys(broker, member):
     assert member.states() == "LXLXL"
 
 
-def test_a_committed_group_is_shown_nothing_that_is_aborted_or_open(broker, member):
+def test_a_read_committed_share_group_gets_no_aborted_or_open_records(broker, member):
     configure(broker, **{"share.isolation.level": "read_committed"})
     txn = begun(broker)
     txn.write("t", b"a")
@@ -119,7 +119,7 @@ def test_a_committed_group_is_shown_nothing_that_is_aborted_or_open(broker, memb
     assert member.take() == [(2, 3, 1)]
 
 
-def test_a_topic_that_shows_whole_transactions_only_does_so_here_too(broker):
+def test_a_committed_only_topic_hides_uncommitted_records_from_share_groups(broker):
     broker.ask(create("u", 1, fencepost_isolation_level_min="read_committed"))
     initialise(broker, "u")
     txn = begun(broker)
@@ -132,7 +132,7 @@ def test_a_topic_that_shows_whole_transactions_only_does_so_here_too(broker):
     assert got(member.fetch())[0].values == {2: "b"}
 
 
-def test_records_are_read_from_segments_that_are_not_in_memory(broker, member):
+def test_share_fetch_reads_segments_that_are_not_in_memory(broker, member):
     fill(broker, 20, 5)
     broker.wait(30)
     log = broker.broker.topics.by_name["t"].partitions[0].log
@@ -144,7 +144,7 @@ def test_records_are_read_from_segments_that_are_not_in_memory(broker, member):
     assert not broker.broker.share_partitions._reading
 
 
-def test_the_window_is_full_until_its_beginning_is_done_with(broker, member):
+def test_share_fetch_returns_nothing_while_the_in_flight_window_is_full(broker, member):
     configure(broker, **{"share.partition.max.record.locks": "100"})
     fill(broker, 50, 5)
     assert member.take(0) == [(0, 99, 1)]
@@ -158,14 +158,14 @@ def test_the_window_is_full_until_its_beginning_is_done_with(broker, member):
 # Waiting.
 
 
-def test_a_waiting_member_is_answered_when_records_come(broker, member):
+def test_a_waiting_share_fetch_is_answered_when_records_arrive(broker, member):
     member.client.send(member.fetching(0, max_wait_ms=60_000), 2)
     assert member.client.quiet(1)
     fill(broker)
     assert got(member.client.receive())[0].ranges == [(0, 0, 1)]
 
 
-def test_a_waiting_member_is_answered_when_somebody_lets_go(broker, member):
+def test_a_waiting_share_fetch_is_answered_when_a_member_releases_records(broker, member):
     fill(broker)
     member.take(0)
     other = ShareClient(broker, member="n")
@@ -175,7 +175,7 @@ def test_a_waiting_member_is_answered_when_somebody_lets_go(broker, member):
     assert got(other.client.receive())[0].ranges == [(0, 0, 2)]
 
 
-def test_a_waiting_member_goes_on_waiting_where_only_a_marker_came(broker, member):
+def test_a_control_batch_does_not_end_the_wait_of_a_share_fetch(broker, member):
     configure(broker, **{"share.isolation.level": "read_committed"})
     member.fetch(0)
     member.client.send(member.fetching(max_wait_ms=60_000), 2)
@@ -188,7 +188,7 @@ def test_a_waiting_member_goes_on_waiting_where_only_a_marker_came(broker, membe
     assert not broker.broker.metrics.failures
 
 
-def test_many_partitions_are_waited_for_and_answered_in_steps(broker):
+def test_a_share_fetch_waits_for_many_partitions_and_is_answered_in_steps(broker):
     broker.ask(create("wide", 300))
     initialise(broker, "wide", *range(300))
     member = ShareClient(broker, "wide")
@@ -202,7 +202,7 @@ def test_many_partitions_are_waited_for_and_answered_in_steps(broker):
     assert {each.error for each in got(stranger.fetch(*range(300))).values()} == {E.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_a_waiting_member_is_answered_when_a_lock_expires(broker, member):
+def test_a_waiting_share_fetch_is_answered_when_an_acquisition_lock_expires(broker, member):
     fill(broker)
     member.take(0)
     other = ShareClient(broker, member="n")
@@ -212,7 +212,7 @@ def test_a_waiting_member_is_answered_when_a_lock_expires(broker, member):
     assert got(other.client.receive())[0].ranges == [(0, 0, 2)]
 
 
-def test_the_wait_ends_with_an_answer_that_names_nothing(broker, member):
+def test_a_share_fetch_that_times_out_returns_an_empty_answer(broker, member):
     assert got(member.fetch(0))[0].ranges == [], "the first one of a session names what it asks for, as in Kafka"
     before = broker.loop.time()
     response = member.fetch(max_wait_ms=500)
@@ -221,7 +221,7 @@ def test_the_wait_ends_with_an_answer_that_names_nothing(broker, member):
     assert response.acquisition_lock_timeout_ms == 30_000
 
 
-def test_who_waits_longest_is_served_first(broker):
+def test_the_share_fetch_that_waited_longest_is_served_first(broker):
     waiting = [ShareClient(broker, member=f"m{number}") for number in range(3)]
     for each in waiting:
         each.client.send(each.fetching(0, max_wait_ms=60_000, max_records=1), 2)
@@ -232,7 +232,7 @@ def test_who_waits_longest_is_served_first(broker):
         assert len(found) == 1
 
 
-def test_more_bytes_are_waited_for_before_any_record_is_acquired(broker, member):
+def test_a_share_fetch_acquires_nothing_before_min_bytes_are_there(broker, member):
     member.client.send(member.fetching(0, max_wait_ms=60_000, min_bytes=150), 2)
     fill(broker)
     assert member.client.quiet(1)
@@ -244,7 +244,7 @@ def test_more_bytes_are_waited_for_before_any_record_is_acquired(broker, member)
 # Acknowledging.
 
 
-def test_acknowledgements_come_with_a_fetch_and_are_answered_beside_it(broker, member):
+def test_share_fetch_answers_the_acknowledgements_it_carries(broker, member):
     fill(broker, 2, 5)
     member.take(0, max_records=5)
     found = got(member.fetch(acks={0: [(0, 1, ACCEPT), (2, 4, [REJECT, RELEASE, 0])]}))[0]
@@ -253,7 +253,7 @@ def test_acknowledgements_come_with_a_fetch_and_are_answered_beside_it(broker, m
     assert member.states() == "LXLLLLL"
 
 
-def test_all_that_a_request_acknowledges_is_one_unit(broker, member):
+def test_all_acknowledgements_of_a_request_are_written_in_one_unit(broker, member):
     for partition in range(3):
         fill(broker, 1, 5, partition)
     member.fetch(0, 1, 2)
@@ -263,7 +263,7 @@ def test_all_that_a_request_acknowledges_is_one_unit(broker, member):
     assert [member.states(partition) for partition in range(3)] == ["", "", ""]
 
 
-def test_each_partition_is_all_or_nothing(broker, member):
+def test_one_invalid_acknowledgement_refuses_all_of_its_partition(broker, member):
     fill(broker, 1, 5)
     fill(broker, 1, 5, 1)
     member.fetch(0, 1)
@@ -272,13 +272,13 @@ def test_each_partition_is_all_or_nothing(broker, member):
     assert (member.states(0), member.states(1)) == ("LLLLL", "")
 
 
-def test_below_the_window_an_acknowledgement_is_ignored(broker, member):
+def test_an_acknowledgement_below_the_window_is_ignored(broker, member):
     fill(broker, 1, 5)
     member.take(0)
     assert [member.acknowledge((0, 4, ACCEPT)) for _ in range(2)] == [0, 0]
 
 
-def test_a_member_acknowledges_only_what_it_has(broker, member):
+def test_a_member_can_acknowledge_only_records_it_acquired(broker, member):
     fill(broker, 1, 5)
     member.take(0)
     other = ShareClient(broker, member="n")
@@ -302,7 +302,7 @@ def test_a_member_acknowledges_only_what_it_has(broker, member):
     ],
 )
 @pytest.mark.parametrize("how", ["fetch", "acknowledge"])
-def test_wrong_acknowledgements_change_nothing(broker, member, acks, code, how):
+def test_invalid_acknowledgements_change_nothing(broker, member, acks, code, how):
     fill(broker, 1, 5)
     member.take(0)
     if how == "fetch":
@@ -312,7 +312,7 @@ def test_wrong_acknowledgements_change_nothing(broker, member, acks, code, how):
     assert member.states() == "LLLLL"
 
 
-def test_version_1_knows_no_renewal(broker):
+def test_share_fetch_v1_refuses_lock_renewals(broker):
     fill(broker, 1, 5)
     member = ShareClient(broker, version=1)
     member.take(0)
@@ -320,7 +320,7 @@ def test_version_1_knows_no_renewal(broker):
     assert member.acknowledge((0, 4, REJECT)) == 0
 
 
-def test_a_renewal_gives_the_lock_its_whole_time_again(broker, member):
+def test_renewing_a_lock_restarts_its_whole_duration(broker, member):
     fill(broker, 1, 5)
     member.take(0)
     broker.wait(20)
@@ -334,7 +334,7 @@ def test_a_renewal_gives_the_lock_its_whole_time_again(broker, member):
     assert member.states() == "AAA"
 
 
-def test_a_request_that_renews_fetches_nothing(broker, member):
+def test_a_share_fetch_that_renews_locks_acquires_nothing(broker, member):
     assert member.fetch(0, is_renew_ack=True).error_code == E.INVALID_REQUEST
     fill(broker, 2, 5)
     member.take(0, max_records=5)
@@ -345,7 +345,7 @@ def test_a_request_that_renews_fetches_nothing(broker, member):
 # Sessions.
 
 
-def test_a_session_counts_its_requests_and_remembers_its_partitions(broker, member):
+def test_a_share_session_counts_epochs_and_remembers_its_partitions(broker, member):
     fill(broker)
     assert member.fetch(0, epoch=1).error_code == E.SHARE_SESSION_NOT_FOUND
     assert member.fetch(epoch=-1).error_code == E.SHARE_SESSION_NOT_FOUND
@@ -358,12 +358,12 @@ def test_a_session_counts_its_requests_and_remembers_its_partitions(broker, memb
     assert member.take() == []
 
 
-def test_the_first_request_of_a_session_acknowledges_nothing(broker, member):
+def test_acknowledgements_in_the_first_request_of_a_share_session_are_refused(broker, member):
     assert member.fetch(acks={0: [(0, 0, ACCEPT)]}).error_code == E.INVALID_REQUEST
     assert member.acknowledge((0, 0, ACCEPT)) == E.INVALID_SHARE_SESSION_EPOCH
 
 
-def test_the_end_of_a_session_takes_its_acknowledgements_and_releases_the_rest(broker, member):
+def test_closing_a_share_session_applies_acknowledgements_and_releases_the_rest(broker, member):
     fill(broker, 1, 5)
     member.take(0)
     assert member.acknowledge((0, 1, ACCEPT), epoch=-1) == 0
@@ -371,7 +371,7 @@ def test_the_end_of_a_session_takes_its_acknowledgements_and_releases_the_rest(b
     assert member.acknowledge((2, 2, ACCEPT), epoch=-1) == E.SHARE_SESSION_NOT_FOUND
 
 
-def test_the_end_of_a_session_may_be_a_fetch(broker, member):
+def test_a_share_fetch_with_the_final_epoch_closes_its_session(broker, member):
     fill(broker, 1, 5)
     member.take(0)
     found = got(member.fetch(acks={0: [(0, 1, ACCEPT)]}, epoch=-1))[0]
@@ -379,7 +379,7 @@ def test_the_end_of_a_session_may_be_a_fetch(broker, member):
     assert member.states() == "AAA"
 
 
-def test_the_end_of_a_connection_releases_what_its_sessions_have(broker, member):
+def test_a_disconnect_releases_the_records_of_its_share_sessions(broker, member):
     fill(broker, 1, 5)
     member.take(0)
     member.client.close()
@@ -388,7 +388,7 @@ def test_the_end_of_a_connection_releases_what_its_sessions_have(broker, member)
     assert ShareClient(broker, member="n").take(0) == [(0, 4, 2)]
 
 
-def test_kafka_19950_the_end_of_an_older_connection_does_not(broker, member):
+def test_kafka_19950_closing_an_older_connection_releases_nothing_of_the_newer(broker, member):
     fill(broker, 1, 5)
     member.fetch(1)
     again = ShareClient(broker)
@@ -399,7 +399,7 @@ def test_kafka_19950_the_end_of_an_older_connection_does_not(broker, member):
     assert again.acknowledge((0, 4, ACCEPT)) == 0
 
 
-def test_a_session_that_is_opened_anew_keeps_what_its_member_has(broker, member):
+def test_reopening_a_share_session_keeps_the_members_acquired_records(broker, member):
     fill(broker, 1, 5)
     member.take(0)
     member.epoch = 0
@@ -407,7 +407,7 @@ def test_a_session_that_is_opened_anew_keeps_what_its_member_has(broker, member)
     assert member.acknowledge((0, 4, ACCEPT)) == 0
 
 
-def test_who_waits_is_answered_when_the_session_ends(broker, member):
+def test_a_waiting_share_fetch_is_answered_when_its_session_ends(broker, member):
     member.client.send(member.fetching(0, max_wait_ms=60_000), 2)
     member.epoch += 1
     assert member.client.quiet(1)
@@ -416,7 +416,7 @@ def test_who_waits_is_answered_when_the_session_ends(broker, member):
     assert member.client.receive().error_code == 0
 
 
-def test_no_more_sessions_than_allowed_and_the_refusal_takes_its_time(broker):
+def test_share_sessions_beyond_the_limit_are_refused_after_a_delay(broker):
     many = [ShareClient(broker, member=f"m{number}") for number in range(3)]
     broker.broker.live_settings.now = broker.broker.settings.with_layer(4, {"group.share.max.share.sessions": "200"})
     for number in range(200):
@@ -429,7 +429,7 @@ def test_no_more_sessions_than_allowed_and_the_refusal_takes_its_time(broker):
 # Quotas.
 
 
-def test_over_a_quota_nothing_is_acquired_and_what_was_acquired_comes(broker, member):
+def test_a_share_fetch_over_quota_acquires_nothing_new(broker, member):
     """Kafka acquires first, answers nothing, and what was acquired waits for its locks to expire."""
     fill(broker, 40, value=b"v" * 1000)
     other = ShareClient(broker, member="n")  # of the same client id
@@ -445,7 +445,7 @@ def test_over_a_quota_nothing_is_acquired_and_what_was_acquired_comes(broker, me
 # Errors.
 
 
-def test_what_is_wrong_with_a_partition_is_said_beside_the_others(broker, member):
+def test_a_share_fetch_reports_errors_per_partition_beside_others(broker, member):
     fill(broker)
     broker.ask(create("u"))
     unknown = bytes(range(16))
@@ -462,7 +462,7 @@ def test_what_is_wrong_with_a_partition_is_said_beside_the_others(broker, member
     assert nobody.acknowledge((0, 0, ACCEPT)) == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_that_is_gone_is_said_once(broker, member):
+def test_a_deleted_topic_is_reported_once_in_a_share_session(broker, member):
     member.fetch(0)
     broker.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
     assert got(member.fetch())[0].error == E.UNKNOWN_TOPIC_ID
@@ -470,7 +470,7 @@ def test_a_topic_that_is_gone_is_said_once(broker, member):
     assert member.acknowledge((0, 0, ACCEPT)) == E.UNKNOWN_TOPIC_ID
 
 
-def test_requests_that_nobody_may_send_are_refused(broker, member):
+def test_invalid_share_fetch_requests_are_refused(broker, member):
     assert member.fetch(0, share_acquire_mode=2).error_code == E.INVALID_REQUEST
     for who in (None, "", "m" * 37):
         member.member = who

@@ -44,7 +44,7 @@ def stands(broker: SimulatedBroker, group: str = "g") -> dict[int, tuple[int, in
     return {part.partition_index: (part.start_offset, part.lag) for topic in found.topics for part in topic.partitions}
 
 
-def test_where_a_group_was_made_to_begin_is_known_after_a_restart(broker):
+def test_altered_share_group_offsets_survive_a_restart(broker):
     broker.ask(produce("t", batch(3)))
     assert alter(broker, (0, 1), (2, 0)).error_code == 0
     with broker.after_power_cut() as again:
@@ -54,13 +54,13 @@ def test_where_a_group_was_made_to_begin_is_known_after_a_restart(broker):
             assert stands(third) == {}
 
 
-def test_of_a_partition_that_is_named_twice_the_last_start_counts(broker):
+def test_of_repeated_partitions_in_one_alter_the_last_offset_counts(broker):
     assert [part.error_code for part in alter(broker, (0, 1), (0, 2)).responses[0].partitions] == [0, 0]
     assert stands(broker) == {0: (2, -2)}
 
 
 @pytest.mark.parametrize("at_once", [1, 2, PARTITIONS])
-def test_many_partitions_are_altered_in_units_of_some(broker, monkeypatch, at_once):
+def test_altering_many_share_offsets_is_split_into_several_units(broker, monkeypatch, at_once):
     monkeypatch.setattr(share_offsets, "AT_ONCE", at_once)
     altered = alter(broker, *((index, 0) for index in range(PARTITIONS)))
     assert [part.error_code for part in altered.responses[0].partitions] == [0] * PARTITIONS
@@ -68,7 +68,7 @@ def test_many_partitions_are_altered_in_units_of_some(broker, monkeypatch, at_on
         assert set(stands(again)) == set(range(PARTITIONS))
 
 
-def test_a_member_that_joins_between_two_units_keeps_the_rest_as_it_is(broker, monkeypatch):
+def test_a_join_between_two_units_of_an_alter_refuses_the_remaining_partitions(broker, monkeypatch):
     monkeypatch.setattr(share_offsets, "AT_ONCE", 2)
     groups = broker.broker.share_groups
     alter_some = groups.alter
@@ -85,7 +85,7 @@ def test_a_member_that_joins_between_two_units_keeps_the_rest_as_it_is(broker, m
     assert {index for index, (start, _) in stands(broker).items() if start == 7} == {0, 1}
 
 
-def test_a_group_that_does_not_exist_is_made_only_where_it_stands_somewhere(broker):
+def test_altering_offsets_creates_a_share_group_only_if_a_partition_is_altered(broker):
     assert alter(broker, (9, 0)).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "g" not in broker.broker.share_groups.groups
     assert alter(broker, (0, 0)).error_code == 0

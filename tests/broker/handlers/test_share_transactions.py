@@ -25,7 +25,7 @@ def world() -> Iterator[SimulatedBroker]:
         yield made
 
 
-def test_what_is_acknowledged_in_a_transaction_is_done_with_once_it_commits(world: SimulatedBroker) -> None:
+def test_records_accepted_in_a_transaction_are_done_when_it_commits(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 4)
@@ -38,7 +38,7 @@ def test_what_is_acknowledged_in_a_transaction_is_done_with_once_it_commits(worl
     assert states(world, key) == "2 LLK"
 
 
-def test_what_is_acknowledged_in_a_transaction_comes_again_if_that_aborts(world: SimulatedBroker) -> None:
+def test_records_acknowledged_in_an_aborted_transaction_are_delivered_again(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)
@@ -48,7 +48,7 @@ def test_what_is_acknowledged_in_a_transaction_comes_again_if_that_aborts(world:
     assert acquire(world, key, 0, 2, "other") == [AcquiredRange(0, 2, 2)]
 
 
-def test_rejected_records_are_archived_by_the_commit(world: SimulatedBroker) -> None:
+def test_records_rejected_in_a_transaction_are_archived_at_commit(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)
@@ -57,7 +57,7 @@ def test_rejected_records_are_archived_by_the_commit(world: SimulatedBroker) -> 
     assert states(world, key) == "0 LXL"
 
 
-def test_an_acknowledgement_and_the_beginning_of_its_transaction_are_one_unit(world: SimulatedBroker) -> None:
+def test_a_transactional_acknowledgement_and_its_begin_are_written_in_one_unit(world: SimulatedBroker) -> None:
     keys = begin(world, "orders", partitions=4)
     worker = ShareWorker(world)
     for key in keys:
@@ -69,7 +69,7 @@ def test_an_acknowledgement_and_the_beginning_of_its_transaction_are_one_unit(wo
     assert [states(world, key) for key in keys] == ["3"] * 4
 
 
-def test_all_of_a_request_is_acknowledged_or_nothing(world: SimulatedBroker) -> None:
+def test_one_invalid_transactional_acknowledgement_refuses_the_whole_request(world: SimulatedBroker) -> None:
     keys = begin(world, "orders", partitions=3)
     worker = ShareWorker(world)
     for key in keys:
@@ -80,7 +80,7 @@ def test_all_of_a_request_is_acknowledged_or_nothing(world: SimulatedBroker) -> 
     assert world.broker.transactions.open == {}
 
 
-def test_an_acknowledgement_is_not_repeated_even_in_its_own_transaction(world: SimulatedBroker) -> None:
+def test_a_record_cannot_be_acknowledged_twice_even_in_the_same_transaction(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker, other = ShareWorker(world), ShareWorker(world, "y")
     acquire(world, key, 0, 2)
@@ -91,7 +91,7 @@ def test_an_acknowledgement_is_not_repeated_even_in_its_own_transaction(world: S
     assert [error and error.code for error in plain.values()] == [NOT_ACQUIRED]
 
 
-def test_what_is_pending_outlives_lock_session_and_restart(world: SimulatedBroker) -> None:
+def test_pending_acknowledgements_survive_lock_expiry_session_end_and_restart(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 1)
@@ -107,7 +107,7 @@ def test_what_is_pending_outlives_lock_session_and_restart(world: SimulatedBroke
 
 
 @pytest.mark.parametrize("how", ["timeout", "fencing"])
-def test_whoever_ends_a_transaction_frees_what_is_pending_in_it(how: str, world: SimulatedBroker) -> None:
+def test_pending_records_are_freed_by_any_end_of_their_transaction(how: str, world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 1)
@@ -120,7 +120,7 @@ def test_whoever_ends_a_transaction_frees_what_is_pending_in_it(how: str, world:
     assert worker.acknowledge((key, 0, 1)) == [ErrorCode.PRODUCER_FENCED]
 
 
-def test_an_abort_archives_what_was_given_out_as_often_as_it_may_be(world: SimulatedBroker) -> None:
+def test_an_abort_archives_records_at_their_delivery_limit(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 1, 1)
@@ -175,7 +175,9 @@ REFUSALS: dict[str, tuple[Callable[[ShareWorker, SharePartitionKey], list[int]],
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_what_cannot_be_acknowledged_is_refused_and_changes_nothing(what: str, world: SimulatedBroker) -> None:
+def test_invalid_transactional_acknowledgements_are_refused_and_change_nothing(
+    what: str, world: SimulatedBroker
+) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)
@@ -186,7 +188,7 @@ def test_what_cannot_be_acknowledged_is_refused_and_changes_nothing(what: str, w
     assert (states(world, key), world.broker.store.last_unit) == ("0 LLL", unit)
 
 
-def test_without_room_nothing_is_pending_and_no_transaction_open(world: SimulatedBroker) -> None:
+def test_a_full_store_refuses_transactional_acknowledgements_without_a_trace(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)
@@ -195,7 +197,7 @@ def test_without_room_nothing_is_pending_and_no_transaction_open(world: Simulate
     assert (states(world, key), world.broker.transactions.open) == ("0 LLL", {})
 
 
-def test_transactions_of_older_protocols_acknowledge_nothing(world: SimulatedBroker) -> None:
+def test_transactions_of_protocol_tv1_cannot_acknowledge_share_records(world: SimulatedBroker) -> None:
     """Their epoch stays the same, so a late acknowledgement would be one of the next transaction."""
     (key,) = begin(world, "orders")
     worker = ShareWorker(world, tv=1)
@@ -213,7 +215,7 @@ def test_transactions_of_older_protocols_acknowledge_nothing(world: SimulatedBro
     assert states(world, key) == "1 LL"
 
 
-def test_while_something_is_pending_offsets_are_not_set_and_nothing_is_deleted(world: SimulatedBroker) -> None:
+def test_pending_acknowledgements_block_offset_alteration_and_group_deletion(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker, shares = ShareWorker(world), world.broker.share_partitions
     acquire(world, key, 0, 2)
@@ -233,7 +235,7 @@ def test_while_something_is_pending_offsets_are_not_set_and_nothing_is_deleted(w
     shares.check_nothing_pending("g")
 
 
-def test_a_transaction_commits_although_the_topic_of_what_it_read_is_gone(world: SimulatedBroker) -> None:
+def test_a_transaction_commits_although_the_acknowledged_topic_was_deleted(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)
@@ -244,7 +246,7 @@ def test_a_transaction_commits_although_the_topic_of_what_it_read_is_gone(world:
     assert not world.broker.share_partitions.knows(key)
 
 
-def test_a_marker_that_was_owed_decides_once_the_log_of_the_state_is_back(world: SimulatedBroker) -> None:
+def test_an_owed_marker_decides_acknowledgements_once_the_state_log_is_back(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)
@@ -259,7 +261,7 @@ def test_a_marker_that_was_owed_decides_once_the_log_of_the_state_is_back(world:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_what_is_pending_in_a_prepared_transaction_waits_for_the_decision(
+def test_acknowledgements_of_a_prepared_transaction_wait_for_the_decision(
     committed: bool, world: SimulatedBroker
 ) -> None:
     (key,) = begin(world, "orders")

@@ -119,7 +119,7 @@ def test_a_fetch_above_the_new_start_is_answered_with_its_aborted_transactions(c
     assert log.offline is None
 
 
-def test_a_fetch_of_a_topic_that_was_deleted_meanwhile_is_refused(client):
+def test_a_fetch_whose_topic_is_deleted_during_its_read_is_refused(client):
     request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000)
     part = fetched(slowly(client, fetch("t", 0), NAMED, lambda: client.broker.ask(request)))
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -144,7 +144,7 @@ def forbid(client):
 
 @pytest.mark.parametrize("version", [NAMED, NAMED + 1])
 @pytest.mark.parametrize("may_still", [True, False])
-def test_a_partition_is_read_again_only_for_who_still_may(door, version, may_still):
+def test_a_slow_fetch_checks_the_right_to_read_again_before_it_answers(door, version, may_still):
     """The first read came too late for what was aborted; the second would bring records."""
     client = door.client
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
@@ -182,7 +182,7 @@ def test_a_reader_that_loses_its_right_does_not_learn_of_a_deletion(door):
 
 
 @pytest.mark.parametrize("timestamp", [0, -3])
-def test_a_look_up_by_time_finds_the_first_record_that_is_left(client, timestamp):
+def test_list_offsets_by_time_skips_records_deleted_during_the_lookup(client, timestamp):
     response = slowly(client, list_offsets("t", timestamp), 11, lambda: delete_below(client, 9))
     part = response.topics[0].partitions[0]
     direct = client.ask(list_offsets("t", timestamp), 11).topics[0].partitions[0]
@@ -191,7 +191,7 @@ def test_a_look_up_by_time_finds_the_first_record_that_is_left(client, timestamp
     assert part.offset >= 9
 
 
-def test_few_answers_are_made_ahead_for_a_client_with_many_fetches(client):
+def test_the_broker_prepares_few_answers_ahead_for_a_pipelining_client(client):
     """Each of these may bring 1 MiB or so from the disk, and none leaves while the client does not read."""
     files, executor = client.broker.broker.store.open_files, client.broker.broker.read_executor
     for path in list(files._entries):
@@ -209,7 +209,7 @@ def test_few_answers_are_made_ahead_for_a_client_with_many_fetches(client):
         assert bytes_of(fetched(client.receive()))
 
 
-def test_of_one_client_few_fetches_wait_at_once(client):
+def test_the_waiting_fetches_of_one_client_are_limited(client):
     for _ in range(100):
         client.send(fetch("t", 18, max_wait_ms=10_000), NAMED)
     client.broker.wait(BEGUN_S)

@@ -61,13 +61,13 @@ def test_a_created_topic_has_the_requested_configs_and_lists_all_settings(broker
     assert (topic.name, topic.topic_id, len(topic.partitions)) == ("a", answer.topic_id, 3)
 
 
-def test_minus_one_means_the_brokers_number_of_partitions() -> None:
+def test_partition_count_minus_1_creates_the_brokers_default_number() -> None:
     with SimulatedBroker(BrokerSettings(num_partitions=4)) as broker:
         (answer,) = create(broker, New(name="a", num_partitions=-1, replication_factor=-1))
         assert (answer.num_partitions, answer.replication_factor) == (4, 1)
 
 
-def test_a_topic_that_is_only_validated_is_not_made(broker: SimulatedBroker) -> None:
+def test_create_topics_with_validate_only_creates_nothing(broker: SimulatedBroker) -> None:
     (answer,) = create(broker, New(name="a", num_partitions=3), validate_only=True)
     assert (answer.error_code, answer.num_partitions) == (0, 3)
     assert answer.topic_id == ZERO_UUID  # Kafka tells an id that it forgets again
@@ -120,7 +120,7 @@ def test_a_topic_that_is_only_validated_is_not_made(broker: SimulatedBroker) -> 
         (New(name="..", num_partitions=0), 17, "Topic name is invalid: '..' is not allowed"),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_in_kafkas_words(
+def test_an_invalid_topic_is_refused_with_kafkas_text(
     broker: SimulatedBroker, topic: New, code: int, text: str
 ) -> None:
     assert verdicts(create(broker, topic)) == [(code, text)]
@@ -145,7 +145,7 @@ Assigned = New.Assignment
         ([(0, [1]), (0, [1])], 39, "Found multiple manual partition assignments for partition 0"),
     ],
 )
-def test_an_assignment_may_only_name_this_broker(
+def test_a_replica_assignment_may_name_only_this_broker(
     broker: SimulatedBroker, assignments: list[tuple[int, list[int]]], code: int, text: str | None
 ) -> None:
     given = [Assigned(partition_index=index, broker_ids=ids) for index, ids in assignments]
@@ -154,7 +154,7 @@ def test_an_assignment_may_only_name_this_broker(
     assert answer.num_partitions == (-1 if code else len(assignments))
 
 
-def test_a_count_or_a_factor_beside_an_assignment_is_refused(broker: SimulatedBroker) -> None:
+def test_a_partition_count_beside_a_replica_assignment_is_refused(broker: SimulatedBroker) -> None:
     given = [Assigned(partition_index=0, broker_ids=[1])]
     answers = create(
         broker,
@@ -175,13 +175,13 @@ def test_a_name_that_is_taken_or_collides_is_refused(broker: SimulatedBroker) ->
     ]
 
 
-def test_of_two_that_collide_in_one_request_only_the_first_is_made(broker: SimulatedBroker) -> None:
+def test_of_two_colliding_names_in_one_request_only_the_first_is_created(broker: SimulatedBroker) -> None:
     # Kafka makes both, and their metrics are one ever after.
     answers = create(broker, New(name="e.1"), New(name="e_1"))
     assert [answer.error_code for answer in answers] == [0, 17]
 
 
-def test_a_name_asked_for_twice_is_answered_once_and_not_made(broker: SimulatedBroker) -> None:
+def test_a_name_repeated_in_create_topics_is_answered_once_and_not_created(broker: SimulatedBroker) -> None:
     answers = create(broker, New(name="a"), New(name="b"), New(name="a"))
     assert [(answer.name, *verdict) for answer, verdict in zip(answers, verdicts(answers), strict=True)] == [
         ("b", 0, None),
@@ -200,7 +200,7 @@ def test_every_version_of_create_topics_is_answered(broker: SimulatedBroker, ver
     assert verdicts([good, bad]) == [OK, (17, "Topic name is invalid: the empty string is not allowed")]
 
 
-def test_a_long_name_can_be_a_topic(broker: SimulatedBroker) -> None:
+def test_a_topic_name_may_have_the_maximum_length(broker: SimulatedBroker) -> None:
     assert verdicts(create(broker, New(name="x" * 249))) == [OK]
     assert produce(broker, "x" * 249, 1).error_code == 0
 
@@ -215,7 +215,7 @@ def delete(broker: SimulatedBroker, *topics: Gone) -> list[tuple[str | None, int
     return [(answer.name, answer.error_code, answer.error_message) for answer in response.responses]
 
 
-def test_a_deleted_topic_is_gone_at_once_and_its_name_free_for_another(broker: SimulatedBroker) -> None:
+def test_a_deleted_topics_name_can_be_used_again_at_once(broker: SimulatedBroker) -> None:
     (first,) = create(broker, New(name="a", num_partitions=2))
     produce(broker, "a", 3)
     assert delete(broker, Gone(name="a")) == [("a", 0, None)]
@@ -233,7 +233,7 @@ def test_a_topic_may_be_deleted_by_its_id(broker: SimulatedBroker) -> None:
     assert [answer[:2] for answer in delete(broker, Gone(name="a"))] == [("a", 3)]
 
 
-def test_a_deletion_that_is_not_clear_deletes_nothing(broker: SimulatedBroker) -> None:
+def test_an_ambiguous_delete_topics_request_deletes_nothing(broker: SimulatedBroker) -> None:
     (a, b) = create(broker, New(name="a"), New(name="b"))
     assert delete(
         broker,
@@ -279,7 +279,7 @@ def grow(broker: SimulatedBroker, *topics: More, validate_only: bool = False) ->
     return verdicts(broker.ask(request).results)
 
 
-def test_a_topic_can_grow_and_keeps_its_records(broker: SimulatedBroker) -> None:
+def test_added_partitions_leave_existing_records_unchanged(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", num_partitions=2))
     produce(broker, "a", 5)
     assert grow(broker, More(name="a", count=4)) == [OK]
@@ -336,7 +336,7 @@ def test_create_partitions_without_growth_is_refused(
     assert len(broker.ask(MetadataRequest(topics=None)).topics[0].partitions) == 2
 
 
-def test_a_topic_grown_twice_in_one_request_does_not_grow(broker: SimulatedBroker) -> None:
+def test_a_topic_repeated_in_create_partitions_gets_no_partitions(broker: SimulatedBroker) -> None:
     create(broker, New(name="a"))
     assert grow(broker, More(name="a", count=3), More(name="a", count=4)) == [(42, "Duplicate topic name.")]
 
@@ -371,7 +371,7 @@ def test_deleted_records_are_gone_also_after_a_power_cut(broker: SimulatedBroker
         assert produce(next_broker, "a", 1).base_offset == 12
 
 
-def test_records_that_are_not_there_cannot_be_deleted(broker: SimulatedBroker) -> None:
+def test_delete_records_beyond_the_log_end_is_refused(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", num_partitions=1))
     produce(broker, "a", 4)
     assert cut(broker, "a", Cut(partition_index=0, offset=5), Cut(partition_index=1, offset=0)) == {
@@ -382,12 +382,12 @@ def test_records_that_are_not_there_cannot_be_deleted(broker: SimulatedBroker) -
     assert cut(broker, "nope", Cut(partition_index=0, offset=0)) == {0: (-1, 3)}
 
 
-def test_records_of_a_topic_that_is_only_compacted_cannot_be_deleted(broker: SimulatedBroker) -> None:
+def test_delete_records_on_a_compacted_topic_is_refused(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", configs=[New.Config(name="cleanup.policy", value="compact")]))
     assert cut(broker, "a", Cut(partition_index=0, offset=0)) == {0: (-1, 44)}
 
 
-def test_records_are_not_deleted_while_the_journal_is_full(
+def test_delete_records_is_refused_while_the_journal_is_full(
     broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer has no message, so its code has to say what to do, which is to try again."""

@@ -33,7 +33,7 @@ def test_a_restarted_broker_never_gives_an_id_again(broker: SimulatedBroker) -> 
 
 
 @pytest.mark.requirement("S-16")
-def test_ids_go_on_in_the_next_block_when_one_is_used_up(broker: SimulatedBroker) -> None:
+def test_producer_ids_continue_in_the_next_block_when_one_is_used_up(broker: SimulatedBroker) -> None:
     assert [init(broker)[1] for _ in range(1001)] == list(range(1001))
     with broker.after_power_cut() as unplugged:
         assert init(unplugged)[1] == 2000
@@ -44,12 +44,12 @@ def test_every_version_of_init_producer_id_is_answered(broker: SimulatedBroker, 
     assert init(broker, version) == (0, 0, 0)
 
 
-def test_the_past_that_a_producer_without_a_transactional_id_claims_is_ignored(broker: SimulatedBroker) -> None:
+def test_init_producer_id_without_a_transactional_id_ignores_the_claimed_producer_id(broker: SimulatedBroker) -> None:
     assert init(broker, producer_id=5, producer_epoch=3) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("fields", [{"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}])
-def test_a_request_that_makes_no_sense_is_refused(broker: SimulatedBroker, fields: dict[str, object]) -> None:
+def test_a_malformed_init_producer_id_request_is_refused(broker: SimulatedBroker, fields: dict[str, object]) -> None:
     assert init(broker, **fields) == (42, -1, -1)
 
 
@@ -68,7 +68,7 @@ def test_a_transaction_timeout_below_1_or_above_the_brokers_limit_is_refused(
     assert init(broker, transactional_id="t", transaction_timeout_ms=timeout_ms) == (50, -1, -1)
 
 
-def test_a_partition_describes_the_producers_it_remembers(broker: SimulatedBroker) -> None:
+def test_describe_producers_lists_the_producers_of_a_partition(broker: SimulatedBroker) -> None:
     broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
     _, producer_id, epoch = init(broker)
     records = [Record(offset, 1_700_000_000_000, None, b"v") for offset in range(3)]
@@ -86,7 +86,7 @@ def test_a_partition_describes_the_producers_it_remembers(broker: SimulatedBroke
     assert (producer.last_timestamp, producer.current_txn_start_offset) == (1_700_000_000_000, -1)
 
 
-def test_topics_that_are_not_there_are_answered_one_for_one(broker: SimulatedBroker) -> None:
+def test_describe_producers_gives_each_unknown_topic_its_own_error(broker: SimulatedBroker) -> None:
     Topic = DescribeProducersRequest.Topic
     asked = [Topic(name="nope", partition_indexes=[0]), Topic(name="a b", partition_indexes=[1])]
     found = broker.ask(DescribeProducersRequest(topics=asked)).topics
@@ -118,7 +118,7 @@ def test_a_produce_of_tv2_to_many_partitions_adds_them_once_and_not_one_by_one(b
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_topic_that_is_made_again_inside_a_transaction_is_named_as_the_reason(version):
+def test_a_produce_to_a_topic_recreated_in_its_transaction_gets_an_error_saying_so(version):
     """The code alone reads as if the client had made a mistake."""
     with SimulatedBroker() as broker:
         broker.ask(create("t", 1))
@@ -142,7 +142,7 @@ def test_a_topic_that_is_made_again_inside_a_transaction_is_named_as_the_reason(
         assert txn.commit() == 0
 
 
-def test_each_partition_made_again_is_named_where_a_produce_writes_to_several():
+def test_a_produce_names_each_partition_recreated_inside_its_transaction():
     """TV2 adds those of one request together, which must not make the broker forget that they are others now."""
     with SimulatedBroker() as broker:
         broker.ask(create("t", 2))

@@ -28,7 +28,7 @@ def test_without_two_phase_commit_version_6_of_init_producer_id_is_not_offered()
             init(broker)
 
 
-def test_with_it_a_transaction_waits_for_its_end_for_any_time():
+def test_with_two_phase_commit_enabled_a_transaction_never_times_out():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True, **OFTEN)) as broker:
         assert listed(broker) == 6
         broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
@@ -43,7 +43,7 @@ def test_with_it_a_transaction_waits_for_its_end_for_any_time():
         assert values(broker, "a") == [b"v"]
 
 
-def test_a_transaction_that_is_not_asked_for_so_times_out_as_ever():
+def test_a_transaction_without_enable_2pc_still_times_out():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True, **OFTEN)) as broker:
         broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
         answer = init(broker, enable2_pc=False)
@@ -54,6 +54,6 @@ def test_a_transaction_that_is_not_asked_for_so_times_out_as_ever():
         assert state(broker, "t") == "CompleteAbort"
 
 
-def test_a_prepared_transaction_cannot_be_kept_as_in_kafka():
+def test_init_producer_id_with_keep_prepared_transaction_is_refused_as_in_kafka():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True)) as broker:
         assert init(broker, keep_prepared_txn=True).error_code == 35

@@ -24,7 +24,7 @@ def beyond(row: Option) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in SETTABLE if beyond(UNOBEYED[name])))
-def test_a_setting_without_effect_is_refused_out_of_kafkas_bounds(broker: SimulatedBroker, name: str) -> None:
+def test_a_setting_without_effect_is_refused_outside_kafkas_bounds(broker: SimulatedBroker, name: str) -> None:
     for value in beyond(UNOBEYED[name]):
         code, text = change(broker, BROKER, "1", (name, SET, value))
         assert code == ErrorCode.INVALID_REQUEST
@@ -61,7 +61,7 @@ def test_a_topic_inherits_settings_without_effect_from_the_broker(
     assert shown() == ("4", 1, [(option, "4", 1), (of_broker, "3", 2), (of_broker, "2", 3), *default])
 
 
-def test_a_start_names_stored_settings_that_nobody_knows(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_stored_settings_are_logged_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     with SimulatedBroker() as broker:
         stored = {
             "mesage.max.bytes": "1",

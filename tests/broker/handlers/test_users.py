@@ -71,7 +71,7 @@ def test_users_are_added_described_and_removed_whether_or_not_there_is_an_author
             assert not broker.broker.metrics.failures
 
 
-def test_users_outlive_a_restart_and_a_power_cut_and_so_does_their_removal() -> None:
+def test_scram_users_and_their_removal_survive_a_restart_and_a_power_cut() -> None:
     with SimulatedBroker() as broker:
         altered(broker, putting("alice"), putting("bob"))
         altered(broker, removing("bob"))
@@ -84,7 +84,7 @@ def test_users_outlive_a_restart_and_a_power_cut_and_so_does_their_removal() -> 
             assert described(again) == {"alice": [1]}
 
 
-def test_nothing_from_which_one_could_log_in_is_on_disk_or_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_password_equivalent_is_on_disk_or_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     asked = putting("alice")
     with caplog.at_level(logging.DEBUG), SimulatedBroker() as broker:
         altered(broker, asked)
@@ -112,7 +112,7 @@ def bytes_of(disk: Any, directory: str) -> bytes:
     return held
 
 
-def test_describe_on_the_cluster_lets_list_users_and_alter_lets_change_them() -> None:
+def test_listing_users_needs_cluster_describe_and_changing_them_cluster_alter() -> None:
     with SimulatedBroker(guarded()) as broker:
         altered(broker, putting("alice"))
         broker.ask(creating("allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster"))
@@ -141,7 +141,7 @@ def test_a_change_is_in_force_for_the_next_request_of_the_same_connection() -> N
         assert [each.error_code for each in first.results + second.results] == [OK, OK]
 
 
-def test_users_whose_unit_finds_no_room_are_refused_and_the_others_are_changed(
+def test_user_changes_that_do_not_fit_in_the_journal_are_refused_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(handlers, "CHANGES_AT_ONCE", 2)

@@ -50,7 +50,7 @@ def test_a_request_before_the_login_closes_the_connection(broker, client, reques
     assert not broker.broker.topics.by_name
 
 
-def test_no_client_writes_lines_of_the_log_or_commands_of_a_terminal(broker, caplog):
+def test_client_texts_cannot_inject_log_lines_or_terminal_escapes(broker, caplog):
     client = SimulatedClient(broker, "x\n2026-01-01 CRITICAL forged \x1b[2J")
     client.ask(ApiVersionsRequest())
     client.send(NO_TOPICS)
@@ -61,27 +61,27 @@ def test_no_client_writes_lines_of_the_log_or_commands_of_a_terminal(broker, cap
 
 
 @pytest.mark.parametrize("key", [0, 1, 3, 22, 24, 25, 26, 256, 0x1100, 0x1211, 20_000])
-def test_no_short_way_leads_past_the_login(broker, client, key):
+def test_fast_paths_do_not_bypass_the_login(broker, client, key):
     client.send_raw(struct.pack(">ihhih", 14, key, 9, 1, 0) + b"\0" * 4)
     assert client.closed()
     assert client.line.received == b""
 
 
-def test_versions_are_told_before_the_login_and_nothing_else_is_asked_for(broker, client):
+def test_before_the_login_only_api_versions_is_answered(broker, client):
     assert client.ask(ApiVersionsRequest()).api_keys
     assert client.ask(ApiVersionsRequest(), 0).api_keys
     assert log_in(client).error_code == 0
     assert client.ask(NO_TOPICS).brokers
 
 
-def test_requests_before_the_login_are_few(broker, client):
+def test_too_many_requests_before_the_login_close_the_connection(broker, client):
     for _ in range(REQUESTS_AT_MOST):
         client.ask(ApiVersionsRequest())
     client.send(ApiVersionsRequest())
     assert client.closed()
 
 
-def test_requests_before_the_login_are_small_and_larger_ones_follow_it(broker, client):
+def test_large_requests_are_accepted_only_after_the_login(broker, client):
     limit = broker.settings.sasl_server_max_receive_size
     client.send_raw(struct.pack(">i", limit + 1))
     assert client.closed()
@@ -92,7 +92,7 @@ def test_requests_before_the_login_are_small_and_larger_ones_follow_it(broker, c
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1, 100 << 20, 0])
-def test_a_frame_that_promises_gigabytes_is_not_waited_for(broker, client, length):
+def test_a_frame_that_announces_gigabytes_before_the_login_is_closed_at_once(broker, client, length):
     choose(client, "PLAIN")
     client.send_raw(struct.pack(">I", length) + b"\0\x24\0\2")
     assert client.closed()
@@ -111,7 +111,7 @@ def test_a_connection_without_a_login_in_time_is_closed_and_others_stay(broker, 
     assert broker.broker.metrics.closed_unauthenticated == 2
 
 
-def test_many_that_never_log_in_do_not_keep_others_out():
+def test_many_clients_that_never_log_in_do_not_block_others():
     with SimulatedBroker(asking(max_unauthenticated_connections_per_ip=5)) as broker:
         add_users(broker.broker)
         crowd = [SimulatedClient(broker) for _ in range(20)]
@@ -124,7 +124,7 @@ def test_many_that_never_log_in_do_not_keep_others_out():
         assert principals(broker).count("User:alice") == 1
 
 
-def test_versions_are_not_told_any_more_once_a_mechanism_is_chosen(broker, client):
+def test_api_versions_is_refused_after_a_sasl_mechanism_was_chosen(broker, client):
     client.ask(ApiVersionsRequest())
     choose(client, "PLAIN")
     client.send(ApiVersionsRequest())
@@ -144,7 +144,7 @@ def test_a_client_with_the_right_password_is_served_as_that_user(broker, client,
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_whether_a_user_exists_shows_in_no_answer_and_no_time(broker, mechanism):
+def test_unknown_users_and_wrong_passwords_get_the_same_answer_at_the_same_time(broker, mechanism):
     answered = {}
     for name in ("alice", "nobody"):
         client = SimulatedClient(broker)
@@ -158,7 +158,7 @@ def test_whether_a_user_exists_shows_in_no_answer_and_no_time(broker, mechanism)
     assert broker.broker.metrics.failed_logins == 2
 
 
-def test_nothing_is_served_while_a_login_fails_and_after_it(broker, client):
+def test_no_request_is_served_while_a_login_fails_or_afterwards(broker, client):
     choose(client, "PLAIN")
     client.send_together(SaslAuthenticateRequest(auth_bytes=plain("alice", "no")), (NO_TOPICS, 9))
     assert client.receive().error_code == FAILED
@@ -167,7 +167,7 @@ def test_nothing_is_served_while_a_login_fails_and_after_it(broker, client):
 
 
 @pytest.mark.parametrize("is_right", [True, False])
-def test_a_long_password_is_waited_for_like_a_short_one(broker, client, is_right):
+def test_checking_a_long_password_takes_as_long_as_a_short_one(broker, client, is_right):
     """A message that is read in steps takes another way."""
     password = "x" * 2 * SMALL_BYTES
     salted = salted_password(Mechanism.SHA_256, password.encode(), b"salt", 4096)
@@ -214,12 +214,12 @@ def test_a_mechanism_that_is_not_offered_ends_the_connection_with_a_list(broker,
     assert client.closed()
 
 
-def test_a_message_without_a_handshake_is_refused(broker, client):
+def test_sasl_authenticate_without_a_handshake_is_refused(broker, client):
     assert say(client, plain("alice")).error_code == ILLEGAL
     assert client.closed()
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_login_is_forgotten(broker, client):
+def test_a_client_that_disconnects_during_its_login_leaves_no_state(broker, client):
     for _ in range(3):
         one = SimulatedClient(broker)
         choose(one, "PLAIN")
@@ -243,7 +243,7 @@ def test_a_listener_without_login_works_beside_one_with_login():
         assert connection._owner is broker.broker.server
 
 
-def test_after_a_login_that_does_not_end_the_authenticator_is_not_asked(broker, client):
+def test_sessions_without_expiry_do_not_consult_the_authenticator_again(broker, client):
     (connection,) = broker.broker.server.connections or [None]
     assert connection._owner is broker.broker.listeners.authenticator
     log_in(client)
@@ -284,7 +284,7 @@ def ending():
         assert not broker.broker.metrics.failures
 
 
-def test_a_session_that_has_ended_is_closed_at_its_next_request(ending):
+def test_a_connection_with_an_expired_session_is_closed_at_its_next_request(ending):
     client = SimulatedClient(ending)
     assert log_in(client).session_lifetime_ms == 10_000
     ending.wait(9)
@@ -299,7 +299,7 @@ def test_a_session_that_has_ended_is_closed_at_its_next_request(ending):
 
 @pytest.mark.parametrize("waits_s", [5, 15])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_session_is_renewed_before_and_after_its_end(ending, waits_s, mechanism):
+def test_a_session_can_be_renewed_before_and_after_its_expiry(ending, waits_s, mechanism):
     client = SimulatedClient(ending)
     log_in(client, mechanism=mechanism)
     for _ in range(3):
@@ -309,7 +309,7 @@ def test_a_session_is_renewed_before_and_after_its_end(ending, waits_s, mechanis
     assert principals(ending) == ["User:alice"]
 
 
-def test_nobody_becomes_somebody_else_by_a_renewal(ending):
+def test_a_renewal_as_another_user_is_refused(ending):
     client = SimulatedClient(ending)
     log_in(client)
     response = log_in(client, "bob")
@@ -318,7 +318,7 @@ def test_nobody_becomes_somebody_else_by_a_renewal(ending):
     assert client.closed()
 
 
-def test_nothing_is_served_in_the_middle_of_a_renewal(ending):
+def test_no_request_is_served_during_a_session_renewal(ending):
     client = SimulatedClient(ending)
     log_in(client)
     choose(client, "SCRAM-SHA-256")
@@ -328,7 +328,7 @@ def test_nothing_is_served_in_the_middle_of_a_renewal(ending):
 
 
 @pytest.mark.parametrize("waits_s", [0, 15])
-def test_no_versions_are_answered_in_the_middle_of_a_renewal(ending, waits_s):
+def test_api_versions_is_not_answered_during_a_session_renewal(ending, waits_s):
     """They would be told for ever over a connection whose session has ended. Kafka refuses them there as well."""
     client = SimulatedClient(ending)
     log_in(client)
@@ -339,7 +339,7 @@ def test_no_versions_are_answered_in_the_middle_of_a_renewal(ending, waits_s):
     assert client.line.received == b""
 
 
-def test_a_renewal_that_is_not_carried_on_ends_with_the_idle_time():
+def test_an_unfinished_session_renewal_ends_with_the_idle_timeout():
     with SimulatedBroker(asking(connections_max_reauth_ms=10_000, connections_max_idle_ms=20_000)) as broker:
         add_users(broker.broker)
         client = SimulatedClient(broker)
@@ -353,7 +353,7 @@ def test_a_renewal_that_is_not_carried_on_ends_with_the_idle_time():
 
 
 @pytest.mark.parametrize("waits_s", [0, 15])
-def test_a_renewal_may_take_longer_than_the_session_did(ending, waits_s):
+def test_a_session_renewal_may_take_longer_than_the_session_lasted(ending, waits_s):
     from scram_client import ScramClient
 
     client = SimulatedClient(ending)
@@ -380,7 +380,7 @@ def test_a_user_that_is_removed_cannot_renew_its_session(ending):
 # ---- across restarts ---------------------------------------------------------------------------------------------
 
 
-def test_decoys_outlast_a_restart(broker):
+def test_decoy_credentials_of_unknown_users_stay_the_same_after_a_restart(broker):
     def salt_of_nobody(each: Broker) -> bytes:
         assert each.security_log.state.users.secret
         return each.security_log.state.users.any_or_decoy("nobody").salt

@@ -133,7 +133,7 @@ def _of(broker, login):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_login_that_stops_at_any_byte_is_cut_in_time(mechanism):
+def test_a_login_that_stops_at_any_byte_is_closed_in_time(mechanism):
     many = {"max_unauthenticated_connections": 2_000, "max_unauthenticated_connections_per_ip": 2_000}
     with SimulatedBroker(asking(**many)) as broker:
         add_users(broker.broker)
@@ -148,7 +148,7 @@ def test_a_login_that_stops_at_any_byte_is_cut_in_time(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_login_that_comes_byte_by_byte_succeeds_if_it_is_quick_and_else_is_cut(broker, mechanism):
+def test_a_login_sent_byte_by_byte_succeeds_unless_it_exceeds_the_login_timeout(broker, mechanism):
     for pause_s, comes_in in ((0.001, True), (0.5, False)):
 
         def drip(write, frame, pause_s=pause_s):
@@ -239,7 +239,7 @@ def test_a_broker_that_stops_waits_for_no_password():
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**32 - 1, 65_537])
-def test_frames_of_gigabytes_between_the_messages_of_a_login_take_nothing(broker, size):
+def test_huge_frames_between_login_messages_allocate_no_memory(broker, size):
     for steps in range(3):
         client = SimulatedClient(broker)
         scram = ScramClient("alice", "alice-pw")

@@ -90,7 +90,7 @@ def known(broker: SimulatedBroker) -> bool:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_one_byte_of_a_login_changed_cut_or_late_lets_nobody_else_in(mechanism: str, fault: str) -> None:
+def test_a_login_with_any_byte_changed_cut_or_late_authenticates_nobody_else(mechanism: str, fault: str) -> None:
     with SimulatedBroker(asking()) as broker:
         add_users(broker.broker)
         for at in range(POSITIONS):
@@ -174,7 +174,7 @@ def touching(fault: str, place: int) -> Callable[[bytes, int], Iterator[bytes]]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("version", "step"), [(ssl.TLSVersion.TLSv1_2, 5), (ssl.TLSVersion.TLSv1_3, 1)])
-def test_one_byte_of_a_handshake_changed_cut_or_late_keeps_nobody_out(tmp_path, version, step, fault) -> None:
+def test_a_tls_handshake_with_any_byte_damaged_does_not_block_other_clients(tmp_path, version, step, fault) -> None:
     authority = Authority(tmp_path)
     context = authority.trusting()
     context.minimum_version = context.maximum_version = version

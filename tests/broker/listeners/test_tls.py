@@ -63,13 +63,13 @@ def is_served(client):
 # ---- who comes in ------------------------------------------------------------------------------------------------
 
 
-def test_a_client_certificate_says_who_a_client_is(broker, authority):
+def test_a_client_certificate_gives_the_principal(broker, authority):
     with connect(broker, authority.trusting(authority.of_client())) as client:
         assert is_served(client) == port(broker)
         assert principals(broker) == {SUBJECT}
 
 
-def test_a_login_says_it_where_both_are_and_no_certificate_is_asked_for(broker, authority):
+def test_on_sasl_ssl_the_login_gives_the_principal_not_the_certificate(broker, authority):
     with connect(broker, authority.trusting(), 1) as client:
         client.send(NO_TOPICS, 9)
         assert client.is_closed()
@@ -93,7 +93,7 @@ def test_without_a_certificate_that_counts_nobody_is_served(broker, authority, s
     assert not broker.inside(lambda inner: inner.server.handshakes)
 
 
-def test_where_a_certificate_is_only_requested_who_has_none_is_nobody(authority):
+def test_with_ssl_client_auth_requested_a_client_without_certificate_is_anonymous(authority):
     settings = {"ssl_client_auth": "requested", "ssl_truststore_location": authority.file}
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker(), **settings)) as broker:
         with connect(broker, authority.trusting()) as client:
@@ -124,7 +124,7 @@ def test_connections_with_one_certificate_are_limited(authority):
             assert broker.inside(lambda inner: inner.metrics.refused_connections) == 1
 
 
-def test_rules_make_a_name_of_a_subject_and_let_nobody_else_in(authority):
+def test_mapping_rules_turn_a_certificate_subject_into_a_user_name_or_refuse_it(authority):
     settings = {
         "ssl_client_auth": "required",
         "ssl_truststore_location": authority.file,
@@ -140,7 +140,7 @@ def test_rules_make_a_name_of_a_subject_and_let_nobody_else_in(authority):
             assert client.is_closed()
 
 
-def test_a_client_that_trusts_another_authority_or_sees_an_ended_certificate_leaves(broker, authority, stranger):
+def test_a_client_rejects_an_untrusted_or_expired_broker_certificate(broker, authority, stranger):
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(broker, stranger.trusting(), 1)
     ended = serving(authority.of_broker("ended-broker", ended=True))
@@ -154,7 +154,7 @@ def test_a_client_that_trusts_another_authority_or_sees_an_ended_certificate_lea
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_older_versions_are_refused(broker, authority, version):
+def test_tls_versions_below_1_2_are_refused(broker, authority, version):
     context = authority.trusting()
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = version
@@ -164,7 +164,7 @@ def test_older_versions_are_refused(broker, authority, version):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_both_versions_are_served_without_compression(broker, authority, version):
+def test_tls_1_2_and_1_3_are_served_without_compression(broker, authority, version):
     context = authority.trusting()
     context.minimum_version = context.maximum_version = version
     with connect(broker, context, 1) as client:
@@ -172,7 +172,7 @@ def test_both_versions_are_served_without_compression(broker, authority, version
         assert log_in(client).error_code == 0
 
 
-def test_only_the_versions_that_are_set_are_served(authority):
+def test_only_the_configured_tls_versions_are_served(authority):
     settings = serving(authority.of_broker(), ssl_enabled_protocols=("TLSv1.3",))
     context = authority.trusting()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -203,7 +203,7 @@ def test_a_client_that_does_not_speak_tls_is_cut_and_others_are_served(broker, a
         assert log_in(client).error_code == 0
 
 
-def test_large_answers_come_whole_and_are_not_copied_past_tls(broker, authority):
+def test_large_answers_over_tls_arrive_complete_and_encrypted(broker, authority):
     values = [os.urandom(900_000) for _ in range(8)]
     with connect(broker, authority.trusting(authority.of_client())) as client:
         client.call(create("large"))
@@ -240,7 +240,7 @@ def changing(authority, monkeypatch):
         yield broker, files
 
 
-def test_a_changed_certificate_is_shown_to_new_clients_and_old_ones_go_on(changing, authority):
+def test_new_connections_get_a_changed_certificate_and_old_ones_continue(changing, authority):
     broker, files = changing
     context = authority.trusting()
     before = serial(context, broker.port)
@@ -272,7 +272,7 @@ def test_a_new_certificate_that_cannot_be_used_leaves_the_old_one(changing, auth
     wait_until(lambda: serial(context, broker.port) != before)
 
 
-def test_certificates_are_loaded_again_when_asked(authority):
+def test_a_reload_request_loads_certificates_again(authority):
     files = authority.of_broker("asked")
     context = authority.trusting()
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(files)) as broker:
@@ -339,13 +339,13 @@ def test_no_connection_is_dropped_while_certificates_change_under_load(changing,
         ),
     ],
 )
-def test_files_that_make_no_listener_are_refused_with_the_reason(authority, change, reason):
+def test_unusable_certificate_files_are_refused_with_the_reason(authority, change, reason):
     one, other = authority.of_broker("one"), authority.of_broker("other-one")
     with pytest.raises(BadTlsFiles, match=reason), ServedBroker(listeners=("SSL://127.0.0.1:0",), **change(one, other)):
         pass
 
 
-def test_an_encrypted_key_needs_its_password_and_nobody_is_asked_for_it(authority):
+def test_an_encrypted_key_without_its_password_is_refused_without_a_prompt(authority):
     from cryptography.hazmat.primitives import serialization as form
 
     certificate, key = authority.of_broker("encrypted")
@@ -365,13 +365,13 @@ def test_an_encrypted_key_needs_its_password_and_nobody_is_asked_for_it(authorit
             assert is_served(client)
 
 
-def test_rules_of_names_that_do_not_read_are_refused(authority):
+def test_malformed_certificate_mapping_rules_are_refused(authority):
     settings = serving(authority.of_broker(), ssl_principal_mapping_rules="RULE:(/")
     with pytest.raises(InvalidOption, match="RULE:pattern/replacement"):
         ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings).__enter__()
 
 
-def test_the_password_of_a_key_is_shown_to_nobody(authority):
+def test_the_password_of_a_tls_key_is_never_shown(authority):
     from fencepost.protocol.messages.configs import DescribeConfigsRequest
 
     with ServedBroker(ssl_key_password="open sesame") as broker, broker.connect() as client:
@@ -394,7 +394,7 @@ def hello(context):
     return out.read()
 
 
-def test_handshakes_that_stop_anywhere_are_cut_in_time(authority):
+def test_tls_handshakes_that_stall_are_closed_in_time(authority):
     given = hello(authority.trusting())
     settings = serving(authority.of_broker(), connection_login_timeout_ms=300)
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
@@ -418,7 +418,7 @@ def test_handshakes_that_stop_anywhere_are_cut_in_time(authority):
         assert not broker.inside(lambda inner: inner.server._by_host)
 
 
-def test_many_handshakes_that_never_end_keep_nobody_out(authority):
+def test_many_stalled_tls_handshakes_do_not_block_other_clients(authority):
     settings = serving(authority.of_broker(), max_unauthenticated_connections_per_ip=10)
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
         crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(50)]
@@ -429,7 +429,7 @@ def test_many_handshakes_that_never_end_keep_nobody_out(authority):
             one.close()
 
 
-def test_handshakes_count_among_the_connections_there_may_be(authority):
+def test_connections_in_a_tls_handshake_count_towards_the_connection_limit(authority):
     settings = serving(authority.of_broker(), max_connections=3)
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
         crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(3)]
@@ -444,7 +444,7 @@ def test_handshakes_count_among_the_connections_there_may_be(authority):
             one.close()
 
 
-def test_a_broker_stops_while_hands_are_shaken(authority):
+def test_the_broker_stops_during_tls_handshakes(authority):
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker())) as broker:
         half = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
         wait_until(lambda: broker.inside(lambda inner: inner.server.handshakes))

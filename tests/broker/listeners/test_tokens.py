@@ -53,7 +53,7 @@ def logs_in(broker, text):
         return say(client, b"\x01").error_code
 
 
-def test_a_token_says_who_a_client_is_and_for_how_long(keys):
+def test_a_token_gives_the_user_and_the_end_of_the_session(keys):
     with ServedBroker(**oauth(keys.as_uri())) as broker, broker.connect() as client:
         choose(client, "OAUTHBEARER")
         response = say(client, bearer(signed(sub="carol", lifetime_s=100)))
@@ -74,18 +74,18 @@ def test_a_token_says_who_a_client_is_and_for_how_long(keys):
         lambda: signed()[:-4] + "AAAA",
     ],
 )
-def test_a_token_that_does_not_count_lets_nobody_in(keys, refused):
+def test_an_invalid_token_is_refused(keys, refused):
     with ServedBroker(**oauth(keys.as_uri())) as broker:
         assert logs_in(broker, refused()) == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_another_claim_may_name_the_user(keys):
+def test_the_user_can_be_read_from_a_configured_token_claim(keys):
     with ServedBroker(**oauth(keys.as_uri(), sasl_oauthbearer_sub_claim_name="client_id")) as broker:
         assert logs_in(broker, signed()) != 0
         assert logs_in(broker, signed(client_id="x")) == 0
 
 
-def test_keys_of_a_web_server_are_fetched_and_fetched_again(monkeypatch):
+def test_token_keys_are_fetched_from_the_configured_url_and_refreshed(monkeypatch):
     monkeypatch.setattr("fencepost.broker.security.jwks.SOONEST_MS", 10)
     published = [key_set(jwk("rsa-1"))]
 
@@ -112,12 +112,12 @@ def test_keys_of_a_web_server_are_fetched_and_fetched_again(monkeypatch):
             thread.join()
 
 
-def test_a_broker_starts_though_the_web_server_of_its_keys_does_not_answer():
+def test_the_broker_starts_although_the_jwks_url_does_not_answer():
     with ServedBroker(**oauth("http://127.0.0.1:1/jwks")) as broker:
         assert logs_in(broker, signed()) != 0
 
 
-def test_a_broker_stops_though_the_web_server_of_its_keys_has_not_answered():
+def test_the_broker_stops_although_the_jwks_url_has_not_answered():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with ServedBroker(**oauth(f"http://127.0.0.1:{silent.getsockname()[1]}/jwks")):
             asked, _ = silent.accept()
@@ -142,7 +142,7 @@ def test_a_broker_stops_though_the_web_server_of_its_keys_has_not_answered():
         ({"sasl_oauthbearer_jwks_endpoint_url": "file:///none"}, "No such file", "file:///PATH"),
     ],
 )
-def test_a_mechanism_without_its_verifier_does_not_start(keys, change, reason, hint):
+def test_oauthbearer_without_configured_keys_refuses_the_start(keys, change, reason, hint):
     (listener,) = BrokerSettings(**(oauth(keys.as_uri()) | change)).served_listeners
     with pytest.raises(InvalidOption) as refused:
         TokenSource(listener)
@@ -150,14 +150,14 @@ def test_a_mechanism_without_its_verifier_does_not_start(keys, change, reason, h
     assert hint in refused.value.hint
 
 
-def test_a_file_without_keys_does_not_start(keys):
+def test_a_jwks_file_without_keys_refuses_the_start(keys):
     keys.write_bytes(key_set())
     (listener,) = BrokerSettings(**oauth(keys.as_uri())).served_listeners
     with pytest.raises(InvalidOption, match="no key"):
         TokenSource(listener)
 
 
-def test_without_the_library_that_verifies_tokens_a_broker_does_not_start(keys, monkeypatch):
+def test_oauthbearer_without_the_token_library_refuses_the_start(keys, monkeypatch):
     monkeypatch.setitem(sys.modules, "jwt", None)
     (listener,) = BrokerSettings(**oauth(keys.as_uri())).served_listeners
     with pytest.raises(InvalidOption, match="needs PyJWT") as refused:

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_one_login_too_many_from_an_address_ends_its_oldest_connection():
+def test_one_login_above_the_limit_of_an_address_closes_its_oldest_connection():
     clients = UnauthenticatedClients()
     assert [clients.add(name, "h", 0, 10, 2) for name in "abc"] == [None, None, "a"]
     assert clients.add("d", "other", 0, 10, 2) is None
     assert len(clients) == 3
 
 
-def test_one_more_of_all_ends_the_oldest_of_all():
+def test_one_unauthenticated_connection_above_the_total_limit_closes_the_oldest():
     clients = UnauthenticatedClients()
     for name in "abc":
         clients.add(name, name, 0, 3, 2)
@@ -34,7 +34,7 @@ def test_the_earliest_deadline_is_late_first_and_removed_clients_do_not_count():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.sampled_from("xyz")), max_size=60))
-def test_there_are_never_more_than_may_be(steps):
+def test_unauthenticated_connections_never_exceed_their_limits(steps):
     clients, model = UnauthenticatedClients(), {}
     for number, (comes, which, host) in enumerate(steps):
         if comes:

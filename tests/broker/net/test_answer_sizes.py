@@ -71,7 +71,7 @@ def answer_bytes(broker: SimulatedBroker, frame: bytes) -> int:
         client.close()
 
 
-def test_no_answer_repeats_a_long_text_for_each_thing_that_is_named(monkeypatch):
+def test_answers_do_not_repeat_a_long_client_text_for_each_item(monkeypatch):
     room_bytes = 10_000
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", room_bytes)

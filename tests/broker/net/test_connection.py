@@ -106,7 +106,7 @@ def echo(connection, body):
     connection.slots.append((0, body))
 
 
-def test_all_replies_of_a_pass_leave_in_one_write():
+def test_all_replies_ready_in_one_pass_are_sent_in_one_write():
     connection, owner, wire = connect(echo)
     connection.data_received(frame(b"one") + frame(b"two") + frame(b"three"))
     assert wire.written == []
@@ -115,7 +115,7 @@ def test_all_replies_of_a_pass_leave_in_one_write():
     assert wire.written == [b"onetwothree"]
 
 
-def test_large_replies_are_not_joined():
+def test_large_replies_are_sent_without_being_copied_together():
     connection, _, wire = connect()
     big = bytes(module.JOIN_BELOW_BYTES)
     connection.reply([b"head", memoryview(big)], 0)
@@ -123,7 +123,7 @@ def test_large_replies_are_not_joined():
     assert wire.written == [[b"head", big]]
 
 
-def test_replies_leave_in_the_order_of_their_requests_whatever_is_ready_first():
+def test_replies_are_sent_in_request_order_whichever_is_ready_first():
     connection, _, wire = connect()
     parked = Parked()
     slot = connection.park(parked)
@@ -135,7 +135,7 @@ def test_replies_leave_in_the_order_of_their_requests_whatever_is_ready_first():
     assert wire.written == [b"firstsecond"]
 
 
-def test_a_reply_waits_for_its_unit_and_holds_back_those_behind_it():
+def test_a_reply_waits_for_its_journal_unit_and_delays_later_replies():
     connection, _, wire = connect()
     connection.slots.append((3, b"a"))
     connection.slots.append((0, b"b"))
@@ -148,7 +148,7 @@ def test_a_reply_waits_for_its_unit_and_holds_back_those_behind_it():
     assert wire.written == [b"ab", b"c"]
 
 
-def test_a_parked_reply_waits_for_the_unit_it_was_decided_at():
+def test_a_deferred_reply_waits_for_the_unit_it_was_decided_in():
     connection, _, wire = connect()
     slot = connection.park(Parked())
     slot.fill([b"x"], 9)
@@ -157,7 +157,7 @@ def test_a_parked_reply_waits_for_the_unit_it_was_decided_at():
     assert wire.written == [b"x"]
 
 
-def test_a_malformed_frame_closes_the_connection_after_the_replies_owed():
+def test_a_malformed_frame_closes_the_connection_after_earlier_replies_were_sent():
     connection, owner, wire = connect(echo)
     connection.data_received(frame(b"good") + struct.pack(">i", -1) + b"junk")
     assert len(owner.complaints) == 1
@@ -179,14 +179,14 @@ def test_replies_before_a_close_are_not_lost():
     assert wire.closed
 
 
-def test_an_oversized_length_closes_at_once_and_keeps_nothing():
+def test_an_oversized_frame_length_closes_the_connection_at_once():
     connection, owner, _wire = connect(max_frame_bytes=1000)
     connection.data_received(struct.pack(">i", 1001))
     assert owner.complaints
     assert owner.served == []
 
 
-def test_a_peer_that_does_not_read_is_not_read_and_nothing_more_is_done_for_it():
+def test_a_client_that_does_not_read_replies_gets_no_further_requests_handled():
     connection, owner, wire = connect(echo)
     connection.pause_writing()
     assert not wire.reading
@@ -212,7 +212,7 @@ def test_handling_of_requests_stops_when_the_peer_stops_reading():
     assert owner.served == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_too_many_replies_ahead_stop_the_reading_until_they_have_left(monkeypatch):
+def test_too_many_unsent_replies_pause_reading_until_they_are_sent(monkeypatch):
     monkeypatch.setattr(module, "WAITING_REPLIES", 10)
     connection, owner, wire = connect(lambda connection, body: connection.slots.append((1, body)))
     connection.data_received(b"".join(frame(b"x") for _ in range(30)))
@@ -226,7 +226,7 @@ def test_too_many_replies_ahead_stop_the_reading_until_they_have_left(monkeypatc
     assert wire.reading
 
 
-def test_too_many_bytes_of_replies_stop_the_pass():
+def test_too_many_bytes_of_unsent_replies_pause_request_handling():
     big = [bytes(module.WAITING_BYTES)]
     connection, owner, wire = connect(lambda connection, body: connection.reply(list(big), 1))
     connection.data_received(b"".join(frame(b"fetch") for _ in range(5)))
@@ -241,7 +241,7 @@ PRODUCE = b"\x00\x00rest"
 OTHER = b"\x00\x01rest"
 
 
-def test_a_full_store_holds_back_only_requests_that_append():
+def test_a_full_store_delays_only_requests_that_append():
     connection, owner, wire = connect(echo)
     owner.store.congested = True
     connection.data_received(frame(OTHER) + frame(PRODUCE) + frame(OTHER))
@@ -256,7 +256,7 @@ def test_a_full_store_holds_back_only_requests_that_append():
 
 
 @pytest.mark.parametrize("backlog", [b"", frame(OTHER)])
-def test_a_large_request_waits_until_a_journal_file_takes_it(backlog):
+def test_a_large_request_waits_until_a_journal_file_has_room_for_it(backlog):
     """It, and what comes behind it; a small one is not asked about."""
     connection, owner, wire = connect(echo)
     large = PRODUCE + bytes(module.RESERVE_FROM_BYTES)
@@ -287,7 +287,7 @@ def test_readers_are_served_while_the_store_is_full():
     assert wire.reading
 
 
-def test_several_reasons_not_to_read_must_all_have_passed():
+def test_reading_resumes_only_when_no_reason_to_pause_is_left():
     connection, owner, wire = connect(echo)
     owner.store.congested = True
     connection.data_received(frame(PRODUCE))
@@ -301,7 +301,7 @@ def test_several_reasons_not_to_read_must_all_have_passed():
     assert wire.reading
 
 
-def test_an_exception_cuts_the_connection_it_came_from():
+def test_an_exception_closes_only_the_connection_where_it_happened():
     def serve(connection, body):
         if body == b"bad":
             raise ZeroDivisionError
@@ -316,7 +316,7 @@ def test_an_exception_cuts_the_connection_it_came_from():
 LARGE = bytes(module.RESERVE_FROM_BYTES)
 
 
-def test_a_large_frame_takes_its_place_in_the_pool_and_gives_it_back():
+def test_a_large_frame_reserves_request_memory_and_releases_it():
     connection, owner, _ = connect(echo, pool_bytes=100_000)
     sent = frame(LARGE)
     connection.data_received(sent[:100])
@@ -326,7 +326,7 @@ def test_a_large_frame_takes_its_place_in_the_pool_and_gives_it_back():
     assert owner.served == [LARGE]
 
 
-def test_a_large_frame_waits_for_its_place_in_the_pool():
+def test_a_large_frame_waits_for_request_memory():
     connection, owner, wire = connect(echo, pool_bytes=0)
     sent = frame(LARGE)
     connection.data_received(sent[:100])
@@ -340,7 +340,7 @@ def test_a_large_frame_waits_for_its_place_in_the_pool():
     assert owner.pool_left == size
 
 
-def test_a_large_frame_that_is_held_back_keeps_its_place():
+def test_a_delayed_large_frame_keeps_its_request_memory():
     connection, owner, _ = connect(echo, pool_bytes=100_000)
     sent = frame(PRODUCE + LARGE)
     connection.data_received(sent[:100])
@@ -353,7 +353,7 @@ def test_a_large_frame_that_is_held_back_keeps_its_place():
     assert owner.pool_left == 100_000
 
 
-def test_a_connection_that_is_lost_gives_everything_back():
+def test_a_lost_connection_releases_everything_it_held():
     connection, owner, _ = connect(echo, pool_bytes=100_000)
     cancelled = []
     parked = Parked()
@@ -377,7 +377,7 @@ def test_an_answer_that_comes_after_the_connection_is_lost_is_dropped():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7])
-def test_frames_are_served_however_they_are_cut(size):
+def test_frames_are_parsed_wherever_the_stream_is_split(size):
     connection, owner, _ = connect(echo)
     sent = frame(b"hello") + frame(b"x") + frame(b"world")
     for start in range(0, len(sent), size):
@@ -385,7 +385,7 @@ def test_frames_are_served_however_they_are_cut(size):
     assert owner.served == [b"hello", b"x", b"world"]
 
 
-def test_requests_behind_one_that_is_at_work_wait_for_it_unread():
+def test_requests_behind_a_long_running_one_stay_unread_until_it_ends():
     def serve(connection, body):
         echo(connection, body)
         if body == b"long":
@@ -402,7 +402,7 @@ def test_requests_behind_one_that_is_at_work_wait_for_it_unread():
     assert wire.reading
 
 
-def test_a_large_frame_that_is_at_work_keeps_its_place_in_the_pool():
+def test_a_large_request_keeps_its_memory_while_it_is_processed():
     connection, owner, _ = connect(lambda connection, body: connection.hold(), pool_bytes=100_000)
     sent = frame(LARGE)
     connection.data_received(sent[:100])

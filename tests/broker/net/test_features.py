@@ -25,12 +25,12 @@ def test_a_broker_without_transactions_offers_no_version_of_them() -> None:
 
 
 @pytest.mark.parametrize("key", TRANSACTIONS)
-def test_transactions_are_offered_only_whole(key: int) -> None:
+def test_transactions_are_offered_completely_or_not_at_all(key: int) -> None:
     assert names(TRANSACTIONS | {key: TRANSACTIONS[key] - 1}) == ["metadata.version"]
     assert names({each: highest for each, highest in TRANSACTIONS.items() if each != key}) == ["metadata.version"]
 
 
-def test_our_own_apis_are_offered_only_whole() -> None:
+def test_fenceposts_own_apis_are_offered_completely_or_not_at_all() -> None:
     assert names(OURS) == ["metadata.version", "fencepost.version"]
     assert names(dict(list(OURS.items())[:7])) == ["metadata.version"]
 

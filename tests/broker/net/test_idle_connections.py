@@ -49,7 +49,7 @@ def begin_download(client):
     client.broker.wait(1)
 
 
-def test_a_download_that_goes_on_is_not_idle_though_nothing_is_sent(world, client):
+def test_a_client_still_receiving_a_large_answer_is_not_idle(world, client):
     begin_download(client)
     for _ in range(6):
         world.wait(IDLE_S / 2)
@@ -59,7 +59,7 @@ def test_a_download_that_goes_on_is_not_idle_though_nothing_is_sent(world, clien
     assert len(client.receive_frame()) > ANSWER_BYTES
 
 
-def test_a_download_that_nobody_takes_is_idle(world, client):
+def test_a_client_that_stops_receiving_a_large_answer_becomes_idle(world, client):
     begin_download(client)
     world.wait(IDLE_S / 2)
     take(client, A_BIT)

@@ -110,7 +110,7 @@ def test_large_batches_do_not_count_towards_the_limits(version):
     check(frame_of(produce("t", batch(value=bytes(5_000_000)), batch(value=bytes(5_000_000))), version))
 
 
-def test_other_requests_may_not_be_large_at_all():
+def test_requests_other_than_produce_have_a_small_size_limit():
     topics = [MetadataRequest.Topic(name="x" * 200) for _ in range(LARGEST_LIST_BYTES // 202 - 1)]
     check(frame_of(MetadataRequest(topics=topics), 1))
     with pytest.raises(MalformedFrame, match="bytes"):
@@ -118,7 +118,7 @@ def test_other_requests_may_not_be_large_at_all():
 
 
 @pytest.mark.parametrize("rest", [b"\x00", b"\xff", b"\x7f", b"\x02"])
-def test_whatever_is_in_a_large_frame_it_is_refused_and_nothing_else_happens(rest):
+def test_a_large_frame_with_any_content_is_refused_without_other_effects(rest):
     whole = frame_of(spread(2, 3, batch()), 9)
     header = read_request_header(whole)
     for cut in range(header.position, len(whole)):
@@ -207,7 +207,7 @@ def test_a_fetch_of_very_many_partitions_closes_its_connection(version):
             read(request, version)
 
 
-def test_a_topic_with_settings_of_its_own_is_described_with_them_beside_others(served):
+def test_a_topic_with_many_own_settings_is_described_beside_others(served):
     with served.connect() as client:
         client.call(create("plain"))
         client.call(create("special", retention_ms=77))
@@ -270,7 +270,7 @@ def test_a_commit_may_name_as_many_partitions_as_a_fetch():
         read(commit(MOST_ITEMS), 9)
 
 
-def test_markers_are_bounded_by_the_batches_that_they_become():
+def test_write_txn_markers_is_limited_by_the_batches_it_would_write():
     Marker = WriteTxnMarkersRequest.Marker
 
     def markers(count):

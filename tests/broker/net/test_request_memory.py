@@ -77,7 +77,7 @@ small_pool = pytest.mark.parametrize("world", [SMALL_POOL], indirect=True)
 
 
 @pytest.mark.parametrize("speed", [0, 1, LEAST_BYTES_PER_S // 2, 80_000])
-def test_announcing_much_and_sending_little_costs_nobody_anything(world, speed):
+def test_frames_that_announce_much_and_send_little_reserve_no_memory(world, speed):
     liars = begin(world, *[speed] * 20)
     assert took_to_produce(world) < 1
     world.wait(3 * ENOUGH_S)
@@ -98,7 +98,7 @@ def test_clients_that_fill_the_request_memory_are_cut_within_seconds(world, capl
 
 
 @small_pool
-def test_fast_readers_are_left_alone_and_so_are_slow_ones_while_nobody_waits(world):
+def test_clients_are_closed_for_slow_requests_only_while_others_wait_for_memory(world):
     slow = begin(world, 1, 1, seconds=40)
     world.wait(30)
     assert took_to_produce(world) < 1
@@ -111,7 +111,7 @@ def test_fast_readers_are_left_alone_and_so_are_slow_ones_while_nobody_waits(wor
 
 
 @small_pool
-def test_room_comes_back_whole(world):
+def test_all_request_memory_is_released_in_the_end(world):
     begin(world, 0, 0, 0, 0, 0, 0, seconds=1, first=10 * MIB)
     for _ in range(3):
         took_to_produce(world)
@@ -124,7 +124,7 @@ def test_room_comes_back_whole(world):
 
 
 @small_pool
-def test_requests_that_together_are_larger_than_the_room_all_come_through(world):
+def test_requests_that_together_exceed_the_request_memory_all_succeed(world):
     """Each has a part of it; the oldest goes on, beyond the room if need be, and then the next."""
     large = batch(value=bytes(900_000))
     world.ask(create("many", 10))
@@ -141,7 +141,7 @@ def test_requests_that_together_are_larger_than_the_room_all_come_through(world)
 
 
 @small_pool
-def test_a_client_that_sends_one_large_request_after_another_takes_its_turn_for_each(world):
+def test_a_client_with_many_large_requests_waits_for_memory_before_each(world):
     """It has the oldest request at first; were it the oldest for ever, whoever waits would never go on."""
     streams = SimulatedClient(world)
     frame = streams.encoded(produce("t", LARGE), 9)[2]

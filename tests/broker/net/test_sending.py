@@ -189,7 +189,7 @@ def test_a_client_that_reads_slowly_gets_every_byte(served):
     settled(served)
 
 
-def test_while_an_answer_waits_for_a_client_that_does_not_read_no_other_is_made(served):
+def test_no_second_answer_is_made_while_a_client_does_not_read_the_first(served):
     """Else whoever asks and never reads takes as much memory, and as many files, as it likes."""
 
     def taken(broker):
@@ -213,7 +213,7 @@ def test_while_an_answer_waits_for_a_client_that_does_not_read_no_other_is_made(
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(served, reset):
+def test_a_client_that_disconnects_during_sendfile_leaves_nothing_open(served, reset):
     connections = len(served.broker.server.connections)
     client = served.connect()
     client.send(large(), NAMED)
@@ -247,7 +247,7 @@ def test_a_connection_that_is_hung_up_on_is_closed_after_its_answer(served):
     settled(served)
 
 
-def test_without_descriptors_the_rest_is_copied(served, monkeypatch):
+def test_answers_are_copied_when_no_descriptor_is_left_for_sendfile(served, monkeypatch):
     def none_left(fd, call):
         raise OSError(24, "Too many open files")
 
@@ -281,7 +281,7 @@ def test_clients_that_read_nothing_cost_a_window_each_where_there_are_no_descrip
     settled(served)
 
 
-def test_where_sendfile_does_not_work_parts_are_copied(served, monkeypatch):
+def test_file_parts_are_copied_where_sendfile_does_not_work(served, monkeypatch):
     before = uncopied(served)
 
     def refused(*_):
@@ -384,7 +384,7 @@ class Sender:
 
 
 @pytest.mark.parametrize("kind", ["no socket", "tls", "waiting"])
-def test_through_any_other_transport_parts_are_copied_in_order(kind):
+def test_file_parts_are_copied_in_order_through_transports_without_sendfile(kind):
     here, there = socket.socketpair()
     with here, there:
         there.setblocking(False)
@@ -412,7 +412,7 @@ def test_a_transport_that_is_closing_gets_nothing_and_no_part_is_read_for_it():
     assert (wire.written, part.released) == ([], 1)
 
 
-def test_of_a_part_only_a_window_is_read_until_the_transport_has_sent_that():
+def test_a_file_part_is_read_one_window_at_a_time_as_the_transport_sends():
     wire = Wire(takes=sending.WINDOW_BYTES)
     content = [random.Random(seed).randbytes(3 * sending.WINDOW_BYTES + seed) for seed in range(2)]
     parts = [Part(each) for each in content]
@@ -445,7 +445,7 @@ def test_writes_and_a_close_during_a_waiting_file_part_come_behind_it():
     assert sender.transport is wire
 
 
-def test_buffers_alone_go_as_they_are():
+def test_an_answer_without_file_parts_is_written_unchanged():
     wire = Wire()
     sending.send(Sender(wire), [b"a", memoryview(b"b")], Metrics())
     assert wire.written == [b"a", b"b"]

@@ -50,7 +50,7 @@ def test_answers_come_in_the_order_of_the_requests(client, topic):
         assert client.receive().brokers
 
 
-def test_correlation_ids_are_echoed_and_mean_nothing(client):
+def test_responses_return_the_correlation_id_of_the_request(client):
     for correlation_id in (5, 5, -1, 2**31 - 1, -(2**31)):
         client.send_header(18, 0, correlation_id=correlation_id)
         assert struct.unpack_from(">i", client.receive_frame()) == (correlation_id,)
@@ -236,7 +236,7 @@ def test_a_client_may_use_any_client_id_and_software_name(client, name):
     assert client.call(asked, 3).error_code == OK
 
 
-def test_kafka_python_reads_the_release_off_our_versions(client):
+def test_kafka_python_recognises_our_api_versions_as_a_kafka_release(client):
     listed = client.call(ApiVersionsRequest(), 0).api_keys
     ranges = {each.api_key: (each.min_version, each.max_version) for each in listed}
     assert BrokerVersionData(api_versions=ranges).broker_version >= (4, 2)
@@ -267,7 +267,7 @@ def test_an_incomplete_frame_takes_memory_only_for_received_bytes(served):
         assert held_bytes(served) == 1004
 
 
-def test_large_requests_on_many_connections_are_read_in_turns():
+def test_large_requests_on_many_connections_are_received_in_turns():
     with ServedBroker(queued_max_request_bytes=4 << 20, socket_request_max_bytes=4 << 20) as served:
         body = bytes(3 << 20)
         liars = [served.connect() for _ in range(8)]
