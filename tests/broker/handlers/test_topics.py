@@ -154,7 +154,7 @@ def test_a_replica_assignment_may_name_only_this_broker(
     assert answer.num_partitions == (-1 if code else len(assignments))
 
 
-def test_a_partition_count_beside_a_replica_assignment_is_refused(broker: SimulatedBroker) -> None:
+def test_partition_count_or_replication_factor_beside_an_assignment_is_refused(broker: SimulatedBroker) -> None:
     given = [Assigned(partition_index=0, broker_ids=[1])]
     answers = create(
         broker,

@@ -141,7 +141,7 @@ def test_a_change_is_in_force_for_the_next_request_of_the_same_connection() -> N
         assert [each.error_code for each in first.results + second.results] == [OK, OK]
 
 
-def test_user_changes_that_do_not_fit_in_the_journal_are_refused_one_by_one(
+def test_user_changes_whose_unit_fails_are_refused_and_the_others_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(handlers, "CHANGES_AT_ONCE", 2)

@@ -61,7 +61,7 @@ def test_client_texts_cannot_inject_log_lines_or_terminal_escapes(broker, caplog
 
 
 @pytest.mark.parametrize("key", [0, 1, 3, 22, 24, 25, 26, 256, 0x1100, 0x1211, 20_000])
-def test_fast_paths_do_not_bypass_the_login(broker, client, key):
+def test_a_fast_path_request_before_the_login_closes_the_connection(broker, client, key):
     client.send_raw(struct.pack(">ihhih", 14, key, 9, 1, 0) + b"\0" * 4)
     assert client.closed()
     assert client.line.received == b""
@@ -167,7 +167,7 @@ def test_no_request_is_served_while_a_login_fails_or_afterwards(broker, client):
 
 
 @pytest.mark.parametrize("is_right", [True, False])
-def test_checking_a_long_password_takes_as_long_as_a_short_one(broker, client, is_right):
+def test_requests_behind_a_long_password_wait_until_it_is_checked(broker, client, is_right):
     """A message that is read in steps takes another way."""
     password = "x" * 2 * SMALL_BYTES
     salted = salted_password(Mechanism.SHA_256, password.encode(), b"salt", 4096)

@@ -142,7 +142,7 @@ def test_the_broker_stops_although_the_jwks_url_has_not_answered():
         ({"sasl_oauthbearer_jwks_endpoint_url": "file:///none"}, "No such file", "file:///PATH"),
     ],
 )
-def test_oauthbearer_without_configured_keys_refuses_the_start(keys, change, reason, hint):
+def test_incomplete_oauthbearer_settings_are_refused_with_a_hint(keys, change, reason, hint):
     (listener,) = BrokerSettings(**(oauth(keys.as_uri()) | change)).served_listeners
     with pytest.raises(InvalidOption) as refused:
         TokenSource(listener)

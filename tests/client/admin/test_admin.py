@@ -74,7 +74,7 @@ async def test_of_several_refusals_the_first_is_raised_and_the_others_are_noted(
     assert "a-3" in await admin.list_topics()
 
 
-async def test_only_asking_whether_a_topic_may_be_made_makes_none(admin: Admin) -> None:
+async def test_create_topic_with_validate_only_creates_nothing(admin: Admin) -> None:
     await admin.create_topics("not-made", validate_only=True)
     assert "not-made" not in await admin.list_topics()
 
@@ -119,13 +119,13 @@ async def test_offsets_are_listed_by_end_and_by_time_and_records_are_deleted_up_
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_partition_that_is_not_there_is_named(admin: Admin) -> None:
+async def test_an_unknown_partition_is_named_in_the_admins_error(admin: Admin) -> None:
     await admin.create_topics("one-partition")
     with pytest.raises(UnknownTopicError, match="one-partition has no partition 7"):
         await admin.ends([TopicPartition("one-partition", 7)], LATEST)
 
 
-async def test_offsets_of_a_group_are_set_read_and_forgotten(admin: Admin) -> None:
+async def test_admin_sets_reads_and_deletes_group_offsets(admin: Admin) -> None:
     await admin.create_topics(NewTopic("read", 2))
     first, second = TopicPartition("read", 0), TopicPartition("read", 1)
     await admin.alter_group_offsets("readers", {first: 4, second: OffsetAndMetadata(5, "note")})
@@ -145,7 +145,7 @@ async def test_offsets_of_a_group_are_set_read_and_forgotten(admin: Admin) -> No
     assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_groups_whose_broker_assigns_are_described_listed_and_forgotten(admin: Admin) -> None:
+async def test_admin_describes_lists_and_deletes_consumer_protocol_groups(admin: Admin) -> None:
     await admin.create_topics(NewTopic("assigned", 2))
     servers = admin._settings.bootstrap_servers
     async with Consumer(
@@ -176,7 +176,7 @@ async def test_groups_whose_broker_assigns_are_described_listed_and_forgotten(ad
     assert await admin.describe_groups("newer") == {}
 
 
-async def test_members_of_a_group_are_described_and_can_be_put_out(admin: Admin, broker: ServedBroker) -> None:
+async def test_admin_describes_and_removes_group_members(admin: Admin, broker: ServedBroker) -> None:
     from aiokafka import AIOKafkaConsumer
 
     await admin.create_topics("shared")
@@ -196,7 +196,7 @@ async def test_members_of_a_group_are_described_and_can_be_put_out(admin: Admin,
         await consumer.stop()
 
 
-async def test_an_open_transaction_is_described_and_found_to_hold_up_readers(
+async def test_admin_describes_an_open_transaction_and_finds_it_blocking_readers(
     admin: Admin, broker: ServedBroker
 ) -> None:
     await admin.create_topics("held")
@@ -239,9 +239,7 @@ class _Forgetful(Admin):
         return {}
 
 
-async def test_a_transaction_no_coordinator_knows_hangs_and_is_ended_by_a_marker(
-    admin: Admin, broker: ServedBroker
-) -> None:
+async def test_admin_ends_a_hanging_transaction_by_a_marker(admin: Admin, broker: ServedBroker) -> None:
     await admin.create_topics("hung")
     tp = TopicPartition("hung", 0)
     await asyncio.to_thread(transaction, broker, "hanger", "hung", 2)
@@ -265,7 +263,7 @@ async def test_an_unknown_transaction_state_is_refused_and_the_hint_lists_all(ad
 
 
 @pytest.mark.slow
-async def test_batches_are_read_as_they_lie_in_the_log_markers_too(admin: Admin, broker: ServedBroker) -> None:
+async def test_read_batches_returns_stored_batches_including_markers(admin: Admin, broker: ServedBroker) -> None:
     await admin.create_topics("raw")
     tp = TopicPartition("raw", 0)
     producer = await asyncio.to_thread(transaction, broker, "raw-writer", "raw", 3)
@@ -292,14 +290,14 @@ async def test_an_admin_without_a_broker_fails_at_once() -> None:
             pass
 
 
-async def test_names_of_java_and_of_librdkafka_are_taken(broker: ServedBroker) -> None:
+async def test_admin_accepts_setting_names_of_java_and_librdkafka(broker: ServedBroker) -> None:
     config = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "client.id": "x", "socket.timeout.ms": "5000"}
     async with Admin.from_config(config) as admin:
         assert isinstance(admin, TransactionAdmin)
         assert await admin.list_topics() is not None
 
 
-async def test_directories_are_described_with_their_room_and_low_ones_found(admin: Admin, broker: ServedBroker) -> None:
+async def test_admin_describes_log_dirs_with_free_space_and_finds_low_ones(admin: Admin, broker: ServedBroker) -> None:
     (node,) = (await admin.describe_cluster()).nodes
     ((found,),) = (await admin.describe_log_dirs()).values()
     assert found.path == broker.settings.log_dir

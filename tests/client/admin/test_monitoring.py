@@ -26,14 +26,14 @@ async def admin(broker: ServedBroker) -> AsyncIterator[Admin]:
         yield admin
 
 
-async def test_connected_clients_are_described(admin: Admin) -> None:
+async def test_admin_lists_connected_clients(admin: Admin) -> None:
     (me,) = [each for each in await admin.describe_clients() if each.client_id == "looks"]
     assert me.software.startswith("fencepost")
     assert (me.host, me.principal, me.idle_ms) == ("127.0.0.1", "User:ANONYMOUS", 0)
     assert me.connections >= 1 <= me.requests
 
 
-async def test_a_transaction_has_an_owner(admin: Admin, broker: ServedBroker) -> None:
+async def test_admin_lists_the_client_that_owns_a_transaction(admin: Admin, broker: ServedBroker) -> None:
     at = f"127.0.0.1:{broker.port}"
     async with Producer(at, client_id="writes", transactional_id="owned-1") as producer, producer.transaction() as tx:
         await tx.send_and_wait("orders", b"v")
@@ -44,7 +44,7 @@ async def test_a_transaction_has_an_owner(admin: Admin, broker: ServedBroker) ->
 
 
 @pytest.mark.requirement("S-124")
-async def test_each_transaction_has_an_id_that_outlives_a_restart(tmp_path: Path) -> None:
+async def test_each_transaction_has_an_identifier_that_survives_a_restart(tmp_path: Path) -> None:
     with ServedBroker(log_dir=str(tmp_path)) as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin, Producer(at, transactional_id="numbered") as producer:
@@ -72,7 +72,7 @@ async def _described(admin: Admin) -> TransactionDescription:
     return (await admin.describe_transactions("numbered"))["numbered"]
 
 
-async def test_metrics_come_as_families_of_samples(admin: Admin) -> None:
+async def test_admin_returns_metrics_as_families_of_samples(admin: Admin) -> None:
     families = {each.name: each for each in await admin.describe_metrics()}
     requests = families["fencepost_requests_total"]
     assert (requests.kind, requests.labels) == ("counter", ("api",))
@@ -83,7 +83,7 @@ async def test_metrics_come_as_families_of_samples(admin: Admin) -> None:
     assert syncs.value > 0 < syncs.buckets[-1][1], "the topics' creation was synced"
 
 
-async def test_another_broker_is_not_asked() -> None:
+async def test_admin_extensions_are_refused_for_a_kafka_broker() -> None:
     with ServedBroker() as other:
         other.inside(lambda inside: cap(inside, "4.3"))
         async with Admin(f"127.0.0.1:{other.port}") as admin:

@@ -20,7 +20,7 @@ def admin(world, **keywords):
     return Admin(BOOTSTRAP, environment=world.world.environment, **keywords)
 
 
-def test_partitions_are_asked_for_until_they_are_answered():
+def test_admin_asks_again_for_partitions_missing_from_an_answer():
     async def main(world):
         await write(world, b"a")
         async with admin(world, default_api_timeout_ms=3_000) as asking:
@@ -33,7 +33,7 @@ def test_partitions_are_asked_for_until_they_are_answered():
     within(main)
 
 
-def test_a_description_that_did_not_come_is_an_error_with_its_name():
+def test_a_description_missing_from_the_answer_raises_an_error_with_its_name():
     async def main(world):
         async with admin(world) as asking:
             world.intercept(answered("DescribeGroups", lambda request: DescribeGroupsResponse(groups=[])))
@@ -47,7 +47,7 @@ def test_a_description_that_did_not_come_is_an_error_with_its_name():
     within(main)
 
 
-def test_a_plain_tuple_names_a_partition_everywhere():
+def test_every_admin_method_accepts_a_tuple_as_a_partition():
     async def main(world):
         await write(world, b"a", b"b")
         producer = await world.producer()

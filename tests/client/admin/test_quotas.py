@@ -71,12 +71,12 @@ async def test_a_refused_quota_names_the_entity_in_the_error(admin: Admin) -> No
 
 
 @pytest.mark.parametrize("nobody", [QuotaEntity(), QuotaEntity(user=ANY_ENTITY), QuotaEntity("alice", ANY_ENTITY)])
-async def test_quotas_of_nobody_in_particular_are_not_asked_for(admin: Admin, nobody: QuotaEntity) -> None:
+async def test_quotas_without_an_entity_are_refused_before_a_request(admin: Admin, nobody: QuotaEntity) -> None:
     with pytest.raises(InvalidConfigurationError):
         await admin.alter_client_quotas(nobody, set={"producer_byte_rate": 1})
 
 
-def test_the_blocking_admin_has_them_too(broker: ServedBroker) -> None:
+def test_the_blocking_admin_sets_and_describes_quotas(broker: ServedBroker) -> None:
     with BlockingAdmin(f"127.0.0.1:{broker.port}") as admin:
         admin.alter_client_quotas(APP, set={"producer_byte_rate": 5})
         assert admin.describe_client_quotas() == {APP: {"producer_byte_rate": 5.0}}

@@ -63,7 +63,7 @@ async def test_damage_is_raised_with_its_offset_after_the_valid_batches(at: int,
     assert (found, error.offset, what in str(error)) == ([0], 1, True), error
 
 
-async def test_a_length_beyond_the_limit_is_an_error_and_not_asked_for_for_ever() -> None:
+async def test_a_batch_length_above_the_limit_raises_and_is_not_requested_again() -> None:
     damaged = bytearray(batch(1))
     damaged[8] = 0x7F
     admin = Cutting(batch(0), bytes(damaged), batch(2))
@@ -71,7 +71,7 @@ async def test_a_length_beyond_the_limit_is_an_error_and_not_asked_for_for_ever(
     assert (found, "offset 1" in str(error), admin.asked[-1]) == ([0], True, (1, MOST_BYTES))
 
 
-async def test_a_page_ends_where_damage_begins_and_the_next_one_raises_it() -> None:
+async def test_read_batches_returns_the_batches_before_damage_and_then_raises() -> None:
     damaged = bytearray(batch(1))
     damaged[-1] ^= 0xFF
     admin = Cutting(batch(0), bytes(damaged))

@@ -18,7 +18,7 @@ def admin_of(world: World, **keywords: int) -> Admin:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_topics_settings_offsets_and_groups_are_looked_after_on_every_release(release: str) -> None:
+def test_admin_manages_topics_configs_offsets_and_groups_on_every_kafka_release(release: str) -> None:
     async def main(world: World) -> None:
         await world.start_broker(release=release)
         async with admin_of(world) as admin:
@@ -71,7 +71,7 @@ def test_admin_calls_that_a_release_lacks_raise_unsupported_version(release: str
     run(main)
 
 
-def test_every_call_ends_within_its_time_when_the_broker_is_gone() -> None:
+def test_every_admin_call_times_out_when_the_broker_is_gone() -> None:
     async def main(world: World) -> None:
         await world.start_broker()
         async with admin_of(world, default_api_timeout_ms=3_000, request_timeout_ms=1_000) as admin:
@@ -85,7 +85,7 @@ def test_every_call_ends_within_its_time_when_the_broker_is_gone() -> None:
     run(main)
 
 
-def test_a_broker_that_comes_back_meanwhile_answers() -> None:
+def test_an_admin_call_succeeds_when_the_broker_returns_before_its_timeout() -> None:
     async def main(world: World) -> None:
         await world.start_broker()
         async with admin_of(world) as admin:

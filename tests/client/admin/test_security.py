@@ -57,7 +57,7 @@ async def test_rules_are_created_described_by_a_filter_and_deleted(admin: Admin)
     assert await admin.describe_acls() == []
 
 
-async def test_a_rule_that_is_refused_is_named_and_the_others_are_created(admin: Admin) -> None:
+async def test_a_refused_acl_is_named_in_the_error_and_the_others_are_created(admin: Admin) -> None:
     wrong = READ._replace(principal="alice")
     with pytest.raises(KafkaError, match=r"allow alice read topic orders: .*principal") as raised:
         await admin.create_acls([wrong, CLUSTER])
@@ -69,13 +69,13 @@ async def test_a_rule_that_is_refused_is_named_and_the_others_are_created(admin:
     "wrong",
     [READ._replace(operation="reed"), READ._replace(resource_type="topics"), READ._replace(pattern="match")],
 )
-async def test_a_word_that_is_not_known_is_refused_before_anything_is_sent(admin: Admin, wrong: AclBinding) -> None:
+async def test_an_unknown_acl_word_is_refused_before_a_request(admin: Admin, wrong: AclBinding) -> None:
     with pytest.raises(InvalidConfigurationError, match="is not known"):
         await admin.create_acls([CLUSTER, wrong])
     assert await admin.describe_acls() == []
 
 
-def test_a_rule_is_one_line_of_text() -> None:
+def test_str_of_an_acl_is_one_line() -> None:
     assert str(READ) == "allow User:alice read topic orders"
     assert str(PREFIX) == "deny User:alice from 10.0.0.1 all group or*"
     assert str(CLUSTER) == "allow User:* idempotent_write cluster"
@@ -100,7 +100,7 @@ async def test_passwords_are_set_described_and_removed(admin: Admin, broker: Ser
     assert await admin.describe_user_scram_credentials() == {}
 
 
-async def test_a_refused_change_of_a_user_is_answered_with_its_name(admin: Admin) -> None:
+async def test_a_refused_user_change_raises_an_error_with_the_users_name(admin: Admin) -> None:
     with pytest.raises(KafkaError, match="user carol: Attempt to delete") as raised:
         await admin.alter_user_scram_credentials([ScramDeletion("carol"), ScramUpsertion("dave", "secret")])
     assert raised.value.code is ErrorCode.RESOURCE_NOT_FOUND
@@ -117,9 +117,7 @@ async def test_a_refused_change_of_a_user_is_answered_with_its_name(admin: Admin
         (ScramUpsertion("a", "p", iterations=4095), "4095"),
     ],
 )
-async def test_a_password_that_cannot_be_set_is_refused_before_anything_is_sent(
-    admin: Admin, wrong: ScramUpsertion, what: str
-) -> None:
+async def test_an_unusable_password_is_refused_before_a_request(admin: Admin, wrong: ScramUpsertion, what: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=what):
         await admin.alter_user_scram_credentials([ScramUpsertion("erin", "secret"), wrong])
     assert await admin.describe_user_scram_credentials("erin") == {"erin": ()}
@@ -152,7 +150,7 @@ async def test_acl_calls_without_an_authorizer_raise_security_disabled() -> None
                 assert raised.value.code is ErrorCode.SECURITY_DISABLED
 
 
-def test_answers_that_leave_out_a_rule_or_have_one_of_a_newer_broker_are_understood() -> None:
+def test_admin_handles_acl_answers_with_missing_or_unknown_entries() -> None:
     resource = DescribeAclsResponse.Resource
     acl = resource.Acl(principal="User:a", host="*", operation=99, permission_type=3)
     newer = DescribeAclsResponse(resources=[resource(resource_type=50, resource_name="x", pattern_type=9, acls=[acl])])

@@ -34,7 +34,7 @@ async def admin(broker: ServedBroker) -> AsyncIterator[Admin]:
         yield opened
 
 
-async def test_a_share_group_is_made_to_stand_somewhere_described_and_forgotten(admin: Admin) -> None:
+async def test_admin_sets_describes_and_deletes_share_group_offsets(admin: Admin) -> None:
     await admin.alter_share_group_offsets("queue", {FIRST: 2, SECOND: 0})
     assert await admin.list_groups(types=["share"]) == [GroupListing("queue", "Empty", "share", "share")]
     group = (await admin.describe_share_groups(["queue", "nobody"]))["queue"]
@@ -52,7 +52,7 @@ async def test_a_share_group_is_made_to_stand_somewhere_described_and_forgotten(
     assert await admin.describe_share_groups("queue") == {}
 
 
-async def test_refusals_name_what_was_refused(admin: Admin) -> None:
+async def test_share_group_errors_name_the_refused_partition(admin: Admin) -> None:
     await admin.alter_share_group_offsets("refused", {FIRST: 0})
     with pytest.raises(KafkaError, match=r"nowhere-0") as raised:
         await admin.alter_share_group_offsets("refused", {FIRST: 1, TopicPartition("nowhere", 0): 0})
@@ -66,7 +66,7 @@ async def test_refusals_name_what_was_refused(admin: Admin) -> None:
     await admin.delete_groups("refused")
 
 
-async def test_the_members_of_a_share_group_are_described_and_keep_it_as_it_is(admin: Admin) -> None:
+async def test_describing_a_share_group_shows_its_members_and_changes_nothing(admin: Admin) -> None:
     joining = ShareGroupHeartbeatRequest(
         group_id="busy", member_id="m1", member_epoch=0, subscribed_topic_names=["work"]
     )

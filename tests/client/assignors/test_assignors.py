@@ -18,29 +18,29 @@ def assigned(name, partitions, said):
     return {member: " ".join(f"{topic}{number}" for topic, number in places) for member, places in found.items()}
 
 
-def test_range_gives_each_topic_in_runs_and_the_first_members_one_more():
+def test_range_gives_contiguous_partitions_and_the_first_members_one_more():
     said = members(c0="s t", c1="s t")
     assert assigned("range", {"s": 3, "t": 3}, said) == {"c0": "s0 s1 t0 t1", "c1": "s2 t2"}
 
 
-def test_range_cuts_topics_of_one_size_alike():
+def test_range_assigns_topics_of_equal_size_identically():
     found = assignors_of(["range"])[0].assign({"s": 5, "t": 5}, members(a="s t", b="s t", c="s t"))
     for places in found.values():
         assert [p.partition for p in places if p.topic == "s"] == [p.partition for p in places if p.topic == "t"]
 
 
-def test_range_leaves_members_without_partitions_where_there_are_too_few():
+def test_range_leaves_surplus_members_without_partitions():
     assert assigned("range", {"s": 1}, members(b="s", a="s")) == {"a": "s0", "b": ""}
 
 
-def test_round_robin_goes_around_and_skips_who_does_not_want_the_topic():
+def test_round_robin_skips_members_that_do_not_subscribe_to_the_topic():
     assert assigned("roundrobin", {"s": 3, "t": 3}, members(c0="s t", c1="s t")) == {"c0": "s0 s2 t1", "c1": "s1 t0 t2"}
     said = members(c0="r", c1="r s", c2="r s t")
     assert assigned("roundrobin", {"r": 1, "s": 2, "t": 3}, said) == {"c0": "r0", "c1": "s0", "c2": "s1 t0 t1 t2"}
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
-def test_static_members_keep_their_place_when_their_member_id_changes(name):
+def test_static_members_keep_their_partitions_when_their_member_ids_change(name):
     """KIP-345: they are sorted by instance id, and before the others."""
     before = {
         "z": Subscription(("s",), group_instance_id="1"),
@@ -59,7 +59,7 @@ def test_static_members_keep_their_place_when_their_member_id_changes(name):
     partitions=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 7)),
     wanted=st.dictionaries(st.text("xyz", min_size=1, max_size=3), st.sets(st.sampled_from("abcde")), min_size=1),
 )
-def test_every_partition_that_somebody_wants_is_given_once_to_one_who_wants_it(name, partitions, wanted):
+def test_every_subscribed_partition_is_assigned_to_exactly_one_subscriber(name, partitions, wanted):
     said = {member: Subscription(tuple(sorted(topics))) for member, topics in wanted.items()}
     found = assignors_of([name])[0].assign(partitions, said)
     assert set(found) == set(said)
@@ -75,12 +75,12 @@ def test_every_partition_that_somebody_wants_is_given_once_to_one_who_wants_it(n
     assert all(place.topic in wanted[member] for member, places in found.items() for place in places)
 
 
-def test_a_member_cooperates_only_if_every_assignor_it_offers_does():
+def test_cooperative_rebalancing_needs_every_offered_assignor_to_support_it():
     assert cooperates(assignors_of(["cooperative-sticky"]))
     assert not cooperates(assignors_of(["range", "cooperative-sticky"]))
 
 
 @pytest.mark.parametrize("names", [["best"], ["range", "range"], []])
-def test_strategies_that_mean_nothing_are_refused(names):
+def test_unknown_assignment_strategies_are_refused(names):
     with pytest.raises(InvalidConfigurationError):
         assignors_of(names)

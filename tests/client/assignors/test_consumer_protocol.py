@@ -56,7 +56,7 @@ def test_a_subscription_has_kafkas_bytes():
         ("0009" "00000001" "000161" "ffffffff" "00000000" "00000007" "ffff" "beef", Subscription(("a",), None, (), 7)),
     ],
 )  # fmt: skip
-def test_older_and_newer_versions_are_read_as_far_as_they_are_known(hexed, read):
+def test_subscriptions_of_other_versions_decode_as_far_as_known(hexed, read):
     assert decode_subscription(bytes.fromhex(hexed)) == read
 
 
@@ -69,7 +69,7 @@ def test_a_truncated_subscription_is_malformed(subscription, kept):
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_read_or_refused(content):
+def test_arbitrary_bytes_decode_as_a_subscription_or_are_refused(content):
     for read in (decode_subscription, decode_assignment):
         try:
             read(content)
@@ -77,6 +77,6 @@ def test_any_bytes_are_read_or_refused(content):
             pass
 
 
-def test_a_count_that_lies_allocates_nothing():
+def test_a_false_count_in_a_subscription_allocates_nothing():
     with pytest.raises(MalformedFrame):
         decode_assignment(bytes.fromhex("0003" "7fffffff"))  # fmt: skip

@@ -84,7 +84,7 @@ def fewest_moves(partitions, owned):
 
 @settings(max_examples=300)
 @given(groups(alike=True))
-def test_members_that_want_the_same_get_equal_shares_with_the_fewest_moves(group):
+def test_sticky_members_of_one_subscription_get_equal_shares_with_fewest_moves(group):
     partitions, wanted, owned = group
     found = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
     sizes = [len(places) for places in found.values()]
@@ -95,7 +95,7 @@ def test_members_that_want_the_same_get_equal_shares_with_the_fewest_moves(group
 
 @settings(max_examples=300)
 @given(groups(alike=False))
-def test_members_that_want_different_topics_are_balanced_or_left_as_they_were(group):
+def test_sticky_members_of_different_subscriptions_are_balanced_as_far_as_possible(group):
     partitions, wanted, owned = group
     found = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
     if not any(owned.values()):
@@ -109,7 +109,7 @@ def test_members_that_want_different_topics_are_balanced_or_left_as_they_were(gr
 
 @settings(max_examples=300)
 @given(groups(alike=True) | groups(alike=False))
-def test_the_cooperative_one_takes_nothing_still_owned_and_ends_as_evenly(group):
+def test_cooperative_sticky_takes_no_owned_partition_and_ends_equally_balanced(group):
     partitions, wanted, owned = group
     goal = STICKY.assign(partitions, {name: saying(wanted[name], owned[name]) for name in wanted})
     now = owned
@@ -128,7 +128,7 @@ def test_the_cooperative_one_takes_nothing_still_owned_and_ends_as_evenly(group)
     assert {p for places in now.values() for p in places} == {p for places in goal.values() for p in places}
 
 
-def test_a_new_member_takes_one_partition_of_each_and_no_more_moves():
+def test_a_new_sticky_member_takes_one_partition_of_each_and_no_others_move():
     had = {"a": tps("t0 t1 t2"), "b": tps("t3 t4 t5")}
     found = STICKY.assign({"t": 6}, {**{name: saying("t", places) for name, places in had.items()}, "c": saying("t")})
     assert sorted(map(len, found.values())) == [2, 2, 2]
@@ -136,14 +136,14 @@ def test_a_new_member_takes_one_partition_of_each_and_no_more_moves():
     assert set(found["b"]) < set(had["b"])
 
 
-def test_members_that_give_up_topics_evenly_keep_the_topics_mixed():
+def test_sticky_members_that_release_topics_evenly_keep_a_mix_of_topics():
     """KAFKA-16277: low numbers of all topics are kept, not all of the first topic."""
     had = tps("a0 a1 a2 b0 b1 b2")
     found = STICKY.assign({"a": 3, "b": 3}, {"x": saying("ab", had), "y": saying("ab")})
     assert set(found["x"]) == set(tps("a0 b0 a1"))
 
 
-def test_the_newest_generation_is_believed():
+def test_of_conflicting_sticky_claims_the_newest_generation_wins():
     members = {"old": saying("t", tps("t0 t1"), 3), "new": saying("t", tps("t0 t1"), 4)}
     found = STICKY.assign({"t": 2}, members)
     assert sorted(map(len, found.values())) == [1, 1]
@@ -151,7 +151,7 @@ def test_the_newest_generation_is_believed():
     assert settle({"t": 2}, members, claims).owned == {"old": [], "new": list(tps("t0 t1"))}
 
 
-def test_a_partition_that_two_claim_in_one_generation_is_kept_by_neither():
+def test_a_partition_claimed_twice_in_one_generation_stays_with_neither_member():
     members = {"a": keeping("t", tps("t0")), "b": keeping("t", tps("t0"))}
     claims = {name: Claim(said.owned, said.generation) for name, said in members.items()}
     found = settle({"t": 2}, members, claims)
@@ -171,7 +171,7 @@ def test_a_partition_does_not_return_to_a_member_that_no_longer_wants_its_topic(
     assert all(place.topic == "b" for place in found["old"])
 
 
-def test_partitions_that_are_not_there_are_not_given():
+def test_sticky_assigns_no_partition_that_does_not_exist():
     found = STICKY.assign({"t": 1}, {"a": saying("t", tps("t0 t1 t2"))})
     assert found == {"a": list(tps("t0"))}
 
@@ -191,7 +191,7 @@ def test_user_data_without_a_generation_and_broken_user_data_are_read():
     assert claim_in_user_data(Subscription(("t",))) == Claim((), None)
 
 
-def test_members_are_walked_through_as_java_does():
+def test_sticky_visits_members_in_the_order_of_kafkas_java_client():
     assert text_hash("hello") == 99162322
     assert hash_order(["apple", "banana", "cherry"], text_hash) == ["banana", "apple", "cherry"]
     many = [f"m{number}" for number in range(40)]

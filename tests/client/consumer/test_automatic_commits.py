@@ -57,7 +57,7 @@ async def _getone_and(consumer, more):
 
 @both
 @pytest.mark.parametrize("work", [_one_by_one, _getone, _getmany, _batches, _looks_after_reading])
-def test_records_whose_block_raised_are_read_again_and_those_before_are_not(work, protocol, caplog):
+def test_records_of_a_failed_block_are_read_again_and_earlier_ones_are_not(work, protocol, caplog):
     async def main(world):
         await write(world, *(b"%d" % n for n in range(8)))
         with pytest.raises(ZeroDivisionError):
@@ -86,7 +86,7 @@ def test_auto_commit_also_commits_assigned_partitions(work):
 
 
 @pytest.mark.parametrize("ends", ["by a timeout", "by a cancellation"])
-def test_a_block_that_ends_while_it_waits_for_more_has_worked_on_everything(ends, caplog):
+def test_leaving_a_block_during_a_wait_for_records_commits_everything_returned(ends, caplog):
     async def read(world):
         async with member(world, enable_auto_commit=True) as consumer:
             for _ in range(4):
@@ -122,7 +122,7 @@ def test_an_error_in_the_block_does_not_undo_its_own_commits():
     within(main)
 
 
-def test_one_that_is_closed_has_worked_on_everything():
+def test_closing_a_consumer_commits_the_records_it_returned():
     async def main(world):
         await write(world, b"a", b"b")
         consumer = member(world, enable_auto_commit=True)

@@ -29,7 +29,7 @@ async def roll_back(producer, batch):
             raise FAILED
 
 
-def test_a_batch_that_is_tried_again_at_once_does_not_come_again():
+def test_a_batch_retried_at_once_is_not_returned_again():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -47,7 +47,7 @@ def test_a_batch_that_is_tried_again_at_once_does_not_come_again():
     within(main)
 
 
-def test_work_that_is_run_again_takes_its_consumers_batch_once():
+def test_run_in_transaction_takes_the_consumers_batch_once_over_retries():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -86,7 +86,7 @@ def test_a_batch_can_be_used_again_after_a_seek_to_where_it_begins():
     within(main)
 
 
-def test_a_batch_that_has_come_again_cannot_be_used_any_more():
+def test_a_batch_object_is_invalid_once_its_records_were_returned_again():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -106,7 +106,7 @@ def test_a_batch_that_has_come_again_cannot_be_used_any_more():
     within(main)
 
 
-def test_a_batch_read_ahead_is_not_committed_over_one_that_was_rolled_back():
+def test_a_later_batch_is_not_committed_after_an_earlier_one_was_rolled_back():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -128,7 +128,7 @@ def test_a_batch_read_ahead_is_not_committed_over_one_that_was_rolled_back():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_two_batches_that_are_rolled_back_come_again_from_the_first(order):
+def test_after_two_rollbacks_reading_resumes_at_the_first_batch(order):
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         async with member(world) as consumer:
@@ -141,7 +141,7 @@ def test_two_batches_that_are_rolled_back_come_again_from_the_first(order):
     within(main)
 
 
-def test_a_batch_that_is_overtaken_while_it_is_worked_on_is_rolled_back_too():
+def test_a_batch_whose_successor_was_committed_first_is_rolled_back():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -162,7 +162,7 @@ def test_a_batch_that_is_overtaken_while_it_is_worked_on_is_rolled_back_too():
     within(main)
 
 
-def test_a_batch_of_unknown_outcome_is_not_simply_tried_again():
+def test_a_batch_with_an_unknown_commit_outcome_cannot_be_retried():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -182,7 +182,7 @@ def test_a_batch_of_unknown_outcome_is_not_simply_tried_again():
     within(main)
 
 
-def test_a_seek_while_a_batch_is_worked_on_holds_when_it_is_committed():
+def test_a_seek_during_a_transaction_stays_in_effect_after_its_commit():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -197,7 +197,7 @@ def test_a_seek_while_a_batch_is_worked_on_holds_when_it_is_committed():
 
 
 @pytest.mark.parametrize("how", ["with the batch", "of the consumer"])
-def test_a_consumer_that_commits_by_itself_has_no_transactions(how):
+def test_batches_of_a_consumer_with_auto_commit_cannot_join_transactions(how):
     async def main(world):
         await write(world, b"a")
         producer = await world.producer()

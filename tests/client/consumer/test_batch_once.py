@@ -26,7 +26,7 @@ async def copy(producer, batch, seconds=60.0):
 
 
 @both
-def test_a_commit_that_outlived_its_timeout_is_not_made_again(version):
+def test_a_commit_that_timed_out_is_not_repeated(version):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -47,7 +47,7 @@ def test_a_commit_that_outlived_its_timeout_is_not_made_again(version):
     within(main, version)
 
 
-def test_a_cancelled_transaction_without_a_batch_has_an_outcome():
+def test_a_cancelled_transaction_without_a_batch_reports_its_outcome():
     async def main(world):
         producer = await world.producer()
         world.faults.delay("EndTxn", 0.5, when="after_write").once()
@@ -68,7 +68,7 @@ def test_a_cancelled_transaction_without_a_batch_has_an_outcome():
 
 @both
 @pytest.mark.parametrize("asked", ["by the first error", "by the second error"])
-def test_a_commit_that_nobody_answered_is_not_made_again_until_it_is_resolved(version, asked):
+def test_an_unanswered_commit_is_not_repeated_before_it_is_resolved(version, asked):
     async def main(world):
         await write(world, b"a", b"b")
         producer = await world.producer()
@@ -227,7 +227,7 @@ def test_one_transaction_takes_several_batches_of_a_partition():
     within(main)
 
 
-def test_a_batch_is_free_again_when_its_transaction_could_not_begin():
+def test_a_batch_can_be_reused_when_its_transaction_could_not_begin():
     async def main(world):
         await write(world, b"a", b"b")
         producer, other = await world.producer(), await world.producer("y")
@@ -244,7 +244,7 @@ def test_a_batch_is_free_again_when_its_transaction_could_not_begin():
 
 @both
 @pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
-def test_an_earlier_batch_does_not_take_back_offsets_of_a_later_one_of_its_own(version, how):
+def test_committing_an_earlier_batch_does_not_move_committed_offsets_back(version, how):
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -283,7 +283,7 @@ away = pytest.mark.parametrize("how", ["for none", "for another"])
 @pytest.mark.slow
 @both
 @away
-def test_a_partition_does_not_come_back_by_hand_while_a_transaction_works_on_it(version, how):
+def test_reassigning_a_partition_used_by_a_transaction_is_refused(version, how):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         one, other = await world.producer("x"), await world.producer("y")
@@ -308,7 +308,7 @@ def test_a_partition_does_not_come_back_by_hand_while_a_transaction_works_on_it(
 
 @both
 @away
-def test_a_batch_from_before_its_partition_came_back_by_hand_is_not_committed(version, how):
+def test_a_batch_from_before_a_manual_reassignment_is_not_committed(version, how):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -330,7 +330,7 @@ def test_a_batch_from_before_its_partition_came_back_by_hand_is_not_committed(ve
     within(main, version)
 
 
-def test_a_batch_whose_partition_was_only_given_away_is_committed():
+def test_a_batch_whose_partition_was_only_unassigned_is_committed():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -349,7 +349,7 @@ def test_a_batch_whose_partition_was_only_given_away_is_committed():
 
 @both
 @pytest.mark.parametrize("end", [Producer.close, Producer.abort_transaction, Producer.commit_transaction])
-def test_a_batch_of_a_producer_that_cannot_go_on_is_free(end, version):
+def test_a_batch_can_be_reused_when_its_producer_failed_for_good(end, version):
     async def main(world):
         await write(world, b"a", b"b")
         async with member(world) as consumer:

@@ -66,7 +66,7 @@ def test_read_committed_is_the_default_and_skips_aborted_records():
     within(main)
 
 
-def test_an_open_transaction_is_waited_for_and_shows_in_the_lag():
+def test_records_of_an_open_transaction_are_not_returned_and_count_in_the_lag():
     async def main(world):
         producer = await world.producer()
         await producer.init_transactions()
@@ -83,7 +83,7 @@ def test_an_open_transaction_is_waited_for_and_shows_in_the_lag():
     within(main)
 
 
-def test_an_aborted_batch_comes_again_and_a_committed_one_does_not():
+def test_an_aborted_batch_is_returned_again_and_a_committed_one_is_not():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         async with reader(world, group_id="g", topics=["t"]) as consumer:
@@ -104,7 +104,7 @@ def test_an_aborted_batch_comes_again_and_a_committed_one_does_not():
 
 
 @pytest.mark.parametrize("committed", [0, 1, 2])
-def test_after_an_unknown_outcome_the_committed_offsets_tell_where_to_go_on(committed):
+def test_after_an_unknown_commit_outcome_reading_resumes_at_the_committed_offset(committed):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         async with reader(world, group_id="g", topics=["t"], auto_offset_reset="latest") as consumer:
@@ -121,7 +121,7 @@ def test_after_an_unknown_outcome_the_committed_offsets_tell_where_to_go_on(comm
 
 
 @pytest.mark.parametrize("lost", ["before_write", "after_write"])
-def test_a_first_batch_of_unknown_outcome_is_neither_lost_nor_done_twice(lost):
+def test_a_first_batch_with_an_unknown_outcome_is_processed_exactly_once(lost):
     """There is no committed offset yet, and "latest" would begin behind it."""
 
     async def main(world):
@@ -145,7 +145,7 @@ def test_a_first_batch_of_unknown_outcome_is_neither_lost_nor_done_twice(lost):
     within(main)
 
 
-def test_a_partition_that_was_away_is_not_rewound():
+def test_an_abort_does_not_rewind_a_partition_that_was_revoked_and_returned():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         async with reader(world) as consumer:
@@ -175,7 +175,7 @@ def test_records_returned_by_getone_form_a_batch_for_a_transaction():
     within(main)
 
 
-def test_a_topic_that_was_not_there_at_the_start_is_read_soon_after_it_is_made():
+def test_a_topic_created_after_the_start_is_read_soon():
     async def main(world):
         async with Consumer(
             BOOTSTRAP, topics=["late"], auto_offset_reset="earliest", environment=world.world.environment
@@ -194,7 +194,7 @@ def test_topics_that_are_not_a_list_of_strings_are_a_type_error(topics):
         Consumer(BOOTSTRAP, topics=topics)
 
 
-def test_without_a_policy_nothing_is_guessed():
+def test_without_auto_offset_reset_a_missing_position_raises_an_error():
     async def main(world):
         await write(world, b"a")
         async with reader(world, auto_offset_reset="none") as consumer:
@@ -212,7 +212,7 @@ def test_without_a_policy_nothing_is_guessed():
     within(main)
 
 
-def test_out_of_range_goes_where_the_policy_says():
+def test_an_offset_out_of_range_is_reset_by_auto_offset_reset():
     async def main(world):
         await write(world, b"a", b"b")
         cluster = await world.world.cluster()
@@ -227,7 +227,7 @@ def test_out_of_range_goes_where_the_policy_says():
     within(main)
 
 
-def test_a_topic_made_again_is_reported_and_then_read_from_where_the_policy_says():
+def test_a_recreated_topic_is_reported_and_then_read_by_auto_offset_reset():
     async def main(world):
         await write(world, b"a", b"b")
         async with reader(world) as consumer:
@@ -245,7 +245,7 @@ def test_a_topic_made_again_is_reported_and_then_read_from_where_the_policy_says
     within(main)
 
 
-def test_paused_partitions_give_nothing_until_they_are_resumed():
+def test_paused_partitions_return_no_records_until_resumed():
     async def main(world):
         await make(world, 2)
         await write(world, b"a")
@@ -262,7 +262,7 @@ def test_paused_partitions_give_nothing_until_they_are_resumed():
     within(main)
 
 
-def test_ends_and_times_are_looked_up():
+def test_a_consumer_looks_up_end_offsets_and_offsets_by_time():
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             for time_ms in (1_000, 2_000, 3_000):
@@ -297,7 +297,7 @@ def test_reading_goes_on_after_a_fault_without_loss_or_repetition(fault):
 
 
 @pytest.mark.slow
-def test_aiokafka_idle_reading_goes_on_and_begins_after_a_long_silence_and_a_restart():
+def test_aiokafka_reading_continues_after_a_long_silence_and_a_broker_restart():
     """aiokafka's hung at its start, or later, when its connections had been idle for so long that they were closed."""
 
     async def main(world):
@@ -363,7 +363,7 @@ def test_a_large_compressed_batch_is_read_up_to_max_decompressed_bytes():
     within(main)
 
 
-def test_wrong_uses_are_refused():
+def test_a_consumer_refuses_wrong_calls():
     async def main(world):
         consumer = reader(world)
         consumer.assign([T0])
@@ -382,7 +382,7 @@ def test_wrong_uses_are_refused():
     within(main)
 
 
-def test_close_wakes_who_waits_and_does_not_hang_without_a_broker():
+def test_close_ends_waiting_polls_and_does_not_hang_without_a_broker():
     async def main(world):
         consumer = reader(world, group_id="g", topics=["t"])
         await consumer.start()
@@ -396,7 +396,7 @@ def test_close_wakes_who_waits_and_does_not_hang_without_a_broker():
     within(main)
 
 
-def test_records_that_are_given_one_by_one_take_one_look_at_all_partitions_a_turn(monkeypatch):
+def test_getone_checks_all_partitions_only_once_per_loop_turn(monkeypatch):
     async def main(world):
         await make(world, partitions=20)
         for partition in range(20):

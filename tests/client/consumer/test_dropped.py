@@ -17,7 +17,7 @@ def _drop(consumers):
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_one_that_was_never_closed_warns_when_it_is_collected_and_lets_go(group):
+def test_an_unclosed_consumer_warns_when_garbage_collected_and_releases_all(group):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v")
@@ -34,7 +34,7 @@ def test_one_that_was_never_closed_warns_when_it_is_collected_and_lets_go(group)
     within(main)
 
 
-def test_one_that_was_never_started_or_was_closed_is_dropped_without_a_word(recwarn):
+def test_a_consumer_never_started_or_already_closed_is_collected_silently(recwarn):
     async def main(world):
         Consumer(BOOTSTRAP, environment=world.world.environment)
         async with Consumer(BOOTSTRAP, environment=world.world.environment):

@@ -41,7 +41,7 @@ steps = st.lists(
 
 @pytest.mark.slow
 @given(steps)
-def test_the_broker_always_knows_the_wanted_partitions(drawn):
+def test_the_fetch_session_always_contains_the_wanted_partitions(drawn):
     session, broker = FetchSession(), BrokerSessions()
     for partitions, by_id, what in drawn:
         if what == "evicted":

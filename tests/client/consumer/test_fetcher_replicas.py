@@ -27,7 +27,7 @@ def followed(cluster):
     return asked
 
 
-def test_the_follower_that_the_leader_names_is_read_from(cluster):
+def test_a_consumer_reads_from_the_preferred_replica(cluster):
     asked = followed(cluster)
     for offset in range(3):
         assert (asked.node_id, asked.offset) == (2, offset)
@@ -37,7 +37,7 @@ def test_the_follower_that_the_leader_names_is_read_from(cluster):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])
-def test_after_an_error_of_the_follower_the_leader_gives_the_records_itself(cluster, code):
+def test_after_an_error_of_the_follower_records_are_read_from_the_leader(cluster, code):
     """At once: a pause is for the broker that failed."""
     asked = followed(cluster)
     if code is None:
@@ -52,7 +52,7 @@ def test_after_an_error_of_the_follower_the_leader_gives_the_records_itself(clus
     assert cluster.values() == [b"from the leader"]
 
 
-def test_a_follower_behind_the_consumer_is_not_taken_for_a_truncated_log(cluster):
+def test_a_follower_behind_the_consumer_is_not_reported_as_a_truncated_log(cluster):
     """To a fetch that names an epoch it answers with where its own log ends, not with OFFSET_OUT_OF_RANGE."""
     followed(cluster).answer(0, b"0")
     asked = cluster.next()
@@ -68,7 +68,7 @@ def test_a_follower_behind_the_consumer_is_not_taken_for_a_truncated_log(cluster
 
 
 @pytest.mark.parametrize("answer", [{"code": ErrorCode.OFFSET_OUT_OF_RANGE}, {"ends_at": 0}])
-def test_a_late_answer_of_a_follower_does_not_count_as_the_leaders(cluster, answer):
+def test_a_late_follower_answer_is_not_taken_for_the_leaders(cluster, answer):
     asked = followed(cluster)
     asked.answer(0, b"0")
     asked = cluster.next()
@@ -83,7 +83,7 @@ def test_a_late_answer_of_a_follower_does_not_count_as_the_leaders(cluster, answ
     assert (cluster.state.position, cluster.state.need) == (1, Need.NOTHING)
 
 
-def test_the_leader_is_asked_for_a_follower_again_after_a_while(cluster):
+def test_the_leader_is_asked_periodically_for_a_preferred_replica(cluster):
     followed(cluster).fail()
     cluster.wait(2)
     cluster.next().answer()
@@ -93,7 +93,7 @@ def test_the_leader_is_asked_for_a_follower_again_after_a_while(cluster):
 
 
 @pytest.mark.parametrize("moved", ["leader", "brokers"])
-def test_when_the_metadata_moves_the_leader_is_asked_again(cluster, moved):
+def test_a_metadata_change_makes_the_consumer_ask_the_leader_again(cluster, moved):
     asked = followed(cluster)
     if moved == "leader":
         cluster.lead(1, epoch=1)
@@ -105,14 +105,14 @@ def test_when_the_metadata_moves_the_leader_is_asked_again(cluster, moved):
     assert [one.request.rack_id for one in again] == ["r1"]
 
 
-def test_a_follower_that_nobody_knows_is_not_followed(cluster):
+def test_an_unknown_preferred_replica_is_ignored(cluster):
     cluster.next().answer(replica=7)
     asked = cluster.next()
     assert (asked.node_id, asked.request.rack_id) == (1, "")
     assert cluster.refreshes
 
 
-def test_of_two_answers_for_one_offset_from_two_brokers_one_counts(cluster):
+def test_of_two_brokers_answers_for_one_offset_only_one_is_used(cluster):
     old = cluster.next()
     cluster.lead(2, epoch=1)
     new = cluster.next()

@@ -56,7 +56,7 @@ def test_a_consumer_that_waits_for_an_open_transaction_logs_and_shows_it(protoco
     within(main)
 
 
-def test_calls_that_wait_for_a_position_name_the_cause():
+def test_position_calls_that_time_out_name_the_cause():
     async def main(world):
         await write(world, b"a")
         producer = await hold(world)
@@ -73,7 +73,7 @@ def test_calls_that_wait_for_a_position_name_the_cause():
     within(main)
 
 
-def test_a_seek_ends_the_wait():
+def test_seek_ends_a_wait_for_the_partitions_position():
     async def main(world):
         await write(world, b"a")
         producer = await hold(world)

@@ -73,7 +73,7 @@ async def billed(world, crash, **how):
 
 @pytest.mark.requirement("S-137", "S-92")
 @pytest.mark.parametrize("crash", ["in the work", "before the commit", "after the commit"])
-def test_the_work_is_done_once_whenever_it_is_cut_off(crash):
+def test_a_batch_interrupted_at_any_point_is_processed_exactly_once(crash):
     async def main(world):
         assert await billed(world, crash) == RECORDS
 
@@ -81,7 +81,7 @@ def test_the_work_is_done_once_whenever_it_is_cut_off(crash):
 
 
 @pytest.mark.requirement("S-137", "S-09")
-def test_without_its_place_some_is_done_twice():
+def test_without_offsets_in_the_transaction_some_records_are_processed_twice():
     async def main(world):
         assert await billed(world, "before the commit", keeps_place=False) == RECORDS[:2] + RECORDS
 
@@ -89,7 +89,7 @@ def test_without_its_place_some_is_done_twice():
 
 
 @pytest.mark.requirement("S-137")
-def test_a_member_that_does_not_know_yet_that_it_is_out_does_nothing_twice():
+def test_a_member_unaware_of_its_removal_processes_nothing_twice():
     """Both have read the same records; the database lets each through once, in order."""
 
     async def main(world):

@@ -35,7 +35,7 @@ async def copied_once(world, rng):
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 24))])
-def test_each_record_is_copied_once(seed, monkeypatch):
+def test_each_record_is_copied_once_with_the_classic_group_protocol(seed, monkeypatch):
     async def main(world):
         monkeypatch.setattr(world.faults, "verify", lambda: None)  # some are removed before they strike
         await copied_once(world, random.Random(seed))
@@ -44,7 +44,7 @@ def test_each_record_is_copied_once(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 15))])
-def test_each_record_is_copied_once_in_the_newer_group_protocol(seed, monkeypatch):
+def test_each_record_is_copied_once_with_the_consumer_group_protocol(seed, monkeypatch):
     async def main(world):
         monkeypatch.setattr(world.faults, "verify", lambda: None)
         await copied_once(world, random.Random(seed))

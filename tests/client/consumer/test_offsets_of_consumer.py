@@ -51,7 +51,7 @@ async def one_from_each_partition(world, consumer, how):
 
 
 @pytest.mark.parametrize("how", ["two batches", "one by one, then a batch"])
-def test_offsets_include_partitions_that_only_earlier_reads_had(how):
+def test_offsets_for_a_transaction_include_partitions_of_earlier_polls(how):
     async def main(world):
         await make(world, 2)
         await write(world, b"0")
@@ -70,7 +70,7 @@ def test_offsets_include_partitions_that_only_earlier_reads_had(how):
 
 
 @pytest.mark.parametrize("where", ["committed", "beginning"])
-def test_a_partition_whose_position_is_looked_up_is_not_among_them(where):
+def test_offsets_for_a_transaction_omit_partitions_without_a_position(where):
     async def main(world):
         await make(world, 2)
         await write(world, b"0", b"2")
@@ -126,7 +126,7 @@ def test_an_earlier_offset_than_was_given_may_be_committed_and_brings_nothing_ba
 
 
 @pytest.mark.parametrize("reads", ["before the transaction", "in the transaction"])
-def test_work_that_is_run_again_has_to_read_again(reads):
+def test_run_in_transaction_must_read_again_on_a_retry(reads):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -208,7 +208,7 @@ def test_records_read_before_a_seek_to_the_committed_offset_are_left_out():
     within(main)
 
 
-def test_a_poll_that_finds_nothing_leaves_them_as_they_are():
+def test_an_empty_poll_keeps_the_offsets_for_the_transaction():
     async def main(world):
         await write(world, b"a")
         producer = await world.producer()
@@ -222,7 +222,7 @@ def test_a_poll_that_finds_nothing_leaves_them_as_they_are():
     within(main)
 
 
-def test_a_seek_back_is_followed_though_more_is_committed():
+def test_a_seek_back_is_followed_although_later_offsets_are_committed():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -238,7 +238,7 @@ def test_a_seek_back_is_followed_though_more_is_committed():
     within(main)
 
 
-def test_a_partition_that_was_sought_back_and_not_read_since_is_not_among_them():
+def test_offsets_for_a_transaction_omit_partitions_not_read_since_a_seek_back():
     async def main(world):
         await make(world, 2)
         await write(world, b"0")
@@ -262,7 +262,7 @@ def test_a_partition_that_was_sought_back_and_not_read_since_is_not_among_them()
 
 
 @pytest.mark.parametrize("more", [[], [b"b"]])
-def test_a_rebalance_between_two_reads_refuses_the_offsets_of_both(more):
+def test_a_rebalance_between_two_polls_refuses_the_offsets_of_both(more):
     async def main(world):
         await make(world, 1)
         await write(world, b"a")

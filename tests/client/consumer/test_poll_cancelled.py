@@ -78,7 +78,7 @@ def test_a_listener_whose_poll_is_cancelled_seeks_before_anything_is_read(read):
     within(main)
 
 
-def test_a_second_task_reads_nothing_while_the_listener_is_at_work():
+def test_other_tasks_get_no_records_while_a_rebalance_listener_runs():
     async def main(world):
         await write(world, b"0", b"1", b"2")
         listener = Seeks()
@@ -134,7 +134,7 @@ def test_partitions_stay_until_a_listener_whose_poll_was_cancelled_has_committed
     within(main)
 
 
-def test_a_listener_may_not_read_also_when_its_poll_was_cancelled():
+def test_a_listener_whose_poll_was_cancelled_still_may_not_poll():
     async def main(world):
         await write(world, b"0", b"1", b"2")
         refused = []
@@ -179,7 +179,7 @@ def test_close_waits_for_a_listener_whose_poll_was_cancelled_but_not_beyond_its_
     within(main)
 
 
-def test_getone_and_batches_take_a_time_limit_and_go_on_after_it():
+def test_getone_and_batches_accept_a_timeout_and_can_be_called_again():
     async def main(world):
         async with reader(world) as consumer:
             with pytest.raises(RequestTimedOutError, match="within 200 ms"):
@@ -194,7 +194,7 @@ def test_getone_and_batches_take_a_time_limit_and_go_on_after_it():
 
 
 @pytest.mark.long
-def test_a_poll_may_be_cancelled_anywhere_and_its_listener_is_heard_out():
+def test_cancelling_a_poll_anywhere_lets_its_listener_finish():
     async def main(world, cancelling):
         await write(world, b"0", b"1", b"2")
         listener = Seeks()

@@ -21,7 +21,7 @@ async def two_partitions(world: TxnWorld) -> None:
 
 @pytest.mark.parametrize("other", ["committed", "not committed"])
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_partition_whose_offsets_a_transaction_holds_keeps_no_other_waiting(version, other):
+def test_pending_transactional_offsets_of_one_partition_delay_no_other(version, other):
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         producer = await world.producer()
@@ -43,7 +43,7 @@ def test_a_partition_whose_offsets_a_transaction_holds_keeps_no_other_waiting(ve
     within(main, version)
 
 
-def test_a_partition_without_a_leader_keeps_no_other_waiting(monkeypatch):
+def test_a_partition_without_a_leader_delays_no_other(monkeypatch):
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         monkeypatch.setattr(Metadata, "leader", lambda self, tp: None if tp == T0 else leader(self, tp))
@@ -58,7 +58,7 @@ def test_a_partition_without_a_leader_keeps_no_other_waiting(monkeypatch):
     within(main)
 
 
-def test_an_end_of_the_log_is_found_without_the_groups_coordinator():
+def test_end_offsets_are_found_without_the_group_coordinator():
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         async with reader(world, group_id="g") as consumer:
@@ -73,7 +73,7 @@ def test_an_end_of_the_log_is_found_without_the_groups_coordinator():
 
 
 @pytest.mark.parametrize("ask", [Consumer.lag, Consumer.seek_to_end])
-def test_a_partition_that_goes_while_positions_are_looked_up_is_left_out(ask):
+def test_a_partition_revoked_during_a_position_lookup_is_left_out(ask):
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         async with member(world) as consumer, member(world) as other:
@@ -90,7 +90,7 @@ def test_a_partition_that_goes_while_positions_are_looked_up_is_left_out(ask):
     within(main)
 
 
-def test_records_that_are_there_do_not_end_the_wait_for_another_position():
+def test_available_records_do_not_end_the_wait_for_another_partitions_position():
     """They ended it at once, again and again, without anything else being done in the loop."""
 
     async def main(world: TxnWorld) -> None:

@@ -23,7 +23,7 @@ async def with_t0_filling_the_room(world, consumer):
     await write(world, b"late", partition=1)
 
 
-def test_fetched_records_of_a_paused_partition_make_room_and_come_again():
+def test_fetched_records_of_a_paused_partition_are_dropped_and_fetched_again():
     async def main(world):
         async with reader(world, **SMALL) as consumer:
             await with_t0_filling_the_room(world, consumer)
@@ -51,7 +51,7 @@ def test_fetched_records_of_other_partitions_do_not_block_reading_one(how):
     within(main)
 
 
-def test_room_is_not_made_while_everything_is_read():
+def test_buffered_records_are_not_dropped_while_all_partitions_are_read():
     async def main(world):
         async with reader(world, **SMALL) as consumer:
             await with_t0_filling_the_room(world, consumer)
@@ -65,7 +65,7 @@ def test_room_is_not_made_while_everything_is_read():
 @pytest.mark.slow
 @pytest.mark.parametrize("one_by_one", [True, False])
 @pytest.mark.parametrize("commits_itself", [True, False])
-def test_a_member_that_is_given_one_record_after_the_other_stays_a_member(one_by_one, commits_itself):
+def test_iterating_records_counts_as_polling_for_max_poll_interval(one_by_one, commits_itself):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment, linger_ms=50) as producer:
             for n in range(30):  # in one batch, which is given without another look at the group
@@ -85,7 +85,7 @@ def test_a_member_that_is_given_one_record_after_the_other_stays_a_member(one_by
     within(main)
 
 
-def test_a_member_that_is_not_given_anything_for_too_long_is_still_expelled():
+def test_a_member_that_reads_nothing_past_max_poll_interval_is_removed():
     async def main(world):
         await write(world, b"a", b"b")
         async with reader(world, topics=["t"], group_id="g", max_poll_interval_ms=60_000) as consumer:
@@ -96,7 +96,7 @@ def test_a_member_that_is_not_given_anything_for_too_long_is_still_expelled():
     within(main)
 
 
-def test_getmany_in_a_loop_lets_others_run():
+def test_getmany_in_a_loop_lets_other_tasks_run():
     async def main(world):
         await make(world, 1)
         async with reader(world) as consumer:

@@ -33,7 +33,7 @@ def runs(strategy, what, moment, every=1, first=1):
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("what", HAPPENS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nothing_is_lost_done_twice_or_committed_under_another_generation(strategy, what, moment):
+def test_no_record_is_lost_repeated_or_committed_under_another_generation(strategy, what, moment):
     assert runs(strategy, what, moment, 4, first=1 + HAPPENS.index(what)) >= 10
 
 
@@ -46,7 +46,7 @@ def test_a_rebalance_at_any_moment_loses_and_repeats_no_record(strategy, what, m
 
 
 @pytest.mark.parametrize("strategy", ["range", NEWER])
-def test_commits_without_a_generation_would_be_seen(strategy, monkeypatch):
+def test_the_test_detects_commits_without_a_generation(strategy, monkeypatch):
     """The test's own test: what is not fenced is done twice."""
     monkeypatch.setattr(GroupCommits, "metadata", lambda self: ConsumerGroupMetadata(GROUP))
     with pytest.raises(AssertionError, match="lost, or done twice"):

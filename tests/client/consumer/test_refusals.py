@@ -13,7 +13,7 @@ T0 = ("t", 0)
 
 
 @pytest.mark.parametrize("name", ["a b", "", ".", "..", "ä", "x" * 250, "a/b"])
-def test_a_topic_that_there_can_never_be_is_refused_at_once(name):
+def test_an_invalid_topic_name_is_refused_at_once(name):
     with pytest.raises(KafkaError) as refused:
         Consumer(BOOTSTRAP, topics=[name])
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -50,7 +50,7 @@ def test_an_invalid_offset_is_refused_and_not_committed(offset, error):
     within(main)
 
 
-def test_offsets_are_asked_for_by_plain_pairs():
+def test_offset_methods_accept_plain_pairs_as_partitions():
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v", partition=0, timestamp_ms=5)

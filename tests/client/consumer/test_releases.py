@@ -41,7 +41,7 @@ async def epoch_now(world):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_group_reads_commits_and_goes_on_on_every_release(release):
+def test_a_group_consumer_works_on_every_kafka_release(release):
     async def main(world):
         versions = noting_fetches(world)
         await write(world, b"a", b"b", b"c")
@@ -61,7 +61,7 @@ def test_a_group_reads_commits_and_goes_on_on_every_release(release):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_only_committed_records_are_read_on_every_release(release):
+def test_read_committed_works_on_every_kafka_release(release):
     async def main(world):
         producer = await world.producer()
         for value, ok in ((b"a", True), (b"x", False), (b"b", True)):
@@ -82,7 +82,7 @@ def test_only_committed_records_are_read_on_every_release(release):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_truncated_log_is_reported_where_the_release_reports_it(release):
+def test_a_truncated_log_is_reported_on_releases_that_detect_it(release):
     """KIP-320. The position says of which epoch the record before it was; here the log ends below it in that epoch."""
 
     async def main(world):
@@ -121,7 +121,7 @@ def test_without_a_policy_a_truncation_is_raised_until_somebody_seeks():
 
 @pytest.mark.parametrize("limit", [{"max_partition_fetch_bytes": 100}, {"fetch_max_bytes": 100}])
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_record_larger_than_the_limits_still_comes(release, limit):
+def test_a_record_above_the_fetch_limits_is_returned(release, limit):
     """KIP-74: a broker brings the first batch whole."""
 
     async def main(world):

@@ -46,7 +46,7 @@ async def fail_after_a_refused_earlier_batch(producer, earlier, later):
 
 
 @pytest.mark.parametrize("passed", ["the later batch", "the consumer", "the later batch after the earlier was refused"])
-def test_after_an_abort_the_earlier_batch_comes_again_too(passed):
+def test_after_an_abort_earlier_uncommitted_batches_are_returned_again_too(passed):
     async def main(world):
         await write(world, *FOUR, b"e", b"f")
         producer = await world.producer()
@@ -69,7 +69,7 @@ def test_after_an_abort_the_earlier_batch_comes_again_too(passed):
     within(main)
 
 
-def test_records_taken_one_by_one_before_a_batch_come_again_too():
+def test_after_an_abort_records_read_singly_before_the_batch_are_returned_again():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -83,7 +83,7 @@ def test_records_taken_one_by_one_before_a_batch_come_again_too():
     within(main)
 
 
-def test_the_same_later_batch_may_be_tried_again_at_once():
+def test_an_aborted_later_batch_may_be_retried_at_once():
     async def main(world):
         await write(world, *FOUR, b"e", b"f")
         producer = await world.producer()
@@ -99,7 +99,7 @@ def test_the_same_later_batch_may_be_tried_again_at_once():
     within(main)
 
 
-def test_both_batches_may_be_tried_again_at_once():
+def test_both_aborted_batches_may_be_retried_at_once():
     async def main(world):
         await write(world, *FOUR, b"e", b"f")
         producer = await world.producer()
@@ -114,7 +114,7 @@ def test_both_batches_may_be_tried_again_at_once():
     within(main)
 
 
-def test_the_later_batch_alone_is_refused_once_the_earlier_was_part_of_the_work():
+def test_retrying_only_the_later_of_two_aborted_batches_is_refused():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -152,7 +152,7 @@ def test_records_committed_before_an_abort_do_not_come_again(how):
 
 
 @pytest.mark.parametrize("then", ["it is read again", "it is tried again when the position is known"])
-def test_offsets_that_a_transaction_took_as_numbers_are_found_at_the_broker(then):
+def test_offsets_sent_as_numbers_are_looked_up_at_the_broker_after_an_abort(then):
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -173,7 +173,7 @@ def test_offsets_that_a_transaction_took_as_numbers_are_found_at_the_broker(then
     within(main)
 
 
-def test_a_commit_of_all_positions_right_after_an_abort_commits_nothing_in_doubt():
+def test_commit_right_after_an_abort_commits_no_aborted_records():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -189,7 +189,7 @@ def test_a_commit_of_all_positions_right_after_an_abort_commits_nothing_in_doubt
     within(main)
 
 
-def test_after_a_seek_nothing_from_before_it_comes_again():
+def test_after_a_seek_no_earlier_record_is_returned():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -220,7 +220,7 @@ def test_an_abort_after_a_rollback_returns_to_the_committed_offset():
     within(main)
 
 
-def test_a_lost_answer_brings_back_the_earlier_batch_too_where_nothing_was_committed():
+def test_an_unknown_outcome_also_returns_earlier_batches_that_were_not_committed():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -237,7 +237,7 @@ def test_a_lost_answer_brings_back_the_earlier_batch_too_where_nothing_was_commi
     within(main)
 
 
-def test_markers_between_two_batches_leave_nothing_to_be_asked():
+def test_markers_between_two_batches_need_no_offset_lookup():
     async def main(world):
         producer = await world.producer()
         for value in (b"a", b"b"):
@@ -278,7 +278,7 @@ def test_after_a_seek_back_earlier_commits_skip_no_records(outcome):
     within(main)
 
 
-def test_two_batches_of_a_commit_without_an_answer_do_not_come_again():
+def test_two_batches_of_an_unanswered_commit_are_not_returned_again():
     async def main(world):
         await write(world, *FOUR, b"e")
         producer = await world.producer()

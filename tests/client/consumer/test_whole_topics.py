@@ -39,7 +39,7 @@ async def values(consumer, count):
     return {(await consumer.getone()).value for _ in range(count)}
 
 
-def test_all_partitions_are_read_and_shared_with_nobody():
+def test_a_consumer_without_a_group_reads_all_partitions():
     async def main(world):
         await make(world)
         await write(world, b"a")
@@ -54,7 +54,7 @@ def test_all_partitions_are_read_and_shared_with_nobody():
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_of_a_partition_that_comes_later_nothing_is_missed(policy):
+def test_an_added_partition_is_read_from_its_first_record(policy):
     async def main(world):
         await make(world)
         async with reader(world, auto_offset_reset=policy) as consumer:
@@ -69,7 +69,7 @@ def test_of_a_partition_that_comes_later_nothing_is_missed(policy):
 
 
 @pytest.mark.parametrize("by", [{"topics": ["t", "u"]}, {"pattern": "[tu]"}])
-def test_of_a_topic_that_comes_later_nothing_is_missed(by):
+def test_a_new_topic_is_read_from_its_first_record(by):
     async def main(world):
         await make(world)
         await make(world, "other")
@@ -84,7 +84,7 @@ def test_of_a_topic_that_comes_later_nothing_is_missed(by):
     within(main)
 
 
-def test_topics_that_are_asked_for_later_begin_where_the_policy_says():
+def test_topics_subscribed_later_start_by_auto_offset_reset():
     async def main(world):
         await make(world)
         await make(world, "u", 1)
