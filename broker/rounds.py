@@ -143,7 +143,7 @@ class Rounds:
         else:
             self._released.append((unit, callback))
 
-    def sync_job_ended(self, job: SyncJob) -> None:
+    def note_end_of_sync(self, job: SyncJob) -> None:
         """Note that a sync beside rounds has ended, and call back whoever waits for it."""
         self._store.journal.synced(job)
         self._tell_synced()

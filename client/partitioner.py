@@ -47,13 +47,13 @@ def partition_of(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-def next_sticky(current: int, available: Sequence[int], chance: int) -> int:
+def next_sticky(current: int, available: Sequence[int], random_number: int) -> int:
     """The next partition for records without a key: another one than `current`, if there is one.
 
-    available: partitions that have a leader, not empty. chance: a random int >= 0.
+    available: partitions that have a leader, not empty. random_number: a random int >= 0.
     """
     others = [one for one in available if one != current]
-    return others[chance % len(others)] if others else available[0]
+    return others[random_number % len(others)] if others else available[0]
 
 
 def fnv1a(key: bytes) -> int:
@@ -73,10 +73,10 @@ PARTITIONERS = ("murmur2_random", "murmur2", "consistent_random", "consistent", 
 """librdkafka's names. `_random`: records without a key go to any partition; otherwise all of them to one partition."""
 
 
-def placing_of(partitioner: str | Partitioner | None, chance: Callable[[], int]) -> Placing | None:
+def placing_of(partitioner: str | Partitioner | None, random_number: Callable[[], int]) -> Placing | None:
     """The function that chooses a partition; None for the producer's default.
 
-    partitioner: one of PARTITIONERS, or a function of the user. chance: returns a random int >= 0.
+    partitioner: one of PARTITIONERS, or a function of the user. random_number: returns a random int >= 0.
     """
     if partitioner is None or partitioner == "murmur2_random":
         return None
@@ -88,7 +88,7 @@ def placing_of(partitioner: str | Partitioner | None, chance: Callable[[], int])
         if key is None:
             return None  # like other records without a key
         chosen = available or range(count)
-        return chosen[chance() % len(chosen)]
+        return chosen[random_number() % len(chosen)]
 
     if name == "random":
         return anywhere

@@ -61,7 +61,7 @@ def _function(source: Source, cls: type, version: int, flexible: bool, text: str
         source.line("end = len(data)")
         if _has_records(cls, version):
             source.line("view = memoryview(data)")
-        reader = _Reader(source, version, flexible, text, in_steps)
+        reader = _DecoderSource(source, version, flexible, text, in_steps)
         reader.message(cls, "it")
         reader.flush()
         if in_steps:
@@ -99,8 +99,8 @@ def _is_nullable_struct(f: Field, version: int) -> bool:
     return isinstance(f.kind, Nested) and version in f.nullable
 
 
-class _Reader:
-    """Writes the lines that read one message."""
+class _DecoderSource:
+    """Generates the lines of code that decode one message."""
 
     def __init__(self, source: Source, version: int, flexible: bool, text: str, in_steps: bool) -> None:
         self._source = source
@@ -126,7 +126,7 @@ class _Reader:
         self._source.line(f"p += {size}")
 
     def _length(self, letter: str, rest: str = "rest") -> str:
-        """Reads a length or a count: an unsigned varint, or the old fixed one. Returns its name."""
+        """Generate the read of a length or a count: an unsigned varint, or the old fixed one. Returns the variable."""
         n = self._source.fresh("n")
         if not self._flexible:
             self._run.append((letter, struct.calcsize(f">{letter}"), n))
@@ -141,7 +141,7 @@ class _Reader:
     # Classes.
 
     def message(self, cls: type, name: str) -> None:
-        """Reads an instance of `cls` into a new variable."""
+        """Generate the read of an instance of `cls` into a new variable."""
         self._source.line(f"{name} = new({self._source.constant(cls, cls.__name__)})")
         fields = schema_of(cls).fields
         for f in fields:
@@ -160,7 +160,7 @@ class _Reader:
             self._source.line(f"{name}.{f.name} = {self._source.constant(f.factory or f.default, 'default')}{call}")
 
     def _tags(self, known: list[Field], name: str) -> None:
-        """Reads the tagged section, which ends every class of the flexible versions."""
+        """Generate the read of the tagged section, which ends every class of the flexible versions."""
         n = self._source.fresh("n")
         self._run.append(("B", 1, n))
         self.flush()
@@ -190,7 +190,7 @@ class _Reader:
     # Values.
 
     def value(self, kind: Kind, target: str, nullable: bool) -> None:
-        """Reads one value into `target`."""
+        """Generate the read of one value into `target`."""
         match kind:
             case Fixed():
                 self._run.append((kind.format, kind.size_bytes, target))

@@ -63,7 +63,7 @@ def encoder_source(cls: type, version: int, flexible: bool, *, in_steps: bool = 
         source.line("parts = []")
         if in_steps:
             source.line("written = 0")
-        writer = _Writer(source, version, flexible, in_steps)
+        writer = _EncoderSource(source, version, flexible, in_steps)
         writer.message(cls, "it")
         writer.flush()
         if in_steps:
@@ -73,7 +73,7 @@ def encoder_source(cls: type, version: int, flexible: bool, *, in_steps: bool = 
     return source
 
 
-class _Writer:
+class _EncoderSource:
     """Writes the lines that write one message."""
 
     def __init__(self, source: Source, version: int, flexible: bool, in_steps: bool) -> None:

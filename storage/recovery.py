@@ -221,7 +221,7 @@ class _Recovery:
         return 0, first
 
     def _open_log(self, entry: LogEntry, age_ms: int) -> None:
-        log = opening.open_log(
+        log = opening.open_partition_log(
             self.disk,
             layout.log_directory(self.directory, entry.topic, entry.partition, entry.log_id),
             entry.log_id,

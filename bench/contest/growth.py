@@ -183,7 +183,7 @@ def _ready_again(name: str, directory: str, before: Peer) -> float:
 
 def partitions(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
     """Ten partitions or very many; the load is on the same four."""
-    with _pair(name) as (few, many):
+    with _start_pair(name) as (few, many):
         progress.say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
         _fill_up(few, 10 - PARTITIONS)
         _fill_up(many, size.partitions - PARTITIONS)
@@ -192,7 +192,7 @@ def partitions(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
 
 def ids(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
     """One transactional id or very many: CPU of small requests, and of InitProducerId for the ids in use."""
-    with _pair(name) as (few, many):
+    with _start_pair(name) as (few, many):
         progress.say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
         many_ids.load(few.host, few.port, 0, 1)
         many_ids.load(many.host, many.port, 0, size.ids)
@@ -203,7 +203,7 @@ def ids(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
 
 def connections(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
     """Only the connections in use, or very many idle ones as well."""
-    with _pair(name) as (few, many), contextlib.ExitStack() as opened:
+    with _start_pair(name) as (few, many), contextlib.ExitStack() as opened:
         progress.say(f"growth connections · {name} · {size.connections:,} connections are made")
         _allow_files(size.connections + 200)
         for _ in range(size.connections - IN_USE):
@@ -215,8 +215,8 @@ GROWN = {"growth partitions": partitions, "growth ids": ids, "growth connections
 
 
 @contextlib.contextmanager
-def _pair(name: str) -> Iterator[tuple[Peer, Peer]]:
-    """Two running brokers of the same kind."""
+def _start_pair(name: str) -> Iterator[tuple[Peer, Peer]]:
+    """Run two brokers of the same kind within the block."""
     with contextlib.ExitStack() as stack:
         few, many = stack.enter_context(peers.start(name)), stack.enter_context(peers.start(name))
         assert few is not None

@@ -115,16 +115,16 @@ def measure(events: Sequence[Event], loop: int) -> Waits:
         elif thread == loop and kind is Kind.POLLS and (begin := since.pop((thread, Kind.WAKES), None)) is not None:
             turns.append((begin, at_us))
     others = {thread: intervals for thread, intervals in ran.items() if thread != loop}
-    found.locked = [_on_processor(others, *wait) for wait in waited]
+    found.locked = [_running_time(others, *wait) for wait in waited]
     begins = [begin for begin, _ in waited]
     for begin, end in turns:
-        found.own.append(_on_processor({loop: ran[loop]}, begin, end))
+        found.own.append(_running_time({loop: ran[loop]}, begin, end))
         waits = found.locked[bisect_left(begins, begin) : bisect_left(begins, end)]
         found.turns.append(found.own[-1] + sum(waits))
     return found
 
 
-def _on_processor(ran: Mapping[int, Sequence[Interval]], begin: float, end: float) -> float:
+def _running_time(ran: Mapping[int, Sequence[Interval]], begin: float, end: float) -> float:
     """Return how long these threads ran together within an interval. Their own intervals do not overlap."""
     total = 0.0
     for intervals in ran.values():

@@ -65,7 +65,7 @@ class AssignedGroup(Protocol):
     def is_assignment_due(self, now_ms: int) -> bool: ...
     def is_assignment_doubtful(self, now_ms: int) -> bool: ...
     def begin_assignment(self) -> tuple[int, AssignmentSteps]: ...
-    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None: ...
+    def take_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None: ...
 
 
 Group = TypeVar("Group", bound=AssignedGroup)
@@ -280,7 +280,7 @@ class AssignedGroups(Generic[Group, Change]):
         assigned = yield from steps
         if self.groups.get(group.group_id) is group:
             with self._event(group):
-                group.end_assignment(epoch, assigned, self._clock.monotonic_ms(), self._clock.now_ms())
+                group.take_assignment(epoch, assigned, self._clock.monotonic_ms(), self._clock.now_ms())
 
     def _begin(self, group: Group, steps: Steps[None]) -> None:
         job = Job(steps)

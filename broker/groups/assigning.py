@@ -54,7 +54,7 @@ class AssigningGroup(Generic[Change]):
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """What the body changes is kept as a whole, or never was."""
+        """Write the changes of the block as one unit; if that fails, undo them."""
         assert not self._made
         assigned = self._assigned_for, self._assigned_ms
         try:
@@ -91,8 +91,8 @@ class AssigningGroup(Generic[Change]):
     def _may_assign(self, now_ms: int) -> bool:
         return self._assigned_ms is None or now_ms >= self._assigned_ms + self._assignment_interval_ms
 
-    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """What the work came to. Raises KafkaError if it cannot be kept; it is due again then."""
+    def take_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
+        """Take over a computed assignment. Raises KafkaError if it cannot be logged; it is then due again."""
         self.is_assigning = False
         with self._event():
             group_epoch, target_epoch = self._epochs

@@ -39,21 +39,25 @@ C = TypeVar("C", bound=Arriving)
 
 
 class ConnectionPace(Generic[C]):
-    """All new connections of one broker. let_in: called with each connection that may be served."""
+    """Admits the new connections of one broker. let_in: called with each connection that may be served."""
 
     def __init__(
         self,
         quotas: Quotas,
         windows: Callable[[], Windows],
-        most: Callable[[], int],
+        broker_rate: Callable[[], int],
         clock: Clock,
         call_later: Callable[..., object],
         metrics: Metrics,
         let_in: Callable[[C], None],
     ) -> None:
-        """most: connections a second over all addresses. call_later: the loop's, of seconds and a callback."""
+        """Measure the rates that these quotas limit.
+
+        windows: returns the windows over which a rate is measured. broker_rate: returns the connections per second that
+        all addresses together may open. call_later: the event loop's, with seconds and a callback.
+        """
         self._quotas = quotas
-        self._most = most
+        self._broker_rate = broker_rate
         self._clock = clock
         self._call_later = call_later
         self._metrics = metrics
@@ -72,7 +76,7 @@ class ConnectionPace(Generic[C]):
             connection.mute()
             self._waiting.append(connection)
             return
-        if self._most() >= UNLIMITED and not self._quotas.has_any(CONNECTION_CREATION_RATE):
+        if self._broker_rate() >= UNLIMITED and not self._quotas.has_any(CONNECTION_CREATION_RATE):
             self._let_in(connection)
             return
         wait_ms = self._broker_wait_ms()
@@ -102,7 +106,7 @@ class ConnectionPace(Generic[C]):
 
     def _broker_wait_ms(self) -> int:
         """Record a connection under the broker's rate. Returns how long it has to wait."""
-        if (most := self._most()) >= UNLIMITED:
+        if (most := self._broker_rate()) >= UNLIMITED:
             return 0
         wait_ms = self._of_broker.record(Limit(("", ""), most), 1, self._clock.monotonic_ms())
         if wait_ms:

@@ -142,7 +142,7 @@ class SharePartition:
                 renewed.append((first, last))
                 continue
             state = _state_after(kind, standing.deliveries, limit)
-            _add(batches, first, last, state, standing.deliveries)
+            _append_or_extend(batches, first, last, state, standing.deliveries)
         return Decided(self._update(batches) if batches else None, renewed)
 
     def acknowledge_in_transaction(self, member: str, acks: Sequence[AckRange]) -> list[StateBatch]:
@@ -154,7 +154,7 @@ class SharePartition:
             if kind not in (AckType.ACCEPT, AckType.REJECT):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction can accept and reject")
             state = State.ACKNOWLEDGED if kind == AckType.ACCEPT else State.ARCHIVED
-            _add(batches, first, last, state, standing.deliveries, member)
+            _append_or_extend(batches, first, last, state, standing.deliveries, member)
         return batches
 
     def _acquired(self, member: str, acks: Sequence[AckRange]) -> Iterator[tuple[int, int, Standing, int]]:
@@ -196,7 +196,7 @@ class SharePartition:
         batches: list[StateBatch] = []
         for first, last, standing in runs:
             state = _state_after(AckType.RELEASE, standing.deliveries, limit)
-            _add(batches, first, last, state, standing.deliveries)
+            _append_or_extend(batches, first, last, state, standing.deliveries)
         return self._update(batches) if batches else None
 
     def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
@@ -204,7 +204,7 @@ class SharePartition:
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
             if standing.deliveries >= limit:
-                _add(batches, first, last, State.ARCHIVED, standing.deliveries)
+                _append_or_extend(batches, first, last, State.ARCHIVED, standing.deliveries)
         return self._update(batches) if batches else None
 
     def log_begins(self, offset: int) -> Update | None:
@@ -298,7 +298,9 @@ class SharePartition:
 
     def apply(self, update: Update) -> None:
         """Apply an update that was read from the log or written to it."""
-        self._put_all([(first, last, _standing(int(state), given)) for first, last, state, given, _ in update.batches])
+        self._store_runs(
+            [(first, last, _standing(int(state), given)) for first, last, state, given, _ in update.batches]
+        )
         if update.start != UNCHANGED:
             self._begin_at(update.start)
         self._advance()
@@ -332,7 +334,7 @@ class SharePartition:
         self._pending.setdefault(transaction, set()).update(
             Pending(position, first, last) for first, last, *_ in batches
         )
-        self._put_all(
+        self._store_runs(
             [
                 (first, last, Standing(State.PENDING, deliveries, member, 0, transaction, state))
                 for first, last, state, deliveries, member in batches
@@ -341,7 +343,7 @@ class SharePartition:
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
         """Apply the marker of a transaction: decide what it made pending at lower positions of the log."""
-        self._put_all(
+        self._store_runs(
             [
                 (first, last, _standing(int(one.becomes if commit else State.AVAILABLE), one.deliveries))
                 for first, last, one in self.pending_of(transaction, before=position)
@@ -352,8 +354,8 @@ class SharePartition:
             self._pending[transaction] = left
         self._advance()
 
-    def _put_all(self, runs: Sequence[Run]) -> None:
-        """In order. What lies below the window is passed over; what was never given out is nothing that is known."""
+    def _store_runs(self, runs: Sequence[Run]) -> None:
+        """Store runs, which are in order. Ignore offsets below the window; never delivered records need no state."""
         if runs and runs[0][0] < self.start:
             runs = [(max(first, self.start), last, one) for first, last, one in runs if last >= self.start]
         if not runs:
@@ -423,8 +425,10 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
     return State.ARCHIVED
 
 
-def _add(batches: list[StateBatch], first: int, last: int, state: State, deliveries: int, member: str = "") -> None:
-    """As a part of the last one, if it goes on there."""
+def _append_or_extend(
+    batches: list[StateBatch], first: int, last: int, state: State, deliveries: int, member: str = ""
+) -> None:
+    """Append the batch, or extend the last one if the two are alike and adjacent."""
     if batches:
         begins, ends, before, given, whose = batches[-1]
         if ends + 1 == first and before is state and given == deliveries and whose == member:

@@ -148,7 +148,7 @@ class Runs:
         standings[begin:end] = [run[2] for run in new]
 
     def put_all(self, pieces: Sequence[Piece]) -> None:
-        """As put() for each of these, which are in order and do not overlap."""
+        """Put pieces that are in order and do not overlap."""
         if len(pieces) < MANY:
             for piece in pieces:
                 self.put(*piece)
@@ -156,7 +156,7 @@ class Runs:
             self.overlay(pieces)
 
     def overlay(self, pieces: Sequence[Piece]) -> None:
-        """The same, in one look at all runs, which are made again."""
+        """Put the pieces by rebuilding all runs in one pass: quicker than put() for many."""
         made: list[Run] = []
         runs = iter(self)
         run = next(runs, None)

@@ -431,7 +431,7 @@ class Housekeeping:
         if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:
             await self.job(sync.run)
             self._store.check_running()
-            self._rounds.sync_job_ended(sync)
+            self._rounds.note_end_of_sync(sync)
         await self._wait_for(self._rounds.when_synced, unit)
 
     async def _wait_for(self, call_when: Callable[[int, Callable[[], None]], None], unit: int) -> None:

@@ -118,11 +118,12 @@ class _Unequal:
             for place in candidates:
                 if self._is_balanced():
                     break
-                if self._move(place):
+                if self._move_to_better_owner(place):
                     moved = modified = True
         return moved
 
-    def _move(self, place: TopicPartition) -> bool:
+    def _move_to_better_owner(self, place: TopicPartition) -> bool:
+        """Move the partition to a member with fewer, if that improves the balance. Return whether it was moved."""
         owner = self._owner[place]
         enough = len(self._assigned[owner]) - 1
         if place in self._before:

@@ -178,16 +178,16 @@ class Topic:
 
     __slots__ = ("available", "count", "name", "partitions", "sticky", "topic_id")
 
-    def __init__(self, name: str, count: int, available: Sequence[int], chance: int) -> None:
+    def __init__(self, name: str, count: int, available: Sequence[int], random_number: int) -> None:
         self.name = name
         self.partitions: list[Partition] = []
         self.available: Sequence[int] = available
         self.count = 0
         self.topic_id = ZERO_UUID
         self._resize(count)
-        self.sticky = self.partitions[next_sticky(-1, available or range(count), chance)]
+        self.sticky = self.partitions[next_sticky(-1, available or range(count), random_number)]
 
-    def update(self, count: int, topic_id: bytes, available: Sequence[int], chance: int) -> None:
+    def update(self, count: int, topic_id: bytes, available: Sequence[int], random_number: int) -> None:
         """Apply new metadata. A topic with the same id never shrinks: fewer partitions come from a broker with stale
         metadata. A topic that was created again may have fewer; without topic ids, fewer are accepted at once.
         """
@@ -195,7 +195,7 @@ class Topic:
         self._resize(max(count, self.count) if is_the_same else count)
         self.topic_id, self.available = topic_id, available
         if available and self.sticky.index not in available:
-            self.sticky = self.partitions[next_sticky(-1, available, chance)]
+            self.sticky = self.partitions[next_sticky(-1, available, random_number)]
 
     def _resize(self, count: int) -> None:
         """Set the number of partitions; removed ones keep their batches."""
@@ -208,7 +208,7 @@ class Accumulator:
 
     active: partitions with unfinished batches, in the order in which the sender serves them. incomplete: unfinished
     batches, oldest first. filled: set whenever a batch has become full. on_room: called when memory is freed; on_batch:
-    when there is a new batch. now_ms: of the monotonic clock. chance: returns a random int >= 0.
+    when there is a new batch. now_ms: of the monotonic clock. random_number: returns a random int >= 0.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Accumulator:
         linger_ms: float = 0,
         codec: int = 0,
         level: int | None = None,
-        chance: Callable[[], int] = lambda: 0,
+        random_number: Callable[[], int] = lambda: 0,
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.active: dict[Partition, None] = {}
@@ -235,7 +235,7 @@ class Accumulator:
         self.on_finished: Callable[[Batch, Exception | None], None] | None = None  # counts, if anybody does
         self.on_room: Callable[[], Any] | None = None
         self.on_batch: Callable[[], Any] | None = None
-        self.chance = chance
+        self.random_number = random_number
         self._now_ms = now_ms
         self._max_batch_bytes = max_batch_bytes
         self._largest_bytes = min(max_record_bytes, memory_bytes)
@@ -346,7 +346,7 @@ class Accumulator:
         topic = partition.topic
         if topic.sticky is partition and topic.count > 1:
             available = topic.available or range(topic.count)
-            topic.sticky = topic.partitions[next_sticky(partition.index, available, self.chance())]
+            topic.sticky = topic.partitions[next_sticky(partition.index, available, self.random_number())]
 
     def _open_batch(self, partition: Partition) -> Batch:
         now_ms = self._now_ms()

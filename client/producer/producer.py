@@ -113,9 +113,9 @@ class Producer:
             linger_ms=settings.linger_ms,
             codec=int(_CODECS[settings.compression_type]),
             level=settings.compression_level,
-            chance=lambda: environment.rng.below(1 << 30),
+            random_number=lambda: environment.rng.below(1 << 30),
         )
-        self._placing = placing_of(settings.partitioner, self._accumulator.chance)
+        self._placing = placing_of(settings.partitioner, self._accumulator.random_number)
         self._topics = self._accumulator.topics
         self._sender = Sender(self._cluster, settings, self._accumulator, environment)
         self._room = asyncio.Event()
@@ -358,8 +358,8 @@ class Producer:
         found = self._topics.get(name)
         if found is None:
             self._cluster.watch_topics([name])
-            chance = self._environment.rng.below(1 << 30)
-            found = self._topics[name] = Topic(name, count, self._sender.available(name, count), chance)
+            random_number = self._environment.rng.below(1 << 30)
+            found = self._topics[name] = Topic(name, count, self._sender.available(name, count), random_number)
         return found
 
     def _partition(self, topic: Topic, partition: int | None, key: bytes | None) -> int | None:

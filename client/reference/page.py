@@ -114,7 +114,7 @@ def _member_rows(cls: type[Any]) -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
     left_out = OF_THE_SDK_ALONE.get(cls.__name__, set())
-    for name in _in_order(cls):
+    for name in _names_in_source_order(cls):
         if name.startswith("_") or name in left_out:
             continue
         found: Any = inspect.getattr_static(cls, name)
@@ -149,8 +149,8 @@ def _field_names(cls: Any) -> Sequence[str]:
     return getattr(cls, "_fields", None) or [one.name for one in fields(cls)]
 
 
-def _in_order(cls: type[Any]) -> list[str]:
-    """The names in the order of the source, those of the class before those of its bases."""
+def _names_in_source_order(cls: type[Any]) -> list[str]:
+    """Return the names of a class in source order, its own before those of its bases."""
     return list(dict.fromkeys(name for each in cls.__mro__[:-1] for name in vars(each)))
 
 

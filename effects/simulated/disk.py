@@ -86,7 +86,7 @@ class SimulatedDisk(Disk):
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SimulatedFile:
         if create:
-            self._held.check(path, self._seen)
+            self._held.check_not_moved(path, self._seen)
         inode = self._lookup(path)
         if inode is None:
             if not create:
@@ -112,7 +112,7 @@ class SimulatedDisk(Disk):
         return sorted(self._seen.directories[self._directory(path)])
 
     def make_directory(self, path: str) -> None:
-        self._held.check(path, self._seen)
+        self._held.check_not_moved(path, self._seen)
         names, (_, below) = parts(path), self._held.locate(path)
         for depth in range(len(names) - len(below) + 1, len(names) + 1):
             inode = self._lookup("/".join(names[:depth]))
@@ -128,7 +128,7 @@ class SimulatedDisk(Disk):
 
     def rename(self, old: str, new: str) -> None:
         for path in (old, new):
-            self._held.check(path, self._seen)
+            self._held.check_not_moved(path, self._seen)
         self._place(old)
         new_directory, new_name = self._place(new)
         directory, name, inode = self._entry(old)
@@ -141,7 +141,7 @@ class SimulatedDisk(Disk):
         self._lost_its_name(replaced)
 
     def unlink(self, path: str) -> None:
-        self._held.check(path, self._seen)
+        self._held.check_not_moved(path, self._seen)
         directory, name, inode = self._entry(path)
         if inode in self._seen.directories:
             raise os_error(errno.EISDIR, path)
@@ -149,7 +149,7 @@ class SimulatedDisk(Disk):
         self._lost_its_name(inode)
 
     def remove_tree(self, path: str) -> None:
-        self._held.check(path, self._seen)
+        self._held.check_not_moved(path, self._seen)
         self._directory(path)
         for name in self.list(path):
             inner = f"{path}/{name}"
@@ -176,7 +176,7 @@ class SimulatedDisk(Disk):
             self.sync_directory(path)
 
     def free_bytes(self, path: str) -> int:
-        self._held.check(path, self._seen)
+        self._held.check_not_moved(path, self._seen)
         self._existing(path)
         return _ENDLESS_BYTES if self.capacity_bytes is None else max(0, self.capacity_bytes - self._seen.used_bytes())
 

@@ -44,8 +44,8 @@ class HeldInodes:
                 return inode, names[len(above) :]
         return ROOT, names
 
-    def check(self, path: str, seen: Volume) -> None:
-        """Check a held directory before something below it is changed. Raises: DirectoryMoved."""
+    def check_not_moved(self, path: str, seen: Volume) -> None:
+        """Raise DirectoryMoved if the path is below a locked directory that was moved away."""
         for directory, inode in self._held.items():
             above = parts(directory)
             if parts(path)[: len(above)] == above and seen.lookup(above) != inode:

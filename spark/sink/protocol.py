@@ -20,8 +20,8 @@ in the writer (pickled), in the tasks' messages, or in the broker:
 topic and of the source offsets that Spark planned for the batch.
 
 **Prepare.** A task sends its rows in transactions of its own, under transactional ids that are never used again
-(`task_name`), and ends each by PrepareTxn(sink, number). A prepared transaction takes no more records and waits for the
-decision. A task never commits.
+(`task_transactional_id`), and ends each by PrepareTxn(sink, number). A prepared transaction takes no more records and
+waits for the decision. A task never commits.
 
 **Decide.** When every task has succeeded, the driver sends one EndTxns(sink, number, owner, digest, transactions). In
 one atomic journal unit the broker commits the listed transactions, aborts all others that are prepared for this sink
@@ -200,8 +200,8 @@ Step = Begin | Write | Prepare | Abort
 TaskSteps = Generator[Step, Any, TaskDone]
 
 
-def task_name(prefix: str, batch: SinkBatch, partition: int, task: int, count: int) -> str:
-    """The transactional id of one transaction of one attempt of one task."""
+def task_transactional_id(prefix: str, batch: SinkBatch, partition: int, task: int, count: int) -> str:
+    """Return the transactional id of one transaction of one attempt of one task."""
     return f"{prefix}{batch.sink}.{batch.number}.{batch.attempt}.{partition}.{task}.{count}"
 
 
@@ -237,7 +237,7 @@ def task_steps(
             count = None
             while count is None:
                 if not is_open:
-                    name = task_name(limits.prefix, batch, partition, task, len(written))
+                    name = task_transactional_id(limits.prefix, batch, partition, task, len(written))
                     old_at_ms = now_ms() + limits.timeout_ms // 3
                     written.append((yield Begin(name, limits.timeout_ms, prepare, limits.timeout_ms // WAITING_SHARE)))
                     is_open = True

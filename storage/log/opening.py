@@ -39,7 +39,7 @@ class _Unusable(Exception):
     """Raised with the reason why a log must stay offline."""
 
 
-def open_log(
+def open_partition_log(
     disk: Disk,
     directory: str,
     log_id: int,
@@ -53,7 +53,7 @@ def open_log(
     look_from: int | None = None,
     unreadable_is_damage: bool = False,
 ) -> PartitionLog:
-    """Open the log that a manifest describes (None: an empty one). A damaged log is offline, with a reason.
+    """Open the partition log that a manifest describes (None: an empty one). A damaged log is offline, with a reason.
 
     Changes no file: the caller goes on with tidy, and then applies the journal's units above.
     Raises: as restore.

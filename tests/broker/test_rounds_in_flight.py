@@ -263,7 +263,7 @@ async def test_rounds_without_a_sync_continue_beside_a_sync_of_earlier_ones(worl
     assert world.answered == [0, 1]
     world.rounds.when_synced(job.through_unit, lambda: synced.append(world.driven.store.synced_unit))
     job.run()
-    world.rounds.sync_job_ended(job)
+    world.rounds.note_end_of_sync(job)
     assert synced == [job.through_unit]
 
 
@@ -272,7 +272,7 @@ async def test_an_idle_journal_names_the_rounds_that_were_synced_beside_others(w
     await world.send(world.os)
     job = world.driven.store.journal.sync_job()
     job.run()
-    world.rounds.sync_job_ended(job)
+    world.rounds.note_end_of_sync(job)
     journal = world.driven.store.journal
     await asyncio.sleep(0.06)
     world.writer.steps[-1].end()
@@ -289,7 +289,7 @@ async def test_a_seal_is_written_also_if_a_round_came_after_the_last_sync(world)
     job = journal.sync_job()
     await world.send(world.os)
     job.run()
-    world.rounds.sync_job_ended(job)
+    world.rounds.note_end_of_sync(job)
     for _ in range(50):
         await asyncio.sleep(0.1)
         while world.writer.steps:

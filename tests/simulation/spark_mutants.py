@@ -35,7 +35,7 @@ def spark_attempts_of_a_task_share_their_transaction(stack: ExitStack) -> None:
     def wrapper(name: Any) -> Any:
         return lambda prefix, batch, partition, task, count: name(prefix, batch, partition, 0, count)
 
-    around(stack, protocol.task_name, wrapper)
+    around(stack, protocol.task_transactional_id, wrapper)
 
 
 @killed_by("tests/spark/sink/test_writer.py")

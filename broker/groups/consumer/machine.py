@@ -308,7 +308,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return len(self.subscriptions) + named // TOPICS_OF_A_UNIT + partitions
 
     def begin_assignment(self) -> tuple[int, Steps]:
-        """Return the epoch of the next target assignment, and the work to compute it; then call end_assignment()."""
+        """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""
         self.is_assigning = True
         self._static_then, self._rights_then = dict(self.static), self._rights_seen
         steps = self._assignment_steps(ASSIGNORS[self.assignor], dict(self.subscriptions), dict(self.targets))

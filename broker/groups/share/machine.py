@@ -261,7 +261,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return len(self.members) + named // TOPICS_OF_A_UNIT + partitions
 
     def begin_assignment(self) -> tuple[int, Steps]:
-        """Return the epoch of the next target assignment, and the work to compute it; then call end_assignment()."""
+        """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""
         self.is_assigning = True
         self._rights_then = self.rights.seen
         return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))

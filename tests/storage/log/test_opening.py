@@ -9,7 +9,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.errors import KafkaError
 from fencepost.protocol.records import Marker
 from fencepost.storage.cleaning.retention import expired
-from fencepost.storage.log.opening import RESTORE_HINT, open_log
+from fencepost.storage.log.opening import RESTORE_HINT, open_partition_log
 from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.producers.producers import ProducerStates
 from log_driver import DIRECTORY, LogDriver, batch_of
@@ -372,7 +372,7 @@ def test_a_manifest_that_does_not_parse_puts_the_log_offline() -> None:
         "'int' object is not iterable": [0, 0, 0, [], 9],
     }
     for why, row in rows.items():
-        log = open_log(driver.disk, DIRECTORY, 1, "t", 0, driver.settings, driver.files, row, 0)
+        log = open_partition_log(driver.disk, DIRECTORY, 1, "t", 0, driver.settings, driver.files, row, 0)
         assert log.offline is not None
         assert log.offline.startswith(f"its entry in the checkpoint does not parse: {why}")
         assert log.manifest() == row
@@ -385,7 +385,7 @@ def test_segments_that_overlap_put_the_log_offline() -> None:
     driver.settle()
     row = msgpack.unpackb(driver.rows[-1])
     row[4][1] = row[4][0]
-    log = open_log(driver.disk, DIRECTORY, 1, "t", 0, driver.settings, driver.files, row, 0)
+    log = open_partition_log(driver.disk, DIRECTORY, 1, "t", 0, driver.settings, driver.files, row, 0)
     assert log.offline == f"the checkpoint has segments of {DIRECTORY} that overlap at offset 1"
 
 

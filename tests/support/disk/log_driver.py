@@ -15,7 +15,7 @@ from fencepost.storage.cleaning.compaction import begin_compaction
 from fencepost.storage.cleaning.retention import expired
 from fencepost.storage.log import opening as log_opening
 from fencepost.storage.log.open_files import OpenFiles
-from fencepost.storage.log.opening import open_log
+from fencepost.storage.log.opening import open_partition_log
 from fencepost.storage.log.partition_log import LogSettings, PartitionLog
 from fencepost.storage.log.segment import Slice
 
@@ -149,7 +149,9 @@ class LogDriver:
         self.files = OpenFiles(self.disk, self.limit)
         if self.rows:
             manifest = msgpack.unpackb(self.rows[row])
-            self.log = open_log(self.disk, DIRECTORY, 1, "t", 0, self.settings, self.files, manifest, self.age_ms)
+            self.log = open_partition_log(
+                self.disk, DIRECTORY, 1, "t", 0, self.settings, self.files, manifest, self.age_ms
+            )
             log_opening.tidy(self.log)
         else:
             if self.disk.exists(DIRECTORY):

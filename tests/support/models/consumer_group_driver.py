@@ -127,7 +127,7 @@ class ConsumerGroupDriver:
                 try:
                     next(steps)
                 except StopIteration as end:
-                    self.group.end_assignment(epoch, end.value, self.now_ms, self.now_ms)
+                    self.group.take_assignment(epoch, end.value, self.now_ms, self.now_ms)
                     return
 
 

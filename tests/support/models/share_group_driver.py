@@ -95,7 +95,7 @@ class ShareGroupDriver:
         """Finish an assignment that is too large for a heartbeat, or that other rights ask for."""
         if self.group.is_assignment_due(self.now_ms) or self.group.is_assignment_doubtful(self.now_ms):
             epoch, steps = self.group.begin_assignment()
-            self.group.end_assignment(epoch, run_steps(steps), self.now_ms, self.now_ms)
+            self.group.take_assignment(epoch, run_steps(steps), self.now_ms, self.now_ms)
 
 
 @dataclass(eq=False)

@@ -146,7 +146,7 @@ def test_a_static_member_replaced_during_an_assignment_gets_its_partitions():
         try:
             next(steps)
         except StopIteration as end:
-            driver.group.end_assignment(epoch, end.value, driver.now_ms, driver.now_ms)
+            driver.group.take_assignment(epoch, end.value, driver.now_ms, driver.now_ms)
             break
     settle(successor)
     assert len(successor.owned) == ASSIGNED_AT_ONCE // 2
