@@ -164,6 +164,19 @@ def test_every_row_of_a_table_stands_below_a_head(document):
             assert re.fullmatch(r"\|[ :|-]+\|?", below), f"no head: {line[:60]}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_row_of_a_table_has_as_many_cells_as_its_head(document):
+    """A row with fewer looks right in some renderings, and its last cells are empty without anybody's intent."""
+    cells, wrong = 0, []
+    lines = prose(document).splitlines()
+    for line, above in zip(lines, ["", *lines], strict=False):
+        if line.startswith("|"):
+            found = len(re.split(r"(?<!\\)\|", line.rstrip())) - 2
+            cells = cells if above.startswith("|") else found
+            wrong += [line[:60]] if found != cells else []
+    assert not wrong
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/on-call.md"])
 def test_no_word_is_so_long_that_a_table_is_wider_than_the_page(name):
     """A forge gives a page 830 pixels, and scrolls what is wider: the last column, which says what to do, was cut."""
