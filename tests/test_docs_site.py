@@ -55,6 +55,11 @@ def test_the_page_of_errors_is_the_one_that_the_code_makes(pages):
     assert (DOCS / "errors.md").read_text() == pages.errors_page(), "write it: python docs/site/pages.py --errors"
 
 
+def test_the_versions_of_the_apis_are_those_that_are_served(pages):
+    page = (DOCS / "compatibility.md").read_text()
+    assert page.endswith("\n\n" + pages.api_versions()), "write it: python docs/site/pages.py --apis"
+
+
 def test_every_command_is_in_the_reference(pages):
     page = pages.commands_page()
     for name in ("serve", "topic create", "txn why-blocked", "backup", "restore", "log verify", "bench txn"):

@@ -1,6 +1,7 @@
 """Pages of the documentation that a program writes: errors, commands, and what clients were tested with.
 
     python docs/site/pages.py RESULTS.xml     docs/compatibility.md, of what pytest --junitxml has written
+    python docs/site/pages.py --apis          the versions of the APIs in docs/compatibility.md, and nothing else
     python docs/site/pages.py --errors        docs/errors.md, which other pages link to and a forge shows
 
 The others are made when the site is built (hooks.py). `make compatibility` runs the tests and writes
@@ -166,6 +167,7 @@ AREAS = {  # row: which tests, by file and name
     "topics, configurations, errors": r"topics_are|admin_client_creates|errors_are_the_ones|metadata_names",
     "offsets and timestamps": r"test_offsets|starts_at_any|timestamp_is_looked_up|offset_beyond|deleted_up_to",
     "consumer groups": r"test_groups|test_sdk_groups",
+    "share groups": r"test_share_groups",
     "transactions, with offsets and fencing": r"test_transactions|test_java_tv2|test_refused_versions.*new_protocol",
     "late requests of old connections": r"test_fence_races|late_end|late_offsets",
     "bad networks": r"test_fence_weather|lost_connection",
@@ -208,9 +210,14 @@ def compatibility_page(results: str) -> str:
             rows.append(f"| {area} | {' | '.join(cells)} |")
     system = f"{platform.system()} {platform.machine()}"
     where = f"fencepost {version('fencepost')}, Python {platform.python_version()}, {system}."
+    return f"{COMPATIBILITY}\n{where}\n\n" + "\n".join(rows) + f"\n\n{api_versions()}"
+
+
+def api_versions() -> str:
+    """The end of that page, which needs no tests."""
     served = (handler.api for handler in load_handlers().values())
     apis = [f"| {api.key} | {api.name} | {_range(api)} |" for api in sorted(served, key=lambda api: int(api.key))]
-    return f"{COMPATIBILITY}\n{where}\n\n" + "\n".join(rows) + f"\n\n{API_ROWS}" + "\n".join(apis) + "\n"
+    return API_ROWS + "\n".join(apis) + "\n"
 
 
 def _cell(found: Counter[str]) -> str:
@@ -238,5 +245,8 @@ def _version(package: str) -> str:
 if __name__ == "__main__":
     if sys.argv[1] == "--errors":
         (DOCS / "errors.md").write_text(errors_page())
+    elif sys.argv[1] == "--apis":
+        page = DOCS / "compatibility.md"
+        page.write_text(page.read_text().partition(API_ROWS)[0] + api_versions())
     else:
         (DOCS / "compatibility.md").write_text(compatibility_page(sys.argv[1]))
