@@ -17,6 +17,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     security_mutants,
     share_fetch_mutants,
     share_group_mutants,
+    share_mutants,
     shown_mutants,
     spark_mutants,
 )

@@ -32,6 +32,7 @@ from simulation.offset_rules import OFFSET_RULES
 from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
 from simulation.rights_rules import RIGHTS_RULES
+from simulation.share_rules import SHARE_RULES
 
 Rule = Callable[[Facts], Iterator[Anomaly]]
 
@@ -247,6 +248,7 @@ RULES: list[Rule] = [
     *CONNECTION_RULES,
     *LIMIT_RULES,
     *RIGHTS_RULES,
+    *SHARE_RULES,
     *CLEANUP_RULES,
     *OFFSET_RULES,
     split_offsets,

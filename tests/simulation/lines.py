@@ -14,6 +14,7 @@ from fencepost.protocol.schema import schema_of
 from simulation.world import ADDRESS, World
 
 PATIENCE_S = 1.0
+NOT_SENT = "no connection"
 _SIZE = struct.Struct(">i")
 
 
@@ -134,7 +135,7 @@ class Caller:
             line = await self._open()
         except OSError:
             await asyncio.sleep(0.05)
-            return [Unanswered("no connection")] * len(requests)
+            return [Unanswered(NOT_SENT)] * len(requests)
         self.world.on_send(line.transport, [schema_of(type(request)).api or 0 for request, _ in requests])
         if in_one:
             futures = line.send_all(requests, self.name)

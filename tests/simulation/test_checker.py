@@ -12,6 +12,7 @@ from simulation import (
     golden_groups,
     golden_limits,
     golden_rights,
+    golden_shares,
     golden_trims,
 )
 from simulation.checker import check
@@ -108,6 +109,13 @@ def test_members_that_do_as_the_broker_says_raise_no_alarm(tell):
 
 @pytest.mark.parametrize("tell", golden_cleanups.GOOD)
 def test_records_that_retention_or_compaction_may_take_are_not_anomalies(tell):
+    story = Story()
+    tell(story)
+    assert story.anomalies == set()
+
+
+@pytest.mark.parametrize("tell", golden_shares.GOOD)
+def test_a_queue_that_keeps_its_promises_raises_no_alarm(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

@@ -16,6 +16,7 @@ from small_parts import leave_small_parts
 SEEDS = (1, 2, 3)
 FOLLOWED = (9, 32)  # seeds with a follower
 WITH_STRANGERS = 5
+WITH_A_QUEUE = 26
 RUN = Path(__file__).with_name("run.py")
 
 
@@ -42,6 +43,13 @@ def test_no_seed_with_strangers_shows_an_anomaly():
     assert result.good, f"{result}\nagain: make sim SEED={WITH_STRANGERS} SECONDS=10"
     met = Counter(result.struck)
     assert all(met[what] for what in ("outsider: locked out", "outsider: halted", "hoarder: kept", "hoarder: refused"))
+
+
+def test_no_seed_with_a_share_group_shows_an_anomaly():
+    result = simulate(WITH_A_QUEUE, 10.0)
+    assert result.good, f"{result}\nagain: make sim SEED={WITH_A_QUEUE} SECONDS=10"
+    met = Counter(result.struck)
+    assert all(met[f"queue: {what}"] for what in ("given", "said twice", "in a transaction ok"))
 
 
 def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monkeypatch):

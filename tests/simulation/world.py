@@ -34,6 +34,7 @@ TXN_TIMEOUT_MS = 4_000
 SWEEP_MS = 1_000
 PREPARED_MAX_MS = 6_000
 NEWER_SESSION_MS = 2_000  # of members whose broker assigns (KIP-848)
+SHARE_LOCK_MS, SHARE_WINDOW = 2_000, 100  # of members of share groups
 CLASSIC, NEWER = "classic", "consumer"
 STALL_MS = 3 * TXN_TIMEOUT_MS + 2 * SWEEP_MS  # a transaction begun anew may stand behind another on the same id
 SETTINGS: dict[str, Any] = {
@@ -50,6 +51,12 @@ SETTINGS: dict[str, Any] = {
     "group_consumer_min_session_timeout_ms": 1_000,
     "group_consumer_heartbeat_interval_ms": 300,
     "group_consumer_min_heartbeat_interval_ms": 100,
+    "group_share_record_lock_duration_ms": SHARE_LOCK_MS,
+    "group_share_min_record_lock_duration_ms": 1_000,
+    "group_share_max_delivery_count_limit": 25,
+    "group_share_partition_max_record_locks": SHARE_WINDOW,
+    "group_share_assignment_interval_ms": 100,
+    "share_coordinator_state_topic_num_partitions": 2,
     "log_roll_ms": 4_000,  # so that the coordinators' logs are compacted
     "log_retention_check_interval_ms": 500,
     "log_cleaner_backoff_ms": 1_000,

@@ -1,0 +1,54 @@
+"""The bank of bugs in the records of share groups that the simulation catches: who has one, and what an end decides."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.broker.share.machine import SharePartition
+from simulation.planting import around, breaks, mutant
+
+
+def _settles(stack: ExitStack, as_what: Any) -> None:
+    """as_what: whether records are settled as of a commit, given whether it is one; None leaves them pending."""
+
+    def wrapper(settle: Any) -> Any:
+        def settled(self: Any, transaction: Any, position: int, *, commit: bool) -> None:
+            if (said := as_what(commit)) is not None:
+                settle(self, transaction, position, commit=said)
+
+        return settled
+
+    around(stack, SharePartition.settle, wrapper)
+
+
+@mutant
+@breaks("guarantees.md: It is available again when the transaction aborts")
+def an_abort_leaves_records_pending(stack: ExitStack) -> None:
+    _settles(stack, lambda commit: commit or None)
+
+
+@mutant
+@breaks("guarantees.md: It is available again when the transaction aborts")
+def an_abort_accepts_what_was_pending(stack: ExitStack) -> None:
+    _settles(stack, lambda commit: True)
+
+
+@mutant
+@breaks("guarantees.md: A record is acknowledged if and only if the transaction commits")
+def a_commit_gives_back_what_was_pending(stack: ExitStack) -> None:
+    _settles(stack, lambda commit: False)
+
+
+@mutant
+@breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
+def anybody_may_acknowledge_what_somebody_has(stack: ExitStack) -> None:
+    def wrapper(acquired: Any) -> Any:
+        def found(self: Any, member: str, acks: Any) -> Iterator[Any]:
+            for ack in acks:
+                pieces = self.runs.pieces(max(ack.first, self.start), ack.last)
+                owner = next((standing.member for _, _, standing in pieces if standing is not None), member)
+                yield from acquired(self, owner or member, [ack])
+
+        return found
+
+    around(stack, SharePartition._acquired, wrapper)
