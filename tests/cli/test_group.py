@@ -68,7 +68,7 @@ def test_lag_counts_from_the_start_of_the_log_where_a_group_is_behind_it(termina
     assert (facts["partitions"][0]["committed"], facts["lag_lso"], facts["lag_hw"]) == (1, 2, 2)
 
 
-def test_a_group_is_moved_by_place_and_forgotten(terminal: Terminal) -> None:
+def test_group_commands_reset_offsets_by_position_and_delete_groups(terminal: Terminal) -> None:
     terminal.run("topic create moved -p 2")
     terminal.plain("moved", "a", "b", "c")
     rows = terminal.objects("group seek movers -t moved --to 0:-1,start")

@@ -30,7 +30,7 @@ def test_a_header_takes_61_bytes():
 
 
 @pytest.mark.requirement("S-17", "S-18")
-def test_every_field_is_read_from_its_place():
+def test_each_batch_header_field_is_decoded_from_its_own_position():
     sent = batch(
         records=3,
         base_offset=70,
@@ -58,26 +58,26 @@ def test_every_field_is_read_from_its_place():
 @pytest.mark.parametrize(
     ("base", "delta", "last"), [(0, 0, 0), (0, 3, 3), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 4, 2)]
 )
-def test_sequences_wrap_to_zero_after_the_largest_int(base, delta, last):
+def test_the_sequence_number_after_the_largest_int_is_zero(base, delta, last):
     found = read(view(batch(last_offset_delta=delta, producer_id=1, producer_epoch=0, base_sequence=base)))
     assert found.last_sequence == last
 
 
 @pytest.mark.parametrize("base_offset", [70, 71])
-def test_the_next_offset_is_one_behind_the_last(base_offset):
+def test_next_offset_of_a_batch_is_its_last_offset_plus_one(base_offset):
     found = read(view(batch(records=3, base_offset=base_offset)))
     assert (found.last_offset, found.next_offset) == (base_offset + 2, base_offset + 3)
 
 
 @pytest.mark.parametrize("bit", range(15))
-def test_each_attribute_is_read_from_its_own_bit_alone(bit):
+def test_each_batch_attribute_is_decoded_from_its_own_bits_alone(bit):
     found = read(view(batch(attributes=1 << bit)))
     reported = (found.is_log_append_time, found.is_transactional, found.is_control, found.delete_horizon_ms is not None)
     assert reported == (bit == 3, bit == 4, bit == 5, bit == 6)
     assert found.codec == (1 << bit if bit < 3 else 0)
 
 
-def test_a_batch_without_sequence_has_no_last_sequence_either():
+def test_a_batch_without_a_base_sequence_has_no_last_sequence():
     assert read(view(batch(records=3))).last_sequence == -1
 
 
@@ -93,7 +93,7 @@ def test_walking_yields_the_consecutive_batches_and_slices_of_their_own_bytes():
     assert [each.base_offset for each in found] == [0, 1, 6]
 
 
-def test_reading_does_not_copy():
+def test_decoding_a_batch_header_copies_no_bytes():
     buffer = view(batch())
     assert read(buffer).buffer is buffer
     inside = view(batch(), batch())
@@ -116,13 +116,13 @@ def test_reading_does_not_copy():
         (batch(count=2), "2 records"),
     ],
 )
-def test_unsound_bytes_are_named_with_their_position(damaged, reason):
+def test_corrupt_batches_raise_an_error_with_their_position(damaged, reason):
     with pytest.raises(CorruptBatch, match=reason) as caught:
         list(walk(view(batch(), damaged or b"x"), 70)) if damaged else read(view(batch()), 70)
     assert caught.value.position == 70
 
 
-def test_a_torn_tail_of_nul_ends_the_walk_and_does_not_loop():
+def test_iterating_batches_stops_at_trailing_zero_bytes():
     batches = walk(view(batch(), bytes(3192)))
     assert next(batches).record_count == 1
     with pytest.raises(CorruptBatch):
@@ -147,7 +147,7 @@ def test_each_flipped_bit_is_found_except_in_fields_that_the_broker_sets():
 
 
 @given(st.binary(max_size=200), st.integers(0, 210))
-def test_any_bytes_are_a_batch_or_corrupt(content, position):
+def test_arbitrary_bytes_decode_as_a_batch_or_are_corrupt(content, position):
     try:
         found = read(memoryview(content), position)
         verify(found)
@@ -156,7 +156,7 @@ def test_any_bytes_are_a_batch_or_corrupt(content, position):
     assert found.size >= HEADER_BYTES
 
 
-def test_stamping_rewrites_sixteen_bytes_and_the_crc_still_fits():
+def test_stamping_offset_and_epoch_rewrites_16_bytes_and_keeps_the_crc_valid():
     found = check_produced(view(batch(records=3, leader_epoch=-1)))
     placed = read(view(stamp_header(found, 1234, 5), bytes(found.buffer[16:])))
     verify(placed)
@@ -175,7 +175,7 @@ def test_log_append_time_sets_the_bit_the_time_and_the_crc():
 
 
 @pytest.mark.parametrize(("size", "code"), [(25, ErrorCode.CORRUPT_MESSAGE), (26, ErrorCode.INVALID_RECORD)])
-def test_a_batch_below_the_least_size_is_corrupt_whatever_its_magic(size, code):
+def test_a_batch_below_the_minimum_size_is_corrupt_whatever_its_magic(size, code):
     with pytest.raises(KafkaError) as caught:
         check_produced(view(batch(magic=0, length=size - 12)))
     assert caught.value.code == code
@@ -196,7 +196,7 @@ def test_a_timestamp_type_is_set_and_taken_back_beside_all_other_attributes(attr
 
 
 @pytest.mark.parametrize("attributes", [0, 8, 0x10, 0x30, 0x1C])
-def test_only_the_bit_for_it_makes_the_base_timestamp_a_delete_horizon(attributes):
+def test_the_base_timestamp_is_a_delete_horizon_only_if_its_attribute_bit_is_set(attributes):
     assert read(view(batch(attributes=attributes, base_timestamp=99))).delete_horizon_ms is None
     assert read(view(batch(attributes=attributes | 0x40, base_timestamp=99))).delete_horizon_ms == 99
 
@@ -210,14 +210,14 @@ def test_only_the_bit_for_it_makes_the_base_timestamp_a_delete_horizon(attribute
         (1, -1, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_of_a_producer_a_negative_sequence_is_refused_before_a_negative_epoch(sequence, epoch, code):
+def test_a_negative_sequence_is_reported_before_a_negative_producer_epoch(sequence, epoch, code):
     with pytest.raises(KafkaError) as caught:
         check_produced(view(batch(producer_id=7, producer_epoch=epoch, base_sequence=sequence)))
     assert caught.value.code == code
 
 
 @pytest.mark.parametrize("attributes", [0, 8, 0x10, 0x18])
-def test_more_records_than_the_bytes_could_hold_are_refused_whatever_the_batch_is(attributes):
+def test_a_record_count_beyond_what_the_bytes_can_hold_is_refused(attributes):
     smallest = 7
     for size in (smallest * 3, smallest * 3 - 1):
         sent = view(batch(bytes(size), records=3, attributes=attributes, **PRODUCER))
@@ -228,7 +228,7 @@ def test_more_records_than_the_bytes_could_hold_are_refused_whatever_the_batch_i
                 check_produced(sent)
 
 
-def test_a_client_that_calls_its_timestamps_the_brokers_is_taken_as_create_time():
+def test_a_produced_batch_marked_log_append_time_is_treated_as_create_time():
     accepted = check_produced(view(batch(attributes=8 | 1)))
     verify(accepted)
     assert not accepted.is_log_append_time
@@ -237,7 +237,7 @@ def test_a_client_that_calls_its_timestamps_the_brokers_is_taken_as_create_time(
 
 @pytest.mark.requirement("S-24")
 @pytest.mark.parametrize("name", CASES)
-def test_the_answer_to_each_batch_is_kafkas_or_differs_for_a_reason(name):
+def test_each_invalid_batch_gets_kafkas_error_or_a_documented_other_one(name):
     case = CASES[name]
     expected = case.kafka if case.ours is None else case.ours
     if expected == ErrorCode.NONE:

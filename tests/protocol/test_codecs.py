@@ -76,24 +76,24 @@ def run(cls: type, version: int, examples: int, number: int) -> None:
 
 
 @of_every_message(KNOWN)
-def test_every_message_is_written_and_read_as_kio_and_kafka_python_do(cls: type, version: int) -> None:
+def test_messages_are_encoded_and_decoded_like_kio_and_kafka_python(cls: type, version: int) -> None:
     run(cls, version, settings.default.max_examples // 8, 1)
 
 
 @pytest.mark.long
 @of_every_message(KNOWN)
-def test_every_message_is_written_and_read_as_they_do_many_times(cls: type, version: int) -> None:
+def test_random_messages_are_encoded_and_decoded_like_kio_and_kafka_python(cls: type, version: int) -> None:
     number = int(os.environ.get("FENCEPOST_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"FENCEPOST_SEED={number}")
     run(cls, version, int(os.environ.get("FENCEPOST_EXAMPLES", "500")), number)
 
 
-def test_the_oracles_know_no_api_of_ours_in_fewer_versions() -> None:
+def test_no_version_we_declare_is_missing_from_kio_and_kafka_python() -> None:
     assert sum(len(messages_of(api)) for api in KNOWN) == 506
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 16])
-def test_entries_of_fixed_fields_may_be_given_as_rows(version: int) -> None:
+def test_array_items_of_fixed_size_fields_can_be_given_as_tuples(version: int) -> None:
     part = FetchResponse.Topic.Partition
     entries = [part.AbortedTransaction(producer_id=n << 40, first_offset=-n) for n in range(3)]
     written = []

@@ -31,20 +31,20 @@ def test_decompressing_gives_the_original_bytes(codec, content, times):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_blocks_that_do_not_shrink_survive_too(codec):
+def test_incompressible_data_survives_a_compression_round_trip(codec):
     content = os.urandom(300_000)
     assert decompress(codec, compress(codec, content), limit=300_000) == content
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.ZSTD, 1, 19)])
-def test_levels_are_honoured(codec, low, high):
+def test_the_compression_level_is_used(codec, low, high):
     content = b"".join(b"%d," % (number * number % 7919) for number in range(20_000))
     assert len(compress(codec, content, high)) < len(compress(codec, content, low))
     assert decompress(codec, compress(codec, content, high), limit=MIB) == content
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_decompressing_stops_exactly_at_the_limit(codec):
+def test_decompression_stops_exactly_at_the_size_limit(codec):
     content = b"fencepost " * 20_000
     packed = compress(codec, content)
     assert decompress(codec, packed, limit=len(content)) == content
@@ -52,7 +52,7 @@ def test_decompressing_stops_exactly_at_the_limit(codec):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_cut_anywhere_is_corruption_and_nothing_else(codec):
+def test_compressed_data_truncated_anywhere_is_corrupt(codec):
     packed = compress(codec, b"fencepost " * 100)
     outcomes = set()
     for length in range(len(packed)):
@@ -130,7 +130,7 @@ def peak_bytes() -> int:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="measures memory through Linux' /proc")
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_before_memory_grows(name):
+def test_a_decompression_bomb_is_refused_without_using_memory(name):
     codec, make = BOMBS[name]
     bomb = make()
     limit = 4 * MIB
@@ -155,7 +155,7 @@ def test_a_zstd_window_larger_than_any_client_uses_is_refused():
 # Framings in the wild
 
 
-def test_both_snappy_framings_are_read():
+def test_raw_and_xerial_snappy_framings_are_decoded():
     content = b"fencepost " * 9_000
     assert compress(Codec.SNAPPY, content).startswith(XERIAL)
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(content)), limit=MIB) == content
@@ -167,7 +167,7 @@ def test_both_snappy_framings_are_read():
     "content",
     [XERIAL[:7], XERIAL + b"\0\0", XERIAL + b"\xff\xff\xff\xff", XERIAL + b"\0\0\0\x09abc", XERIAL + b"\0\0\0\x03abc"],
 )
-def test_a_xerial_stream_that_lies_is_corruption(content):
+def test_a_xerial_stream_with_false_lengths_is_corrupt(content):
     assert refused(Codec.SNAPPY, content) is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -179,14 +179,14 @@ def test_lz4_blocks_are_independent_because_java_reads_no_others():
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_frames_one_after_the_other_are_one_content(codec):
+def test_concatenated_compression_frames_decode_as_one_content(codec):
     assert decompress(codec, compress(codec, b"one") + compress(codec, b"two"), limit=MIB) == b"onetwo"
 
 
 @settings(max_examples=400)
 @given(st.sampled_from(CODECS), st.binary(max_size=200), st.data())
 @example(Codec.LZ4, b"", None)
-def test_damaged_and_arbitrary_bytes_give_content_or_a_code(codec, content, data):
+def test_damaged_compressed_data_decodes_or_raises_an_error_code(codec, content, data):
     if data is not None and data.draw(st.booleans()):
         packed = bytearray(compress(codec, content * 9))
         packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))

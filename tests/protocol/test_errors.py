@@ -13,17 +13,17 @@ def test_error_codes_names_and_retriability_are_those_of_kafka_4_3() -> None:
     assert ours == theirs
 
 
-def test_a_second_table_agrees_on_the_numbers() -> None:
+def test_error_numbers_agree_with_another_clients_table() -> None:
     errors = [error for error in vars(kafka_errors).values() if isinstance(getattr(error, "errno", None), int)]
     assert len(errors) > 80
     assert {error.errno for error in errors} <= {int(code) for code in ErrorCode}
 
 
-def test_every_code_has_a_sentence() -> None:
+def test_every_error_code_has_a_message() -> None:
     assert not [code.name for code in ErrorCode if not code.text.endswith(".")]
 
 
-def test_an_error_says_its_detail_and_else_the_words_of_its_code() -> None:
+def test_an_errors_text_is_its_detail_or_the_message_of_its_code() -> None:
     assert str(KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is no number")) == (
         "INVALID_CONFIG: retention.ms is no number"
     )

@@ -24,7 +24,7 @@ SIZES = st.sampled_from([1, 2, 3, 100, 4095, 4096, 4097, 9000, 70_000])
 
 @settings(max_examples=150, database=None, derandomize=True)
 @given(st.lists(SIZES, max_size=8), st.integers(0, 1 << 32))
-def test_frames_come_out_whole_and_in_order_however_the_chunks_fall(sizes: list[int], number: int) -> None:
+def test_frames_are_split_correctly_however_the_bytes_arrive(sizes: list[int], number: int) -> None:
     rng = random.Random(number)
     bodies = [rng.randbytes(size) for size in sizes]
     stream, framer, found = framed(*bodies), Framer(), []
@@ -37,7 +37,7 @@ def test_frames_come_out_whole_and_in_order_however_the_chunks_fall(sizes: list[
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_a_frame_cut_anywhere_waits_for_its_rest(cut: int) -> None:
+def test_an_incomplete_frame_waits_for_its_remaining_bytes(cut: int) -> None:
     framer = Framer()
     stream = framed(b"payload!")
     assert fed(framer, stream[:cut]) == []
@@ -45,7 +45,7 @@ def test_a_frame_cut_anywhere_waits_for_its_rest(cut: int) -> None:
     assert fed(framer, stream[cut:]) == [b"payload!"]
 
 
-def test_a_frame_may_come_byte_by_byte() -> None:
+def test_a_frame_that_arrives_byte_by_byte_is_decoded() -> None:
     stream = framed(b"a" * 3000, b"b")
     framer = Framer()
     assert fed(framer, *(stream[i : i + 1] for i in range(len(stream)))) == [b"a" * 3000, b"b"]
@@ -69,24 +69,24 @@ def test_a_frame_that_comes_byte_by_byte_costs_little_more_than_its_bytes() -> N
 
 @pytest.mark.parametrize("length", [0, -1, -(1 << 31), 1001, (1 << 31) - 1])
 @pytest.mark.parametrize("before", [b"", framed(b"ok")])
-def test_a_length_that_is_not_above_zero_or_above_the_limit_is_malformed(length: int, before: bytes) -> None:
+def test_a_frame_length_of_zero_negative_or_above_the_limit_is_malformed(length: int, before: bytes) -> None:
     with pytest.raises(MalformedFrame):
         Framer(max_bytes=1000).feed(before + struct.pack(">i", length))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
-def test_a_bad_length_is_seen_when_it_comes_in_two_chunks(cut: int) -> None:
+def test_an_invalid_frame_length_split_over_two_chunks_is_detected(cut: int) -> None:
     framer, prefix = Framer(max_bytes=1000), struct.pack(">i", 1001)
     framer.feed(prefix[:cut])
     with pytest.raises(MalformedFrame):
         framer.feed(prefix[cut:])
 
 
-def test_the_largest_frame_allowed_passes() -> None:
+def test_a_frame_of_the_maximum_size_is_accepted() -> None:
     assert fed(Framer(max_bytes=1000), framed(b"x" * 1000)) == [b"x" * 1000]
 
 
-def test_an_announced_frame_costs_nothing_before_it_comes() -> None:
+def test_an_announced_frame_uses_no_memory_before_its_bytes_arrive() -> None:
     framer = Framer()
     tracemalloc.start()
     try:
@@ -97,7 +97,7 @@ def test_an_announced_frame_costs_nothing_before_it_comes() -> None:
     assert peak < 2000
 
 
-def test_a_small_frame_does_not_keep_its_chunk() -> None:
+def test_a_small_frame_does_not_keep_its_chunk_in_memory() -> None:
     (small, *_rest) = Framer().feed(framed(b"s" * 4096, b"x" * 60_000))
     assert type(small) is bytes
     (alone,) = Framer().feed(framed(b"s" * 4096))
@@ -117,7 +117,7 @@ def test_a_frame_that_is_less_than_a_quarter_of_its_chunk_is_copied() -> None:
 
 
 @pytest.mark.parametrize(("size", "is_view"), [(20_000, True), (19_999, False)])
-def test_a_quarter_of_its_chunk_is_the_least_that_is_kept_as_a_view(size: int, is_view: bool) -> None:
+def test_only_a_frame_of_at_least_a_quarter_of_its_chunk_is_kept_as_a_view(size: int, is_view: bool) -> None:
     chunk = framed(b"x" * size, b"y" * (80_000 - size - 8))
     assert len(chunk) == 80_000
     frame, _ = Framer().feed(chunk)
@@ -126,7 +126,7 @@ def test_a_quarter_of_its_chunk_is_the_least_that_is_kept_as_a_view(size: int, i
 
 
 @pytest.mark.parametrize(("begun", "is_view"), [(20_000, True), (19_999, False)])
-def test_the_beginning_of_a_frame_is_a_view_of_its_chunk_from_a_quarter_on(begun: int, is_view: bool) -> None:
+def test_a_partial_frame_of_a_quarter_of_its_chunk_or_more_is_not_copied(begun: int, is_view: bool) -> None:
     chunk = framed(b"y" * (79_996 - begun), b"x" * 100_000)[:80_000]
     framer = Framer()
     framer.feed(chunk)
@@ -142,7 +142,7 @@ def test_large_frames_that_come_together_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize(("begun", "most"), [(10_000, 12_000), (90_000, 4 * 90_000)])
-def test_the_beginning_of_a_frame_keeps_at_most_four_times_its_size(begun: int, most: int) -> None:
+def test_a_partial_frame_keeps_at_most_four_times_its_size_in_memory(begun: int, most: int) -> None:
     framer, before = Framer(), [b"s" * 4000] * 50
     tracemalloc.start()
     try:

@@ -65,7 +65,7 @@ def test_a_message_cut_at_any_byte_is_malformed(cls: type, version: int) -> None
 
 
 @of_every_message()
-def test_changed_and_invented_bytes_raise_nothing_but_malformed_frame(cls: type, version: int) -> None:
+def test_modified_and_random_bytes_raise_only_malformed_frame(cls: type, version: int) -> None:
     decode = decoder(cls, version)
     rng = random.Random(version)
     for message in samples(cls, version):
@@ -90,7 +90,7 @@ def refused(decode: Any, data: Any) -> bool:
 
 
 @of_every_message()
-def test_lying_lengths_and_counts_cost_no_memory(cls: type, version: int) -> None:
+def test_false_lengths_and_counts_use_no_memory(cls: type, version: int) -> None:
     decode = decoder(cls, version)
     frames = []
     for message in samples(cls, version)[:3]:
@@ -129,7 +129,7 @@ def smallest_value(kind: Any, version: int) -> Any:
 
 
 @of_every_message()
-def test_the_most_wasteful_message_takes_a_small_multiple_of_its_bytes(cls: type, version: int) -> None:
+def test_a_decoded_message_takes_at_most_a_small_multiple_of_its_bytes(cls: type, version: int) -> None:
     """An object for each item is what Python costs; nobody gets more than that for a byte."""
     decode = decoder(cls, version)
     for f in schema_of(cls).fields:
@@ -165,7 +165,7 @@ class ChattyWriter(encoding._Writer):
 
 
 @of_every_message()
-def test_tagged_fields_that_we_do_not_know_are_skipped_everywhere(cls: type, version: int) -> None:
+def test_unknown_tagged_fields_are_skipped_in_every_message(cls: type, version: int) -> None:
     if version not in schema_of(cls).flexible:
         return
     with pytest.MonkeyPatch.context() as patch:
@@ -209,7 +209,7 @@ def test_text_that_is_not_utf_8_is_malformed() -> None:
         decode_request(APIS[18], 3, b"\x03\xff\xfe\x01\x00", 0)
 
 
-def test_a_string_longer_than_any_string_may_be_is_malformed() -> None:
+def test_a_string_above_the_maximum_string_length_is_malformed() -> None:
     name = b"a" * 32768
     with pytest.raises(MalformedFrame, match="a string has 32768 bytes"):
         decode_request(APIS[18], 3, b"\x81\x80\x02" + name + b"\x01\x00", 0)

@@ -47,7 +47,7 @@ def contents(shapes, times=1) -> list[Record]:
 
 
 @given(few, st.sampled_from([1, 1, 20, 1500]), st.sampled_from(Codec))
-def test_the_records_without_a_key_are_found(shapes, times, codec):
+def test_records_without_a_key_are_found_in_a_batch(shapes, times, codec):
     sent = contents(shapes, times)
     keyless = [n for n, each in enumerate(sent) if each.key is None]
     outcome = checked(opened(build(sent, codec=codec)))
@@ -60,7 +60,7 @@ def test_the_records_without_a_key_are_found(shapes, times, codec):
 
 
 @given(few, st.sampled_from([1, 30]), st.integers(-5, 300) | st.integers(0, 2**62), st.integers(0, 300))
-def test_the_timestamps_outside_are_found(shapes, times, lowest, width):
+def test_records_with_timestamps_outside_the_limits_are_found(shapes, times, lowest, width):
     sent = contents(shapes, times)
     wrong = [(n, r.timestamp) for n, r in enumerate(sent) if not lowest <= r.timestamp <= lowest + width]
     wrong = [each for each in wrong if each[1] != -1]
@@ -108,7 +108,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_lie_about_the_shape_of_a_record_is_refused(name):
+def test_a_record_whose_sizes_contradict_its_fields_is_refused(name):
     found = opened(batch(LIES[name]))
     with pytest.raises(KafkaError) as caught:
         check_keys(found)
@@ -118,7 +118,7 @@ def test_a_lie_about_the_shape_of_a_record_is_refused(name):
 
 @pytest.mark.parametrize("name", [name for name in LIES if "length" in name])
 @pytest.mark.parametrize("lowest", [0, NOW_MS])
-def test_a_lie_about_a_length_is_refused_when_timestamps_are_looked_at(name, lowest):
+def test_a_false_record_length_is_refused_when_timestamps_are_checked(name, lowest):
     with pytest.raises(KafkaError):
         outside(opened(batch(LIES[name])), lowest, 2**63 - 1)
 

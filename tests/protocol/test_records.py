@@ -270,7 +270,7 @@ def test_a_marker_is_one_control_record_of_78_bytes(kind):
     [(22, 0x33), (60, 0), (62, 1), (67, 1), (72, 2), (77, 2)],
     ids=["a codec", "no records", "unused attributes", "key version", "value version", "headers"],
 )
-def test_a_marker_with_one_more_byte_changed_is_read_as_its_records_are(at, byte):
+def test_a_marker_with_another_changed_byte_decodes_like_any_control_record(at, byte):
     changed = bytearray(control_marker(Marker.COMMIT, 5, 3, 11, NOW_MS))
     changed[at] = byte
     batch = read(memoryview(bytes(changed)))
@@ -292,7 +292,7 @@ def test_aiokafka_reads_our_markers():
     assert ControlRecord.parse(only.key).type_ == Marker.COMMIT
 
 
-def test_control_records_of_other_kinds_and_emptied_ones_read_as_no_marker():
+def test_unknown_and_empty_control_batches_are_not_taken_for_markers():
     assert read_marker(opened(build([Record(0, 0, b"\0\0\0\2", b"")], control=True))) is None
     assert read_marker(opened(drop_records(opened(control_marker(Marker.ABORT, 5, 3, 11, 0))))) is None
 
@@ -329,7 +329,7 @@ def test_timestamps_too_far_apart_for_a_delta_are_refused_before_they_are_writte
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_offsets_end_with_64_bits():
+def test_offsets_beyond_64_bits_are_refused():
     with pytest.raises(KafkaError):
         list(records(opened(batch(records=2, base_offset=FARTHEST))))
 
@@ -339,7 +339,7 @@ def test_offsets_end_with_64_bits():
     st.integers(0, 2**50),
     st.booleans(),
 )
-def test_keyed_batch_and_build_make_the_same_bytes(contents, timestamp, transactional):
+def test_keyed_batch_and_build_create_the_same_bytes(contents, timestamp, transactional):
     built = build(
         [Record(number, timestamp, key, value) for number, (key, value) in enumerate(contents)],
         producer_id=7,

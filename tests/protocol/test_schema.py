@@ -76,7 +76,7 @@ def everything(**changes: Any) -> EverythingRequest:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_field_of_each_type_survives(version: int) -> None:
+def test_a_value_of_each_field_type_survives_a_round_trip(version: int) -> None:
     message = everything(
         later=[1, -1] if version >= 2 else [],
         tagged=-9 if version >= 2 else 7,
@@ -91,13 +91,13 @@ def test_a_field_of_each_type_survives(version: int) -> None:
             decoder(EverythingRequest, version)(data[:end], 0)
 
 
-def test_fields_that_a_version_lacks_are_left_out_and_read_as_defaults() -> None:
+def test_fields_missing_from_a_version_are_not_encoded_and_decode_as_defaults() -> None:
     message = everything(later=[1], tagged=8, tagged_names=["x"])
     read, _ = decoder(EverythingRequest, 1)(b"".join(encoder(EverythingRequest, 1)(message)), 0)
     assert (read.later, read.tagged, read.tagged_names, read.tagged_part) == ([], 7, [], None)
 
 
-def test_absent_lists_are_not_shared() -> None:
+def test_default_lists_are_not_shared_between_messages() -> None:
     decode, data = decoder(EverythingRequest, 0), b"".join(encoder(EverythingRequest, 0)(everything()))
     first, second = decode(data, 0)[0], decode(data, 0)[0]
     first.later.append(1)
@@ -105,7 +105,7 @@ def test_absent_lists_are_not_shared() -> None:
     assert everything().later is not everything().later
 
 
-def test_null_is_refused_by_a_version_that_has_none() -> None:
+def test_encoding_null_in_a_version_that_does_not_allow_it_raises() -> None:
     data = b"".join(encoder(EverythingRequest, 2)(everything(nullable_blob=None)))
     assert decoder(EverythingRequest, 2)(data, 0)[0].nullable_blob is None
     at_zero = b"".join(encoder(EverythingRequest, 1)(everything(nullable_blob=None)))
@@ -127,7 +127,7 @@ def test_instances_have_slots_equality_and_a_repr() -> None:
         hash(part)
 
 
-def test_a_response_has_the_versions_of_its_request() -> None:
+def test_a_response_is_declared_for_the_versions_of_its_request() -> None:
     schema = schema_of(EverythingResponse)
     assert (schema.api, schema.versions, schema.answers) == (30000, Versions(0, 3), EverythingRequest)
     assert b"".join(encoder(EverythingResponse, 2)(EverythingResponse())) == b"\x04yes\0"
@@ -140,7 +140,7 @@ def test_a_version_that_is_not_declared_is_refused() -> None:
         assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_struct_alone_is_of_the_old_encoding() -> None:
+def test_a_struct_encoded_by_itself_is_not_flexible() -> None:
     assert encoder(EverythingRequest.Part, 0)(EverythingRequest.Part(number=5, name="x")) == [b"\x05\0\x01x"]
 
 
@@ -152,7 +152,7 @@ def test_versions_are_written_as_kafka_writes_them(text: str, versions: Versions
     assert versions_of(text) == versions
 
 
-def test_a_field_of_some_versions_only_needs_a_default() -> None:
+def test_a_field_limited_to_some_versions_needs_a_default() -> None:
     with pytest.raises(TypeError, match="late: a field that some versions do not carry needs a default"):
 
         @struct

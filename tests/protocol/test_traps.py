@@ -61,7 +61,7 @@ def test_an_api_versions_request_has_a_tag_byte_in_its_header() -> None:
     assert frame == struct.pack(">hhih", 18, 3, 7, 2) + b"me" + b"\0" + b"\x02x\x021\0"
 
 
-def test_every_other_flexible_response_has_one() -> None:
+def test_every_flexible_response_header_but_that_of_api_versions_has_a_tag_byte() -> None:
     for api in APIS.values():
         for version in api.declared:
             expected = version >= api.flexible_from and api.key != API_VERSIONS
@@ -89,12 +89,12 @@ def test_produce_is_listed_from_0_and_served_from_3() -> None:
     assert all(api.advertised_min == api.min for api in APIS.values() if api is not produce)
 
 
-def test_versions_for_brokers_only_are_declared_and_not_served() -> None:
+def test_versions_for_replicas_are_declared_and_not_served() -> None:
     beyond = {api.name: (api.max, api.declared.high) for api in APIS.values() if api.declared.high > api.max}
     assert beyond == {"InitProducerId": (5, 6), "AddPartitionsToTxn": (3, 5)}
 
 
-def test_the_served_versions_of_each_api_are_these() -> None:
+def test_the_served_versions_of_each_api_match_the_table() -> None:
     ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values() if api.key < 20_000}  # ours are not told
     assert ranges == {
         "Produce": (0, 13),
@@ -162,7 +162,7 @@ def test_the_served_versions_of_each_api_are_these() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 9])
-def test_the_client_id_is_of_the_old_encoding_and_null_is_empty(version: int) -> None:
+def test_a_header_encodes_the_client_id_as_a_non_compact_string_and_null_as_empty(version: int) -> None:
     tags = b"\0" if version >= 9 else b""
     for given, read in ((b"\0\x02me", "me"), (b"\xff\xff", ""), (b"\0\0", "")):
         header = read_request_header(struct.pack(">hhi", 3, version, -5) + given + tags + b"body")
@@ -190,12 +190,12 @@ def test_the_correlation_id_is_echoed() -> None:
     assert frame[4:9] == b"\xff\xff\xff\xff\0"
 
 
-def test_an_array_of_the_old_encoding_is_null_at_minus_one_and_empty_at_0() -> None:
+def test_a_non_compact_array_is_null_at_length_minus_1_and_empty_at_0() -> None:
     assert body(MetadataRequest(topics=None), 1) == b"\xff\xff\xff\xff"
     assert body(MetadataRequest(topics=[]), 1) == b"\0\0\0\0"
 
 
-def test_a_compact_array_is_null_at_0_and_counts_from_1() -> None:
+def test_a_compact_array_is_null_at_0_and_its_length_counts_from_1() -> None:
     assert body(MetadataRequest(topics=None), 9)[:1] == b"\0"
     assert body(MetadataRequest(topics=[]), 9)[:1] == b"\x01"
     assert body(MetadataRequest(topics=[MetadataRequest.Topic(name="")]), 9)[:1] == b"\x02"
@@ -207,7 +207,7 @@ def test_tagged_fields_are_in_order_of_tags_and_left_out_at_their_defaults() -> 
     assert body(ApiVersionsResponse(api_keys=[]), 3)[-1:] == b"\0"
 
 
-def test_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
+def test_a_nullable_struct_is_preceded_by_one_byte() -> None:
     request = DescribeTopicPartitionsRequest(topics=[])
     assert body(request, 0) == b"\x01" + struct.pack(">i", 2000) + b"\xff" + b"\0"
     request.cursor = Cursor(topic_name="t", partition_index=3)
@@ -226,7 +226,7 @@ def test_a_length_beyond_the_frame_is_malformed(readable: type) -> None:
                 decoder(ProduceRequest, version)(readable(data[:-missing]), 0)
 
 
-def test_every_response_says_that_it_does_not_throttle() -> None:
+def test_every_response_has_throttle_time_0_by_default() -> None:
     for api in APIS.values():
         if api.name in ("WriteTxnMarkers", "SaslHandshake", "SaslAuthenticate", "DescribeQuorum"):  # no such field
             continue
@@ -243,7 +243,7 @@ BY_ID = [
 
 
 @pytest.mark.parametrize("message", BY_ID, ids=lambda message: type(message).__name__)
-def test_from_version_13_on_topics_have_ids_and_no_names(message: object) -> None:
+def test_fetch_requests_identify_topics_by_id_from_version_13(message: object) -> None:
     data = body(message, 13)
     assert decoder(type(message), 13)(data, 0) == (message, len(data))
     assert TOPIC_ID in data
@@ -280,12 +280,12 @@ def test_metadata_is_asked_by_id_with_a_null_name_and_answers_with_ids(version: 
     assert decoder(MetadataResponse, version)(body(response, version), 0)[0] == response
 
 
-def test_the_old_encoding_has_no_null_name_in_metadata() -> None:
+def test_metadata_before_flexible_versions_has_no_null_topic_name() -> None:
     with pytest.raises(MalformedFrame, match="name is null"):
         decoder(MetadataRequest, 8)(b"\0\0\0\x01\xff\xff\x01\0\0", 0)
 
 
-def test_topics_are_deleted_by_name_or_by_id_from_version_6_on() -> None:
+def test_delete_topics_takes_names_or_ids_from_version_6() -> None:
     topics = [DeleteTopicsRequest.Topic(name="t"), DeleteTopicsRequest.Topic(topic_id=TOPIC_ID)]
     request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
     assert decoder(DeleteTopicsRequest, 6)(body(request, 6), 0)[0] == request
@@ -293,14 +293,14 @@ def test_topics_are_deleted_by_name_or_by_id_from_version_6_on() -> None:
     assert decoder(DeleteTopicsRequest, 5)(body(by_name, 5), 0)[0] == by_name
 
 
-def test_all_topics_are_an_empty_list_in_version_0_and_null_from_1_on() -> None:
+def test_metadata_for_all_topics_has_an_empty_list_in_version_0_and_null_later() -> None:
     assert decoder(MetadataRequest, 0)(b"\0\0\0\0", 0)[0].topics == []
     assert decoder(MetadataRequest, 1)(b"\xff\xff\xff\xff", 0)[0].topics is None
     with pytest.raises(MalformedFrame):
         decoder(MetadataRequest, 0)(b"\xff\xff\xff\xff", 0)
 
 
-def test_topics_may_be_created_where_the_request_cannot_say_otherwise() -> None:
+def test_metadata_versions_without_the_flag_allow_topic_creation() -> None:
     assert decoder(MetadataRequest, 3)(b"\0\0\0\0", 0)[0].allow_auto_topic_creation is True
     assert decoder(MetadataRequest, 4)(b"\0\0\0\0\0", 0)[0].allow_auto_topic_creation is False
 
@@ -332,7 +332,7 @@ def test_find_coordinator_has_one_key_before_that() -> None:
     assert body(response, 0) == Kio(FindCoordinatorResponse, 0).encode(response)
 
 
-def test_no_protocol_of_a_group_is_null_from_version_7_on_and_empty_before() -> None:
+def test_join_group_has_a_null_protocol_from_version_7_and_an_empty_one_before() -> None:
     response = JoinGroupResponse(error_code=79, protocol_name=None, leader="", member_id="m", members=[])
     read, _ = decoder(JoinGroupResponse, 7)(body(response, 7), 0)
     assert (read.protocol_name, read.protocol_type, read.member_id) == (None, None, "m")
@@ -340,13 +340,13 @@ def test_no_protocol_of_a_group_is_null_from_version_7_on_and_empty_before() -> 
     assert body(response, 6)[:12] == bytes(4) + b"\0O" + b"\xff" * 4 + b"\x01\x01"
 
 
-def test_the_end_brings_the_epoch_of_the_next_transaction_from_version_5_on() -> None:
+def test_end_txn_returns_the_next_epoch_from_version_5() -> None:
     response = EndTxnResponse(producer_id=9, producer_epoch=4)
     assert body(response, 4) == bytes(4) + bytes(2) + b"\0"
     assert body(response, 5) == bytes(4) + bytes(2) + struct.pack(">qh", 9, 4) + b"\0"
 
 
-def test_a_client_adds_partitions_as_in_version_3_and_a_broker_as_in_4() -> None:
+def test_add_partitions_to_txn_has_client_fields_to_version_3_and_batches_from_4() -> None:
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=7,
@@ -367,7 +367,7 @@ def test_offsets_are_fetched_for_one_group_up_to_version_7_and_several_from_8() 
     assert body(several, 8) == b"\x02" + b"\x02g" + b"\0" + b"\0" + b"\x01" + b"\0"
 
 
-def test_features_ride_in_tagged_fields_from_version_3_on() -> None:
+def test_api_versions_has_features_in_tagged_fields_from_version_3() -> None:
     response = ApiVersionsResponse(
         api_keys=[],
         supported_features=[ApiVersionsResponse.SupportedFeature(name="f", min_version=1, max_version=2)],

@@ -14,7 +14,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_rules_are_added_listed_and_removed(terminal: Terminal) -> None:
+def test_acl_commands_add_list_and_remove_acls(terminal: Terminal) -> None:
     output = terminal.run("acl add --allow alice --consumer --topic orders --group billing")
     assert output.splitlines() == [
         "allow User:alice read topic orders",
@@ -60,7 +60,7 @@ def test_wrong_acl_arguments_exit_with_their_code_and_cause(terminal: Terminal) 
     assert (terminal.code, "'reed' is not an operation" in terminal.err) == (2, True)
 
 
-def test_a_broker_without_an_authorizer_says_how_to_turn_it_on() -> None:
+def test_acl_commands_without_an_authorizer_print_how_to_enable_one() -> None:
     with ServedBroker() as open_:
         code, cause, hint = Terminal(open_).refused("acl list")
     assert code == 1

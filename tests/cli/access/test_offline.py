@@ -20,7 +20,7 @@ class Shell:
         return result.stdout
 
 
-def test_users_and_rules_are_made_before_the_first_start_and_the_broker_has_them(tmp_path: Path) -> None:
+def test_users_and_acls_created_offline_exist_at_the_first_start(tmp_path: Path) -> None:
     directory, shell = tmp_path / "data", Shell()
     assert shell.run(f"user add alice --password-stdin --data-dir {directory}", b"hush-hush-hush\n").startswith(
         "alice added"
@@ -77,7 +77,7 @@ def test_wrong_data_dir_options_exit_with_their_code_and_create_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_directory_is_refused_as_serve_refuses_it(tmp_path: Path) -> None:
+def test_offline_commands_refuse_a_damaged_directory_as_serve_does(tmp_path: Path) -> None:
     directory, shell = tmp_path / "data", Shell()
     shell.run(f"user add alice --password-stdin --data-dir {directory}", b"secret\n")
     for path in directory.glob("checkpoint-*"):

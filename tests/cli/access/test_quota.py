@@ -14,7 +14,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_quotas_are_set_listed_and_removed(terminal: Terminal) -> None:
+def test_quota_commands_set_list_and_remove_quotas(terminal: Terminal) -> None:
     output = terminal.run("quota set user=alice --produce 1.5M --fetch 500 --request-time 12.5 --mutations 0.5")
     assert output.splitlines() == [
         "user=alice: producer_byte_rate 1,500,000",
@@ -73,7 +73,7 @@ def test_wrong_quota_arguments_exit_with_their_code_and_cause(terminal: Terminal
         assert (terminal.code, cause in terminal.err) == (2, True), line
 
 
-def test_the_directory_of_a_broker_that_is_down_takes_quotas_too(terminal: Terminal, tmp_path: Path) -> None:
+def test_quotas_can_be_set_in_the_directory_of_a_stopped_broker(terminal: Terminal, tmp_path: Path) -> None:
     directory = tmp_path / "data"
     terminal.run(f"quota set user=* --produce 5 --data-dir {directory}")
     assert [each["user"] for each in terminal.objects(f"quota list --data-dir {directory}")] == ["*"]

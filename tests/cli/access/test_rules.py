@@ -31,7 +31,7 @@ def texts(rules: list[dict[str, Any]]) -> list[str]:
     return [str(AclBinding(**each)) for each in rules]
 
 
-def test_a_producer_may_write_and_create_its_topic_and_use_its_transactional_id() -> None:
+def test_acl_shorthand_producer_allows_topic_writes_creation_and_transactions() -> None:
     assert texts(rules_of(wanted(principals=[ALICE], resources=[ORDERS, ID], producer=True))) == [
         "allow User:alice write topic orders",
         "allow User:alice describe topic orders",
@@ -41,7 +41,7 @@ def test_a_producer_may_write_and_create_its_topic_and_use_its_transactional_id(
     ]
 
 
-def test_a_consumer_may_read_and_describe_its_topic_and_be_in_its_group() -> None:
+def test_acl_shorthand_consumer_allows_topic_reads_and_its_group() -> None:
     asked = wanted(principals=[ALICE], resources=[ORDERS, BILLING], consumer=True, prefixed=True)
     assert texts(rules_of(asked)) == [
         "allow User:alice read topic orders*",
@@ -50,7 +50,7 @@ def test_a_consumer_may_read_and_describe_its_topic_and_be_in_its_group() -> Non
     ]
 
 
-def test_producer_and_consumer_together_give_each_acl_once() -> None:
+def test_acl_shorthands_producer_and_consumer_together_repeat_no_acl() -> None:
     both = wanted(resources=[ORDERS, BILLING, ID], producer=True, consumer=True)
     assert pairs_of(both) == [
         ("write", ORDERS),
@@ -63,7 +63,7 @@ def test_producer_and_consumer_together_give_each_acl_once() -> None:
     ]
 
 
-def test_every_user_operation_resource_and_host_is_combined() -> None:
+def test_acl_add_creates_one_acl_per_combination_of_its_options() -> None:
     asked = wanted(
         principals=[ALICE, ("deny", "User:*")],
         hosts=["10.0.0.1", "10.0.0.2"],
@@ -99,7 +99,7 @@ def test_incomplete_options_of_an_acl_are_refused_naming_the_missing_one(asked: 
     assert raised.value.hint
 
 
-def test_a_filter_matches_any_value_of_the_options_left_out() -> None:
+def test_acl_filters_match_any_value_of_omitted_options() -> None:
     (everything,) = filters_of(NOTHING, applying=True)
     assert AclFilter(**everything) == AclFilter()
     (of_alice,) = filters_of(wanted(principals=[ALICE]), applying=False)
@@ -110,19 +110,19 @@ def test_a_filter_matches_any_value_of_the_options_left_out() -> None:
     assert literal["pattern"] == "literal"
 
 
-def test_a_shorthand_finds_the_rules_that_it_adds() -> None:
+def test_acl_list_with_a_shorthand_finds_the_acls_it_adds() -> None:
     asked = wanted(principals=[ALICE], resources=[ORDERS, ID], producer=True, prefixed=True)
     added, found = rules_of(asked), filters_of(asked, applying=False)
     assert [{**each, "host": None} for each in added] == found
 
 
-def test_only_a_filter_with_nothing_in_it_says_nothing() -> None:
+def test_an_empty_acl_filter_is_recognised_as_matching_everything() -> None:
     assert NOTHING.says_nothing
     for field, value in {"principals": [ALICE], "hosts": ["h"], "operations": ["read"], "producer": True}.items():
         assert not wanted(**{field: value}).says_nothing
 
 
-def test_a_name_alone_is_a_user() -> None:
+def test_acl_user_options_accept_a_name_without_the_user_prefix() -> None:
     assert [principal_of(each) for each in ("alice", "*", "User:CN=a,O=b", "Group:x")] == [
         "User:alice",
         "User:*",
@@ -131,7 +131,7 @@ def test_a_name_alone_is_a_user() -> None:
     ]
 
 
-def test_all_words_are_known_to_the_sdk() -> None:
+def test_every_acl_word_of_the_command_line_is_known_to_the_sdk() -> None:
     assert set(OPERATIONS) <= set(KNOWN)
     asked = wanted(principals=[ALICE], operations=OPERATIONS, resources=[ORDERS, BILLING, ID])
     for rule in rules_of(asked):

@@ -20,7 +20,7 @@ def terminal(broker: ServedBroker) -> Terminal:
     return Terminal(broker)
 
 
-def test_a_user_is_added_listed_and_removed(terminal: Terminal, broker: ServedBroker) -> None:
+def test_user_commands_add_list_and_remove_users(terminal: Terminal, broker: ServedBroker) -> None:
     output = terminal.run("user add alice --password-stdin", given=b"secret of alice\n")
     assert output == "alice added (SCRAM-SHA-256, SCRAM-SHA-512)\n"
     for mechanism in Mechanism:
@@ -77,7 +77,7 @@ def test_a_password_is_typed_twice_where_there_is_a_terminal(
     ("given", "cause"),
     [(b"", "no password"), (b"\n", "no password"), (b"\xff\n", "not UTF-8"), (b"x" * 5_000, "longer than 4096")],
 )
-def test_a_password_that_cannot_be_one_is_refused_and_not_shown(terminal: Terminal, given: bytes, cause: str) -> None:
+def test_an_unusable_password_is_refused_and_not_shown(terminal: Terminal, given: bytes, cause: str) -> None:
     terminal.run("user add erin --password-stdin", given=given)
     assert terminal.code == 2
     assert cause in terminal.err

@@ -27,17 +27,17 @@ def moved(line: str) -> str:
         ("topic create -p 2 topic", "topic create -p 2 topic"),
     ],
 )
-def test_options_before_the_command_are_those_of_the_command(given: str, understood: str) -> None:
+def test_connection_options_before_the_command_apply_to_it(given: str, understood: str) -> None:
     assert moved(given) == understood
 
 
 @pytest.mark.parametrize("line", ["-b h:1", "-z topic list", "-b topic list", "-p 3 topic list", "-b h:1 nonsense"])
-def test_options_that_no_command_takes_stay_for_click_to_refuse(line: str) -> None:
+def test_unknown_options_are_refused_by_click(line: str) -> None:
     assert moved(line) == line
     assert CliRunner().invoke(main, line.split()).exit_code == 2
 
 
-def test_a_bootstrap_before_the_command_is_the_one_that_is_asked() -> None:
+def test_a_bootstrap_option_before_the_command_selects_the_broker() -> None:
     with ServedBroker() as broker:
         terminal = Terminal(broker)
         terminal.run("topic create early")

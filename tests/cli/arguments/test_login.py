@@ -63,14 +63,14 @@ def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> io.BytesIO:
         ),
     ],
 )
-def test_options_add_up_to_properties_of_the_client(
+def test_connection_options_become_client_properties(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], properties: dict[str, str]
 ) -> None:
     monkeypatch.setenv(login.PASSWORD_VARIABLE, "hush")
     assert login_properties(**options) == properties
 
 
-def test_a_file_has_properties_and_options_have_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_options_override_the_properties_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
         "# of the team\n\n! also a comment\nsecurity.protocol = sasl_ssl\nsasl.mechanism=SCRAM-SHA-512\n"
@@ -134,7 +134,9 @@ def test_a_missing_user_or_password_exits_with_2_and_a_hint(
         ("sasl.password=a\\\nhush-hush\\\n\nb", "line 4 is not NAME=VALUE"),
     ],
 )
-def test_a_file_that_is_wrong_is_named_by_its_line_and_shows_no_secret(tmp_path: Path, text: str, cause: str) -> None:
+def test_a_malformed_properties_file_is_reported_with_its_line_and_no_secret(
+    tmp_path: Path, text: str, cause: str
+) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(Failure, match=cause) as raised:
@@ -172,7 +174,7 @@ class Shell:
 
 
 @pytest.mark.parametrize("mechanism", ["", "--sasl PLAIN", "--sasl scram-sha-512"])
-def test_a_user_logs_in(broker: ServedBroker, mechanism: str) -> None:
+def test_commands_log_in_with_a_user_and_password(broker: ServedBroker, mechanism: str) -> None:
     shell = Shell(broker)
     assert shell.run(f"topic list --user alice --password-stdin {mechanism}", b"alice-pw\n")[0] == 0
     assert Shell(broker, FENCEPOST_PASSWORD="bob-pw", FENCEPOST_USER="bob").run(f"topic list {mechanism}")[0] == 0

@@ -12,16 +12,16 @@ from fencepost.cli.arguments.ranges import DURATION
      ("@2026-11-20T08:00:00+00:00", Place(TIME, 1_795_161_600_000)),
      ("@2026-11-20t08:00:00z", Place(TIME, 1_795_161_600_000))],
 )  # fmt: skip
-def test_a_place_for_all_partitions(text: str, place: Place) -> None:
+def test_one_offset_position_applies_to_all_partitions(text: str, place: Place) -> None:
     assert places(text) == {None: place}
 
 
-def test_each_partition_may_have_one_of_its_own_and_the_rest_another() -> None:
+def test_single_partitions_can_have_their_own_offset_position() -> None:
     assert places("0:42,3:end,start") == {0: Place(OFFSET, 42), 3: Place(END), None: Place(START)}
 
 
 @pytest.mark.parametrize("text", ["", "soon", "@", "@later", "@-", "@-5x", "0:", "a:5", "1:2:3", "1.5"])
-def test_an_invalid_place_is_refused(text: str) -> None:
+def test_an_invalid_offset_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         places(text)
 

@@ -46,7 +46,7 @@ def topics(served: ServedBroker) -> list[str]:
 
 
 @pytest.mark.parametrize("load", [["small"], ["produce"], ["txn"], ["consume", "--topic", "x"]])
-def test_a_missing_broker_and_a_wrong_address_are_reported(load: list[str]) -> None:
+def test_bench_reports_a_missing_broker_and_a_wrong_address(load: list[str]) -> None:
     code, cause, hint = reported(*load, "-b", f"127.0.0.1:{free_port()}")
     assert (code, "refused" in cause, "fencepost serve" in hint) == (4, True, True)
     for address in ("foo", "foo:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:0"):
@@ -55,14 +55,14 @@ def test_a_missing_broker_and_a_wrong_address_are_reported(load: list[str]) -> N
 
 
 @pytest.mark.parametrize("load", ["small", "produce", "txn", "modes", "observed", "consume"])
-def test_the_broker_of_the_environment_is_measured(load: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_uses_the_bootstrap_address_of_the_environment(load: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", "from-the-environment")
     code, cause, _ = reported(load, "--topic", "x")
     assert (code, "from-the-environment" in cause) == (2, True)
 
 
 @pytest.mark.parametrize("load", ["small", "produce", "txn", "consume"])
-def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str) -> None:
+def test_bench_does_not_create_a_missing_topic(served: ServedBroker, load: str) -> None:
     code, cause, _ = reported(load, "-b", f"127.0.0.1:{served.port}", "--topic", "nosuch")
     assert (code, "nosuch" in cause) == (3, True)
     assert topics(served) == []
@@ -71,9 +71,7 @@ def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str
 @pytest.mark.parametrize(
     "load", [["small", "--size", "50000", *SHORT], ["produce", "--size", "50000", "--records", "20"]]
 )
-def test_records_that_are_too_large_are_reported_and_the_topic_is_deleted(
-    served: ServedBroker, load: list[str]
-) -> None:
+def test_bench_reports_too_large_records_and_deletes_its_topic(served: ServedBroker, load: list[str]) -> None:
     code, cause, hint = reported(*load, "-b", f"127.0.0.1:{served.port}")
     assert code == 1
     assert "TOO_LARGE" in cause or "too large" in cause
@@ -104,12 +102,12 @@ def test_an_error_of_the_sdk_ends_with_the_exit_code_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x"])
-def test_numbers_that_measure_nothing_are_refused(number: str) -> None:
+def test_bench_refuses_sizes_that_measure_nothing(number: str) -> None:
     for option in ("--seconds", "--size", "--records", "--connections", "--depth", "--partitions"):
         assert CliRunner().invoke(main, ["bench", "small", option, number]).exit_code == 2
 
 
-def test_transactions_are_measured_and_the_topic_is_gone() -> None:
+def test_bench_measures_transactions_and_deletes_its_topic() -> None:
     load = ["txn", "--producers", "2", "--records", "3", "--seconds", "0.5", "-o", "json"]
     with ServedBroker() as served:  # one of its own: ids leave the coordinator's topic behind
         found = CliRunner().invoke(main, ["bench", *load, "-b", f"127.0.0.1:{served.port}"])
@@ -126,7 +124,7 @@ PRODUCE = ["produce", "--records", "50000000", "--batch", "5000"]  # batches tha
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("load", [["small", "--seconds", "60"], PRODUCE])
-def test_interrupted_it_ends_at_once_and_its_topic_is_gone(
+def test_an_interrupted_bench_ends_at_once_and_deletes_its_topic(
     served: ServedBroker, load: list[str], number: signal.Signals
 ) -> None:
     for after_s in (0.0, 0.15, 1.5):  # the topic is being made; the client library is loaded; the load runs
@@ -138,7 +136,7 @@ def test_interrupted_it_ends_at_once_and_its_topic_is_gone(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_waiting_for_records_that_do_not_come_can_be_interrupted(served: ServedBroker, number: signal.Signals) -> None:
+def test_bench_can_be_interrupted_while_it_waits_for_records(served: ServedBroker, number: signal.Signals) -> None:
     create("127.0.0.1", served.port, "empty", 1)
     try:
         for after_s in (0.0, 0.2, 1.5):
@@ -180,7 +178,7 @@ def check_it_ends(bench: "subprocess.Popen[str]", number: signal.Signals) -> Non
 
 
 @pytest.mark.requirement("S-13")
-def test_each_delivery_mode_has_its_price(served: ServedBroker) -> None:
+def test_bench_prints_the_cost_of_each_delivery_mode(served: ServedBroker) -> None:
     bounds = ["--records", "2000", "--seconds", "1", "-o", "json"]
     found = CliRunner().invoke(main, ["bench", "modes", "-b", f"127.0.0.1:{served.port}", *bounds])
     assert found.exit_code == 0, found.output
@@ -192,7 +190,7 @@ def test_each_delivery_mode_has_its_price(served: ServedBroker) -> None:
     assert not [name for name in topics(served) if not name.startswith("__")]
 
 
-def test_metrics_and_traces_are_measured_in_turns(served: ServedBroker) -> None:
+def test_bench_measures_metrics_and_traces_alternately(served: ServedBroker) -> None:
     bounds = ["--records", "500", "--rounds", "2", "-o", "json"]
     found = CliRunner().invoke(main, ["bench", "observed", "-b", f"127.0.0.1:{served.port}", *bounds])
     assert found.exit_code == 0, found.output

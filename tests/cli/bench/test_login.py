@@ -33,14 +33,14 @@ def topics(broker):
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_every_load_logs_in(broker, load):
+def test_every_bench_load_logs_in(broker, load):
     found = bench(broker, load, *LOADS[load])
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout.splitlines()[0])["records"] > 0
     assert topics(broker) == []
 
 
-def test_consume_logs_in(broker):
+def test_consume_logs_in_with_the_given_credentials(broker):
     broker.inside(lambda inner: inner.topics.create("read", 1))
     assert bench(broker, "produce", "--topic", "read", "--records", "100").exit_code == 0
     found = bench(broker, "consume", "--topic", "read", "--records", "100")
@@ -60,7 +60,7 @@ def test_a_wrong_password_and_a_missing_right_are_reported(broker, load):
         assert password not in found.output
 
 
-def test_the_password_may_come_from_a_file(broker, tmp_path):
+def test_a_password_can_be_read_from_a_file(broker, tmp_path):
     file = tmp_path / "client.properties"
     properties = broker.client_config("root")
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))

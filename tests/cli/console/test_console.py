@@ -74,7 +74,7 @@ def test_without_the_extra_the_console_names_the_package_to_install(monkeypatch:
     assert "pip install 'fencepost[console]'" in result.output
 
 
-def test_an_address_has_a_host_and_a_port() -> None:
+def test_a_console_address_needs_a_host_and_a_port() -> None:
     assert address("127.0.0.1:0") == ("127.0.0.1", 0)
     assert address("[::1]:8082") == ("::1", 8082)
     for wrong in ("", ":1", "a", "a:", "a:x", "a:70000", "a:-1"):
@@ -82,7 +82,7 @@ def test_an_address_has_a_host_and_a_port() -> None:
             address(wrong)
 
 
-def test_a_token_is_one_line_of_a_file(tmp_path: Path) -> None:
+def test_a_console_token_is_the_single_line_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("a token of some length\n")
     assert token_of(str(path)) == "a token of some length"

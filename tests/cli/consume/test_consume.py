@@ -56,7 +56,7 @@ def test_each_record_is_explained_with_a_rule_where_read_committed_stops(termina
     assert (output[3][-1], output[6][-1]) == ("commit", "abort")
 
 
-def test_programs_get_the_fate_of_each_record(terminal: Terminal, story: str) -> None:
+def test_explain_prints_each_records_fate_as_json(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain")
     fates = [each["fate"] for each in rows]
     assert fates == [
@@ -67,13 +67,13 @@ def test_programs_get_the_fate_of_each_record(terminal: Terminal, story: str) ->
     assert rows[3]["marker"] == "commit"
 
 
-def test_an_explanation_begins_at_the_offset_and_ends_after_the_limit(terminal: Terminal, story: str) -> None:
+def test_explain_starts_at_the_offset_and_stops_after_the_limit(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain --from 2 -n 3")
     assert [each["offset"] for each in rows if each["fate"] != "marker"] == [2, 4, 5]
     assert [each["offset"] for each in terminal.objects(f"consume {story}:0 --explain --from -1")] == [10]
 
 
-def test_each_partition_has_a_heading_where_there_are_several(terminal: Terminal, story: str) -> None:
+def test_explain_prints_a_heading_per_partition_if_there_are_several(terminal: Terminal, story: str) -> None:
     output = terminal.run(f"consume {story} --explain").splitlines()
     assert output[0] == "story[0]: from 0 to 11, 4 not yet stable"
     assert output[-1] == "story[1]: from 0 to 0"
@@ -87,7 +87,7 @@ def test_consume_does_not_write_control_characters_to_a_terminal(terminal: Termi
     assert out.splitlines()[1].endswith("… (1,000 bytes)")
 
 
-def test_markers_are_shown_among_the_records_that_a_reader_would_get(terminal: Terminal, story: str) -> None:
+def test_explain_shows_markers_among_the_records(terminal: Terminal, story: str) -> None:
     committed = terminal.run(f"consume {story}:0 --show-control").splitlines()
     assert [line.partition(" producer")[0] for line in committed] == [
         "plain", "1", "2", "◆ commit story[0]@3", "◆ abort story[0]@6",
@@ -99,14 +99,14 @@ def test_markers_are_shown_among_the_records_that_a_reader_would_get(terminal: T
 # ---- records -------------------------------------------------------------------------------------------------------
 
 
-def test_values_are_printed_a_line_each_as_a_reader_gets_them(terminal: Terminal, story: str) -> None:
+def test_consume_prints_one_value_per_line(terminal: Terminal, story: str) -> None:
     assert terminal.run(f"consume {story} --from start -n 3").split() == ["plain", "1", "2"]
     assert terminal.run(f"consume {story} -e").split() == ["plain", "1", "2"]
     assert terminal.run(f"consume {story} -e --isolation read_uncommitted").split() == ["plain", *"1234567"]
     assert terminal.run(f"consume {story}:1 -e") == ""
 
 
-def test_consume_begins_at_the_given_place(terminal: Terminal, story: str) -> None:
+def test_consume_starts_at_the_given_offset_position(terminal: Terminal, story: str) -> None:
     uncommitted = f"consume {story} -e --isolation read_uncommitted"
     assert terminal.run(f"{uncommitted} --from 0:9").split() == ["7"]
     assert terminal.run(f"{uncommitted} --from -2").split() == ["7"]
@@ -140,7 +140,7 @@ def test_a_member_of_the_newer_protocol_continues_after_the_printed_records(term
     assert (code, "members of a group" in cause, "-g GROUP" in hint) == (2, True, True)
 
 
-def test_without_a_group_nothing_is_committed(terminal: Terminal, story: str) -> None:
+def test_consume_without_a_group_commits_no_offsets(terminal: Terminal, story: str) -> None:
     before = terminal.objects("group list")
     terminal.run(f"consume {story} -e")
     assert terminal.objects("group list") == before
@@ -160,7 +160,7 @@ def test_consume_waits_for_new_records_until_ctrl_c(terminal: Terminal) -> None:
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
-def test_a_reader_that_has_enough_ends_it_without_a_word(terminal: Terminal) -> None:
+def test_consume_ends_silently_when_its_output_pipe_closes(terminal: Terminal) -> None:
     terminal.run("topic create endless")
     terminal.plain("endless", *map(str, range(10)))  # they fit the pipe: no write will ever fail
     line = f"{FENCEPOST} consume endless -b {terminal.bootstrap} | head -2"

@@ -13,7 +13,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_records_are_printed_accepted_and_not_delivered_again(terminal: Terminal) -> None:
+def test_consume_in_a_share_group_prints_and_accepts_records_once(terminal: Terminal) -> None:
     terminal.run("topic create work")
     terminal.plain("work", "a", "b", "c")
     (first,) = terminal.objects("consume work --share -g packing --from start -n 1")
@@ -32,6 +32,6 @@ def test_records_are_printed_accepted_and_not_delivered_again(terminal: Terminal
         ("consume work:0 --share -g g", "a partition cannot be chosen"),
     ],
 )
-def test_what_does_not_go_together_with_a_share_group_is_told(terminal: Terminal, line: str, cause: str) -> None:
+def test_consume_refuses_options_that_contradict_a_share_group(terminal: Terminal, line: str, cause: str) -> None:
     code, told, _ = terminal.refused(line)
     assert (code, cause in told) == (2, True)

@@ -19,7 +19,7 @@ def test_numbers_that_show_nothing_are_refused(arguments: list[str]) -> None:
     assert CliRunner().invoke(main, ["demo", *arguments]).exit_code == 2
 
 
-def test_terminated_it_leaves_nothing(tmp_path: Path) -> None:
+def test_a_terminated_demo_leaves_nothing(tmp_path: Path) -> None:
     demo = subprocess.Popen(
         [sys.executable, "-m", "fencepost", "demo"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},

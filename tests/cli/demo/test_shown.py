@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_the_console_shows_the_story_while_it_is_played() -> None:
+def test_the_demo_shows_its_story_in_the_console() -> None:
     command = [sys.executable, "-m", "fencepost", "demo", "--console", "--pace", "200ms"]
     seen: set[str] = set()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

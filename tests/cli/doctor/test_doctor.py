@@ -27,7 +27,7 @@ def checks(terminal: Terminal, address: str, timeout: str = "5s") -> dict[str, d
     return {each["check"]: each for each in map(json.loads, out.splitlines())}
 
 
-def test_a_broker_in_order_passes_every_check(terminal: Terminal) -> None:
+def test_doctor_passes_every_check_on_a_healthy_broker(terminal: Terminal) -> None:
     found = checks(terminal, terminal.bootstrap)
     assert terminal.code == 0
     assert {each["state"] for each in found.values()} == {"ok"}, found
@@ -40,7 +40,7 @@ def test_a_broker_in_order_passes_every_check(terminal: Terminal) -> None:
     assert terminal.run(f"doctor {terminal.bootstrap} -q") == ""
 
 
-def test_a_disk_below_its_floor_is_named_by_doctor_and_health_and_health_stays_good(tmp_path: Path) -> None:
+def test_doctor_and_health_report_low_disk_space_and_health_stays_good(tmp_path: Path) -> None:
     floor = 2 * SystemDisk().free_bytes(str(tmp_path))
     with ServedBroker(storage_min_free_bytes=floor) as broker:
         terminal = Terminal(broker)
@@ -70,7 +70,7 @@ def test_doctor_names_an_unreachable_advertised_address_with_a_hint(advertised: 
     assert "advertised.listeners" in found["advertised"]["hint"]
 
 
-def test_a_command_that_is_sent_away_says_where_to_and_who_knows_more() -> None:
+def test_a_command_redirected_to_an_unreachable_address_names_it_and_doctor() -> None:
     with ServedBroker(advertised_listeners=("127.0.0.1:1",)) as broker:
         terminal = Terminal(broker)
         code, cause, hint = terminal.refused("topic create x --timeout 2s")
@@ -109,17 +109,17 @@ def test_the_hint_for_a_wrong_password_names_the_commands_options(terminal: Term
     assert (found["state"], found["hint"]) == ("failed", "check --user, its password and --sasl")
 
 
-async def test_names_and_addresses_are_looked_at_from_here() -> None:
+async def test_doctor_resolves_names_and_reports_refused_connections() -> None:
     assert await addresses("127.0.0.1") == ["127.0.0.1"]
     assert await addresses("no-such-host.invalid") == []
     assert (await connects("127.0.0.1", 1, 1_000))[1] == "connection refused"
 
 
-def test_releases_are_recognised_from_the_newest_down() -> None:
+def test_doctor_recognises_kafka_releases_newest_first() -> None:
     assert sorted(RELEASES, reverse=True) == list(RELEASES)
 
 
-def test_health_is_exit_code_zero_or_one(terminal: Terminal) -> None:
+def test_health_exits_with_0_or_1(terminal: Terminal) -> None:
     assert terminal.run("health").startswith(f"healthy: {terminal.bootstrap} answers in ")
     assert terminal.objects("health")[0]["healthy"] is True
     assert terminal.refused("health -b 127.0.0.1:1 --timeout 300ms")[0] == 1

@@ -32,7 +32,7 @@ def run(*words: str) -> str:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_query_names_only_metrics_and_labels_that_are_exported(query: str) -> None:
+def test_grafana_queries_use_only_exported_metrics_and_labels(query: str) -> None:
     names = re.findall(r"\b(?:fencepost|kafka)_\w+", re.sub(r'"[^"]*"', "", query))
     assert set(names) <= LABELS.keys()
     assert names
@@ -44,14 +44,14 @@ def test_every_query_names_only_metrics_and_labels_that_are_exported(query: str)
             assert set(re.findall(r"(\w+)=", selector[1])) <= LABELS[selector[0]]
 
 
-def test_legends_name_labels_that_their_query_keeps() -> None:
+def test_grafana_legends_use_labels_that_their_query_keeps() -> None:
     for panel in PANELS:
         for query, legend in panel.queries:
             kept = {label.strip() for found in re.findall(r"by \(([^)]*)\)", query) for label in found.split(",")}
             assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= kept, panel.title
 
 
-def test_the_board_is_one_that_grafana_imports() -> None:
+def test_the_grafana_dashboard_can_be_imported() -> None:
     board = json.loads(run("grafana", "--title", "ours"))
     assert board["title"] == "ours"
     assert len(board["panels"]) == len(PANELS)
@@ -61,18 +61,18 @@ def test_the_board_is_one_that_grafana_imports() -> None:
         assert [target["refId"] for target in panel["targets"]] == list("ABCDEF")[: len(panel["targets"])]
 
 
-def test_scrape_and_alert_rules_are_yaml() -> None:
+def test_the_printed_scrape_and_alert_rules_are_yaml() -> None:
     scrape = yaml.safe_load(run("prometheus", "--target", "broker:8082"))
     assert scrape["scrape_configs"][0]["static_configs"] == [{"targets": ["broker:8082"]}]
     (group,) = yaml.safe_load(run("prometheus", "--rules"))["groups"]
     assert [rule["expr"] for rule in group["rules"]] == [alert.query for alert in ALERTS]
 
 
-def test_the_unit_is_the_one_of_the_page_about_deployment() -> None:
+def test_the_printed_systemd_unit_is_the_documented_one() -> None:
     assert run("systemd") == (DOCS / "deploy" / "fencepost.service").read_text()
 
 
-def test_the_metrics_page_is_the_one_generated_from_the_tables() -> None:
+def test_the_documentation_page_of_metrics_is_generated_from_the_tables() -> None:
     assert (DOCS / "metrics.md").read_text() == metrics_page.page(), (
         "write it again: python -m fencepost.cli.generate.metrics_page > docs/metrics.md"
     )

@@ -74,7 +74,7 @@ def differences(driver: LogDriver) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_log_after_retention_and_compaction_is_not_reported_as_damaged(seed: int) -> None:
+def test_log_verify_reports_no_damage_after_retention_and_compaction(seed: int) -> None:
     world = World(seed)
     for _ in range(25):
         for _ in range(8):

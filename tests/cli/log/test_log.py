@@ -101,7 +101,7 @@ def only(path: Path, pattern: str) -> Path:
 # ---- dump ----------------------------------------------------------------------------------------------------
 
 
-def test_a_segment_shows_batches_with_their_producer_epoch_and_sequences(copy: Path) -> None:
+def test_log_dump_shows_batches_of_a_segment_with_producer_epoch_and_sequences(copy: Path) -> None:
     found = facts("dump", only(copy, "logs/a-0.*/*.log"))
     batch = next(fact for fact in found if fact["is"] == "batch")
     assert (batch["base_offset"], batch["last_offset"], batch["records"], batch["codec"]) == (0, 2, 3, "gzip")
@@ -110,7 +110,7 @@ def test_a_segment_shows_batches_with_their_producer_epoch_and_sequences(copy: P
     assert batch["time"] == "2023-11-14T22:13:20.000Z"
 
 
-def test_records_are_shown_when_asked_for(copy: Path) -> None:
+def test_log_dump_shows_records_on_request(copy: Path) -> None:
     found = facts("dump", "-r", only(copy, "logs/a-0.*/*.log"))
     records = [fact for fact in found if fact["is"] == "record"]
     assert [(record["offset"], record["key"], record["value"]) for record in records[:2]] == [
@@ -120,7 +120,7 @@ def test_records_are_shown_when_asked_for(copy: Path) -> None:
     assert records[0]["headers"] == [["h", "0xff"]]
 
 
-def test_the_journal_shows_rounds_units_and_parts_with_the_names_of_logs(copy: Path) -> None:
+def test_log_dump_shows_the_journals_rounds_units_and_parts(copy: Path) -> None:
     found = facts("dump", copy)
     rounds = [fact for fact in found if fact["is"] == "round"]
     assert [one["round"] for one in rounds] == list(range(1, len(rounds) + 1))
@@ -132,14 +132,14 @@ def test_the_journal_shows_rounds_units_and_parts_with_the_names_of_logs(copy: P
     assert ("append", "__catalogue-0") in parts
 
 
-def test_a_marker_is_shown_as_commit_or_abort(copy: Path) -> None:
+def test_log_dump_shows_markers_as_commit_or_abort(copy: Path) -> None:
     found = [fact["batch"] for fact in facts("dump", copy / "journal") if "batch" in fact]
     (marker,) = [batch for batch in found if "control" in batch]
     assert (marker["control"], marker["coordinator_epoch"], marker["transactional"]) == ("abort", 7, True)
     assert "CONTROL abort (coordinator epoch 7)" in run("dump", copy / "journal").output
 
 
-def test_checkpoints_and_the_catalogue_are_shown_in_words(copy: Path) -> None:
+def test_log_dump_shows_checkpoints_and_the_catalogue(copy: Path) -> None:
     found = facts("dump", "-r", copy)
     checkpoint = [fact for fact in found if fact["is"] == "checkpoint"][-1]
     assert checkpoint["next_unit"] > checkpoint["through_unit"] > 0
@@ -164,7 +164,7 @@ def coordinated(tmp_path: Path) -> Path:
     return directory.left_in(tmp_path / "coordinated")
 
 
-def test_a_snapshot_of_the_coordinators_is_shown_and_called_sound(coordinated: Path) -> None:
+def test_log_dump_shows_a_coordinator_snapshot_and_verify_calls_it_sound(coordinated: Path) -> None:
     path = only(coordinated, "coordinators-*")
     (fact,) = facts("dump", path)
     assert (fact["is"], fact["path"]) == ("coordinators", str(path))
@@ -178,7 +178,7 @@ def test_a_snapshot_of_the_coordinators_is_shown_and_called_sound(coordinated: P
     assert "1 coordinator snapshot" in run("verify", coordinated).output
 
 
-def test_a_damaged_snapshot_of_the_coordinators_is_noted_and_no_damage(coordinated: Path) -> None:
+def test_log_verify_notes_a_damaged_coordinator_snapshot_without_calling_it_damage(coordinated: Path) -> None:
     path = only(coordinated, "coordinators-*")
     _flip(path, 60)
     found = run("verify", coordinated)
@@ -191,7 +191,7 @@ def test_a_damaged_snapshot_of_the_coordinators_is_noted_and_no_damage(coordinat
     assert "damage" in run("dump", path).output
 
 
-def test_a_newer_snapshot_of_the_coordinators_is_damage_and_nothing_starts(coordinated: Path) -> None:
+def test_log_verify_reports_a_coordinator_snapshot_of_a_newer_version_as_damage(coordinated: Path) -> None:
     path = only(coordinated, "coordinators-*")
     write_file(SystemDisk(), str(path), "coordinators", 2, b"")
     found = run("verify", coordinated)
@@ -199,14 +199,14 @@ def test_a_newer_snapshot_of_the_coordinators_is_damage_and_nothing_starts(coord
     assert f"damage   {path}: " in found.output
 
 
-def test_people_get_aligned_lines_and_programs_an_object_a_line(copy: Path) -> None:
+def test_log_dump_prints_aligned_text_or_one_json_object_per_line(copy: Path) -> None:
     text = run("dump", copy).output
     assert "producer 0 epoch 0 sequences 0…2" in text
     assert f"{copy}/logs/" in text
     assert len(facts("dump", copy)) > 20
 
 
-def test_bytes_behind_the_last_batch_are_reported(copy: Path) -> None:
+def test_log_dump_reports_bytes_after_the_last_batch(copy: Path) -> None:
     segment = only(copy, "logs/a-0.*/*.log")
     size = segment.stat().st_size
     segment.write_bytes(segment.read_bytes() + b"\0" * 100)
@@ -215,9 +215,7 @@ def test_bytes_behind_the_last_batch_are_reported(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.txt", b"hello"), ("checkpoint-9", b"hello"), ("empty", None)])
-def test_foreign_files_are_refused_or_reported_as_damage_never_with_a_traceback(
-    tmp_path: Path, name: str, content: bytes | None
-) -> None:
+def test_log_dump_refuses_foreign_files_without_a_traceback(tmp_path: Path, name: str, content: bytes | None) -> None:
     path = tmp_path / name
     path.mkdir() if content is None else path.write_bytes(content)
     found = run("dump", path)
@@ -315,7 +313,7 @@ def _in_an_old_round(copy: Path) -> Path:
         _in_an_old_round,
     ],
 )
-def test_damage_is_named_with_its_place(copy: Path, harm: Harm) -> None:
+def test_log_verify_names_the_place_of_damage(copy: Path, harm: Harm) -> None:
     path = harm(copy)
     found = run("verify", copy)
     assert found.exit_code == 1, found.output
@@ -336,7 +334,7 @@ def start_once(directory: Path) -> dict[str, str]:
     return report.offline
 
 
-def test_journal_parts_kept_for_an_offline_log_are_dumped_and_noted(copy: Path, tmp_path: Path) -> None:
+def test_log_dump_shows_and_verify_notes_journal_parts_of_an_offline_log(copy: Path, tmp_path: Path) -> None:
     folder = only(copy, "logs/a-0.*")
     shutil.copytree(folder, tmp_path / "a copy of it")
     shutil.rmtree(folder)
@@ -354,7 +352,7 @@ def test_journal_parts_kept_for_an_offline_log_are_dumped_and_noted(copy: Path, 
     assert str(kept) not in run("verify", copy).output
 
 
-def test_kept_parts_that_are_damaged_or_do_not_fit_are_damage(copy: Path) -> None:
+def test_verify_reports_damaged_or_foreign_journal_parts_of_offline_logs(copy: Path) -> None:
     shutil.rmtree(only(copy, "logs/a-0.*"))
     start_once(copy)
     kept = only(copy, "journal-parts/a-0.*")
@@ -362,7 +360,7 @@ def test_kept_parts_that_are_damaged_or_do_not_fit_are_damage(copy: Path) -> Non
     assert any(fact["path"] == str(kept) for fact in facts_even_if_damaged(copy) if fact["is"] == "damage")
 
 
-def test_a_folder_that_somebody_made_among_the_logs_is_noted_as_such(copy: Path) -> None:
+def test_verify_notes_an_unknown_folder_among_the_logs(copy: Path) -> None:
     (copy / "logs" / "my notes").mkdir()
     found = run("verify", copy)
     assert (found.exit_code, "my notes: not made by fencepost" in found.output) == (0, True)
@@ -382,7 +380,7 @@ def trimmed(tmp_path: Path) -> Path:
     return directory.left_in(tmp_path / "trimmed")
 
 
-def test_a_second_snapshot_of_the_same_offset_is_looked_at_as_well(trimmed: Path) -> None:
+def test_verify_also_checks_a_second_snapshot_of_the_same_offset(trimmed: Path) -> None:
     copy = only(trimmed, "logs/a-0.*/*.copy.producers")
     assert run("verify", trimmed).exit_code == 0
     _flip(copy, 50)
@@ -406,7 +404,7 @@ def _rounds(path: Path) -> int:
     return sum(fact["is"] == "round" for fact in facts("dump", path))
 
 
-def test_a_bad_index_is_noted_and_no_damage(copy: Path) -> None:
+def test_verify_notes_a_bad_index_without_calling_it_damage(copy: Path) -> None:
     for index in copy.glob("logs/*/*.timeindex"):
         index.write_bytes(b"\xff" * index.stat().st_size)
     found = run("verify", copy)

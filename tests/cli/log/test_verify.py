@@ -84,7 +84,7 @@ def copy(transactions: Path, tmp_path: Path) -> Path:
     return left_in(tmp_path / "copy", disk, str(transactions))
 
 
-def test_an_index_with_the_contents_of_the_segments_is_sound(copy: Path) -> None:
+def test_verify_accepts_an_index_that_matches_its_segment(copy: Path) -> None:
     found: Entries = []
     say(copy, lambda entries: found.extend(entries) or entries)  # type: ignore[func-returns-value]
     assert [entry[1:] for entry in found] == [(3, 4, 2), (2, 5, 6)]
@@ -108,7 +108,7 @@ def test_an_index_with_the_contents_of_the_segments_is_sound(copy: Path) -> None
         (replaced(0, producer_id=77), "no abort marker"),
     ],
 )
-def test_an_index_that_differs_is_damage_however_well_its_checksum_fits(
+def test_verify_reports_an_index_that_differs_from_its_segment_despite_a_valid_crc(
     copy: Path, change: Callable[[Entries], Entries], what: str
 ) -> None:
     path = say(copy, change)
@@ -141,7 +141,7 @@ def test_an_index_that_cannot_be_read_is_a_note_and_a_segment_damage(copy: Path)
 # ---- producers, and the journal ---------------------------------------------------------------------------------
 
 
-def test_both_producer_snapshots_are_looked_at(tmp_path: Path) -> None:
+def test_verify_checks_both_producer_snapshots(tmp_path: Path) -> None:
     with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
         broker.ask(create("c", cleanup_policy="compact"))
         for sequence in range(3):
@@ -159,7 +159,7 @@ def test_both_producer_snapshots_are_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
-def test_a_hole_between_segments_and_journal_is_damage_be_it_of_one_offset(missing: int, tmp_path: Path) -> None:
+def test_verify_reports_a_gap_of_even_one_offset_between_segments_and_journal(missing: int, tmp_path: Path) -> None:
     with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
         broker.ask(create("t"))
         broker.ask(produce("t", batch(3)), 9)
@@ -175,7 +175,7 @@ def test_a_hole_between_segments_and_journal_is_damage_be_it_of_one_offset(missi
 # ---- what stands where a folder is to be -------------------------------------------------------------------------
 
 
-def test_a_file_in_the_place_of_a_log_is_damage(transactions: Path, tmp_path: Path) -> None:
+def test_verify_reports_a_file_where_a_log_folder_belongs(transactions: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(transactions, tmp_path / "copy"))
     (folder,) = copy.glob("logs/t-0.*")
     shutil.rmtree(folder)
@@ -185,7 +185,7 @@ def test_a_file_in_the_place_of_a_log_is_damage(transactions: Path, tmp_path: Pa
     assert {str(Path(fact["path"]).parent) for fact in damage} == {str(folder)}
 
 
-def test_only_a_folder_is_taken_for_a_log_that_is_gone(transactions: Path, tmp_path: Path) -> None:
+def test_verify_takes_only_a_folder_for_a_removed_log(transactions: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(transactions, tmp_path / "copy"))
     (copy / "logs" / "gone-0.900").mkdir()
     (copy / "logs" / "file-0.901").touch()
@@ -253,13 +253,13 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Busy:
     return Busy(tmp_path / "d", monkeypatch)
 
 
-def test_a_file_that_a_busy_broker_removed_causes_a_second_pass(busy: Busy, tmp_path: Path) -> None:
+def test_verify_makes_a_second_pass_if_a_running_broker_removed_a_file(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[0] if number == 1 else None
     assert verify(tmp_path / "d") == (0, [])
     assert busy.passes == 2
 
 
-def test_files_missing_in_different_places_in_each_pass_are_a_note(busy: Busy, tmp_path: Path) -> None:
+def test_verify_notes_files_missing_at_different_places_in_each_pass(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[number % 2]
     assert verify(tmp_path / "d") == (0, [])
     assert busy.passes == verification.PASSES_BESIDE_A_BROKER
@@ -267,13 +267,13 @@ def test_files_missing_in_different_places_in_each_pass_are_a_note(busy: Busy, t
     assert "not checked: it was removed or used again meanwhile" in found.output
 
 
-def test_damage_that_stays_where_it_is_counts_beside_the_busiest_broker(busy: Busy, tmp_path: Path) -> None:
+def test_verify_reports_damage_found_twice_although_a_broker_is_running(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[0]
     code, damage = verify(tmp_path / "d")
     assert (code, [each["what"] for each in damage], busy.passes) == (1, ["it is missing"], 3)
 
 
-def test_damage_counts_at_once_where_fewer_than_two_checkpoints_came(busy: Busy, tmp_path: Path) -> None:
+def test_verify_reports_damage_at_once_if_fewer_than_two_checkpoints_were_written(busy: Busy, tmp_path: Path) -> None:
     busy.missing, busy.checkpoints_a_pass = lambda number: busy.segments[0], 1
     code, damage = verify(tmp_path / "d")
     assert (code, len(damage), busy.passes) == (1, 1, 1)

@@ -31,7 +31,7 @@ def shown(clock, steps):
             report(done, 10_000_000)
 
 
-def test_a_terminal_sees_how_far_a_long_copy_is(clock, monkeypatch):
+def test_a_long_copy_shows_progress_on_a_terminal(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Screen())
     shown(clock, [(0.5, 1_000_000), (1.5, 2_000_000), (1.6, 2_500_000), (2.0, 9_500_000)])
     first, second, cleared, end = screen.getvalue().split("\r")[1:]
@@ -39,7 +39,7 @@ def test_a_terminal_sees_how_far_a_long_copy_is(clock, monkeypatch):
     assert (cleared.strip(), end) == ("", "")
 
 
-def test_a_short_copy_and_a_pipe_are_shown_nothing(clock, monkeypatch):
+def test_short_copies_and_pipes_show_no_progress(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Screen())
     shown(clock, [(0.1, 1), (0.9, 2)])
     assert screen.getvalue() == ""
@@ -48,7 +48,7 @@ def test_a_short_copy_and_a_pipe_are_shown_nothing(clock, monkeypatch):
     assert pipe.getvalue() == ""
 
 
-def test_a_signal_is_seen_between_two_pieces(clock):
+def test_a_copy_stops_between_two_pieces_on_a_signal(clock):
     with Interruption() as interruption, copying.copying(interruption, "copied") as report:
         report(1, 2)
         interruption.wanted = True
@@ -67,7 +67,7 @@ def test_a_signal_is_seen_between_two_pieces(clock):
         (10**13, "10.0 TB"),
     ],
 )
-def test_sizes_are_for_people(size, text):
+def test_sizes_are_printed_in_human_readable_units(size, text):
     assert copying.size_text(size) == text
 
 

@@ -53,11 +53,11 @@ def test_an_import_that_fails_in_the_middle_of_a_command_is_explained(monkeypatc
     )
 
 
-def test_a_missing_module_of_ours_is_a_bug_and_not_explained() -> None:
+def test_a_missing_module_of_fencepost_is_reported_as_a_bug() -> None:
     assert extras.explain_missing(ModuleNotFoundError(name="fencepost.nonsense")) is None
 
 
-def test_every_library_is_in_the_extra_that_is_named() -> None:
+def test_every_optional_library_is_in_the_extra_named_in_its_error() -> None:
     lines = requires("fencepost") or []
     for package, extra in extras.EXTRAS.values():
         assert any(line.startswith(package) and f'extra == "{extra}"' in line for line in lines), package

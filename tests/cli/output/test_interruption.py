@@ -20,7 +20,7 @@ with Interruption() as interruption:
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_is_noted_and_the_second_ends_it_at_once(
+def test_the_first_signal_is_recorded_and_the_second_ends_the_process_at_once(
     first: signal.Signals, second: signal.Signals
 ) -> None:
     command = subprocess.Popen([sys.executable, "-c", NEVER_LOOKS], stdout=subprocess.PIPE, text=True)

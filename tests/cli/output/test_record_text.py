@@ -39,7 +39,7 @@ def test_the_json_lines_of_consume_are_valid_input_for_produce(
     assert parse(line) == Line(value, key, tuple(headers), 1, 3)
 
 
-def test_a_value_may_be_any_json_and_headers_a_plain_object() -> None:
+def test_produce_accepts_any_json_value_and_headers_as_an_object() -> None:
     line = b'{"value": {"a": 1}, "key": 7, "headers": {"x": "y", "n": null}}'
     assert parse(line) == Line(b'{"a": 1}', b"7", (("x", b"y"), ("n", None)))
 

@@ -43,11 +43,11 @@ def test_every_code_of_the_wire_has_a_hint_and_an_exit_code(subtests: pytest.Sub
             assert "\n" not in failure.message + failure.hint
 
 
-def test_a_hint_of_the_error_itself_comes_first() -> None:
+def test_an_errors_own_hint_takes_precedence() -> None:
     assert refusal(errors.FatalError("why", hint="do this")).hint == "do this"
 
 
-def test_asyncios_words_for_a_refused_connection_are_the_systems() -> None:
+def test_a_refused_connection_is_reported_with_the_systems_error_text() -> None:
     inner = OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)")
     error = errors.BrokerUnreachableError(f"cannot connect: {inner.strerror}")
     error.__cause__ = inner

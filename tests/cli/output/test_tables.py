@@ -21,7 +21,7 @@ def printed(output: Output, rows: list[dict[str, object]]) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
-def test_columns_line_up_texts_by_their_beginning_and_numbers_by_their_end() -> None:
+def test_tables_align_text_left_and_numbers_right() -> None:
     lines = [click.unstyle(line) for line in table(ROWS, COLUMNS)]
     assert lines == ["NAME          LAG", "a               5", "longer  1,234,567"]
 
@@ -33,19 +33,19 @@ def test_coloured_and_wide_cells_are_aligned_by_their_terminal_width() -> None:
     assert width("e\u0301") == 1
 
 
-def test_programs_get_an_object_a_line_and_nothing_else() -> None:
+def test_json_output_prints_one_object_per_line_and_nothing_else() -> None:
     out, err = printed(Output(json=True), ROWS)
     assert [json.loads(line) for line in out.splitlines()] == ROWS
     assert err == ""
     assert printed(Output(json=True), []) == ("", "")
 
 
-def test_people_are_told_that_there_is_nothing_beside_the_table_that_is_not_there() -> None:
+def test_an_empty_table_prints_nothing_there_on_stderr() -> None:
     assert printed(Output(), []) == ("", "nothing there\n")
     assert printed(Output(quiet=True), []) == ("", "")
 
 
-def test_no_colour_goes_into_a_pipe() -> None:
+def test_output_into_a_pipe_has_no_colour() -> None:
     assert "\x1b" not in printed(Output(), ROWS)[0]
 
 
@@ -54,5 +54,5 @@ def test_no_colour_goes_into_a_pipe() -> None:
     [(None, "-"), (0, "0 ms"), (999, "999 ms"), (41_000, "41 s"), (200_000, "3 min 20 s"), (7_500_000, "2 h 5 min"),
      (259_200_000, "3 d"), (60_000, "1 min")],
 )  # fmt: skip
-def test_durations_have_two_units_at_most(ms: int | None, words: str) -> None:
+def test_durations_are_printed_in_at_most_two_units(ms: int | None, words: str) -> None:
     assert duration(ms) == words

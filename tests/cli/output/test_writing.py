@@ -36,7 +36,7 @@ def test_a_name_with_line_ends_stays_one_row_and_keeps_the_columns_straight() ->
     assert len({width(each) for each in lines}) == 1
 
 
-def test_json_is_the_same_value_in_characters_that_do_nothing() -> None:
+def test_json_output_escapes_control_characters_without_changing_values() -> None:
     text = as_json({HOSTILE: [HOSTILE, "é\U000e0001"]})
     assert text.isprintable()
     assert json.loads(text) == {HOSTILE: [HOSTILE, "é\U000e0001"]}
@@ -44,7 +44,7 @@ def test_json_is_the_same_value_in_characters_that_do_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["line", "heading", "remark", "result"])
-def test_each_kind_of_line_is_one_line(kind: str) -> None:
+def test_output_lines_of_every_kind_contain_no_line_break(kind: str) -> None:
     @click.command()
     def command() -> None:
         more = ({},) if kind == "result" else ()
@@ -70,7 +70,7 @@ def test_a_terminal_gets_a_records_text_and_a_pipe_its_bytes() -> None:
     assert form_of(r"%k %s %h\n", shown=True)(record).decode() == "k� ��[2J h�=�\n"
 
 
-def test_a_log_line_is_one_line_and_a_traceback_has_only_its_own() -> None:
+def test_a_log_record_is_one_line_apart_from_its_traceback() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())
@@ -86,7 +86,7 @@ def test_a_log_line_is_one_line_and_a_traceback_has_only_its_own() -> None:
     assert rest[0] == "Traceback (most recent call last):"
 
 
-def test_serve_and_console_log_that_way() -> None:
+def test_serve_and_console_log_in_the_same_format() -> None:
     code = "import logging; from fencepost.cli.output.writing import log_to_standard_error as begin; begin()"
     done = subprocess.run([sys.executable, "-c", f"{code}; logging.info('a\\nb')"], capture_output=True, text=True)
     assert done.stderr.endswith(" INFO a�b\n")

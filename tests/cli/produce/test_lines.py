@@ -34,7 +34,7 @@ async def all_lines(written: list[bytes]) -> list[bytes]:
     [([], []), ([b"a\nb\n"], [b"a", b"b"]), ([b"a\n\nb"], [b"a", b"", b"b"]),
      ([b"x" * 200_000, b"y\nz"], [b"x" * 200_000 + b"y", b"z"])],
 )  # fmt: skip
-async def test_lines_come_whole_however_they_were_written(written: list[bytes], found: list[bytes]) -> None:
+async def test_input_lines_are_read_whole_however_they_arrive(written: list[bytes], found: list[bytes]) -> None:
     assert await all_lines(written) == found
 
 
@@ -43,7 +43,7 @@ async def test_lines_without_a_thread_to_read_them_are_refused_by_name() -> None
         await anext(lines(0))
 
 
-async def test_many_lines_are_read_no_further_ahead_than_a_few_blocks() -> None:
+async def test_input_is_read_only_a_few_blocks_ahead() -> None:
     numbers = b"".join(b"%d\n" % number for number in range(300_000))
     assert await all_lines([numbers]) == numbers.splitlines()
 

@@ -43,13 +43,13 @@ def terminal() -> Iterator[Typing]:
         yield Typing(broker)
 
 
-def test_each_line_is_a_record(terminal: Typing) -> None:
+def test_produce_writes_each_input_line_as_a_record(terminal: Typing) -> None:
     code, out, _ = terminal.typed(b"a\nb c\n\nlast", "plain")
     assert (code, out) == (0, "sent 4 records to plain, the last to partition 0 at offset 3\n")
     assert terminal.fates("plain") == [("a", "plain"), ("b c", "plain"), ("null", "plain"), ("last", "plain")]
 
 
-def test_the_whole_input_is_one_transaction_which_commits_at_its_end_or_is_aborted(terminal: Typing) -> None:
+def test_produce_writes_its_whole_input_in_one_transaction(terminal: Typing) -> None:
     assert terminal.typed(b"1\n2\n", "one", "--txn", "t")[:2] == (0, "committed 2 records in 1 transaction\n")
     assert terminal.typed(b"3\n", "one", "--txn", "t", "--abort")[:2] == (0, "aborted 1 record in 1 transaction\n")
     assert terminal.fates("one") == [
@@ -65,7 +65,7 @@ def test_txn_every_begins_a_transaction_after_each_n_records(terminal: Typing) -
     assert markers == [("commit", "marker")] * 2
 
 
-def test_keys_headers_and_partitions_are_for_every_record(terminal: Typing) -> None:
+def test_produce_applies_key_headers_and_partition_options_to_every_record(terminal: Typing) -> None:
     terminal.run("topic create shaped -p 3")
     words = ("shaped", "-K", ":", "-H", "src:web", "-H", "empty:", "-p", "2", "-z", "zstd")
     assert terminal.typed(b"alice:1:x\n", *words)[0] == 0
@@ -74,7 +74,7 @@ def test_keys_headers_and_partitions_are_for_every_record(terminal: Typing) -> N
     assert row["headers"] == [{"name": "src", "value": "web"}, {"name": "empty", "value": ""}]
 
 
-def test_objects_set_it_for_each_record_and_null_is_a_tombstone(terminal: Typing) -> None:
+def test_produce_reads_json_records_and_writes_null_as_a_tombstone(terminal: Typing) -> None:
     given = b'{"value": {"a": 1}, "key": "k", "timestamp_ms": 1795000000000}\n{"value": null, "key": "k"}\n'
     assert terminal.typed(given, "objects", "--jsonl", "-k", "other")[0] == 0
     first, second = terminal.objects("consume objects --explain")
@@ -82,7 +82,7 @@ def test_objects_set_it_for_each_record_and_null_is_a_tombstone(terminal: Typing
     assert (second["value"], second["key"]) == (None, "k")
 
 
-def test_an_invalid_line_aborts_its_transaction(terminal: Typing) -> None:
+def test_produce_aborts_its_transaction_at_an_invalid_line(terminal: Typing) -> None:
     terminal.run("topic create spoilt")
     code, out, err = terminal.typed(b'{"value": "1"}\nno\n', "spoilt", "--jsonl", "--txn", "t")
     assert (code, out) == (2, "")
@@ -100,7 +100,7 @@ def test_producing_no_records_begins_no_transaction(terminal: Typing) -> None:
     assert terminal.typed(b"", "nothing", "--txn", "t")[:2] == (0, "no records, nothing sent\n")
 
 
-def test_a_transaction_that_is_held_is_open_and_ctrl_c_aborts_it(terminal: Typing) -> None:
+def test_produce_keeps_its_transaction_open_until_ctrl_c_aborts_it(terminal: Typing) -> None:
     process = terminal.start("produce", "held", "--txn", "holder", "--hold", "10m")
     assert process.stdin is not None
     process.stdin.write(b"1\n2\n")
@@ -118,7 +118,7 @@ def test_a_transaction_that_is_held_is_open_and_ctrl_c_aborts_it(terminal: Typin
     assert terminal.fates("held") == [("1", "aborted"), ("2", "aborted"), ("abort", "marker")]
 
 
-def test_ctrl_c_while_it_waits_for_input_is_clean(terminal: Typing) -> None:
+def test_ctrl_c_while_produce_waits_for_input_exits_cleanly(terminal: Typing) -> None:
     process = terminal.start("produce", "waits", "--txn", "waiter")
     assert process.stdin is not None
     process.stdin.write(b"1\n")
@@ -164,7 +164,7 @@ def test_produce_with_wrong_arguments_exits_with_their_code_and_a_hint(
     assert (got, out, err.startswith("error: "), "\nhint: " in err) == (code, "", True, True), err
 
 
-def test_a_closed_input_is_reported(terminal: Typing) -> None:
+def test_produce_reports_a_closed_standard_input(terminal: Typing) -> None:
     command = f"{FENCEPOST} produce t -b {terminal.bootstrap} <&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -177,7 +177,7 @@ def test_produce_without_a_broker_exits_with_4(terminal: Typing) -> None:
     assert (done.returncode, done.stderr.startswith(b"error: cannot connect")) == (4, True)
 
 
-def test_an_id_that_is_not_given_is_waited_for_as_long_as_timeout_says() -> None:
+def test_produce_waits_for_its_producer_id_as_long_as_timeout_says() -> None:
     with ObservedBroker() as broker:
         broker.faults.blackhole("InitProducerId")
         command = [sys.executable, "-m", "fencepost", "produce", "t", "--txn", "x", "--timeout", "2s"]

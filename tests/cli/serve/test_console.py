@@ -48,7 +48,7 @@ def child_of(broker: BrokerProcess) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
-def test_the_console_may_die_and_the_broker_starts_it_again(tmp_path: Path) -> None:
+def test_serve_restarts_a_console_process_that_died(tmp_path: Path) -> None:
     with broker_process(str(tmp_path / "data"), "--http", "127.0.0.1:0") as broker:
         snapshot = get(url_of(broker) + "v1/snapshot")
         assert snapshot["reachable"]

@@ -96,7 +96,7 @@ def flags(**given: Any) -> dict[str, str]:
     return protection(**(every | {"super_users": (), "insecure": False} | given))
 
 
-def test_flags_stand_for_settings() -> None:
+def test_every_serve_flag_sets_its_broker_setting() -> None:
     assert flags() == {}
     found = flags(sasl="SCRAM-SHA-256", tls_cert="c", tls_key="k", super_users=("admin", "User:CN=a,O=b"))
     assert found == {
@@ -135,7 +135,7 @@ def test_flags_stand_for_settings() -> None:
         (["--listen", "INSIDE://127.0.0.1:0"], "no security protocol is defined", "add INSIDE:PLAINTEXT"),
     ],
 )
-def test_protection_that_cannot_work_prevents_the_start(arguments: list[str], reason: str, hint: str) -> None:
+def test_unusable_security_settings_prevent_the_start(arguments: list[str], reason: str, hint: str) -> None:
     result = CliRunner().invoke(main, ["serve", "--ephemeral", *arguments])
     assert result.exit_code != 0
     cause, advice = result.stderr.strip().splitlines()[-2:]
@@ -144,7 +144,7 @@ def test_protection_that_cannot_work_prevents_the_start(arguments: list[str], re
 
 
 @pytest.mark.slow
-def test_logins_tls_and_certificates_that_are_loaded_again_in_a_process(tmp_path: Any) -> None:
+def test_serve_offers_logins_and_tls_and_reloads_certificates(tmp_path: Any) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.of_broker()
     arguments = ["--sasl", "SCRAM-SHA-256", "--tls-cert", certificate, "--tls-key", key, "--super-user", "admin"]

@@ -147,7 +147,7 @@ def test_clients_are_told_the_advertised_address(serve: Runner) -> None:
     assert (broker.host, broker.port) == ("kafka.example", 19092)
 
 
-def test_an_ephemeral_broker_leaves_nothing(serve: Runner, tmp_path: Path) -> None:
+def test_serve_ephemeral_leaves_no_files(serve: Runner, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     one = serve("--listen", "127.0.0.1:0", "--ephemeral", environment={"TMPDIR": str(scratch)})
@@ -192,7 +192,7 @@ def test_a_start_can_ignore_dynamic_settings(serve: Runner) -> None:
     assert "ignored by this start: max.connections=10" in one.process.stderr.read()
 
 
-def test_a_second_signal_ends_it_at_once(serve: Runner) -> None:
+def test_a_second_signal_ends_serve_at_once(serve: Runner) -> None:
     one = serve("--listen", "127.0.0.1:0", "--ephemeral")
     one.ready()
     one.process.send_signal(signal.SIGSTOP)
@@ -202,7 +202,7 @@ def test_a_second_signal_ends_it_at_once(serve: Runner) -> None:
     assert one.process.wait(READY_S) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
-def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(serve: Runner) -> None:
+def test_a_failed_write_halts_serve_with_code_70_and_closes_every_connection(serve: Runner) -> None:
     limit = 1536 << 10  # bytes of a file: enough for the first of the journal, not for the next, which is made ahead
     one = serve("--listen", "127.0.0.1:0", "--data-dir", "d", file_limit=limit)
     assert one.process.stdout is not None
@@ -241,7 +241,7 @@ def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(se
         (["-X", "ssl.provider=x"], 2, "asks for protection", "settings_page lists every setting"),
     ],
 )
-def test_wrong_usage_gets_a_cause_and_a_hint(
+def test_wrong_serve_usage_prints_a_cause_and_a_hint(
     arguments: Sequence[str], code: int, cause: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -473,7 +473,7 @@ def _rewrite_newest_checkpoint(directory: Path) -> None:
     checkpoints.write_file(disk, path, store_checkpoint.KIND, store_checkpoint.VERSION + 1, payload)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_module() -> None:
     script = (
         "import sys; from fencepost.cli import main\n"
         "try: main(['--help'])\n"

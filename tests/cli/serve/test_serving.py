@@ -46,7 +46,7 @@ class Circle:
         self.itself = self
 
 
-def test_after_many_deleted_partitions_everything_is_looked_at_once_more(store):
+def test_deleting_many_partitions_triggers_one_full_collection(store):
     watched = freezing(store)
     circle = Circle()
     gone = weakref.ref(circle)
@@ -72,7 +72,7 @@ def test_after_many_deleted_partitions_everything_is_looked_at_once_more(store):
             gc.disable()
 
 
-def test_everything_is_looked_at_now_and_then_the_more_seldom_the_longer_it_takes(store):
+def test_full_collections_become_rarer_the_longer_they_take(store):
     clock = SimpleNamespace(s=1000.0)
     watched = freezing(store, lambda: clock.s)
 
