@@ -419,7 +419,7 @@ def test_a_console_with_a_token_asks_for_it_first(page: Page, broker: ServedBrok
         expect(page.locator("#live")).to_have_text("live")
 
 
-def test_an_age_goes_on_while_another_page_is_shown(page: Page, console: ServedConsole, story: Story) -> None:
+def test_a_shown_age_continues_while_another_page_is_open(page: Page, console: ServedConsole, story: Story) -> None:
     story.create(aging=1)
     story.hold("ager", "aging")
     visit(page, console, "")
@@ -434,7 +434,7 @@ def test_an_age_goes_on_while_another_page_is_shown(page: Page, console: ServedC
     story.open.pop("ager").abort_transaction()
 
 
-def test_older_passes_over_all_that_was_aborted_and_newer_comes_back(
+def test_paging_back_skips_aborted_records_and_paging_forward_returns(
     page: Page, console: ServedConsole, story: Story
 ) -> None:
     story.create(gaps=1)

@@ -180,7 +180,7 @@ def test_runs_of_nuls_and_of_garbage_and_foreign_blocks_are_found_or_harmless(di
         judged(before, overwrite(disk, path, position, data), path, f"{size} bytes at {position}")
 
 
-def test_every_deleted_file_is_missed_or_harmless(disk, before):
+def test_every_deleted_file_is_reported_missing_or_harmless(disk, before):
     seen = {}
     for path in files_of(disk):
         seen.setdefault(kind_of(path), set()).add(judged(before, removed(disk, path), path, "all"))
@@ -190,11 +190,11 @@ def test_every_deleted_file_is_missed_or_harmless(disk, before):
 
 
 @pytest.mark.parametrize("folder", ["journal", "logs"])
-def test_a_deleted_folder_is_missed(disk, before, folder):
+def test_a_deleted_log_folder_is_reported_missing(disk, before, folder):
     assert judged(before, removed(disk, f"{ROOT}/{folder}"), f"{ROOT}/{folder}", "all") != "harmless"
 
 
-def test_all_of_a_kind_deleted_is_missed_or_harmless(disk, before):
+def test_deleting_all_files_of_one_kind_is_reported_or_harmless(disk, before):
     for kind in KINDS:
         damaged = disk
         for path in paths(disk, kind):
@@ -212,7 +212,7 @@ def test_a_damaged_log_of_one_partition_leaves_the_others_served(disk, before):
     assert after.logs["plain", 1] == before.logs["plain", 1]
 
 
-def test_a_refusal_changes_nothing_and_is_repeated(disk):
+def test_a_refused_start_changes_nothing_and_is_refused_again(disk):
     """Of the journal and of checkpoints: whoever brings back what was damaged finds all as it was."""
     where = [(path, content_of(disk, path).find(b"only in the journal")) for path in paths(disk, "journal")]
     ((journal, position),) = [found for found in where if found[1] >= 0]
@@ -237,7 +237,7 @@ def test_a_damaged_catalogue_is_refused_again_and_its_evidence_kept(disk):
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_whenever_the_newest_checkpoint_is_damaged_the_older_one_is_enough(workload):
+def test_with_a_damaged_newest_checkpoint_the_older_one_restores_everything(workload):
     """At any moment of any workload, and of the recovery after it: nothing acknowledged is lost."""
     disk = SimulatedDisk()
     workload(disk)

@@ -40,12 +40,12 @@ def test_every_state_after_a_power_cut_recovers_all_acknowledged_records(workloa
 
 
 @pytest.mark.parametrize("workload", ORDERS, ids=name_of)
-def test_a_transaction_ends_as_it_did_however_flush_and_checkpoint_fall(workload):
+def test_a_transactions_outcome_survives_a_crash_at_any_flush_and_checkpoint(workload):
     check_each_cut(workload, LIMIT_OF_ORDERS)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_a_crash_during_recovery_changes_nothing_of_that(workload):
+def test_a_crash_during_recovery_still_recovers_all_acknowledged_records(workload):
     disk = SimulatedDisk()
     workload(disk)
     for description, image in crash_images(disk, limit=TWICE, seed=2):

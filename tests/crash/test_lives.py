@@ -83,7 +83,7 @@ def test_cut_recovered_written_to_and_cut_again_no_unit_of_the_first_tail_comes_
                 raise
 
 
-def test_killed_and_cut_in_turn_for_six_lives():
+def test_acknowledged_records_survive_six_alternating_kills_and_power_cuts():
     """Each life begins where the one before was killed, or unplugged, and each goes on with the same producers."""
     disk = SimulatedDisk()
     WORKLOADS[0](disk)

@@ -40,7 +40,7 @@ def test_whatever_a_power_cut_leaves_of_a_transaction_is_all_of_it_or_nothing(sc
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_crash_while_a_broker_recovers_from_one_changes_nothing_of_that(script):
+def test_a_crash_during_recovery_of_a_transaction_keeps_its_outcome(script):
     disk, first = played(script)
     for description, image in crash_images(disk, first=first, limit=TWICE, seed=2):
         once = image.at(0)

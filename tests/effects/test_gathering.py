@@ -64,7 +64,7 @@ def test_up_to_one_slice_is_one_write_at_any_position():
     assert [(at, b"".join(buffers)) for at, buffers in file.made] == [(5_000, CONTENT[:SLICE_BYTES])]
 
 
-def test_slices_may_be_larger():
+def test_the_slice_size_can_be_enlarged():
     file = Writes()
     write_gathered(file, [CONTENT], 1, len(CONTENT), past_cache=False, slice_bytes=4 * SLICE_BYTES)
     assert [at for at, _ in file.made] == [1, *range(4 * SLICE_BYTES, len(CONTENT) + 1, 4 * SLICE_BYTES)]
@@ -74,7 +74,7 @@ def test_slices_may_be_larger():
 @pytest.mark.parametrize("paced", [True, False])
 @pytest.mark.parametrize("past_cache", [True, False])
 @pytest.mark.parametrize("size", [BULK_BYTES - 1, BULK_BYTES, BULK_BYTES + 1])
-def test_bulk_goes_past_the_cache_where_it_may(size, past_cache, paced):
+def test_bulk_writes_bypass_the_page_cache_where_possible(size, past_cache, paced):
     file = Writes()
     write_gathered(file, [bytes(size)], 7, size, past_cache=past_cache, paced=paced)
     went_past = past_cache and size >= BULK_BYTES

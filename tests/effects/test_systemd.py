@@ -18,7 +18,7 @@ def manager(request, tmp_path):
 
 
 @pytest.mark.parametrize("manager", ["path", "abstract"], indirect=True)
-def test_messages_arrive_one_by_one(manager):
+def test_service_manager_notifications_arrive_one_by_one(manager):
     bound, address = manager
     ours = ServiceManager({"NOTIFY_SOCKET": address})
     ours.notify(READY)
@@ -42,5 +42,5 @@ def test_a_service_manager_that_cannot_be_reached_raises_nothing(address):
         ({}, None),
     ],
 )
-def test_the_interval_is_half_of_the_managers_timeout(environment, interval_s):
+def test_the_watchdog_interval_is_half_of_the_service_managers_timeout(environment, interval_s):
     assert ServiceManager(environment).alive_interval_s == interval_s

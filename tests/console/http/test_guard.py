@@ -25,13 +25,13 @@ def refusal(check) -> int:
 
 
 @pytest.mark.parametrize("host", ["localhost:8082", "127.0.0.1", "[::1]:8082", "10.1.1.7:1", "LOCALHOST", "box:1"])
-def test_our_own_names_and_all_addresses_are_hosts(host: str) -> None:
+def test_the_console_accepts_its_own_host_names_and_addresses(host: str) -> None:
     guard(TOKEN, "Box").check_host({"Host": host})
     guard(TOKEN, "box").check_host({"Host": host, "Origin": f"http://{host}"})
 
 
 @pytest.mark.parametrize("host", ["", "evil.example", "localhost.evil.example:8082", "127.0.0.1.evil.example", "[bad"])
-def test_a_name_that_was_made_to_lead_here_is_refused(host: str) -> None:
+def test_a_request_with_a_foreign_host_header_is_refused(host: str) -> None:
     assert refusal(lambda: guard().check_host({"Host": host})) == 40302
 
 
@@ -49,11 +49,11 @@ def test_a_request_of_another_sites_page_is_refused(headers: dict[str, str]) -> 
     assert refusal(lambda: guard().check_host({"Host": "localhost:8082", **headers})) == 40302
 
 
-def test_a_link_from_another_site_to_the_pages_works() -> None:
+def test_following_a_link_from_another_site_works() -> None:
     guard().check_host({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
 
 
-def test_the_token_gives_a_session_and_the_session_a_login_until_it_ends() -> None:
+def test_the_token_opens_a_session_and_the_session_cookie_a_login() -> None:
     kept = guard()
     assert refusal(lambda: kept.check_login({}, None, HERE, 0)) == 40101
     assert refusal(lambda: kept.check_login({}, "made up", HERE, 0)) == 40101
@@ -67,12 +67,12 @@ def test_the_token_gives_a_session_and_the_session_a_login_until_it_ends() -> No
 
 
 @pytest.mark.parametrize("wrong", ["", TOKEN[:-1], TOKEN + "x", "x" * 5000, "\udcff", "Ω"])
-def test_a_wrong_token_gives_nothing(wrong: str) -> None:
+def test_a_wrong_token_opens_no_session(wrong: str) -> None:
     assert refusal(lambda: guard().log_in(wrong, HERE, 0)) == 40101
     assert refusal(lambda: guard().check_login({"Authorization": f"Bearer {wrong}"}, None, HERE, 0)) == 40101
 
 
-def test_tokens_are_compared_in_a_time_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, compared = guard(), list[int]()
     session = kept.log_in(TOKEN, HERE, 0)
     compare = hmac.compare_digest
@@ -106,7 +106,7 @@ def test_wrong_tokens_of_both_ways_make_only_their_own_address_wait() -> None:
     assert kept.log_in(TOKEN, HERE, 5 + TRIES_IN_MS)
 
 
-def test_a_console_without_a_token_takes_any_as_no_login() -> None:
+def test_a_console_without_a_token_ignores_a_given_one() -> None:
     kept = guard(None)
     for _ in range(TRIES + 1):
         kept.check_login({"Authorization": "Bearer x"}, None, HERE, 0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_the_one_that_waited_longest_gives_way_and_never_one_that_is_answered() -> None:
+def test_the_longest_idle_connection_is_closed_first_and_never_one_in_a_request() -> None:
     limits: ConnectionLimits[int] = ConnectionLimits(most=3, most_of_address=3)
     for key, address in ((1, "10.0.0.1"), (2, "10.0.0.2"), (3, "10.0.0.3")):
         assert limits.admit(key, address) == []
@@ -26,7 +26,7 @@ def test_the_one_that_waited_longest_gives_way_and_never_one_that_is_answered() 
     assert not limits.is_new(6)
 
 
-def test_an_address_with_too_many_takes_no_place_of_others() -> None:
+def test_an_address_with_many_connections_takes_no_places_of_others() -> None:
     limits: ConnectionLimits[int] = ConnectionLimits(most=10, most_of_address=2)
     assert limits.admit(0, "10.0.0.9") == []
     for key in (1, 2):
@@ -76,7 +76,7 @@ def test_the_limits_always_hold_and_connections_in_a_request_stay(events: list[t
         assert len(limits) == len(addresses) <= 5
 
 
-def test_streams_are_bounded_in_all_and_by_address() -> None:
+def test_event_streams_are_limited_in_total_and_per_address() -> None:
     streams = StreamLimits(most=3, most_of_address=2)
     streams.add("10.0.0.1")
     streams.add("10.0.0.1")

@@ -14,7 +14,7 @@ from fencepost.console.http.problems import problem_of
         (KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two\nlines"), 500),
     ],
 )
-def test_an_error_of_the_broker_has_the_status_of_its_cause(error: KafkaError, status: int) -> None:
+def test_a_broker_error_becomes_the_matching_http_status(error: KafkaError, status: int) -> None:
     problem = problem_of(error)
     assert problem.status == status
     assert "\n" not in problem.message

@@ -19,7 +19,7 @@ def is_over(tries: Tries, address: str, now_ms: int = 0) -> bool:
     return False
 
 
-def test_an_address_that_tried_too_often_waits_a_minute_and_others_do_not() -> None:
+def test_an_address_with_many_wrong_tokens_is_blocked_for_a_minute() -> None:
     tries = Tries(lambda line: None)
     wrong(tries, "10.0.0.1", TRIES - 1)
     assert not is_over(tries, "10.0.0.1")
@@ -49,7 +49,7 @@ def test_an_ipv6_network_of_one_household_counts_as_one_address(first: str, seco
     assert is_over(tries, second) is are_one
 
 
-def test_the_addresses_that_are_remembered_are_bounded() -> None:
+def test_the_remembered_addresses_of_wrong_tokens_are_limited() -> None:
     tries = Tries(lambda line: None)
     wrong(tries, "10.0.0.1", TRIES)
     for number in range(MOST_ADDRESSES - 1):

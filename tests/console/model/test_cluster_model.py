@@ -56,7 +56,7 @@ def test_the_pause_is_a_share_of_the_time_but_short_after_a_failure() -> None:
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS
 
 
-async def test_a_topic_that_is_deleted_while_it_is_read_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_deleted_during_collection_does_not_hide_others(monkeypatch: pytest.MonkeyPatch) -> None:
     describe = Admin.describe_topics
 
     async def describe_and_delete(self: Admin, topics: Any = None) -> dict[str, TopicDescription]:

@@ -14,7 +14,7 @@ def test_an_event_is_one_data_line_whatever_it_contains() -> None:
     assert json.loads(lines[2].removeprefix(b"data: ")) == data
 
 
-def test_a_browser_goes_on_where_it_was_while_that_is_kept() -> None:
+def test_an_event_stream_resumes_where_the_browser_was_if_still_kept() -> None:
     events = Events("s")
     for number in range(5):
         events.publish("n", number)
@@ -39,7 +39,7 @@ def test_kept_events_are_bounded_in_number_and_in_bytes() -> None:
     assert len(events.after(events.last - 1)) == 1
 
 
-async def test_news_comes_with_an_event_or_the_end_or_after_a_while() -> None:
+async def test_waiting_for_events_ends_with_an_event_the_end_or_a_timeout() -> None:
     events = Events("s")
     await events.news(0, 0.01)
     waiting = asyncio.create_task(events.news(0, 60))

@@ -50,7 +50,7 @@ async def test_missing_rights_of_the_login_are_listed_by_kind(broker: ServedBrok
         assert await missing(console) == []
 
 
-async def test_nothing_is_made_by_asking_for_rights() -> None:
+async def test_checking_rights_creates_nothing() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with console_of(at) as console, Admin(at) as admin:

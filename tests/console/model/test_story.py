@@ -43,7 +43,7 @@ def reported(*statuses: Status | None) -> list[str]:
         ([None], []),
     ],
 )
-def test_a_step_from_one_status_to_the_next_is_one_event(statuses: list, kinds: list[str]) -> None:
+def test_each_transaction_status_change_is_one_event(statuses: list, kinds: list[str]) -> None:
     assert reported(*statuses) == kinds
 
 

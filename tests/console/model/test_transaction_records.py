@@ -17,7 +17,7 @@ def record(status: Status, partitions: dict | None = None, prepared: Prepared | 
     return written.key("id"), written.value(txn._replace(prepared=prepared))
 
 
-def test_every_state_the_broker_writes_is_read() -> None:
+def test_every_transaction_state_record_of_the_broker_is_decoded() -> None:
     for status in Status:
         found = read_record(*record(status))
         assert found is not None
@@ -30,7 +30,7 @@ def test_every_state_the_broker_writes_is_read() -> None:
         assert read.partitions == expected
 
 
-def test_a_prepared_one_and_one_in_many_partitions_are_read_too() -> None:
+def test_records_of_prepared_and_wide_transactions_are_decoded() -> None:
     many = {("t" * 200, number): number for number in range(300)}
     found = read_record(*record(Status.ONGOING, many, Prepared("sink", 17, 1000, 5)))
     assert found is not None
@@ -38,7 +38,7 @@ def test_a_prepared_one_and_one_in_many_partitions_are_read_too() -> None:
     assert len(found[1].partitions) == 300
 
 
-def test_version_0_has_other_arrays() -> None:
+def test_transaction_records_of_version_0_are_decoded() -> None:
     head = struct.pack(">hqhib", 0, 9, 1, 1000, 1)
     topic = struct.pack(">ih6sii", 1, 6, b"orders", 1, 4)
     found = read_record(written.key("old"), head + topic + struct.pack(">qq", 1, 1))
@@ -46,7 +46,7 @@ def test_version_0_has_other_arrays() -> None:
     assert found[1] == ("Ongoing", 9, 1, {TopicPartition("orders", 4)})
 
 
-def test_an_id_that_has_expired_has_no_value() -> None:
+def test_an_expired_transactional_id_has_a_null_value() -> None:
     assert read_record(written.key("gone"), None) == ("gone", None)
 
 

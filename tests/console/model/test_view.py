@@ -67,7 +67,7 @@ def view(topics: int = 1, groups: Mapping[str, int] | None = None, *, ids: int =
     )
 
 
-def test_a_group_waits_if_it_has_read_all_that_is_stable() -> None:
+def test_a_group_counts_as_waiting_if_it_read_up_to_the_last_stable_offset() -> None:
     found = view(groups={"behind": 5, "there": 6, "beyond": 8})
     (row,) = blocker_rows(found, 10)
     waits = {each["consumer_group_id"]: (each["would_wait"], each["lag_to_stable"]) for each in row["groups"]}
@@ -83,7 +83,7 @@ def test_a_group_waits_if_it_has_read_all_that_is_stable() -> None:
     assert topic_offsets(found.topics["t0"], found) == {"retained": 10, "held": 4, "blocked_partitions": 1}
 
 
-def test_a_changed_view_counts_again() -> None:
+def test_a_changed_view_is_counted_again() -> None:
     before = view(groups={"there": 6})
     assert blocks_by_producer(before)[0]["groups"] == 1
     assert blocks_by_producer(replace(before, groups={}))[0]["groups"] == 0
@@ -104,12 +104,12 @@ def reported(before: View, after: View) -> dict[str, Any]:
     return dict(changes(before, after))
 
 
-def test_a_growing_age_alone_is_no_event() -> None:
+def test_a_growing_age_alone_sends_no_event() -> None:
     before = view(groups={"g": 1})
     assert reported(before, replace(before, at_ms=900_000)) == {}
 
 
-def test_each_change_is_one_event_and_nothing_else_is() -> None:
+def test_each_change_of_the_cluster_sends_exactly_one_event() -> None:
     free, held = view(held=False), view()
     found = reported(free, held)
     assert set(found) == {"counts", "transactions", "partitions", "blockers"}
@@ -166,7 +166,7 @@ def test_a_snapshot_is_bounded_however_large_the_cluster_is() -> None:
 
 
 @pytest.mark.parametrize("offsets", [{}, {TopicPartition("other", 0): Offsets(0, 1, 1)}])
-def test_a_partition_that_was_not_read_is_not_counted(offsets: dict[TopicPartition, Offsets]) -> None:
+def test_an_unreadable_partition_is_not_counted(offsets: dict[TopicPartition, Offsets]) -> None:
     found = replace(view(groups={"g": 1}), offsets=offsets)
     assert topic_offsets(found.topics["t0"], found) is None
     assert group_lag(found.groups["g"], found)["partitions"] == 0

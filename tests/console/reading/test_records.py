@@ -82,13 +82,13 @@ async def test_each_record_is_shown_with_its_fate_and_its_producer(admin: Admin)
     assert (rows[5]["value"]["truncated"], rows[5]["value"]["size"]) == (True, SHOWN_BYTES + 3)
 
 
-async def test_a_committed_reader_sees_no_more_than_it_would_read(admin: Admin) -> None:
+async def test_the_committed_view_shows_only_what_read_committed_returns(admin: Admin) -> None:
     page = await records.browse(admin, TOPIC, 0, {"offset": "0", "isolation": "read_committed"})
     assert [row["offset"] for row in page["data"] if row["offset"] < page["last_stable_offset"]] == [0, 1, 5]
     assert [row["offset"] for row in page["data"]] == [0, 1, 5]
 
 
-async def test_the_last_ones_of_a_committed_reader_are_those_before_the_lso(admin: Admin) -> None:
+async def test_the_last_records_of_the_committed_view_are_those_before_the_lso(admin: Admin) -> None:
     asked = {"last": "1", "isolation": "read_committed"}
     page = await records.browse(admin, TOPIC, 0, asked)
     assert (page["last_stable_offset"], page["high_watermark"]) == (6, 10)
@@ -96,7 +96,7 @@ async def test_the_last_ones_of_a_committed_reader_are_those_before_the_lso(admi
     assert page["next_offset"] == 6
 
 
-async def test_reading_begins_at_an_offset_a_time_or_before_the_end(admin: Admin) -> None:
+async def test_records_can_be_shown_from_an_offset_a_time_or_before_the_end(admin: Admin) -> None:
     page = await records.browse(admin, TOPIC, 0, {"last": "2"})
     assert [row["offset"] for row in page["data"]] == [8, 9]
     at = (await records.browse(admin, TOPIC, 0, {"offset": "5", "limit": "1"}))["data"][0]["timestamp_ms"]
@@ -126,7 +126,7 @@ async def test_the_timeline_has_each_batch_and_where_readers_stop(admin: Admin) 
     assert part["blocks"][0]["transactional_id"] == "loser"
 
 
-async def test_names_that_are_remembered_are_used_for_expired_ids(admin: Admin) -> None:
+async def test_remembered_names_are_shown_for_expired_transactional_ids(admin: Admin) -> None:
     rows = (await records.browse(admin, TOPIC, 0, {"offset": "1", "limit": "1"}))["data"]
     who = rows[0]["producer_id"], rows[0]["producer_epoch"]
     line = await timeline.read(admin, TOPIC, 0, {"from": "1", "to": "2"}, names={who: "once"})
@@ -149,7 +149,7 @@ async def test_a_batch_that_would_expand_beyond_the_limit_is_one_row(
         await records.raw(admin, "bombs", 0, 0, "value")
 
 
-async def test_a_page_ends_before_it_is_too_large(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_records_ends_before_it_is_too_large(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "PAGE_BYTES", SHOWN_BYTES)
     page = await records.browse(admin, TOPIC, 0, {"offset": "5"})
     assert [row["offset"] for row in page["data"]] == [5]
@@ -177,7 +177,7 @@ async def test_a_raw_value_is_returned_whole_and_a_missing_one_refused(admin: Ad
         assert refused.value.status == 404
 
 
-def test_text_that_is_cut_within_a_character_stays_text() -> None:
+def test_text_truncated_inside_a_character_is_still_shown_as_text() -> None:
     whole = "é" * SHOWN_BYTES
     found = shown(b"x" + whole.encode())
     assert found is not None

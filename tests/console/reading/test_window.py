@@ -191,6 +191,6 @@ async def test_records_before_a_damaged_batch_are_shown_with_the_error() -> None
 
 
 @pytest.mark.parametrize("scan", [0, 1 << 20])
-async def test_a_window_of_nothing_is_empty(scan: int) -> None:
+async def test_a_range_without_records_gives_an_empty_window(scan: int) -> None:
     window = await window_of(Broker(log_of([]), 1), 0, Limits(0, scan_bytes=scan))
     assert (window.entries, window.next_offset, window.problem) == ([], 0, "")

@@ -118,7 +118,7 @@ async def test_topics_are_listed_in_pages_with_their_offsets(console: ConsoleCli
         "contains=" + "x" * 201,
     ],
 )
-async def test_a_bad_parameter_is_named(console: ConsoleClient, query: str) -> None:
+async def test_an_invalid_query_parameter_is_named(console: ConsoleClient, query: str) -> None:
     status, _, body = await console.ask("GET", f"/v3/clusters/{console.cluster}/topics?{query}")
     assert (status, body["error_code"]) == (422, 42201)
     assert query.partition("=")[0] in body["message"]
@@ -161,7 +161,7 @@ async def test_a_partition_that_is_held_back_is_shown_with_the_blocker(
         producer.abort_transaction(10)
 
 
-async def test_members_of_a_group_are_its_consumers(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_the_rest_api_lists_group_members_as_consumers(console: ConsoleClient, broker: ServedBroker) -> None:
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "group.id": "members", "client.id": "reader"})
     consumer.subscribe(["orders"])
     try:
@@ -283,7 +283,7 @@ async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
     }
 
 
-async def test_many_who_read_records_wait_for_each_other_and_all_are_answered(
+async def test_concurrent_record_reads_are_queued_and_all_answered(
     console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = most = 0
@@ -303,7 +303,7 @@ async def test_many_who_read_records_wait_for_each_other_and_all_are_answered(
     assert most == MOST_READINGS
 
 
-async def test_few_values_are_downloaded_at_once_and_none_for_long(
+async def test_concurrent_value_downloads_are_limited_in_number_and_duration(
     console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def large(*_: Any) -> bytes:

@@ -109,7 +109,9 @@ async def test_events_too_large_for_one_write_are_replaced_by_a_snapshot(
         assert (name, ring.number_of(event_id)) == ("snapshot", ring.last)
 
 
-async def test_nothing_is_read_when_nobody_looks(broker: ServedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_console_reads_nothing_from_the_broker_while_no_page_is_open(
+    broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fencepost.console.model.cluster_model.LOOK_MS", 0)
     async with asyncio.timeout(60), console_of(f"127.0.0.1:{broker.port}") as console:
         model = console.console.parts.model
@@ -121,7 +123,7 @@ async def test_nothing_is_read_when_nobody_looks(broker: ServedBroker, monkeypat
         assert not model.is_wanted
 
 
-async def test_a_stream_ends_with_its_login(broker: ServedBroker) -> None:
+async def test_an_event_stream_ends_when_its_session_does(broker: ServedBroker) -> None:
     async with asyncio.timeout(60), console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as console:
         _, _, body = await console.ask("POST", "/v1/session", json={"token": TOKEN})
         async with console.events() as stream:
@@ -133,7 +135,7 @@ async def test_a_stream_ends_with_its_login(broker: ServedBroker) -> None:
                 await stream.until("never")
 
 
-async def test_a_broker_that_goes_away_is_reported(tmp_path: Path) -> None:
+async def test_an_unreachable_broker_is_reported_to_the_pages(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.start()
     try:

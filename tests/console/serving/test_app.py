@@ -46,7 +46,7 @@ SAFE = {
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/session", "/healthz", "/nowhere", "/v1/snapshot", "/static/../app.py"])
-async def test_every_answer_has_the_headers_a_refusal_too(console: ConsoleClient, path: str) -> None:
+async def test_every_response_has_the_security_headers(console: ConsoleClient, path: str) -> None:
     for headers in ({}, {"Host": "evil.example"}):
         _, found, _ = await console.ask("GET", path, headers=headers)
         assert {name: found[name] for name in SAFE} == SAFE
@@ -57,7 +57,7 @@ async def test_every_answer_has_the_headers_a_refusal_too(console: ConsoleClient
         assert not [name for name in found if name.startswith("Access-Control")]
 
 
-async def test_a_query_of_any_length_is_not_looked_at(console: ConsoleClient) -> None:
+async def test_a_query_string_above_the_limit_is_refused(console: ConsoleClient) -> None:
     status, _, body = await console.ask("GET", "/healthz?" + "x" * (app.MOST_QUERY_CHARS + 1))
     assert (status, body["message"]) == (422, f"the query is longer than {app.MOST_QUERY_CHARS} characters")
 
@@ -161,7 +161,7 @@ async def test_wrong_bearer_tokens_are_limited_and_logged_without_the_token(
         (b" " * 300_000, "application/json", 413),
     ],
 )
-async def test_a_bad_body_is_refused(closed: ConsoleClient, body: bytes, kind: str, status: int) -> None:
+async def test_a_malformed_request_body_is_refused(closed: ConsoleClient, body: bytes, kind: str, status: int) -> None:
     found, _, answer = await closed.ask("POST", "/v1/session", data=body, headers={"Content-Type": kind})
     assert found == status == answer["error_code"] // 100, answer
 
@@ -192,7 +192,7 @@ async def test_input_that_is_not_http_is_refused_without_echoing_it(console: Con
         ),
     ],
 )
-async def test_half_a_request_is_not_waited_for_without_end(
+async def test_an_incomplete_request_times_out(
     broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, raw: bytes, answer: bytes
 ) -> None:
     for module, name in ((connections, "REQUEST_S"), (connections, "KEPT_S"), (app, "BODY_S")):
@@ -206,7 +206,7 @@ async def test_half_a_request_is_not_waited_for_without_end(
         assert bool(found) == bool(answer)
 
 
-async def test_a_wrong_method_says_which_are_right(console: ConsoleClient) -> None:
+async def test_a_wrong_http_method_is_answered_with_the_allowed_ones(console: ConsoleClient) -> None:
     status, headers, body = await console.ask("PUT", "/v1/session", json={})
     assert (status, body["error_code"]) == (405, 40501)
     assert "GET" in headers["Allow"]
@@ -275,7 +275,7 @@ class SetBack(SystemClock):
         return super().monotonic_ms() + 61_000 * self.is_later
 
 
-async def test_a_wall_clock_that_is_set_back_locks_nobody_out(closed: ConsoleClient) -> None:
+async def test_setting_the_wall_clock_back_does_not_prolong_a_block_for_wrong_tokens(closed: ConsoleClient) -> None:
     closed.console.parts.clock = clock = SetBack()
     for _ in range(TRIES):
         wrong = {"Authorization": "Bearer wrong"}

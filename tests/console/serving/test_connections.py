@@ -92,7 +92,7 @@ async def test_event_streams_of_an_address_are_bounded(console: ConsoleClient) -
     assert await status_of(await connect(console, EVENTS, "127.0.0.2")) == 200
 
 
-async def test_an_answer_of_which_nothing_is_taken_ends(
+async def test_a_response_that_the_browser_does_not_read_is_ended(
     console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "STUCK_S", 0.1)
@@ -111,11 +111,11 @@ async def test_an_answer_of_which_nothing_is_taken_ends(
     assert await status_of(await connect(console, HEALTH)) == 200
 
 
-async def test_there_are_enough_for_a_hundred_browsers() -> None:
+async def test_the_connection_limit_allows_a_hundred_browsers() -> None:
     assert MOST_CONNECTIONS > 100 * 6  # a browser opens six to one host
 
 
-async def test_a_browser_that_left_is_waited_for_by_nobody(
+async def test_a_request_is_dropped_when_its_browser_disconnects(
     console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its stream ends at once, and not with the next event, which may never come."""

@@ -6,7 +6,7 @@ from fencepost.console.serving.table import routes
 SESSION = "/v1/session"
 
 
-def test_few_addresses_answer_before_a_login() -> None:
+def test_only_a_few_paths_are_served_before_a_login() -> None:
     found = {(each.method, each.path) for each in routes() if each.access == OPEN}
     about = {("GET", path) for path in (SESSION, "/healthz", "/readyz", "/openapi.json")}
     assert found == {*about, ("POST", SESSION)}

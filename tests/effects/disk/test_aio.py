@@ -82,7 +82,7 @@ def results(writer, *changed):
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 1), (1, 9), (255, 256)])
-def test_bytes_land_whole_at_their_place_and_nowhere_else(loop, writer, file, first, count):
+def test_an_async_write_puts_its_bytes_exactly_at_the_given_position(loop, writer, file, first, count):
     content, position, size = blocks(count), first * BLOCK_BYTES, count * BLOCK_BYTES
     assert write(loop, writer, file, position, content) is None
     assert file.read(FILE_BYTES, 0) == BEFORE[:position] + content + BEFORE[position + size :]
@@ -90,7 +90,7 @@ def test_bytes_land_whole_at_their_place_and_nowhere_else(loop, writer, file, fi
 
 
 @pytest.mark.parametrize("edges", [[1, 7, 8192, 40_000], [16_384, 32_768], range(0, 65_536, 13)], ids=len)
-def test_many_buffers_are_written_one_behind_the_other(loop, writer, file, edges):
+def test_an_async_write_of_many_buffers_writes_them_consecutively(loop, writer, file, edges):
     content = blocks(16)
     cuts = itertools.pairwise([0, *edges, len(content)])
     kinds = itertools.cycle([bytes, bytearray, memoryview])
@@ -100,7 +100,7 @@ def test_many_buffers_are_written_one_behind_the_other(loop, writer, file, edges
     assert file.read(len(content) + 8, 0) == content + b"before.."
 
 
-def test_several_writes_run_at_once_and_each_calls_back_once(loop, writer, file):
+def test_concurrent_async_writes_each_call_back_once(loop, writer, file):
     assert writer.at_once == MOST_AT_ONCE
     told, size = [], 50 * BLOCK_BYTES
     for turn in range(5):
@@ -113,7 +113,7 @@ def test_several_writes_run_at_once_and_each_calls_back_once(loop, writer, file)
     assert told == [None] * MOST_AT_ONCE * 5
 
 
-def test_the_disk_gives_a_writer_of_the_loop_that_runs(loop, file):
+def test_open_writer_uses_the_running_event_loop(loop, file):
     async def ask():
         return SystemDisk().async_writer()
 
@@ -138,7 +138,7 @@ def test_the_callback_of_a_write_may_begin_the_next(loop, writer, file):
     assert file.read(10 * BLOCK_BYTES, 0) == one_each(10)
 
 
-def test_buffers_are_the_callers_again_once_it_is_begun(loop, writer, file):
+def test_the_callers_buffers_can_be_reused_once_an_async_write_has_begun(loop, writer, file):
     buffers = [bytearray(blocks(40, salt)) for salt in range(3)]
     told = []
     for salt, buffer in enumerate(buffers):
@@ -148,7 +148,7 @@ def test_buffers_are_the_callers_again_once_it_is_begun(loop, writer, file):
     assert file.read(120 * BLOCK_BYTES, 0) == b"".join(blocks(40, salt) for salt in range(3))
 
 
-def test_a_reader_finds_the_new_bytes_though_memory_had_the_old_ones(loop, writer, file):
+def test_a_read_after_an_async_write_returns_the_new_bytes_not_cached_ones(loop, writer, file):
     file.truncate(LARGEST_BYTES)
     assert file.read(LARGEST_BYTES, 0).startswith(b"before..")
     assert bytes_in_memory(file.path) == LARGEST_BYTES
@@ -185,7 +185,7 @@ def test_a_write_of_partial_blocks_or_too_many_is_refused(loop, writer, file, po
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT])
-def test_a_file_system_without_o_direct_is_asked_once(loop, writer, file, monkeypatch, number):
+def test_a_file_system_without_o_direct_is_tried_only_once(loop, writer, file, monkeypatch, number):
     asked = []
 
     def refused(path, flags):
@@ -197,7 +197,7 @@ def test_a_file_system_without_o_direct_is_asked_once(loop, writer, file, monkey
     assert len(asked) == 1
 
 
-def test_a_file_of_another_disk_has_no_such_descriptor(loop, writer):
+def test_a_file_of_another_disk_has_no_direct_io_descriptor(loop, writer):
     disk = SimulatedDisk()
     with pytest.raises(OSError) as raised:
         disk.open("/f", create=True).direct_fileno()
@@ -206,7 +206,7 @@ def test_a_file_of_another_disk_has_no_such_descriptor(loop, writer):
 
 
 @pytest.mark.parametrize("wanting", ["a descriptor", "memory", "a place in the kernel"])
-def test_a_lack_of_memory_or_descriptors_is_tried_again_later(loop, writer, file, monkeypatch, wanting):
+def test_a_lack_of_memory_or_descriptors_does_not_disable_async_writes(loop, writer, file, monkeypatch, wanting):
     def no_memory(*_, **__):
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
@@ -224,7 +224,7 @@ def test_a_lack_of_memory_or_descriptors_is_tried_again_later(loop, writer, file
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
-def test_a_kernel_that_knows_no_such_write_is_asked_once(loop, writer, file, number):
+def test_a_kernel_without_durable_async_writes_is_tried_only_once(loop, writer, file, number):
     told = []
     assert begin(writer, file, 0, blocks(1), told=told)
     answer_once(writer, number)
@@ -258,7 +258,7 @@ def test_open_writer_returns_none_and_leaks_nothing_where_aio_is_refused(loop, m
     ],
     ids=["another processor", "32 bits", "another kernel", "no RWF_DSYNC", "no syscall in the C library"],
 )
-def test_another_system_has_none(loop, monkeypatch, module, name, value):
+def test_open_writer_returns_none_on_other_systems_than_linux(loop, monkeypatch, module, name, value):
     before = descriptors(), contexts()
     with monkeypatch.context() as patched:
         patched.setattr(module, name, value)
@@ -307,7 +307,7 @@ def test_a_write_that_the_device_refuses_is_written_and_synced_by_a_worker(loop,
     assert not begin(writer, file, 0, blocks(1), told=told)
 
 
-def test_of_a_write_in_part_all_is_written_again_and_the_next_may_be_begun(loop, writer, file, synced):
+def test_a_partial_async_write_is_rewritten_whole_and_the_next_can_begin(loop, writer, file, synced):
     told = []
     with limited(resource.RLIMIT_FSIZE, BLOCK_BYTES):
         assert begin(writer, file, 0, blocks(3), told=told)
@@ -345,7 +345,7 @@ def test_a_failed_sync_of_a_rewritten_part_is_reported(loop, writer, file, monke
 # The end
 
 
-def test_close_waits_for_writes_in_flight_and_calls_nobody(loop, writer, file):
+def test_close_waits_for_async_writes_in_flight_without_calling_back(loop, writer, file):
     told, before, number_in_loop = [], contexts(), writer._event_fd
     for number in range(MOST_AT_ONCE // 2):
         assert begin(writer, file, number * LARGEST_BYTES, blocks(256, number), told=told)
@@ -382,7 +382,7 @@ def test_close_leaves_no_descriptor_whether_the_loop_is_closed_or_not(loop, file
     assert Path(file.path).read_bytes()[: count * BLOCK_BYTES] == one_each(count)
 
 
-def test_after_a_callback_closes_the_writer_no_other_is_called(loop, writer, file):
+def test_no_callback_runs_after_a_callback_has_closed_the_writer(loop, writer, file):
     told = []
 
     def close(error, took_ns):
@@ -397,7 +397,7 @@ def test_after_a_callback_closes_the_writer_no_other_is_called(loop, writer, fil
     assert file.read(3 * BLOCK_BYTES, 0) == one_each(3)
 
 
-def test_a_callback_that_raises_does_not_keep_others_from_being_called(loop, writer, file):
+def test_an_exception_in_one_writers_callback_does_not_stop_the_others(loop, writer, file):
     told, complaints = [], []
 
     def fails(error, took_ns):
@@ -413,7 +413,7 @@ def test_a_callback_that_raises_does_not_keep_others_from_being_called(loop, wri
     assert [error.args for error in complaints] == [(1,), (2,), (3,)]
 
 
-def test_a_file_has_one_descriptor_for_it_and_closes_it(loop, writer, file, tmp_path):
+def test_a_file_opens_one_direct_io_descriptor_and_closes_it(loop, writer, file, tmp_path):
     before = descriptors()
     other = SystemDisk().open(file.path)
     assert write(loop, writer, other, 0, blocks(1)) is None

@@ -88,14 +88,14 @@ def test_a_direct_write_replaces_unsynced_bytes_in_the_page_cache(file):
     assert content[BLOCK_BYTES : 2 * BLOCK_BYTES] == b"later" + b"n" * (BLOCK_BYTES - 5)
 
 
-def test_the_buffer_is_used_again(file):
+def test_the_aligned_buffer_of_direct_writes_is_reused(file):
     for number in range(3):
         assert write(file, bytes([number]) * (3 - number) * BLOCK_BYTES, 0)
     assert file.read(4 * BLOCK_BYTES, 0) == b"".join(bytes([n]) * BLOCK_BYTES for n in (2, 1, 0, 0))
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EOPNOTSUPP, ""), OSError(errno.EINVAL, ""), NotImplementedError()])
-def test_a_file_that_takes_none_is_not_asked_again(file, monkeypatch, error):
+def test_a_file_that_refuses_direct_writes_is_not_tried_again(file, monkeypatch, error):
     asked = refuse(monkeypatch, error)
     assert [write(file), write(file)] == [False, False]
     assert asked == [BLOCK_BYTES]
@@ -103,7 +103,7 @@ def test_a_file_that_takes_none_is_not_asked_again(file, monkeypatch, error):
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOENT, errno.EMFILE])
-def test_a_file_without_such_a_descriptor_is_not_asked_again(file, monkeypatch, number):
+def test_a_file_without_a_direct_descriptor_is_not_tried_again(file, monkeypatch, number):
     asked = []
 
     def refusing(fd):
@@ -125,7 +125,7 @@ def test_a_failed_direct_write_counts_as_a_failed_sync(file, monkeypatch, number
     assert (raised.value.errno, raised.value.filename) == (number, file.path)
 
 
-def test_of_a_write_of_a_part_the_rest_is_written_too(file, monkeypatch, synced):
+def test_a_partial_direct_write_continues_with_the_remaining_bytes(file, monkeypatch, synced):
     real = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, *rest: real(fd, [buffers[0][:BLOCK_BYTES]], *rest))
     assert write(file, b"x" * 2 * BLOCK_BYTES)
@@ -133,7 +133,7 @@ def test_of_a_write_of_a_part_the_rest_is_written_too(file, monkeypatch, synced)
     assert synced == []
 
 
-def test_where_the_rest_fills_no_block_it_is_for_another_way(file, monkeypatch):
+def test_a_rest_smaller_than_a_block_is_not_written_directly(file, monkeypatch):
     real = os.pwritev
     monkeypatch.setattr(
         os, "pwritev", lambda fd, buffers, position, flags: min(100, real(fd, buffers, position, flags))
@@ -152,7 +152,7 @@ def test_a_direct_write_larger_than_the_buffer_is_refused(file, calls):
     assert calls == []
 
 
-def test_a_thread_without_memory_for_a_buffer_writes_another_way(file, monkeypatch):
+def test_without_memory_for_a_buffer_a_write_is_not_direct(file, monkeypatch):
     def refusing(*arguments, **more):
         raise OSError(errno.ENOMEM, "no")
 
@@ -164,13 +164,13 @@ def test_a_thread_without_memory_for_a_buffer_writes_another_way(file, monkeypat
     assert done == [False]
 
 
-def test_a_system_without_such_writes_makes_none(file, monkeypatch, calls):
+def test_a_system_without_direct_writes_makes_none(file, monkeypatch, calls):
     monkeypatch.setattr(writing, "RWF_DSYNC", 0)
     assert [write(file), write(file)] == [False, False]
     assert calls == []
 
 
-def test_the_descriptor_is_closed_with_the_file(file):
+def test_the_direct_descriptor_is_closed_with_its_file(file):
     assert write(file)
     fd = file.direct_fileno()
     file.close()

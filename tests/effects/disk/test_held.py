@@ -85,7 +85,7 @@ def test_reads_below_a_held_directory_find_its_files_after_it_was_replaced(two: 
 
 @pytest.mark.parametrize("what", ["replaced", "moved", "removed"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_nothing_is_changed_where_a_held_directory_is_not_at_its_path(two: Two, change: str, what: str) -> None:
+def test_changes_are_refused_when_a_held_directory_was_moved(two: Two, change: str, what: str) -> None:
     write(two.other, f"{two.path}/../outside", b"outside")
     if what == "replaced":
         two.replace()

@@ -19,7 +19,7 @@ def file(tmp_path):
 
 
 @needs_cachestat
-def test_bytes_just_written_are_in_memory_up_to_their_last_page(file):
+def test_bytes_just_written_are_reported_as_cached(file):
     assert file.in_memory(SIZE, 0)
     assert file.in_memory(1, SIZE - 1)
     assert file.in_memory(2, 4095)
@@ -29,7 +29,7 @@ def test_bytes_just_written_are_in_memory_up_to_their_last_page(file):
 
 
 @needs_cachestat
-def test_bytes_dropped_from_memory_are_missing_until_they_are_read_again(file):
+def test_bytes_dropped_from_the_page_cache_are_reported_uncached_until_read(file):
     file.sync()
     fd = os.open(file.path, os.O_RDONLY)
     try:
@@ -44,11 +44,11 @@ def test_bytes_dropped_from_memory_are_missing_until_they_are_read_again(file):
     assert not page_cache.holds(fd, SIZE, 0), "no descriptor"
 
 
-def test_where_the_system_cannot_tell_nothing_is(file, monkeypatch):
+def test_no_bytes_are_reported_as_cached_where_the_system_cannot_tell(file, monkeypatch):
     monkeypatch.setattr(page_cache, "_cachestat", lambda: None)
     assert not file.in_memory(SIZE, 0)
 
 
-def test_other_systems_have_no_such_call(monkeypatch):
+def test_the_page_cache_query_exists_only_on_linux(monkeypatch):
     monkeypatch.setattr("sys.platform", "darwin")
     assert page_cache._cachestat.__wrapped__() is None

@@ -50,7 +50,7 @@ def test_a_short_write_is_continued(file, monkeypatch):
     assert calls == [10, 10, 13, 16]
 
 
-def test_a_device_that_takes_nothing_is_an_error_and_no_endless_loop(file, monkeypatch):
+def test_a_write_that_makes_no_progress_raises_instead_of_looping(file, monkeypatch):
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position, flags: 0)
     with pytest.raises(OSError) as raised:
         file.write([b"a"], 0)
@@ -58,7 +58,7 @@ def test_a_device_that_takes_nothing_is_an_error_and_no_endless_loop(file, monke
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_has_its_own_error_with_the_files_name(file, monkeypatch, number):
+def test_a_write_on_a_full_disk_raises_disk_full_with_the_files_name(file, monkeypatch, number):
     def full(fd, buffers, position, flags):
         raise OSError(number, "full")
 
@@ -68,7 +68,7 @@ def test_a_full_disk_has_its_own_error_with_the_files_name(file, monkeypatch, nu
     assert raised.value.filename == file.path
 
 
-def test_a_failed_sync_names_the_file(file, monkeypatch):
+def test_a_failed_sync_raises_an_error_with_the_files_name(file, monkeypatch):
     def fail(fd):
         raise OSError(errno.EIO, "broken")
 
@@ -79,7 +79,7 @@ def test_a_failed_sync_names_the_file(file, monkeypatch):
 
 
 @pytest.mark.parametrize("call", ["pread", "preadv"])
-def test_a_failed_read_names_the_file(file, monkeypatch, call):
+def test_a_failed_read_raises_an_error_with_the_files_name(file, monkeypatch, call):
     def fail(*arguments):
         raise OSError(errno.EIO, "broken")
 
@@ -91,7 +91,7 @@ def test_a_failed_read_names_the_file(file, monkeypatch, call):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENOMEM, errno.ELOOP])
-def test_a_path_that_cannot_be_looked_at_is_not_taken_for_missing(disk, tmp_path, monkeypatch, number):
+def test_a_path_that_cannot_be_examined_raises_instead_of_counting_as_missing(disk, tmp_path, monkeypatch, number):
     def fail(path, *arguments, **options):
         raise OSError(number, "broken", path)
 
@@ -111,18 +111,18 @@ def test_removing_a_link_to_a_directory_keeps_the_directory(disk, tmp_path):
     assert (tmp_path / "elsewhere" / "file").read_bytes() == b"kept"
 
 
-def test_nothing_written_needs_no_buffer(file):
+def test_writing_no_bytes_allocates_no_buffer(file):
     file.write([], 7)
     assert file.size() == 0
 
 
 @pytest.mark.parametrize("position", [0, 4, 9_999, 10_000, 20_000])
-def test_cached_bytes_read_like_any_others(file, position):
+def test_reading_cached_bytes_returns_the_bytes_of_the_file(file, position):
     file.write([bytes(range(250)) * 40], 0)
     assert bytes(file.read_cached(5_000, position)) == file.read(5_000, position)
 
 
-def test_bytes_not_in_memory_are_not_waited_for(file, monkeypatch):
+def test_a_cached_read_does_not_wait_for_uncached_bytes(file, monkeypatch):
     file.write([b"x" * 100], 0)
     replies = iter([40])
 
@@ -135,7 +135,7 @@ def test_bytes_not_in_memory_are_not_waited_for(file, monkeypatch):
     assert file.read_cached(100, 0) is None
 
 
-def test_where_the_file_system_cannot_tell_a_cached_read_just_reads(file, monkeypatch):
+def test_a_cached_read_reads_normally_where_the_file_system_cannot_tell(file, monkeypatch):
     file.write([b"x" * 100], 0)
 
     def unsupported(fd, buffers, position, flags):
@@ -157,7 +157,7 @@ def test_a_read_only_file_cannot_be_written(disk, file):
     reader.close()
 
 
-def test_closing_twice_does_no_harm(disk, file):
+def test_closing_a_file_twice_is_harmless(disk, file):
     file.close()
     other = disk.open(file.path)  # most likely the same descriptor number
     file.close()
@@ -196,7 +196,7 @@ def test_a_directory_is_synced_with_its_names_not_only_its_size(disk, tmp_path, 
     assert len(calls) == 1
 
 
-def test_a_second_locker_gets_the_pid_of_the_holder(disk, tmp_path):
+def test_locking_a_locked_directory_names_the_holders_pid(disk, tmp_path):
     path = str(tmp_path / "lock")
     lock = disk.lock(path)
     with pytest.raises(AlreadyLocked) as raised:
@@ -209,7 +209,7 @@ def test_a_second_locker_gets_the_pid_of_the_holder(disk, tmp_path):
     disk.lock(path).release()
 
 
-def test_a_lock_holds_though_somebody_removed_its_file(disk, tmp_path):
+def test_a_directory_stays_locked_although_its_lock_file_was_removed(disk, tmp_path):
     path = str(tmp_path / "lock")
     lock = disk.lock(path)
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_a_lock_holds_though_somebody_removed_its_file(disk, tmp_path):
     disk.lock(path).release()
 
 
-def test_a_directory_that_this_process_cannot_see_any_more_counts_as_held(disk, tmp_path, monkeypatch):
+def test_a_file_can_be_created_in_a_locked_directory_that_cannot_be_examined(disk, tmp_path, monkeypatch):
     lock = disk.lock(str(tmp_path / "lock"))
     monkeypatch.setattr(os, "stat", mock.Mock(side_effect=PermissionError(errno.EACCES, "not for you")))
     disk.open(f"{tmp_path}/file", create=True).close()
@@ -229,7 +229,7 @@ def test_a_directory_that_this_process_cannot_see_any_more_counts_as_held(disk, 
     lock.release()
 
 
-def test_a_directory_is_held_by_the_place_it_had_when_this_process_changes_its_own(disk, tmp_path, monkeypatch):
+def test_a_locked_relative_path_still_works_after_the_working_directory_changed(disk, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     disk.make_directory("data")
     lock = disk.lock("data/lock")
@@ -242,7 +242,7 @@ def test_a_directory_is_held_by_the_place_it_had_when_this_process_changes_its_o
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
-def test_a_lock_is_let_go_on_a_file_system_that_has_failed(disk, tmp_path, monkeypatch, error):
+def test_a_lock_on_a_failed_file_system_can_be_released(disk, tmp_path, monkeypatch, error):
     path = str(tmp_path / "lock")
     lock = disk.lock(path)
     monkeypatch.setattr(os, "ftruncate", mock.Mock(side_effect=OSError(error, os.strerror(error))))
@@ -253,7 +253,7 @@ def test_a_lock_is_let_go_on_a_file_system_that_has_failed(disk, tmp_path, monke
     disk.lock(path).release()
 
 
-def test_a_lock_that_cannot_be_signed_is_not_held(disk, tmp_path, monkeypatch):
+def test_a_lock_whose_pid_cannot_be_written_is_not_taken(disk, tmp_path, monkeypatch):
     path = str(tmp_path / "lock")
     before = os.listdir("/proc/self/fd")
     with monkeypatch.context() as patched:
@@ -280,7 +280,7 @@ def test_a_lock_needs_no_file_system_that_locks_directories(disk, tmp_path, monk
     disk.lock(str(tmp_path / "lock")).release()
 
 
-def test_a_released_lock_is_free_though_a_child_has_its_descriptor_still(disk, tmp_path):
+def test_a_released_lock_is_free_although_a_child_process_inherited_it(disk, tmp_path):
     path = str(tmp_path / "lock")
     lock = disk.lock(path)
     copies = [os.dup(fd) for fd in lock._fds]  # as a fork gives them to a child
@@ -317,9 +317,7 @@ def test_a_held_lock_file_without_a_pid_is_refused_without_a_pid(disk, tmp_path)
 
 @pytest.mark.parametrize("has_syncfs", [True, False])
 @pytest.mark.parametrize("count", [1, many_syncs.MANY_SYNCS])
-def test_many_files_are_each_synced_at_once_whether_the_system_has_syncfs_or_not(
-    disk, tmp_path, monkeypatch, count, has_syncfs
-):
+def test_syncing_many_files_works_with_and_without_syncfs(disk, tmp_path, monkeypatch, count, has_syncfs):
     if not has_syncfs:
         monkeypatch.setattr(many_syncs, "syncfs", lambda: None)
     synced = []
@@ -400,7 +398,7 @@ def test_a_failed_sync_is_reported_before_a_directory_that_cannot_be_opened(disk
         file.close()
 
 
-def test_syncing_nothing_at_all_touches_nothing(disk, monkeypatch):
+def test_syncing_no_files_makes_no_system_call(disk, monkeypatch):
     calls = []
     for name in ("open", "fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda *arguments, name=name: calls.append(name))
@@ -417,7 +415,7 @@ def test_syncing_nothing_at_all_touches_nothing(disk, monkeypatch):
         ("unlink", lambda disk, path: disk.unlink(path)),
     ],
 )
-def test_a_name_that_finds_no_space_is_a_full_disk_too(monkeypatch, tmp_path, function, call):
+def test_creating_a_file_without_space_raises_disk_full(monkeypatch, tmp_path, function, call):
     def full(path, *_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 

@@ -73,7 +73,7 @@ def test_a_synced_write_syncs_itself_and_not_the_file(file, monkeypatch, synced)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EOPNOTSUPP, ""), OSError(errno.EINVAL, ""), NotImplementedError()])
-def test_where_a_write_cannot_sync_itself_the_file_is_synced(file, monkeypatch, synced, error):
+def test_without_synced_writes_the_whole_file_is_synced(file, monkeypatch, synced, error):
     real = os.pwritev
 
     def refusing(fd, buffers, position, flags=0):
@@ -163,7 +163,7 @@ def test_many_small_buffers_are_written_past_the_cache_too(file, paced):
     assert file.read(len(content) + 5, 0) == b"\0" * 5 + content
 
 
-def test_a_fork_has_a_buffer_of_its_own():
+def test_a_forked_process_has_its_own_write_buffer():
     """Else parent and child would write each other's bytes."""
     script = """
 import os
@@ -179,7 +179,7 @@ assert piece[:6] == b"parent", bytes(piece[:6])
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_write_past_the_cache_sets_dontcache(file, flags_given):
+def test_an_uncached_write_uses_the_dontcache_flag(file, flags_given):
     file.write_past_cache([blocks(3)], 1_000)
     file.write([b"x"], 0)
     assert flags_given[0] == RWF_DONTCACHE == 0x80  # in the kernel's include/uapi/linux/fs.h
@@ -229,7 +229,7 @@ def test_a_short_write_past_the_cache_goes_on_past_it(file, monkeypatch, flags_g
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_write_that_fails_after_a_part_raises(file, monkeypatch, flags_given, number):
+def test_a_write_that_fails_after_a_part_was_written_raises(file, monkeypatch, flags_given, number):
     noting = os.pwritev
 
     def a_part(fd, buffers, position, flags):
@@ -262,7 +262,7 @@ def test_a_write_past_the_cache_that_fails_is_not_tried_another_way(file, monkey
 @pytest.mark.parametrize(
     "answer", [OSError(errno.EOPNOTSUPP, "unknown flag"), OSError(errno.EINVAL, "unknown flag"), NotImplementedError()]
 )
-def test_a_kernel_or_a_python_that_does_not_know_the_flag_gets_other_writes(file, monkeypatch, answer):
+def test_without_the_dontcache_flag_ordinary_writes_are_used(file, monkeypatch, answer):
     real, flags_given = os.pwritev, []
 
     def older(fd, buffers, position, flags):
@@ -279,7 +279,7 @@ def test_a_kernel_or_a_python_that_does_not_know_the_flag_gets_other_writes(file
 
 @pytest.mark.usefixtures("without_dontcache")
 @pytest.mark.parametrize("refusing", ["open", "pwrite"])
-def test_a_file_system_without_such_writes_gets_ordinary_ones(file, monkeypatch, refusing):
+def test_a_file_system_without_uncached_writes_gets_ordinary_ones(file, monkeypatch, refusing):
     def refused(*_):
         raise OSError(errno.EINVAL, "not here")
 

@@ -50,7 +50,7 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-def test_a_page_and_a_file_are_read(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_url_can_be_a_web_page_or_a_file(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert fetch(f"{server}/page", 5, 100) == b"page"
     (tmp_path / "a b").write_bytes(b"x" * 100)
     assert fetch((tmp_path / "a b").as_uri(), 5, 100) == b"x" * 100
@@ -75,7 +75,7 @@ def test_a_failed_fetch_raises_cannot_fetch_with_its_reason(server: str, path: s
     ids=["its headers", "the size of a chunk", "its text"],
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])  # the latter in the middle of a handshake
-def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(scheme: str, begin: bytes, more: bytes) -> None:
+def test_a_fetch_of_a_slow_server_ends_at_its_timeout(scheme: str, begin: bytes, more: bytes) -> None:
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -121,7 +121,7 @@ def test_a_malformed_http_answer_raises_cannot_fetch(answer: bytes) -> None:
         thread.join()
 
 
-def test_more_bytes_than_are_wanted_are_not_read(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_fetch_reads_no_more_than_its_limit(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "large").write_bytes(b"x" * 101)
     for url in (f"{server}/endless", (tmp_path / "large").as_uri()):
         with pytest.raises(CannotFetch, match="more than 100 bytes"):
@@ -136,13 +136,15 @@ def test_urls_of_other_schemes_are_refused(url: str) -> None:
         fetch(url, 1, 100)
 
 
-def test_nobody_listens_and_no_file_is_there() -> None:
+def test_a_fetch_of_an_unreachable_server_or_missing_file_raises_cannot_fetch() -> None:
     for url in ("http://127.0.0.1:1/x", "file:///none/such"):
         with pytest.raises(CannotFetch):
             fetch(url, 1, 100)
 
 
-def test_a_name_that_is_not_resolved_in_time_is_not_waited_for(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_does_not_wait_past_its_timeout_for_name_resolution(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     resolved, asked = threading.Event(), []
     really = socket.getaddrinfo
 

@@ -59,7 +59,7 @@ class Deaf(asyncio.Protocol):
 
 @pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="only Linux tells of an end behind unread bytes")
 @pytest.mark.parametrize("reset", [False, True])
-def test_that_a_client_has_left_is_seen_though_nothing_is_read_from_it(run, reset):
+def test_a_disconnect_is_noticed_on_a_connection_that_is_not_read(run, reset):
     async def main():
         Deaf.made = asyncio.get_running_loop().create_future()
         listener = await SystemNet().listen(Deaf, "127.0.0.1", 0)
@@ -82,7 +82,7 @@ def test_that_a_client_has_left_is_seen_though_nothing_is_read_from_it(run, rese
     run(main)
 
 
-def test_a_listener_names_its_port_and_serves_there(run):
+def test_a_listener_reports_its_port_and_accepts_connections_there(run):
     async def main():
         net = SystemNet()
         listener = await net.listen(Echo, "127.0.0.1", 0)
@@ -97,7 +97,7 @@ def test_a_listener_names_its_port_and_serves_there(run):
 
 @pytest.mark.skipif(len(congestion_controls()) < 2, reason="this system leaves no choice of congestion control")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
-def test_on_the_loopback_nothing_is_paced_and_elsewhere_the_system_paces_it(run, monkeypatch, host):
+def test_connections_are_paced_except_on_loopback(run, monkeypatch, host):
     def control(one):
         return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 
@@ -159,7 +159,7 @@ def test_a_closed_listener_frees_its_port_and_keeps_its_connections(run):
 
 @pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
 @pytest.mark.parametrize("name", ["localhost", "::"])
-def test_both_families_are_served_at_one_port(run, name):
+def test_a_listener_serves_ipv4_and_ipv6_at_one_port(run, name):
     async def main():
         net = SystemNet()
         listener = await net.listen(Echo, name, 0)
@@ -171,7 +171,7 @@ def test_both_families_are_served_at_one_port(run, name):
     run(main)
 
 
-def test_a_family_the_machine_does_not_have_is_left_out():
+def test_an_address_family_missing_on_the_machine_is_skipped():
     places = [(socket.AF_INET6, ("2001:db8::1", 0, 0, 0)), (socket.AF_INET, ("127.0.0.1", 0))]
     [bound] = net_module.bind(places, dual_stack=False)
     assert bound.family == socket.AF_INET
@@ -180,7 +180,7 @@ def test_a_family_the_machine_does_not_have_is_left_out():
         net_module.bind(places[:1], dual_stack=False)
 
 
-def test_a_port_taken_in_the_second_family_is_not_insisted_on(monkeypatch):
+def test_a_port_taken_in_the_second_family_makes_bind_try_another_port(monkeypatch):
     real, failures = net_module._bind, iter([False, True, False, False])
 
     def taken_once(family, address, dual_stack):
@@ -194,7 +194,7 @@ def test_a_port_taken_in_the_second_family_is_not_insisted_on(monkeypatch):
     net_module.close(bound)
 
 
-def test_a_taken_port_is_an_error(run):
+def test_listening_on_a_used_port_raises(run):
     async def main():
         net = SystemNet()
         listener = await net.listen(Echo, "127.0.0.1", 0)
@@ -251,7 +251,7 @@ def test_send_now_keeps_the_rest_that_the_socket_does_not_take():
 
 
 @pytest.mark.parametrize("one", [Taken(b"gone", error=OSError(errno.EIO, "error")), Taken(b"short", most=0)])
-def test_bytes_that_cannot_be_had_this_way_are_not_tried_again(one):
+def test_send_now_stops_trying_for_a_file_part_it_cannot_read(one):
     here, there = socket.socketpair()
     with here, there:
         left = deque([b"head", one])
@@ -259,7 +259,7 @@ def test_bytes_that_cannot_be_had_this_way_are_not_tried_again(one):
         assert list(left) == [one]
 
 
-def test_a_broken_socket_is_not_tried_again():
+def test_send_now_is_not_retried_on_a_broken_socket():
     here, there = socket.socketpair()
     there.close()
     with here, pytest.raises(ConnectionError):
@@ -284,7 +284,7 @@ async def test_the_number_of_sockets_waited_for_at_once_is_limited(monkeypatch):
 
 
 @pytest.mark.parametrize("size", [-1, 50_000])
-async def test_sockets_that_are_taken_have_the_send_buffer_that_was_asked_for(size):
+async def test_accepted_sockets_have_the_requested_send_buffer_size(size):
     net = SystemNet()
     listener = await net.listen(Echo, "127.0.0.1", 0, size)
     own = await net.listen(Echo, "127.0.0.1", 0)

@@ -118,22 +118,22 @@ def broken(protocol, **options):
 
 
 @pytest.mark.parametrize("protocol", [Log(), Checkpoint()])
-def test_a_protocol_with_all_its_steps_survives_every_cut(protocol):
+def test_a_protocol_with_every_sync_survives_every_simulated_crash(protocol):
     assert broken(protocol) == []
 
 
 @pytest.mark.parametrize("missing", sorted(Log.steps))
-def test_a_log_that_leaves_out_a_step_is_caught(missing):
+def test_the_simulator_detects_a_log_that_omits_a_sync(missing):
     assert broken(Log(missing))
 
 
 @pytest.mark.parametrize("missing", sorted(Checkpoint.steps))
-def test_a_checkpoint_that_leaves_out_a_step_is_caught(missing):
+def test_the_simulator_detects_a_checkpoint_that_omits_a_sync(missing):
     assert broken(Checkpoint(missing))
 
 
 @pytest.mark.parametrize("protocol", [*map(Log, sorted(Log.steps)), *map(Checkpoint, sorted(Checkpoint.steps))])
-def test_a_sample_catches_them_too(protocol):
+def test_sampled_crashes_also_detect_the_omitted_syncs(protocol):
     assert broken(protocol, limit=60)
 
 
@@ -184,13 +184,13 @@ def test_images_differ_from_each_other_and_repeat_exactly():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
-def test_a_limit_is_kept(limit):
+def test_the_number_of_crash_images_is_limited(limit):
     disk = SimulatedDisk()
     Log("sync").run(disk)
     assert 1 <= len(list(crash_images(disk, limit=limit))) <= limit
 
 
-def test_all_sector_subsets_of_a_small_write_are_there():
+def test_every_subset_of_the_sectors_of_an_unsynced_write_is_a_possible_crash_image():
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     file.write([bytes(2048)], 0)
@@ -202,7 +202,7 @@ def test_all_sector_subsets_of_a_small_write_are_there():
     assert subsets <= found
 
 
-def test_a_file_may_be_longer_than_its_bytes():
+def test_after_a_crash_a_file_may_be_longer_than_the_bytes_that_survived():
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     disk.sync_directory("/")
@@ -217,7 +217,7 @@ def test_a_file_may_be_longer_than_its_bytes():
     assert b"g" * 5000 + b"x" * 4999 in found
 
 
-def test_writes_that_overlap_may_arrive_in_the_other_order():
+def test_overlapping_unsynced_writes_may_reach_the_device_in_either_order():
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     disk.sync_directory("/")
@@ -249,7 +249,7 @@ def test_the_description_of_a_cut_names_its_operations():
     assert any("#1 write /f 3+5 torn to Prefix(length=1)" in text for text in texts)
 
 
-def test_pairs_are_counted_without_being_made():
+def test_pairs_of_crash_points_are_counted_without_being_built():
     syncs = [Sync(index, "", 0) for index in range(1500)]
     pairs = TwoMissing(Moment(0, syncs, (), 0))
     assert len(pairs) == 1500 * 1499 // 2

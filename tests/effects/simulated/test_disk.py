@@ -40,7 +40,7 @@ def test_a_sync_after_a_restart_makes_old_bytes_durable(disk):
     assert read(again.after_power_cut(), "/d/f") == b"bytes"
 
 
-def test_syncing_all_is_syncing_each(disk):
+def test_sync_all_has_the_effect_of_syncing_each_file(disk):
     write(disk, "/d/a", b"a")
     write(disk, "/d/b", b"b")
     disk.sync_all([disk.open("/d/a")], ["/d"])
@@ -48,7 +48,7 @@ def test_syncing_all_is_syncing_each(disk):
     assert (read(found, "/d/a"), read(found, "/d/b")) == (b"a", b"")
 
 
-def test_a_synced_file_is_gone_when_its_directory_was_not_synced(disk):
+def test_a_synced_file_is_lost_in_a_crash_if_its_directory_was_not_synced(disk):
     write(disk, "/d/f", b"bytes", sync=True)
     assert disk.after_power_cut().list("/d") == []
     disk.sync_directory("/d")
@@ -94,7 +94,7 @@ def test_an_unlink_is_undone_until_the_directory_is_synced(disk):
     assert not disk.after_power_cut().exists("/d/f")
 
 
-def test_a_cut_file_has_its_length_again_until_synced(disk):
+def test_a_truncation_is_undone_by_a_crash_until_it_is_synced(disk):
     write(disk, "/d/f", b"0123456789", sync=True)
     disk.sync_directory("/d")
     file = disk.open("/d/f")
@@ -106,7 +106,7 @@ def test_a_cut_file_has_its_length_again_until_synced(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"012\0\0x"
 
 
-def test_a_name_used_again_is_a_new_file(disk):
+def test_a_recreated_file_name_is_a_new_file(disk):
     write(disk, "/d/f", b"first", sync=True)
     disk.sync_directory("/d")
     disk.unlink("/d/f")
@@ -119,7 +119,7 @@ def test_a_name_used_again_is_a_new_file(disk):
 # The second trap: a failed sync
 
 
-def test_blocks_that_are_synced_are_durable_alone(disk):
+def test_a_block_sync_makes_only_those_blocks_durable(disk):
     file = disk.open("/d/f", create=True)
     file.write([b"before"], 0)
     file.sync()
@@ -172,7 +172,7 @@ def test_after_a_failed_directory_sync_names_are_lost(disk):
 # Faults and space
 
 
-def test_a_full_disk_takes_a_part_and_then_fails(disk):
+def test_a_write_on_a_simulated_full_disk_writes_a_part_and_fails(disk):
     disk.capacity_bytes = 10
     file = disk.open("/d/f", create=True)
     file.write([b"12345678"], 0)
@@ -189,7 +189,7 @@ def test_a_full_disk_takes_a_part_and_then_fails(disk):
     assert disk.free_bytes("/d") == 10
 
 
-def test_any_chosen_operation_can_fail(disk):
+def test_any_chosen_simulated_operation_can_be_made_to_fail(disk):
     first = len(disk.operations)
     disk.fail_operation(first + 2, error=errno.ENOSPC, after_bytes=-1)
     file = disk.open("/d/f", create=True)
@@ -201,7 +201,7 @@ def test_any_chosen_operation_can_fail(disk):
 
 
 @pytest.mark.parametrize("call", ["create", "truncate", "rename", "unlink", "read", "open", "exists", "list", "size"])
-def test_a_failed_operation_changes_nothing(disk, call):
+def test_a_failed_simulated_operation_changes_nothing(disk, call):
     write(disk, "/d/f", b"bytes", sync=True)
     before = disk.fingerprint()
     file = disk.open("/d/f")
@@ -255,7 +255,7 @@ def fails(step):
     return False
 
 
-def test_reads_fail_only_where_asked(disk):
+def test_simulated_reads_fail_only_where_requested(disk):
     write(disk, "/d/f", b"bytes")
     disk.fail(lambda one: isinstance(one, Read) and one.position == 2, times=None)
     file = disk.open("/d/f")
@@ -265,7 +265,7 @@ def test_reads_fail_only_where_asked(disk):
             file.read(2, 2)
 
 
-def test_cold_bytes_are_not_in_memory(disk):
+def test_bytes_marked_cold_are_reported_as_uncached(disk):
     write(disk, "/d/f", b"bytes")
     file = disk.open("/d/f")
     assert bytes(file.read_cached(3, 1)) == b"yte"
@@ -273,7 +273,7 @@ def test_cold_bytes_are_not_in_memory(disk):
     assert file.read_cached(3, 1) is None
 
 
-def test_a_closed_or_read_only_file_refuses(disk):
+def test_operations_on_a_closed_or_read_only_file_are_refused(disk):
     write(disk, "/d/f", b"bytes")
     reader = disk.open("/d/f", read_only=True)
     with contextlib.suppress(OSError):
@@ -284,7 +284,7 @@ def test_a_closed_or_read_only_file_refuses(disk):
         reader.read(1, 0)
 
 
-def test_a_lock_holds_within_a_life_and_not_beyond(disk):
+def test_a_simulated_lock_ends_with_its_process(disk):
     lock = disk.lock("/d/lock")
     with pytest.raises(AlreadyLocked) as raised:
         disk.lock("d/lock")
@@ -316,7 +316,7 @@ def five_writes(disk):
     return disk, [one.index for one in disk.operations if isinstance(one, Write)]
 
 
-def test_a_cut_right_after_an_operation_has_it_and_none_later(five_writes):
+def test_a_crash_after_an_operation_includes_it_and_none_later(five_writes):
     disk, writes = five_writes
     assert read(disk.at(writes[3] + 1), "/d/f") == b"AAAABBBBCCCCDDDD"
     assert read(disk.at(writes[3]), "/d/f") == b"AAAABBBBCCCC"
@@ -335,7 +335,7 @@ def test_unsynced_operations_may_be_missing_one_by_one(five_writes):
     assert read(disk.at(end, dropped=[writes[0], writes[4]]), "/d/f") == b"AAAABBBBCCCCDDDD"  # A is durable
 
 
-def test_operations_may_reach_the_device_in_another_order(disk):
+def test_unsynced_operations_may_reach_the_device_in_another_order(disk):
     file = disk.open("/d/f", create=True)
     file.write([b"first"], 0)
     file.write([b"second"], 0)
@@ -343,7 +343,7 @@ def test_operations_may_reach_the_device_in_another_order(disk):
     assert read(disk.at(len(disk.operations), order=[second, first]), "/d/f") == b"firstd"
 
 
-def test_a_found_disk_has_a_history_of_its_own(five_writes):
+def test_a_disk_restored_after_a_crash_starts_a_new_history(five_writes):
     disk, _ = five_writes
     found = disk.after_power_cut()
     assert list(found.operations) == []
@@ -362,7 +362,7 @@ def test_a_killed_process_leaves_its_history_to_the_next(five_writes):
     assert read(again.at(len(again.operations), dropped=[writes[4]]), "/d/f") == b"AAAABBBBCCCCDDDD\0\0\0\0FFFF"
 
 
-def test_notes_are_those_taken_before_the_cut(disk):
+def test_a_crash_image_carries_the_notes_taken_before_it(disk):
     disk.note("sent")
     write(disk, "/d/f", b"x", sync=True)
     disk.note("acknowledged")
@@ -374,7 +374,7 @@ def test_notes_are_those_taken_before_the_cut(disk):
     assert list(disk.after_process_crash().notes) == ["sent", "acknowledged"]
 
 
-def test_without_a_history_only_the_present_can_be_cut():
+def test_a_disk_without_history_can_be_cut_only_at_the_present():
     disk = SimulatedDisk(history=False)
     write(disk, "/f", b"bytes", sync=True)
     disk.sync_directory("/")
@@ -436,7 +436,7 @@ def model(content, operations):
     return content
 
 
-def test_a_copy_of_a_disk_shares_its_blocks_and_not_its_future(disk):
+def test_a_copied_disk_shares_blocks_but_later_changes_stay_separate(disk):
     write(disk, "/d/f", bytes(range(256)) * 400, sync=True)
     disk.sync_directory("/d")
     one, two = disk.after_power_cut(), disk.after_power_cut()

@@ -20,7 +20,7 @@ def recorder():
     return events, job
 
 
-def test_without_a_loop_jobs_run_where_they_are_submitted_and_in_turn():
+def test_a_simulated_executor_without_a_loop_runs_jobs_at_once_in_order():
     events, job = recorder()
     executor = SimulatedDisk().executor("journal")
 
@@ -33,7 +33,7 @@ def test_without_a_loop_jobs_run_where_they_are_submitted_and_in_turn():
     assert events == ["first works", "first done", "second works", "second done", "bad works", "[Errno 5] broken done"]
 
 
-def test_with_a_loop_they_run_later_one_after_another():
+def test_a_simulated_executor_with_a_loop_runs_jobs_later_in_order():
     events, job = recorder()
 
     async def main():
@@ -49,7 +49,7 @@ def test_with_a_loop_they_run_later_one_after_another():
     run(main())
 
 
-def test_several_threads_overlap():
+def test_jobs_of_several_simulated_threads_overlap():
     events, job = recorder()
 
     async def main():
@@ -62,7 +62,7 @@ def test_several_threads_overlap():
     run(main())
 
 
-def test_inline_ignores_the_loop():
+def test_an_inline_executor_runs_jobs_at_once_even_with_a_loop():
     events, job = recorder()
 
     async def main():
@@ -105,7 +105,7 @@ def test_the_executors_of_a_killed_process_do_nothing_more():
     run(main())
 
 
-def test_owners_take_turns_and_unwanted_jobs_are_dropped():
+def test_simulated_jobs_of_several_owners_alternate_and_unwanted_ones_are_dropped():
     events, job = recorder()
 
     async def main():

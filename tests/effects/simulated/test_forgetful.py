@@ -82,7 +82,7 @@ def test_a_write_that_comes_during_a_sync_is_not_covered_by_it(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"before"
 
 
-def test_a_failed_sync_covers_nothing(disk, tmp_path):
+def test_a_failed_sync_makes_no_bytes_durable(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     file.write([b"x"], 0)
     disk.fail_sync()

@@ -4,7 +4,7 @@ import pytest
 from fencepost.effects.simulated.loop import Deadlock, run
 
 
-def test_an_hour_takes_no_time():
+def test_an_hour_of_simulated_time_passes_at_once():
     async def main():
         started = asyncio.get_running_loop().time()
         await asyncio.sleep(3600)
@@ -96,7 +96,7 @@ def test_a_seed_decides_the_order_of_timers_due_together(seed):
     assert run(main(), seed=1) != run(main(), seed=2)
 
 
-def test_threads_become_plain_calls():
+def test_to_thread_runs_as_a_plain_call_in_the_simulated_loop():
     async def main():
         loop = asyncio.get_running_loop()
         loop.call_soon_threadsafe(lambda: None)
@@ -107,7 +107,7 @@ def test_threads_become_plain_calls():
     assert run(main()) == 5
 
 
-def test_timeouts_and_cancellation_work_as_ever():
+def test_asyncio_timeouts_and_cancellation_work_in_the_simulated_loop():
     async def main():
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.sleep(100), 10)

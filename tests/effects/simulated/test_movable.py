@@ -24,7 +24,7 @@ def test_the_clock_is_the_machines_plus_all_advances():
     assert clock.monotonic_ms() - monotonic >= 3_600_000
 
 
-def test_time_does_not_go_back():
+def test_advancing_a_clock_by_a_negative_time_is_refused():
     with pytest.raises(ValueError, match="does not go back"):
         MovableClock().advance(-1)
 
@@ -45,7 +45,7 @@ def test_timers_become_due_in_their_order_when_time_is_moved(loop):
     assert rung == [30, 60, 3600]
 
 
-def test_sleeps_and_timeouts_follow(loop):
+def test_sleeps_and_timeouts_follow_an_advanced_clock(loop):
     async def main():
         began = loop.time()
         sleeping = asyncio.ensure_future(asyncio.sleep(3600))
@@ -60,7 +60,7 @@ def test_sleeps_and_timeouts_follow(loop):
     loop.run_until_complete(main())
 
 
-def test_time_runs_by_itself_too(loop):
+def test_an_advanced_clock_also_moves_in_real_time(loop):
     async def main():
         before = loop.time()
         await asyncio.sleep(0.01)

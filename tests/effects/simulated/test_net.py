@@ -13,7 +13,7 @@ from net_ends import End, pair, settle
 # Addresses
 
 
-def test_both_ends_know_the_addresses():
+def test_both_ends_of_a_simulated_connection_know_the_addresses():
     async def main():
         net = SimulatedNet(name="10.0.0.1")
         listener = await net.listen(End, "0.0.0.0", 9092)
@@ -30,7 +30,7 @@ def test_both_ends_know_the_addresses():
     run(main())
 
 
-def test_loopback_is_each_hosts_own():
+def test_each_simulated_host_has_its_own_loopback():
     async def main():
         net = SimulatedNet(name="10.0.0.1")
         listener = await net.listen(End, "localhost", 0)
@@ -53,7 +53,7 @@ def test_loopback_is_each_hosts_own():
 # Delays and order
 
 
-def test_bytes_take_their_time_and_keep_their_order():
+def test_simulated_bytes_arrive_in_order_after_their_latency():
     async def main():
         net = SimulatedNet(seed=3)
         net.network.delay_ms = (5, 50)
@@ -71,7 +71,7 @@ def test_bytes_take_their_time_and_keep_their_order():
 
 
 @pytest.mark.parametrize("delay_ms", [0.05, 1, 3.3, 50])
-def test_a_delay_that_is_always_the_same_lets_time_go_on(delay_ms):
+def test_a_constant_latency_lets_simulated_time_advance(delay_ms):
     """A timer that comes a rounding error before its time must not be set again for the same moment, for ever."""
 
     async def main():
@@ -206,7 +206,7 @@ def test_a_cut_is_seen_by_both_sides_and_loses_bytes_in_flight():
     run(main())
 
 
-def test_a_cut_that_one_side_does_not_notice():
+def test_a_simulated_connection_can_be_cut_unnoticed_by_one_side():
     async def main():
         client, server, connection = await pair(SimulatedNet())
         connection.cut(tell=("client",))
@@ -236,7 +236,7 @@ def test_a_connection_may_be_cut_at_any_byte(size):
     run(main())
 
 
-def test_every_new_connection_can_be_met():
+def test_tests_can_intercept_every_new_simulated_connection():
     async def main():
         net = SimulatedNet()
         net.network.on_connect = lambda connection: connection.cut_after("client", 2)
@@ -297,7 +297,7 @@ def test_an_abandoned_connect_leaves_no_connection():
     run(main())
 
 
-def test_buffer_limits_are_as_set():
+def test_a_simulated_transport_obeys_its_write_buffer_limits():
     async def main():
         net = SimulatedNet()
         net.network.capacity_bytes = 1000
@@ -323,7 +323,7 @@ def test_buffer_limits_are_as_set():
     run(main())
 
 
-def test_streams_work_on_it():
+def test_asyncio_streams_work_over_the_simulated_net():
     async def main():
         net = SimulatedNet(seed=1)
         net.network.fragments = True

@@ -46,7 +46,7 @@ def with_bytes(*pairs):
     return bytes(content)
 
 
-def test_a_disk_whose_writers_have_nothing_under_way_has_none(disk):
+def test_a_simulated_disk_without_async_writes_offers_no_writer(disk):
     disk.at_once = 0
     assert disk.async_writer() is None
     assert SimulatedDisk().async_writer() is None
@@ -74,7 +74,7 @@ def test_a_write_is_done_then_durable_then_reported_each_at_its_time(disk):
     run(main())
 
 
-def test_without_a_latency_it_ends_in_later_turns(disk):
+def test_a_simulated_async_write_without_latency_ends_in_a_later_loop_turn(disk):
     async def main():
         writer, file, told = disk.async_writer(), disk.open("/d/f"), []
         data = bytearray(b"new")
@@ -302,7 +302,7 @@ def test_the_writers_of_a_killed_process_do_nothing_more(disk):
     assert durable(disk) == BEFORE
 
 
-def test_on_some_file_systems_beginning_does_it_all_and_is_soon_done_no_more(disk):
+def test_a_simulated_writer_that_completes_in_the_call_is_soon_disabled(disk):
     disk.begins_in_call = True
     disk.latency = lambda: (0.001, 0.002)
 

@@ -167,7 +167,7 @@ def test_a_job_nobody_wants_any_more_is_dropped_and_the_next_is_run(run):
     run(main)
 
 
-def test_abandon_waits_for_nothing_and_takes_no_more(run):
+def test_abandoning_an_executor_waits_for_no_job_and_refuses_new_ones(run):
     async def main():
         executor, begun, go_on, seen = ThreadExecutor("test"), threading.Event(), threading.Event(), asyncio.Queue()
 
@@ -303,7 +303,7 @@ def test_run_here_runs_in_the_calling_thread_and_raises_there(executor, took):
         executor.run_here(lambda: None)
 
 
-def test_an_error_keeps_nothing_alive_that_the_job_held(run):
+def test_an_exception_of_a_job_keeps_no_object_of_the_job_alive(run):
     class Large:
         pass
 

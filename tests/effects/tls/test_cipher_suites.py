@@ -99,11 +99,11 @@ def offered(made):
 
 
 @pytest.mark.parametrize(("iana", "openssl"), [line.split() for line in NAMES.split("\n") if line])
-def test_a_suite_is_found_by_either_name(iana, openssl):
+def test_a_tls_cipher_suite_is_found_by_its_iana_or_openssl_name(iana, openssl):
     assert openssl_name(iana) == openssl_name(openssl) == openssl
 
 
-def test_no_names_change_nothing():
+def test_no_configured_cipher_suites_leave_the_defaults():
     made = context()
     choose(made, [])
     assert offered(made) == offered(context())
@@ -116,14 +116,14 @@ def test_no_names_change_nothing():
         ["ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES256-GCM-SHA384"],
     ],
 )
-def test_of_tls_1_2_those_are_offered_that_are_named_in_their_order_and_no_1_3(names):
+def test_only_the_configured_tls_1_2_suites_are_offered_in_order_and_tls_1_3_is_off(names):
     made = context()
     choose(made, names)
     assert offered(made) == [openssl_name(name) for name in names]
     assert made.maximum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_with_those_of_tls_1_3_alone_1_2_is_not_spoken():
+def test_with_only_tls_1_3_suites_tls_1_2_is_off():
     made = context()
     choose(made, OF_1_3)
     assert made.minimum_version is ssl.TLSVersion.TLSv1_3
