@@ -31,7 +31,7 @@ def check_is_of_one_moment(disk, notes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_a_backup_beside_any_step_is_the_state_of_one_moment(workload):
+def test_a_backup_taken_at_any_moment_is_a_state_the_store_once_had(workload):
     recorded = SimulatedDisk()
     workload(recorded)
     begin, end = first_checkpoint(recorded), len(recorded.operations)

@@ -29,7 +29,7 @@ def judge():
 
 
 @pytest.mark.parametrize("found", [[4096, SOUND], [4096, 4096, SOUND], [4096, 4096, 8192, 8192, 4096, SOUND]])
-def test_damage_that_is_gone_at_a_later_scan_was_a_round_under_way(scans, found):
+def test_damage_gone_at_a_later_scan_is_taken_for_a_round_in_flight(scans, found):
     find, made = scans
     find(found)
     assert judge() is SOUND
@@ -37,7 +37,7 @@ def test_damage_that_is_gone_at_a_later_scan_was_a_round_under_way(scans, found)
 
 
 @pytest.mark.parametrize("found", [[4096] * 3, [8192, 4096, 4096, 4096]])
-def test_damage_at_one_place_in_three_scans_in_a_row_is_damage(scans, found):
+def test_damage_at_the_same_place_in_three_scans_is_reported(scans, found):
     find, made = scans
     find(found)
     with pytest.raises(JournalDamaged):
@@ -45,7 +45,7 @@ def test_damage_at_one_place_in_three_scans_in_a_row_is_damage(scans, found):
     assert made == found
 
 
-def test_damage_that_is_elsewhere_at_each_scan_is_a_journal_that_changes(scans):
+def test_damage_at_another_place_in_each_scan_means_the_journal_is_changing(scans):
     find, made = scans
     find(range(4096, 4096 * 200, 4096))
     with pytest.raises(Changed):

@@ -17,7 +17,7 @@ def disk():
     return disk
 
 
-def test_a_manifest_reads_back_as_it_was_written(disk):
+def test_a_backup_manifest_survives_a_round_trip(disk):
     contents = Contents("0.1", 1_000, True, 1, 50, ["a warning"], {"checkpoint-1": BackupFile(100, 7)})
     manifest.write(disk, "/backup", contents)
     assert manifest.read(disk, "/backup") == contents

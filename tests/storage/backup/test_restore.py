@@ -50,7 +50,7 @@ def test_a_target_that_holds_anything_is_refused(backup):
     assert backup.list("/data") == ["notes"]
 
 
-def test_the_root_of_a_file_system_is_empty(backup):
+def test_the_root_of_a_file_system_counts_as_an_empty_restore_target(backup):
     backup.make_directory("/data/lost+found")
     restore_backup(backup, BACKUP, "/data")
     assert backup.exists("/data/lost+found")
@@ -65,7 +65,7 @@ def test_a_directory_without_a_whole_backup_is_refused(backup):
     assert not backup.exists("/data")
 
 
-def test_any_byte_that_changed_is_found_and_nothing_is_restored(backup):
+def test_a_changed_byte_in_a_backup_is_found_and_nothing_is_restored(backup):
     paths = list(paths_below(backup, BACKUP))
     assert len(paths) == 6
     for path in paths:
@@ -84,7 +84,7 @@ def test_any_byte_that_changed_is_found_and_nothing_is_restored(backup):
                 assert problems == [f"{path} fails its checksum"]
 
 
-def test_a_file_that_is_missing_or_has_another_size_is_found(backup):
+def test_restore_refuses_a_backup_with_a_missing_file_or_one_of_another_size(backup):
     for path in paths_below(backup, f"{BACKUP}/data"):
         missing, longer = backup.at(0), backup.at(0)
         missing.unlink(path)
@@ -112,7 +112,7 @@ def test_a_manifest_of_a_later_version_is_refused_by_name(backup):
         restore_backup(backup, BACKUP, "/data")
 
 
-def test_no_broker_begins_on_half_of_it_whenever_the_power_fails(backup, expected):
+def test_a_power_cut_during_a_restore_leaves_a_directory_that_no_broker_starts_on(backup, expected):
     restore_backup(backup, BACKUP, "/data")
     backup.note("done")
     outcomes = set()
@@ -133,7 +133,7 @@ def test_no_broker_begins_on_half_of_it_whenever_the_power_fails(backup, expecte
     assert outcomes == {"refused", "whole", "nothing was there"}
 
 
-def test_an_error_at_any_step_leaves_nothing_that_a_broker_begins_on(backup, expected):
+def test_an_error_during_a_restore_leaves_nothing_that_a_broker_starts_on(backup, expected):
     def judge(image, contents):
         names = image.list("/data") if image.exists("/data") else []
         if contents is not None or any(each == "checkpoint-6" for each in names):  # in releasing the lock
@@ -152,7 +152,7 @@ def test_an_error_at_any_step_leaves_nothing_that_a_broker_begins_on(backup, exp
     assert ended > 10
 
 
-def test_a_restore_that_was_not_finished_is_named(backup):
+def test_an_unfinished_restore_is_named_as_such(backup):
     restore_backup(backup, BACKUP, "/data")
     for name in backup.list("/data"):
         if name.startswith("checkpoint-"):

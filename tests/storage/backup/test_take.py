@@ -34,7 +34,7 @@ def segment_of(disk, topic="a"):
     return next(path for path in paths_below(disk, "/data/logs") if f"/{topic}-0" in path and path.endswith(".log"))
 
 
-def test_a_backup_without_a_broker_restores_to_the_same_state(disk):
+def test_a_backup_of_a_stopped_brokers_directory_restores_the_same_state(disk):
     taken(disk)
     restore_backup(disk, BACKUP, "/copy")
     for path in paths_below(disk, "/data"):
@@ -55,7 +55,7 @@ def test_the_manifest_lists_every_file_of_the_backup(disk):
     assert check_backup(disk, BACKUP) == (contents, [])
 
 
-def test_nothing_of_the_directory_is_changed_but_its_lock(disk):
+def test_a_backup_changes_only_the_lock_of_the_directory(disk):
     before = {path: disk.size(path) for path in paths_below(disk, "/data") if not path.endswith("/lock")}
     operations = len(disk.operations)
     taken(disk, SimulatedDisk())
@@ -63,7 +63,7 @@ def test_nothing_of_the_directory_is_changed_but_its_lock(disk):
     assert {path: disk.size(path) for path in paths_below(disk, "/data") if not path.endswith("/lock")} == before
 
 
-def test_no_broker_starts_while_one_without_a_broker_is_taken(disk):
+def test_no_broker_starts_on_a_directory_during_its_offline_backup(disk):
     def report(_done, _of):
         with pytest.raises(AlreadyLocked):
             Driven(disk, settings=SETTINGS)
@@ -74,7 +74,7 @@ def test_no_broker_starts_while_one_without_a_broker_is_taken(disk):
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES])
 @pytest.mark.parametrize("has_lock", [True, False])
-def test_a_directory_that_may_only_be_read_is_taken_all_the_same(disk, has_lock, error):
+def test_a_read_only_directory_can_be_backed_up(disk, has_lock, error):
     if not has_lock:
         disk.unlink("/data/lock")
     changes = (Link, Truncate, Write, Unlink)
@@ -84,7 +84,7 @@ def test_a_directory_that_may_only_be_read_is_taken_all_the_same(disk, has_lock,
     assert check_backup(target, BACKUP)[1] == []
 
 
-def test_a_broker_of_another_mount_is_seen_where_the_directory_may_only_be_read(disk):
+def test_a_backup_of_a_read_only_mount_detects_a_running_broker(disk):
     lock = disk.beside().lock("/data/lock")
     changes = (Link, Truncate, Write, Unlink)
     disk.fail(lambda one: isinstance(one, changes) and one.path.startswith("/data"), error=errno.EROFS, times=None)
@@ -93,7 +93,7 @@ def test_a_broker_of_another_mount_is_seen_where_the_directory_may_only_be_read(
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_a_directory_that_is_replaced_meanwhile_is_not_mixed_with_the_other(disk, runs):
+def test_a_backup_does_not_mix_files_of_a_directory_replaced_during_it(disk, runs):
     other = disk.beside()
     lock = disk.beside().lock("/data/lock") if runs else None
 
@@ -139,7 +139,7 @@ def test_progress_ends_at_the_total_bytes(disk):
     assert reported[-1][0] > contents.files["journal/00000000000000000001.journal"].size_bytes // 100
 
 
-def test_too_little_room_is_seen_before_a_byte_is_copied(disk):
+def test_a_backup_without_enough_space_is_refused_before_any_copy(disk):
     target = SimulatedDisk(capacity_bytes=100)
     reported = []
     with pytest.raises(DiskFull, match="are to be copied, and 100 are free"):
@@ -168,7 +168,7 @@ def test_an_error_at_any_step_leaves_no_backup_that_counts(disk):
     assert ended > 10
 
 
-def test_one_that_is_cut_short_by_a_power_cut_is_whole_or_no_backup(disk):
+def test_a_power_cut_during_a_backup_leaves_a_complete_backup_or_none(disk):
     target = SimulatedDisk()
     contents = taken(disk, target)
     target.note("done")
@@ -211,7 +211,7 @@ def test_a_segment_that_the_device_cannot_read_is_named(disk):
     assert warning == f"{path} cannot be read at byte 0: Input/output error"
 
 
-def test_a_damaged_journal_makes_no_backup(disk):
+def test_backing_up_a_damaged_journal_is_refused(disk):
     number = next(name for name in disk.list("/data/journal") if name.endswith(".journal"))
     overwrite(disk, f"/data/journal/{number}", 4096 + 60, b"damaged")
     with pytest.raises(Damaged):

@@ -36,7 +36,7 @@ def test_the_latest_record_of_each_key_stays_at_its_offset() -> None:
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.requirement("S-105")
-def test_of_a_batch_only_superseded_records_go(codec: int) -> None:
+def test_compaction_removes_only_superseded_records_of_a_batch(codec: int) -> None:
     driver = compacted_log()
     put(driver, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"), codec=codec)
     put(driver, (b"b", b"2"), codec=codec)
@@ -121,7 +121,7 @@ def test_a_tombstone_that_is_superseded_goes_at_once() -> None:
     assert [record.offset for record in visible(driver).values()] == [1]
 
 
-def test_when_keys_exceed_the_map_several_passes_do_it() -> None:
+def test_compaction_takes_several_passes_when_the_keys_exceed_its_map() -> None:
     driver = compacted_log()
     for number in range(60):
         put(driver, (b"k%d" % (number % 20), b"%d" % number))
@@ -251,7 +251,7 @@ def test_kafka_5490_8335_the_last_batch_of_each_living_producer_stays() -> None:
     assert sorted(driver.log.producers.describe()) == before
 
 
-def test_of_a_producer_that_is_forgotten_nothing_needs_to_stay() -> None:
+def test_compaction_keeps_no_batch_for_a_forgotten_producer() -> None:
     driver = compacted_log()
     put(driver, (b"k", b"1"), producer_id=1, producer_epoch=0, base_sequence=0)
     driver.advance(100)
@@ -363,7 +363,7 @@ def test_redpanda_abd7716_no_compaction_before_an_abort_is_known() -> None:
     assert values(driver) == {b"k": b"old"}
 
 
-def test_records_without_a_key_go_and_batches_nobody_can_read_stay() -> None:
+def test_compaction_removes_keyless_records_and_keeps_undecodable_batches() -> None:
     driver = compacted_log()
     put(driver, (None, b"keyless"), (b"k", b"v"))  # type: ignore[arg-type]
     lying = bytearray(keyed([(b"k", b"v")]))
@@ -374,7 +374,7 @@ def test_records_without_a_key_go_and_batches_nobody_can_read_stay() -> None:
     assert [batch.record_count for batch in kept(driver)][:2] == [1, 1]
 
 
-def test_timestamps_nobody_can_hold_or_write_again_leave_their_batch_as_it_is() -> None:
+def test_compaction_keeps_batches_with_unencodable_timestamps_unchanged() -> None:
     driver = compacted_log()
     twice_k = raw_batches.record(0, 2**62, b"k") + raw_batches.record(1, 2**62, b"k")
     driver.append(raw_batches.batch(twice_k, records=2, base_timestamp=2**63 - 1, max_timestamp=5))
@@ -393,7 +393,7 @@ def with_crc(batch: bytes) -> bytes:
     return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
 
 
-def test_long_keys_are_told_apart() -> None:
+def test_compaction_distinguishes_long_keys() -> None:
     driver = compacted_log(segment_bytes=400)
     for number in range(10):
         put(driver, (b"x" * 100 + b"%d" % (number % 3), b"%d" % number))
@@ -415,7 +415,7 @@ def test_small_segments_are_merged_up_to_segment_bytes() -> None:
     assert [state.base_offset for state in driver.log.segments][1:] == ends[:-1]
 
 
-def test_records_below_the_start_do_not_come_back() -> None:
+def test_compaction_does_not_bring_back_records_below_the_log_start() -> None:
     driver = compacted_log()
     for number in range(8):
         put(driver, (b"k%d" % number, b"v"))
@@ -446,7 +446,7 @@ def test_with_compact_and_delete_the_age_of_the_youngest_input_counts() -> None:
     assert driver.log.start_offset == 4
 
 
-def test_above_the_end_of_a_pass_batches_keep_every_byte() -> None:
+def test_compaction_does_not_change_batches_above_the_end_of_its_pass() -> None:
     driver = compacted_log(segment_bytes=2000)
     put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1: the pass ends behind it
     put(driver, (b"c", None), (b"d", b"1"))

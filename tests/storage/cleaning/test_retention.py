@@ -57,7 +57,7 @@ def test_segments_go_while_the_rest_still_has_retention_bytes() -> None:
     assert start(states, 0, retention_bytes=-1) is None
 
 
-def test_nothing_at_or_above_the_bound_goes() -> None:
+def test_retention_removes_nothing_at_or_above_its_bound() -> None:
     states = segments(0, 0, 0)
     for bound, expected in ((0, None), (9, None), (10, 10), (19, 10), (20, 20), (99, 30)):
         assert start(states, 10**9, bound=bound, retention_ms=1) == expected
@@ -70,7 +70,7 @@ def test_segments_below_the_start_are_not_counted_in_retention_bytes() -> None:
     assert start(states, 0, start=15, retention_bytes=150) is None
 
 
-def test_a_segment_that_ends_where_the_log_begins_holds_nothing_back() -> None:
+def test_a_segment_that_ends_at_the_log_start_does_not_delay_retention() -> None:
     states = segments(5000, 100, 5000)
     assert start(states, 5000, start=10, retention_ms=1000) == 20
 
@@ -101,7 +101,7 @@ def test_only_checkpointed_segments_expire(driver: LogDriver) -> None:
     assert expired(driver.log, driver.age_ms) == 4
 
 
-def test_nothing_of_an_open_transaction_expires(driver: LogDriver) -> None:
+def test_retention_removes_no_segment_of_an_open_transaction(driver: LogDriver) -> None:
     driver.values(b"t", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)  # 4
     driver.values(b"value")
     driver.settle()
@@ -113,7 +113,7 @@ def test_nothing_of_an_open_transaction_expires(driver: LogDriver) -> None:
     assert driver.log.start_offset == 6
 
 
-def test_record_timestamps_neither_hasten_nor_hinder() -> None:
+def test_record_timestamps_do_not_influence_retention() -> None:
     """Timestamps of long ago or far ahead, as producers with a wrong clock send them."""
     for timestamp in (0, 1, 2**62):
         driver = LogDriver(segment_bytes=100, retention_ms=HOUR_MS)
@@ -125,7 +125,7 @@ def test_record_timestamps_neither_hasten_nor_hinder() -> None:
         assert expired(driver.log, driver.age_ms) == 1
 
 
-def test_ages_go_on_after_a_restart_and_time_in_between_does_not_count(driver: LogDriver) -> None:
+def test_segment_ages_continue_after_a_restart_without_the_downtime(driver: LogDriver) -> None:
     driver.settle()
     log = driver.reopen()
     assert expired(log, driver.age_ms) is None
@@ -147,7 +147,7 @@ def test_expired_segments_leave_the_disk_and_the_log_goes_on(driver: LogDriver) 
     assert driver.log.start_offset == 4
 
 
-def test_the_start_moves_at_once_and_again_after_a_crash() -> None:
+def test_delete_records_moves_the_log_start_at_once_and_again_after_a_crash() -> None:
     driver = LogDriver()
     for _ in range(4):
         driver.values(b"value")
@@ -159,7 +159,7 @@ def test_the_start_moves_at_once_and_again_after_a_crash() -> None:
     assert driver.reopen().start_offset == 3
 
 
-def test_records_that_are_not_flushed_may_be_deleted_too() -> None:
+def test_delete_records_may_remove_unflushed_records() -> None:
     driver = LogDriver()
     for _ in range(4):
         driver.values(b"value")

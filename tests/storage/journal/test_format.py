@@ -60,7 +60,7 @@ def test_a_file_header_of_another_format_is_recognised_by_its_number(version):
         form.read_file_header(bytes(block))
 
 
-def test_the_header_of_a_files_last_round_has_its_flag_set():
+def test_the_last_round_of_a_journal_file_has_its_header_flag_set():
     last = ROUND._replace(units=0, length=0, ends_file=True)
     packed = form.pack_round_header(last, FILE.seed, 8192)
     assert packed[10:12] == b"\0\1"
@@ -75,7 +75,7 @@ def test_a_unit_is_as_documented():
 
 
 @pytest.mark.parametrize("size", [0, 1, 47])
-def test_a_round_header_that_is_too_short_reads_as_none(size):
+def test_a_truncated_round_header_decodes_as_none(size):
     assert form.read_round_header(bytes(size), 0, 4096) is None
 
 
@@ -85,7 +85,7 @@ def test_a_file_header_that_is_too_short_is_malformed(size):
         form.read_file_header(form.pack_file_header(FILE)[:size])
 
 
-def test_a_run_of_nuls_is_refused_as_a_unit():
+def test_zero_bytes_are_refused_as_a_journal_unit():
     """A length of 0 with a checksum of 0 over nothing would pass if nobody asked for the least length."""
     assert "impossible length" in form.first_fault(memoryview(bytes(100)), ROUND)
     assert form.highest_number(memoryview(bytes(100)), 0) == 0
@@ -103,7 +103,7 @@ def test_a_run_of_nuls_is_refused_as_a_unit():
     ],
     ids=str,
 )
-def test_units_are_those_that_the_header_announces_and_no_others(changed, fault):
+def test_exactly_the_units_announced_by_the_round_header_are_decoded(changed, fault):
     body = memoryview(b"".join(b"".join(form.frame_unit(7, number, [Part(3, 1, 0, ())])) for number in (10, 11)))
     header = RoundHeader(7, 5, 10, 4, 2, len(body), False)
     assert form.first_fault(body, header) == ""
@@ -148,7 +148,7 @@ def test_units_come_back_as_they_were_framed(units, above):
 
 
 @given(st.binary(max_size=300), st.integers(0, 3), st.integers(0, 2**32 - 1))
-def test_no_bytes_make_the_readers_fail_in_another_way(found, units, length):
+def test_arbitrary_journal_bytes_raise_only_the_documented_errors(found, units, length):
     header = RoundHeader(7, 1, 1, 0, units, length, False)
     assert isinstance(form.first_fault(memoryview(found), header), str)
     form.highest_number(memoryview(found), 7)
@@ -160,7 +160,7 @@ def test_no_bytes_make_the_readers_fail_in_another_way(found, units, length):
 @given(
     st.lists(st.tuples(st.integers(0, 2**63), st.integers(0, 2**62), st.binary(max_size=5000)), min_size=1, max_size=5)
 )
-def test_a_unit_of_batches_alone_is_framed_as_any_other(placed):
+def test_a_unit_of_batches_only_is_framed_like_any_other(placed):
     head = b"sixteen bytes .."
     parts = [Part(form.APPEND, log_id, offset, (head, rest)) for log_id, offset, rest in placed]
     batches = [(log_id, offset, head, rest) for log_id, offset, rest in placed]
@@ -170,7 +170,7 @@ def test_a_unit_of_batches_alone_is_framed_as_any_other(placed):
 
 
 @pytest.mark.parametrize("count", [0, form.MAX_PARTS + 1])
-def test_a_unit_of_no_batch_or_of_too_many_is_refused(count):
+def test_a_unit_with_no_batch_or_too_many_is_refused(count):
     with pytest.raises(form.UnitRefused):
         form.frame_batches(7, 9, [(1, 0, b"sixteen bytes ..", b"")] * count)
 
@@ -189,7 +189,7 @@ def test_a_unit_is_the_same_bytes_whether_they_are_copied_or_not(monkeypatch, co
     assert [b"".join(form.frame_batches(3, 4, batches))] == form.frame_batches(3, 4, batches) == [written]
 
 
-def test_many_small_parts_are_one_buffer_and_large_ones_are_not_copied():
+def test_small_parts_of_a_unit_are_joined_and_large_ones_not_copied():
     small = [(number, 0, b"sixteen bytes ..", bytes(62)) for number in range(200)]
     assert len(form.frame_batches(3, 4, small)) == 1
     large = bytes(100_000)

@@ -34,7 +34,7 @@ def three(driven, writer):
     return [begun(driven, writer, data) for data in (b"one", b"two", b"three")]
 
 
-def test_rounds_that_end_in_another_order_are_finished_in_theirs(driven, writer, three):
+def test_rounds_that_complete_out_of_order_are_finished_in_order(driven, writer, three):
     journal, (one, two, three) = driven.journal, three
     writer.steps[1].end()
     assert (one.done, two.done) == (False, True)
@@ -51,21 +51,21 @@ def test_rounds_that_end_in_another_order_are_finished_in_theirs(driven, writer,
     assert [unit.data for unit in recovered(driven.disk.after_power_cut())] == [b"one", b"two", b"three"]
 
 
-def test_a_round_that_was_not_told_of_cannot_be_finished(driven, writer, three):
+def test_finishing_a_round_whose_write_was_not_reported_raises(driven, writer, three):
     writer.steps[0].write()
     writer.steps[0].sync()
     with pytest.raises(RuntimeError):
         driven.journal.finished(three[0])
 
 
-def test_a_round_that_is_not_synced_goes_alone(driven, writer):
+def test_an_unsynced_round_is_not_written_beside_others(driven, writer):
     begun(driven, writer, b"synced")
     driven.append(b"written")
     with pytest.raises(RuntimeError):
         driven.journal.take_round(sync=False)
 
 
-def test_nothing_goes_beside_a_round_that_is_not_synced(driven):
+def test_no_round_is_begun_beside_an_unsynced_one(driven):
     driven.append(b"written")
     driven.journal.take_round(sync=False)
     driven.append(b"synced")
@@ -106,7 +106,7 @@ def test_a_round_taken_beside_an_unsynced_one_is_not_begun_on_the_writer(driven,
     assert len(recovered(driven.disk.after_power_cut())) == 3
 
 
-def test_a_round_over_two_files_cannot_be_begun(driven, writer):
+def test_a_round_that_spans_two_files_cannot_be_begun_asynchronously(driven, writer):
     while len(driven.files()) and driven.journal._room > 2 * BLOCK:
         driven.append(b"x" * 1000)
         driven.round()
@@ -115,7 +115,7 @@ def test_a_round_over_two_files_cannot_be_begun(driven, writer):
     assert not driven.journal.take_round(sync=True).begin(writer, lambda error: None)
 
 
-def test_a_small_round_is_not_begun(driven, writer):
+def test_a_small_round_is_not_written_asynchronously(driven, writer):
     writer.from_bytes = BLOCK + 1
     driven.append(b"x" * 100)
     write = driven.journal.take_round(sync=True)
@@ -171,7 +171,7 @@ def test_of_rounds_in_flight_together_a_crash_leaves_the_first_ones_that_are_who
     assert found.highest_unit == max((number + 1 for number in range(3) if kept & 1 << number), default=found.last_unit)
 
 
-def test_a_new_life_uses_no_number_of_a_round_behind_a_hole(driven, writer, three):
+def test_after_a_crash_numbers_of_rounds_behind_a_gap_are_not_reused(driven, writer, three):
     writer.steps[2].end()
     again = Driven(driven.disk.after_power_cut(), fill=False)
     assert again.append(b"new") == 4

@@ -172,7 +172,7 @@ def test_files_whose_units_are_safe_elsewhere_are_used_again(disk, driven):
     assert [unit.number for unit in result.units(above=77)] == [78, 79, 80]
 
 
-def test_nothing_that_is_still_needed_is_reused(disk, driven):
+def test_journal_files_that_are_still_needed_are_not_reused(disk, driven):
     fill_up(driven)
     driven.journal.recycle(5)
     driven.fill()
@@ -240,7 +240,7 @@ def test_a_fresh_journal_removes_files_of_earlier_ones(disk, driven):
     assert recovered(disk) == []
 
 
-def test_its_first_file_is_durable_before_anything_is_written_to_it(disk):
+def test_the_first_journal_file_is_durable_before_anything_is_written_to_it(disk):
     disk.make_directory(DIRECTORY)
     disk.sync_directory("/")
     Journal(disk, DIRECTORY, incarnation=3, next_unit=50, next_round=20, **SMALL)

@@ -144,7 +144,7 @@ def test_a_topic_deleted_just_before_a_crash_takes_it_along_too():
     assert cut.list(KEPT) == []
 
 
-def test_a_log_start_that_was_moved_is_kept_too():
+def test_a_moved_log_start_survives_while_journal_parts_are_kept():
     """Else the records that DeleteRecords took would be back."""
     driver = begun()
     driver.store.commit([driver.store.log_start_part(driver.log("t"), 3)])
@@ -265,7 +265,7 @@ def test_a_log_that_misses_part_of_the_journal_stays_offline_and_says_which_offs
     assert len(again.disk.list(KEPT)) == 1
 
 
-def test_an_offline_log_does_not_keep_others_from_starting():
+def test_an_offline_log_does_not_prevent_the_others_from_opening():
     driver = begun()
     driver.append(driver.create("u"), [b"b"])
     driver.round(sync=True)
@@ -318,7 +318,7 @@ def test_parts_that_cannot_be_read_refuse_the_start_or_keep_that_log_offline():
     assert values_of(Driven(disk).log("t")) == ALL
 
 
-def test_damaged_parts_that_somebody_removes_are_given_up():
+def test_removing_damaged_journal_parts_gives_them_up_and_opens_the_log():
     disk, path = offline_with_copy()
     file = disk.open(path)
     file.write([b"\xff"], file.size() - 3)
@@ -389,7 +389,7 @@ def test_parts_are_read_back_as_they_were_written_over_several_files(monkeypatch
 
 
 @pytest.mark.parametrize("payload", [b"\x01", b"\x01" + bytes(8) + b"\0\0\0\x05abcd", b"\x09" + bytes(12)])
-def test_a_payload_that_does_not_parse_is_damage(payload):
+def test_journal_parts_that_do_not_parse_are_damage(payload):
     from fencepost.storage import checkpoints
 
     disk = SimulatedDisk()
@@ -401,7 +401,7 @@ def test_a_payload_that_does_not_parse_is_damage(payload):
 @pytest.mark.parametrize(
     "name", ["t-0.1", "t-0.1.2", "t-0.1.02.0", "t-0.1.2.x", "t-0.01.2.0", "t-0.1.2.0.writing", "t.1.2.0", "notes.1.2"]
 )
-def test_files_that_bear_other_names_are_not_ours(name):
+def test_files_with_other_names_are_not_taken_for_journal_parts(name):
     assert kept_parts.parse_name(name) is None
 
 

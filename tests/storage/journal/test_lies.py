@@ -82,7 +82,7 @@ def test_parts_that_do_not_add_up_to_their_unit_are_damage(disk, unsealed, count
 
 
 @pytest.mark.parametrize(("salt", "found"), [(b"saltsalt", "damaged"), (b"unknown.", "cut")])
-def test_records_that_look_like_rounds_pass_for_such_only_with_the_unknown_salt(disk, salt, found):
+def test_records_that_imitate_rounds_are_not_accepted_without_the_salt(disk, salt, found):
     """A client sends a journal's bytes so that they stand where they stood there; the round that holds them is torn."""
     other = SimulatedDisk()
     donor = Driven(other, first_file_bytes=8 * BLOCK, salt=b"saltsalt")

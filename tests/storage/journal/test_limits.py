@@ -38,7 +38,7 @@ def assert_each_stands_in_one_file(disk):
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("way", WAYS, ids=lambda one: one.__name__)
-def test_a_unit_of_the_rest_of_a_file_fits_and_one_byte_more_does_not(way, more):
+def test_a_unit_that_fills_a_journal_file_fits_and_one_byte_more_does_not(way, more):
     disk = SimulatedDisk()
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     driven.append(b"before")

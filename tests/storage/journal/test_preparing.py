@@ -210,7 +210,7 @@ def test_after_a_failed_fill_no_crash_of_the_next_leaves_a_hole_in_the_numbers(d
         assert scan(disk.killed_at(number), DIRECTORY).last_unit == 24
 
 
-def test_one_file_is_prepared_at_a_time(driven):
+def test_only_one_journal_file_is_prepared_at_a_time(driven):
     driven.append(b"x" * 3000)
     driven.append(b"x" * 3000)
     job = driven.journal.fill_job()

@@ -50,12 +50,12 @@ def test_a_whole_journal_is_read_in_order_and_nothing_is_cut(disk, driven):
     assert len({unit.path for unit in result.units()}) == 2
 
 
-def test_units_up_to_a_number_can_be_left_out(disk, driven):
+def test_a_scan_can_skip_units_up_to_a_number(disk, driven):
     assert [unit.number for unit in scan(disk, DIRECTORY).units(above=4)] == [5, 6]
     assert list(scan(disk, DIRECTORY).units(above=6)) == []
 
 
-def test_a_scan_changes_nothing(disk, driven):
+def test_a_journal_scan_changes_no_file(disk, driven):
     before = disk.fingerprint()
     done = len(disk.operations)
     recovered(disk)
@@ -132,7 +132,7 @@ def test_unit_numbers_that_were_cut_are_not_used_again(disk, damage):
     assert again.scan.highest_round >= 3
 
 
-def test_nothing_is_written_over_a_cut_tail(disk):
+def test_a_cut_journal_tail_is_not_overwritten(disk):
     result = torn_tail(disk, DAMAGES["last unit"])
     newest = max(found.path for found in result.files)
     again = Driven(disk)

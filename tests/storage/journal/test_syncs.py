@@ -290,7 +290,7 @@ def test_a_file_whose_last_round_is_still_to_be_written_is_not_used_again(disk, 
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["", "a job beside has ended and is not told"])
-def test_files_that_were_used_again_are_synced_by_nobody(driven, told):
+def test_reused_journal_files_are_not_synced_for_their_earlier_contents(driven, told):
     """They are closed."""
     for _ in range(12):
         driven.append(b"x" * 3000)
@@ -344,7 +344,7 @@ def test_an_idle_journal_writes_one_empty_round_and_then_no_more(disk, driven):
     assert driven.round(sync=True).size_bytes == 0
 
 
-def test_asking_for_a_sync_with_nothing_to_sync_seals(disk, driven):
+def test_a_requested_sync_with_nothing_to_sync_writes_a_seal(disk, driven):
     driven.append(b"one")
     driven.round(sync=True)
     driven.round(sync=True)

@@ -142,7 +142,7 @@ def check_all(made: LogDriver, step: int) -> dict[str, set[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [plain, compacted])
-def test_no_flipped_bit_and_no_truncation_is_silent(make: Callable[[], LogDriver]) -> None:
+def test_sampled_flipped_bits_and_truncations_of_a_log_are_detected(make: Callable[[], LogDriver]) -> None:
     made = make()
     outcomes = check_all(made, step=7)
     kinds = {"log", "index", "timeindex"} | ({"txnindex", "producers"} if make is plain else set())
@@ -154,7 +154,7 @@ def test_no_flipped_bit_and_no_truncation_is_silent(make: Callable[[], LogDriver
 
 @pytest.mark.long
 @pytest.mark.parametrize("make", [plain, compacted])
-def test_no_flipped_bit_and_no_truncation_is_silent_each(make: Callable[[], LogDriver]) -> None:
+def test_each_flipped_bit_and_truncation_of_a_log_is_detected(make: Callable[[], LogDriver]) -> None:
     check_all(make(), step=1)
 
 
@@ -197,7 +197,7 @@ def test_a_bit_flipped_below_the_checkpoint_stops_the_log_not_the_records_behind
     assert driver.disk.size(f"{DIRECTORY}/{name}") == size
 
 
-def test_deleting_every_index_changes_nothing_that_is_seen() -> None:
+def test_deleting_all_indexes_changes_no_answer() -> None:
     for make in (plain, compacted):
         made = make()
         disk = made.disk.after_process_crash()
@@ -217,7 +217,7 @@ def test_deleting_every_index_changes_nothing_that_is_seen() -> None:
         assert consumed(again.log, again) == consumed(whole.log, whole)
 
 
-def test_a_batch_whose_length_lies_does_not_make_a_reader_take_the_whole_segment() -> None:
+def test_a_false_batch_length_does_not_make_a_read_load_the_whole_segment() -> None:
     driver = LogDriver(segment_bytes=1 << 20, index_interval_bytes=1000)
     for _ in range(100):
         driver.values(b"x" * 500)

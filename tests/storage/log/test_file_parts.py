@@ -92,7 +92,7 @@ def test_a_reader_goes_from_one_part_to_the_next_as_by_copying():
     assert len(found) >= len(copied) - 1, "all but a rest that is little"
 
 
-def test_the_position_of_a_reader_must_be_known():
+def test_a_file_part_needs_a_known_position_of_the_reader():
     driver = flushed()
     read_all(driver)
     assert left(driver, 6) is None
@@ -101,7 +101,7 @@ def test_the_position_of_a_reader_must_be_known():
     assert left(driver, 7) is None, "in the middle of a batch"
 
 
-def test_cold_little_or_unflushed_is_not_left(monkeypatch):
+def test_cold_small_or_unflushed_reads_do_not_use_file_parts(monkeypatch):
     driver = flushed()
     read_all(driver)
     assert left(driver, max_bytes=FROM_BYTES - 1) is None
@@ -195,7 +195,7 @@ def batch_of_producer(producer_id):
     )
 
 
-def test_of_a_compacted_segment_every_entry_is_a_place():
+def test_in_a_compacted_segment_every_index_entry_is_a_valid_position():
     driver = LogDriver(cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
     for number in range(60):
         driver.append(keyed([(b"k%d" % (number % 40), b"v%d" % number * 9)]))
@@ -246,7 +246,7 @@ def test_a_file_part_is_a_prefix_of_what_a_read_returns(sizes, interval, segment
     assert uses(driver.files) == 0
 
 
-def test_damage_after_the_check_goes_out_as_kafka_lets_it():
+def test_damage_that_occurs_after_the_check_is_sent_as_in_kafka():
     driver = flushed()
     ((_, whole, _),) = read_all(driver)
     flip(driver, 100)
@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_read_puts_the_log_offline_unless_it_counts_no_mor
     assert "Input/output error" in driver.log.offline
 
 
-def test_trouble_with_the_place_where_it_would_end_is_left_to_a_read():
+def test_an_error_at_the_end_of_a_file_part_is_left_to_an_ordinary_read():
     driver = flushed()
     read_all(driver)
     driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO)
@@ -327,7 +327,7 @@ def test_a_file_part_stays_readable_after_retention_removed_its_segment():
     assert driver.disk._opened[inode] == 0
 
 
-def test_a_part_that_nobody_let_go_of_ends_its_use_as_soon_as_another_use_ends():
+def test_an_unreleased_file_part_ends_when_another_use_of_the_file_ends():
     driver = flushed()
     read_all(driver)
     found = left(driver)
@@ -340,7 +340,7 @@ def test_a_part_that_nobody_let_go_of_ends_its_use_as_soon_as_another_use_ends()
     assert uses(driver.files) == 0
 
 
-def test_a_part_that_is_sent_by_a_disk_that_cannot_is_an_error_of_the_call():
+def test_sending_a_file_part_from_a_disk_without_sendfile_raises():
     driver = flushed()
     read_all(driver)
     part = part_of(left(driver))

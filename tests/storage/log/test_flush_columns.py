@@ -135,7 +135,7 @@ def test_segments_and_indexes_are_those_of_batch_after_batch(rows, settings, fir
 
 
 @given(BATCHES, st.integers(0, 60), st.integers(1, 600), st.integers(1, 45))
-def test_the_oldest_are_as_many_as_fit_and_one_at_least(rows, below, max_bytes, max_batches) -> None:
+def test_a_flush_takes_as_many_oldest_batches_as_fit_and_at_least_one(rows, below, max_bytes, max_batches) -> None:
     tail = tail_of(rows)
     taken, size = oldest(tail, below, max_bytes, max_batches)
     ended = [batch for batch in tail if batch[0] < below][:max_batches]

@@ -19,7 +19,7 @@ def indexes() -> Indexes:
     return Indexes(b"".join(pack(">ii", *e) for e in ENTRIES), b"".join(pack(">qi", *e) for e in times))
 
 
-def test_entries_are_found_by_offset(indexes: Indexes) -> None:
+def test_index_entries_are_found_by_offset(indexes: Indexes) -> None:
     assert [indexes.entry_at_or_before(offset) for offset in (0, 9, 10, 19, 20, 34, 35, 99)] == [
         -1,
         -1,
@@ -34,22 +34,22 @@ def test_entries_are_found_by_offset(indexes: Indexes) -> None:
     assert [indexes.place_before(offset) for offset in (0, 10, 11, 21)] == [(0, -1), (0, -1), (0, 10), (500, 20)]
 
 
-def test_the_next_boundary_is_the_next_position_known(indexes: Indexes) -> None:
+def test_the_end_of_an_index_entry_is_the_next_known_position(indexes: Indexes) -> None:
     assert [indexes.boundary_after(position) for position in (0, 499, 500, 900, 5000)] == [500, 500, 900, -1, -1]
 
 
-def test_a_search_by_time_begins_at_the_newest_entry_before(indexes: Indexes) -> None:
+def test_a_search_by_time_starts_at_the_latest_earlier_index_entry(indexes: Indexes) -> None:
     assert [indexes.offset_before_time(t) for t in (0, 100, 101, 250, 251)] == [0, 0, 10, 10, 35]
 
 
-def test_a_row_grows_with_its_file() -> None:
+def test_an_index_grows_with_its_file() -> None:
     content = bytes(range(48))
     row = IndexRow().grown(content[:8], 8).grown(b"", 8).grown(content[8:], 8)
     assert row == IndexRow.of(content, 8)
     assert row.entries == 6
 
 
-def test_an_entry_is_due_when_more_than_the_interval_was_written() -> None:
+def test_an_index_entry_is_added_after_more_bytes_than_the_interval() -> None:
     growth = IndexGrowth(100, 50)
     position = 0
     for number in range(6):

@@ -149,7 +149,7 @@ def test_an_index_that_cannot_be_opened_is_derived(
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_nothing_depends_on_an_index_being_put_back(error: int) -> None:
+def test_reads_work_although_a_derived_index_could_not_be_written(error: int) -> None:
     driver = plain()
     expected = answers(driver)
     lose(driver)
@@ -168,7 +168,7 @@ def test_nothing_depends_on_an_index_being_put_back(error: int) -> None:
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".log"])
-def test_want_of_descriptors_or_memory_proves_nothing_about_a_file(
+def test_a_lack_of_descriptors_or_memory_does_not_mark_an_index_as_damaged(
     error: int, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = plain()
@@ -314,7 +314,7 @@ def test_deriving_the_indexes_of_a_log_reads_each_segment_once(monkeypatch: pyte
     assert len(walked) == len(set(walked))
 
 
-def test_a_walk_goes_on_only_behind_the_same_segments() -> None:
+def test_deriving_indexes_continues_only_behind_the_same_segments() -> None:
     """The first one is gone: what began in it is not known any more, as if nobody had walked before."""
     driver = plain()
     log, states = driver.log, driver.log.segments

@@ -25,13 +25,13 @@ def files(disk: SimulatedDisk) -> Iterator[OpenFiles]:
     files.close()
 
 
-def test_a_file_is_opened_once(files: OpenFiles) -> None:
+def test_open_files_opens_each_file_once(files: OpenFiles) -> None:
     with files.use("/1") as one, files.use("/1") as again:
         assert one is again
     assert len(files) == 1
 
 
-def test_the_longest_unused_is_closed_first(files: OpenFiles) -> None:
+def test_the_least_recently_used_file_is_closed_first(files: OpenFiles) -> None:
     for path in ("/1", "/2", "/1", "/3"):
         with files.use(path):
             pass
@@ -80,7 +80,7 @@ def test_a_write_during_a_sync_stays_unsynced(disk: SimulatedDisk, files: OpenFi
     assert files.use_if_open("/0") is not None
 
 
-def test_a_file_that_was_closed_needs_no_sync(disk: SimulatedDisk, files: OpenFiles) -> None:
+def test_a_closed_file_needs_no_sync(disk: SimulatedDisk, files: OpenFiles) -> None:
     disk.fail_sync(lambda path: True)
     files.sync("/0")
 
@@ -104,7 +104,7 @@ def test_the_files_of_a_folder_are_forgotten_together(disk: SimulatedDisk, files
     assert files.use_if_open("/ab") is not None
 
 
-def test_a_missing_file_is_not_made(files: OpenFiles) -> None:
+def test_open_files_does_not_create_a_missing_file(files: OpenFiles) -> None:
     with pytest.raises(FileNotFoundError):
         files.use("/nothing")
     assert len(files) == 0

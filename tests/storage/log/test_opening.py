@@ -244,7 +244,7 @@ def test_kafka_7190_producers_survive_when_retention_took_all_their_records() ->
     assert log.producers.judge(next_batch(12)) is None
 
 
-def test_many_producers_are_written_down_in_slices_as_of_one_moment() -> None:
+def test_a_snapshot_of_many_producers_written_in_slices_is_of_one_moment() -> None:
     driver = LogDriver()
     for producer_id in range(1200):
         driver.values(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0)
@@ -291,7 +291,7 @@ def test_bytes_after_the_checkpointed_end_are_cut() -> None:
         assert [record.offset for record in driver.reopen(replay=False) and driver.contents()] == list(range(6))
 
 
-def test_files_of_a_life_above_the_checkpoint_are_removed() -> None:
+def test_segment_files_above_the_checkpoint_are_removed_at_the_start() -> None:
     driver = LogDriver(segment_bytes=100)
     for _ in range(3):
         driver.values(b"value")
@@ -337,7 +337,7 @@ def test_a_segment_that_is_missing_or_short_puts_the_log_offline(
     assert msgpack.packb(log.manifest()) == driver.rows[-1]
 
 
-def test_a_lost_folder_puts_the_log_offline() -> None:
+def test_a_missing_log_folder_puts_the_log_offline() -> None:
     driver = LogDriver()
     driver.values(b"value")
     driver.settle()

@@ -37,13 +37,13 @@ def test_the_first_batch_comes_even_if_it_is_larger_than_asked_for(driver: LogDr
     assert driver.read(0, size, at_least_one=False).size_bytes == size
 
 
-def test_batches_after_the_first_must_fit(driver: LogDriver) -> None:
+def test_a_read_includes_further_batches_only_if_they_fit(driver: LogDriver) -> None:
     size = driver.read(0, 1).size_bytes
     assert driver.read(0, 2 * size - 1).next_offset == 3
     assert driver.read(0, 2 * size).next_offset == 6
 
 
-def test_a_batch_must_end_before_the_bound(driver: LogDriver) -> None:
+def test_a_read_returns_no_batch_that_ends_above_the_bound(driver: LogDriver) -> None:
     assert driver.read(0, below=3).next_offset == 3
     assert driver.read(0, 1000, below=5).next_offset == 3
     assert driver.read(0, below=2).size_bytes == 0
@@ -61,7 +61,7 @@ def test_offsets_outside_the_log_are_out_of_range(driver: LogDriver) -> None:
     assert driver.read(30).size_bytes == 0
 
 
-def test_reading_on_meets_every_batch_once_at_any_size(driver: LogDriver) -> None:
+def test_successive_reads_of_any_size_return_every_batch_once(driver: LogDriver) -> None:
     for max_bytes in (1, 100, 250, 10_000):
         assert [batch.base_offset for batch in driver.batches(max_bytes)] == list(range(0, 30, 3))
 
@@ -94,7 +94,7 @@ def test_the_high_watermark_ends_before_unreleased_batches() -> None:
     assert log.flush_job(1000).size_bytes == driver.read(0).size_bytes  # type: ignore[union-attr]
 
 
-def test_a_read_that_would_wait_for_the_device_is_a_job() -> None:
+def test_a_read_that_has_to_wait_for_the_device_is_given_to_a_worker() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"one")

@@ -44,7 +44,7 @@ def test_an_abort_in_the_tail_whose_producer_is_evicted_still_aborts_after_a_cra
     assert values(driver) == [b"plain"]
 
 
-def test_that_no_producer_is_left_counts_once_all_that_it_is_true_of_is_flushed():
+def test_an_empty_producer_snapshot_counts_once_its_batches_are_flushed():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
     for _ in range(2):  # however often it is looked at

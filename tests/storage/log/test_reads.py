@@ -180,7 +180,7 @@ MEMORIES = [as_nothing_is_in_memory, as_indexes_are_not_in_memory, as_indexes_ar
 @pytest.mark.parametrize("forget", MEMORIES)
 @pytest.mark.parametrize(("ask", "check"), ASKED)
 @pytest.mark.parametrize("remove", [delete, retain, compact])
-def test_an_answer_is_right_whenever_its_segments_go(
+def test_a_read_is_correct_whenever_its_segments_are_removed(
     remove: Callable[[LogDriver], Iterator[None]],
     ask: Callable[[LogDriver, int], Callable[[], object]],
     check: Callable[[LogDriver, int, object], None],
@@ -224,7 +224,7 @@ def test_an_answer_is_right_whenever_its_segments_go(
         assert outcomes & {"asked again", "out of range"}, "no job met a segment that was gone"
 
 
-def test_one_read_goes_on_from_the_segments_into_the_tail() -> None:
+def test_one_read_continues_from_segments_into_the_tail() -> None:
     """A flush between a transaction's data and its marker cut the answer to a reader in two."""
     driver = LogDriver()
     driver.values(b"in a segment")
@@ -271,7 +271,7 @@ def test_a_cold_read_of_a_segment_that_went_in_the_meantime_is_asked_again() -> 
     assert driver.log.offline is None
 
 
-def test_a_segment_that_counts_and_is_missing_is_damage_and_not_gone() -> None:
+def test_a_missing_segment_above_the_log_start_is_damage() -> None:
     driver, cold = begin_a_cold_read()
     driver.disk.unlink(f"{DIRECTORY}/{driver.log.segments[0].stem}.log")
     with pytest.raises(KafkaError) as refused:

@@ -100,7 +100,7 @@ def test_a_flipped_bit_in_a_record_puts_the_log_offline_and_says_where(cold: boo
     )
 
 
-def test_the_second_pass_checks_nothing(checks: Checks) -> None:
+def test_a_second_read_of_checked_bytes_checks_nothing(checks: Checks) -> None:
     driver = flushed()
     first = read_all(driver)
     assert checks.taken() == 10
@@ -130,7 +130,7 @@ def test_readers_that_begin_in_the_middle_do_not_pay_for_ever(checks: Checks) ->
     assert checks.taken() == 0
 
 
-def test_damage_before_the_place_where_a_reader_began_is_found_by_who_reads_it() -> None:
+def test_damage_before_a_readers_start_is_found_by_a_reader_of_that_part() -> None:
     driver = flushed()
     read_all(driver, 10)
     flip(driver, 100)
@@ -147,7 +147,7 @@ def test_damage_after_a_read_is_found_once_the_cached_index_is_gone() -> None:
     assert "at byte 0" in refused(driver)
 
 
-def test_a_segment_that_grows_is_checked_where_it_grew(checks: Checks) -> None:
+def test_a_growing_segment_is_checked_where_it_grew(checks: Checks) -> None:
     driver = flushed()
     read_all(driver)
     checks.taken()
@@ -281,7 +281,7 @@ def test_only_the_newest_checked_intervals_are_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=30), st.integers(0, 80))
-def test_nothing_counts_as_checked_that_was_not(added: list[tuple[int, int]], position: int) -> None:
+def test_no_unchecked_bytes_count_as_checked(added: list[tuple[int, int]], position: int) -> None:
     indexes = Indexes()
     checked: set[int] = set()
     for start, size in added:
@@ -290,7 +290,7 @@ def test_nothing_counts_as_checked_that_was_not(added: list[tuple[int, int]], po
     assert set(range(position, indexes.checked_until(position))) <= checked
 
 
-def test_the_places_of_a_batch_are_those_of_its_header() -> None:
+def test_the_positions_recorded_for_a_batch_match_its_header() -> None:
     """The reader takes the CRC from where it knows it to be, without a Batch."""
     driver = flushed(1)
     whole = memoryview(content(driver))

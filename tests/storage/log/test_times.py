@@ -80,11 +80,11 @@ def test_records_below_the_start_are_not_found(driver: LogDriver) -> None:
     assert (first(driver, 0), latest(driver)) == (None, None)
 
 
-def test_the_largest_timestamp_is_that_of_its_first_record(driver: LogDriver) -> None:
+def test_lookup_of_the_largest_timestamp_returns_its_first_record(driver: LogDriver) -> None:
     assert latest(driver) == (5, 90)
 
 
-def test_an_empty_log_has_no_times() -> None:
+def test_lookups_by_time_in_an_empty_log_find_nothing() -> None:
     driver = LogDriver()
     assert (first(driver, 0), latest(driver)) == (None, None)
 
@@ -109,7 +109,7 @@ def test_a_timestamp_far_ahead_does_not_hide_later_records() -> None:
     assert latest(driver) == (20, 1019)
 
 
-def test_markers_have_a_time_too() -> None:
+def test_a_lookup_by_time_can_return_a_marker() -> None:
     driver = LogDriver()
     driver.append(batch_of([b"v"], timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
     driver.marker(1, 0, Marker.COMMIT)  # at 1000

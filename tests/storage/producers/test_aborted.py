@@ -74,18 +74,18 @@ def test_a_search_goes_on_behind_an_entry_before_which_another_was_open():
     assert overlapping(entries[1:], 0, 10) == ([], True)
 
 
-def test_entries_are_recognised_by_where_their_transactions_begin():
+def test_aborted_transaction_entries_are_identified_by_their_first_offset():
     entries = [AbortedTransaction(1, 30, 40, 0), AbortedTransaction(2, 20, 50, 51), AbortedTransaction(3, 0, 60, 61)]
     assert [each.producer_id for each in sorted(entries, key=by_first_offset)] == [3, 2, 1]
 
 
-def test_entries_are_read_as_they_were_written():
+def test_aborted_transaction_entries_survive_a_round_trip():
     entries = [AbortedTransaction(1, 2, 3, 4), AbortedTransaction(2**40, 0, 9, 5)]
     assert unpack(pack(entries)) == entries
 
 
 @pytest.mark.parametrize("version", [-1, 1, 2, 2**15 - 1])
-def test_an_entry_of_another_version_is_not_read(version):
+def test_an_aborted_transaction_entry_of_another_version_is_refused(version):
     entry = TXN_ENTRY.pack(version, 1, 2, 3, 4)
     with pytest.raises(ValueError, match=f"version {version}"):
         unpack(pack([AbortedTransaction(1, 2, 3, 4)]) + entry)

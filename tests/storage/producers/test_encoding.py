@@ -26,7 +26,7 @@ def restored(payload: bytes) -> ProducerStates:
     return states
 
 
-def test_a_snapshot_holds_everything(partition):
+def test_a_producer_snapshot_restores_the_whole_state(partition):
     states = filled().states
     again = restored(states.snapshot())
     assert list(again.describe()) == list(states.describe())
@@ -84,7 +84,7 @@ def test_producers_restored_from_slices_expire_in_the_order_of_their_silence(par
     assert known(partition) == [1, 2, 3]
 
 
-def test_an_empty_state_has_a_snapshot_too():
+def test_an_empty_producer_state_can_be_snapshotted_and_restored():
     assert len(restored(ProducerStates().snapshot())) == 0
 
 

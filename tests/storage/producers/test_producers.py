@@ -60,7 +60,7 @@ def test_a_duplicate_is_answered_with_where_and_when_it_was_first_stored(partiti
 
 
 @pytest.mark.requirement("S-23", "S-34")
-def test_a_verdict_changes_nothing(partition):
+def test_checking_a_batch_changes_no_producer_state(partition):
     for sequence in range(6):
         partition.send(P, 1, sequence)
     before = partition.states.snapshot(), list(partition.states.describe())
@@ -134,19 +134,19 @@ def test_a_producer_that_restarts_with_a_new_id_can_write_the_same_again(partiti
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
-def test_a_batch_turned_away_holds_back_the_ones_behind_it(partition, epoch):
+def test_batches_behind_a_refused_one_are_refused(partition, epoch):
     partition.states.turned_away(make(P, epoch, 10, 5))
     assert [partition.send(P, epoch, n, 5) for n in (15, 20)] == [GAP, GAP]
     assert [partition.send(P, epoch, n, 5) for n in (10, 15, 20)] == [0, 5, 10]
 
 
-def test_the_lowest_of_several_turned_away_must_come_first(partition):
+def test_of_several_refused_batches_the_lowest_sequence_must_come_first(partition):
     for sequence in (3, 0, 6):
         partition.states.turned_away(make(P, 0, sequence, 3))
     assert [partition.send(P, 0, n, 3) for n in (3, 6, 0, 3, 6)] == [GAP, GAP, 0, 3, 6]
 
 
-def test_the_lowest_is_the_earliest_also_across_the_wrap(partition):
+def test_the_lowest_refused_sequence_is_found_across_the_wrap_to_zero(partition):
     partition.states.turned_away(make(P, 0, 1, 3))
     partition.states.turned_away(make(P, 0, LAST - 1, 3))
     assert [partition.send(P, 0, n, 3) for n in (1, LAST - 1, 1)] == [GAP, 0, 3]
@@ -159,7 +159,7 @@ def test_a_client_that_takes_a_new_epoch_or_splits_a_batch_is_not_held_back(part
     assert [partition.send(Q, 0, n) for n in range(3)] == [1, 2, 3]
 
 
-def test_once_the_one_turned_away_is_in_or_all_is_restored_nothing_is_held_back(partition):
+def test_batches_are_accepted_again_once_the_refused_one_is_stored(partition):
     empty = partition.states.snapshot()
     partition.states.turned_away(make(P, 0, 0))
     partition.send(P, 0, 0)
@@ -374,7 +374,7 @@ def test_how_many_are_idle_and_since_when_is_known_at_once(partition):
     assert (len(partition.states._idle), partition.states.idle_since_ms) == (1, 900)
 
 
-def test_silence_is_counted_on_over_a_restart(partition):
+def test_a_producers_idle_time_continues_over_a_restart(partition):
     aged(partition, 1, 2, 3)
     partition.restart()
     assert known(partition) == [1, 2, 3]
@@ -400,7 +400,7 @@ def test_the_wall_clock_does_not_affect_expiry(partition):
     assert known(partition) == [P]
 
 
-def test_the_longest_silent_are_evicted_first_and_transactions_are_spared(partition):
+def test_the_longest_idle_producers_are_evicted_first_but_never_open_transactions(partition):
     partition.send_in_transaction(P, 0, 0)
     aged(partition, 1, 2, 3)
     partition.send(1, 0, 1)
