@@ -49,7 +49,7 @@ def test_a_bug_in_the_sender_fails_its_records_and_is_logged_once(what, monkeypa
     assert _said(caplog) == 1
 
 
-def test_a_mistake_while_a_sender_connects(monkeypatch, caplog):
+def test_a_bug_while_the_sender_connects_fails_its_records(monkeypatch, caplog):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v")
@@ -61,7 +61,7 @@ def test_a_mistake_while_a_sender_connects(monkeypatch, caplog):
     assert _said(caplog) == 1
 
 
-def test_a_mistake_while_a_producer_id_is_asked_for(monkeypatch):
+def test_a_bug_while_a_producer_id_is_requested_fails_its_records(monkeypatch):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.partitions_for("t")
@@ -72,7 +72,7 @@ def test_a_mistake_while_a_producer_id_is_asked_for(monkeypatch):
     within(main)
 
 
-def test_a_mistake_while_partitions_are_added_to_a_transaction(monkeypatch, caplog):
+def test_a_bug_while_adding_partitions_fails_the_transaction(monkeypatch, caplog):
     async def main(world):
         producer = await world.producer()
         async with producer.transaction() as transaction:
@@ -92,7 +92,7 @@ def test_a_mistake_while_partitions_are_added_to_a_transaction(monkeypatch, capl
 
 
 @pytest.mark.parametrize("what", ["_take", "_open"])
-def test_a_mistake_while_records_are_fetched(what, monkeypatch, caplog):
+def test_a_bug_while_fetching_is_raised_by_the_poll(what, monkeypatch, caplog):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"a")
@@ -115,7 +115,7 @@ def test_a_mistake_while_records_are_fetched(what, monkeypatch, caplog):
     assert _said(caplog) == 1
 
 
-def test_a_mistake_while_a_consumer_connects(monkeypatch, caplog):
+def test_a_bug_while_a_consumer_connects_is_raised(monkeypatch, caplog):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"a")

@@ -234,7 +234,7 @@ def test_a_call_to_leaders_names_the_last_code_over_which_the_time_ran_out():
     within(main)
 
 
-def test_words_are_found_in_items_and_only_beside_their_code():
+def test_broker_error_texts_are_found_in_items_and_only_beside_their_code():
     response = CreateTopicsResponse(
         topics=[
             CreateTopicsResponse.Topic(name="a", error_code=36, error_message="there it is"),

@@ -181,7 +181,7 @@ def test_a_password_is_read_from_javas_text_as_java_reads_it(text, password):
     assert (found.username, found.password) == ("u", password)
 
 
-def test_no_limit_is_expressed_as_each_client_expects():
+def test_each_clients_way_to_say_unlimited_is_accepted():
     for forever in (0, "-1"):
         assert producer(connections_max_idle_ms=forever).connections_max_idle_ms == 2**31 - 1
     assert producer(message_timeout_ms="0").delivery_timeout_ms == 2**31 - 1

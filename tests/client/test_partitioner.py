@@ -15,7 +15,7 @@ VECTORS = {  # of Kafka's UtilsTest
 
 
 @pytest.mark.parametrize("key", VECTORS)
-def test_murmur2_equals_kafkas(key):
+def test_murmur2_gives_kafkas_hashes(key):
     assert murmur2(key) == VECTORS[key] & 0xFFFFFFFF
 
 

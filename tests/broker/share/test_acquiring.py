@@ -8,7 +8,7 @@ from share_driver import ShareDriver
 THREE = [(0, 9), (10, 19), (20, 29)]
 
 
-def test_batches_are_given_out_whole_also_where_fewer_records_are_wanted() -> None:
+def test_acquiring_returns_whole_batches_even_beyond_the_wanted_records() -> None:
     driver = ShareDriver()
     assert driver.acquire("me", *THREE, wanted=Wanted(1, 500)) == [AcquiredRange(0, 9, 1)]
     assert driver.acquire("me", *THREE[1:], wanted=Wanted(11, 500)) == [AcquiredRange(10, 29, 1)]
@@ -18,27 +18,29 @@ def test_batches_are_given_out_whole_also_where_fewer_records_are_wanted() -> No
     ("size", "ranges"),
     [(1, [(0, 9), (10, 19), (20, 29)]), (10, [(0, 9), (10, 19), (20, 29)]), (11, [(0, 19), (20, 29)]), (30, [(0, 29)])],
 )
-def test_ranges_end_with_the_batch_that_makes_them_long_enough(size: int, ranges: list[tuple[int, int]]) -> None:
+def test_an_acquired_range_ends_with_the_batch_that_reaches_the_wanted_count(
+    size: int, ranges: list[tuple[int, int]]
+) -> None:
     acquired = ShareDriver().acquire("me", *THREE, wanted=Wanted(500, size))
     assert acquired == [AcquiredRange(*each, 1) for each in ranges]
 
 
 @pytest.mark.parametrize("most", [1, 9, 10, 11, 29])
-def test_exactly_as_many_records_as_are_wanted_where_a_client_asks_for_that(most: int) -> None:
+def test_record_limit_mode_acquires_exactly_the_wanted_number_of_records(most: int) -> None:
     driver = ShareDriver()
     assert driver.acquire("me", *THREE, wanted=Wanted(most, 1, exact=True)) == [AcquiredRange(0, most - 1, 1)]
     assert driver.machine.next_offset == most
     assert driver.acquire("other", *THREE, wanted=Wanted(500, 500, exact=True)) == [AcquiredRange(most, 29, 1)]
 
 
-def test_the_window_has_room_for_no_more_and_the_last_batch_is_not_torn() -> None:
+def test_acquiring_may_exceed_the_window_by_the_last_whole_batch() -> None:
     driver = ShareDriver(locks=15)
     assert driver.acquire("me", *THREE) == [AcquiredRange(0, 19, 1)]
     assert driver.machine.room(15) < 0
     assert driver.acquire("me", THREE[2]) == []
 
 
-def test_the_window_has_room_for_no_more_records_where_exactly_so_many_are_wanted() -> None:
+def test_in_record_limit_mode_the_window_is_filled_exactly() -> None:
     driver = ShareDriver(locks=15)
     assert driver.acquire("me", *THREE, wanted=Wanted(500, 1, exact=True)) == [AcquiredRange(0, 14, 1)]
 
@@ -50,7 +52,7 @@ def test_kafka_19808_a_full_window_gives_out_what_was_released_and_nothing_else(
     assert driver.acquire("other", (10, 19), (20, 29)) == [AcquiredRange(12, 14, 2)]
 
 
-def test_one_record_stops_a_partition_once_the_window_is_full() -> None:
+def test_one_unacknowledged_record_stops_a_partition_once_the_window_is_full() -> None:
     driver = ShareDriver(locks=30)
     driver.acquire("me", *THREE)
     driver.acknowledge("me", AckRange(1, 29, [AckType.ACCEPT]))
@@ -59,7 +61,7 @@ def test_one_record_stops_a_partition_once_the_window_is_full() -> None:
     assert driver.machine.room(30) == 30
 
 
-def test_what_is_no_data_is_archived_up_to_the_next_records_and_no_further() -> None:
+def test_offsets_without_data_are_archived_up_to_the_next_record() -> None:
     driver = ShareDriver()
     found = [(0, 4), Found(5, 5, is_data=False), (6, 9), Found(10, 10, is_data=False)]
     assert driver.acquire("me", *found, wanted=Wanted(5, 500)) == [AcquiredRange(0, 4, 1)]
@@ -70,13 +72,13 @@ def test_what_is_no_data_is_archived_up_to_the_next_records_and_no_further() -> 
     assert driver.states() == "LLLLX"
 
 
-def test_where_all_is_no_data_the_window_moves_on() -> None:
+def test_the_window_advances_over_offsets_without_data() -> None:
     driver = ShareDriver()
     assert driver.acquire("me", Found(0, 4, is_data=False), Found(5, 9, is_data=False)) == []
     assert (driver.machine.start, driver.machine.end, len(driver.machine.runs)) == (10, 9, 0)
 
 
-def test_what_was_compacted_away_is_archived() -> None:
+def test_offsets_removed_by_compaction_are_archived() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4), (5, 9))
     driver.release("me")
@@ -84,7 +86,7 @@ def test_what_was_compacted_away_is_archived() -> None:
     assert (driver.machine.start, driver.states()) == (7, "LLL")
 
 
-def test_a_batch_of_which_a_part_is_done_with_gives_the_rest() -> None:
+def test_a_partly_finished_batch_is_acquired_without_its_finished_records() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     accept, release = AckType.ACCEPT, AckType.RELEASE
@@ -92,7 +94,7 @@ def test_a_batch_of_which_a_part_is_done_with_gives_the_rest() -> None:
     assert driver.acquire("other", (0, 9)) == [AcquiredRange(3, 4, 2), AcquiredRange(7, 9, 2)]
 
 
-def test_after_a_restart_what_lies_between_the_runs_is_given_out() -> None:
+def test_after_a_restart_records_without_stored_state_are_acquired_again() -> None:
     driver = ShareDriver()
     driver.acquire("me", *THREE)
     driver.acknowledge("me", AckRange(10, 19, [AckType.ACCEPT]), AckRange(25, 25, [AckType.RELEASE]))
@@ -109,7 +111,7 @@ def test_after_a_restart_what_lies_between_the_runs_is_given_out() -> None:
 
 
 @pytest.mark.parametrize(("limit", "suspected"), [(2, 2), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (10, 5), (25, 13)])
-def test_a_record_is_suspected_from_half_of_the_limit_on(limit: int, suspected: int) -> None:
+def test_a_record_is_suspect_from_half_of_the_delivery_limit(limit: int, suspected: int) -> None:
     assert suspected_from(limit) == suspected
     assert most_at_once(suspected - 1, limit, 100) is None
     assert most_at_once(suspected, limit, 100) is not None
@@ -120,7 +122,7 @@ def test_kafka_17541_pieces_are_halved_and_the_last_time_a_record_comes_alone() 
     assert most_at_once(5, 10, 1) == 1
 
 
-def test_only_the_bad_record_is_archived_at_the_limit() -> None:
+def test_only_the_failing_record_is_archived_at_the_delivery_limit() -> None:
     driver = ShareDriver(limit=5)
     accepted: list[int] = []
     for _ in range(200):
@@ -134,7 +136,7 @@ def test_only_the_bad_record_is_archived_at_the_limit() -> None:
     assert driver.machine.start == 100
 
 
-def test_suspects_come_with_nothing_else() -> None:
+def test_suspect_records_are_acquired_without_other_records() -> None:
     driver = ShareDriver(limit=4)
     driver.acquire("me", (0, 9))
     driver.release("me")

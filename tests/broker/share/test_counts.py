@@ -15,7 +15,7 @@ def batch(first: int, last: int, state: State) -> StateBatch:
     return StateBatch(first, last, state, 1)
 
 
-def test_each_record_is_counted_by_what_was_said_of_it() -> None:
+def test_records_are_counted_by_acknowledgement_type() -> None:
     counts = Metrics()
     said = [AckRange(0, 9, [ACCEPT]), AckRange(10, 14, [ACCEPT, RELEASE, REJECT, GAP, RENEW])]
     changed = [
@@ -28,7 +28,7 @@ def test_each_record_is_counted_by_what_was_said_of_it() -> None:
     assert counts.share_archived == {REJECTED: 1, NO_DATA: 1, AT_THE_LIMIT: 0}
 
 
-def test_what_is_released_once_too_often_is_archived_at_the_limit() -> None:
+def test_a_record_released_at_the_delivery_limit_is_counted_as_archived() -> None:
     counts = Metrics()
     count_acknowledged(counts, [AckRange(0, 4, [RELEASE])], [batch(0, 4, State.ARCHIVED)])
     count_released(counts, [batch(5, 6, State.ARCHIVED), batch(7, 9, State.AVAILABLE)], timed_out=True)
@@ -36,7 +36,7 @@ def test_what_is_released_once_too_often_is_archived_at_the_limit() -> None:
     assert (counts.share_archived[AT_THE_LIMIT], counts.share_locks_timed_out) == (8, 5)
 
 
-def test_what_is_rejected_below_the_window_is_not_archived_again() -> None:
+def test_a_record_rejected_below_the_window_is_not_counted_again() -> None:
     counts = Metrics()
     count_acknowledged(counts, [AckRange(0, 9, [REJECT])], [batch(8, 9, State.ARCHIVED)])
     assert counts.share_archived == {REJECTED: 2, NO_DATA: 0, AT_THE_LIMIT: 0}
@@ -58,7 +58,7 @@ def metrics(broker: SimulatedBroker) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_what_happens_to_records_is_seen_in_the_metrics(broker: SimulatedBroker) -> None:
+def test_metrics_show_the_outcomes_of_share_records(broker: SimulatedBroker) -> None:
     shares, place = broker.broker.share_partitions, (broker.broker.topics.create("t", 1).id, 0)
     unit = shares.initialise("g", {place: 0})
     shares.state_log.topic.commit(unit.parts)
@@ -81,7 +81,7 @@ def test_what_happens_to_records_is_seen_in_the_metrics(broker: SimulatedBroker)
     assert metrics(broker)["lock_timeouts_total",] == 13
 
 
-def test_what_transactions_have_pending_is_seen_and_for_how_long(broker: SimulatedBroker) -> None:
+def test_metrics_show_how_many_records_are_pending_and_since_when(broker: SimulatedBroker) -> None:
     broker.broker.topics.create("t", 2)
     first, second = begin(broker, "t", partitions=2)
     worker = ShareWorker(broker)

@@ -53,7 +53,7 @@ PLAIN = {ACCEPT: "K", REJECT: "X", GAP: "X", RELEASE: "A", RENEW: "L"}
 
 @pytest.mark.parametrize("kind", PLAIN)
 @pytest.mark.parametrize("state", "ALPKX")
-def test_only_what_is_acquired_is_acknowledged(state: str, kind: AckType) -> None:
+def test_only_acquired_records_can_be_acknowledged(state: str, kind: AckType) -> None:
     driver = driver_in(state)
     if state == "L":
         driver.acknowledge("me", ack(1, 1, kind))
@@ -64,7 +64,7 @@ def test_only_what_is_acquired_is_acknowledged(state: str, kind: AckType) -> Non
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_only_the_owner_acknowledges(kind: AckType) -> None:
+def test_only_the_member_that_acquired_a_record_can_acknowledge_it(kind: AckType) -> None:
     driver = driver_in("L")
     assert error_of(lambda: driver.acknowledge("somebody", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
     assert driver.states() == "LLL"
@@ -72,7 +72,7 @@ def test_only_the_owner_acknowledges(kind: AckType) -> None:
 
 @pytest.mark.parametrize(("deliveries", "after"), [(1, "A"), (2, "X")])
 @pytest.mark.parametrize("how", ["release", "session ends", "lock expires", "abort"])
-def test_what_comes_back_is_given_out_again_until_the_limit(how: str, deliveries: int, after: str) -> None:
+def test_released_records_are_delivered_again_until_the_delivery_limit(how: str, deliveries: int, after: str) -> None:
     driver = driver_in("L", deliveries, limit=2)
     if how == "release":
         driver.acknowledge("me", ack(1, 1, RELEASE))
@@ -89,7 +89,7 @@ def test_what_comes_back_is_given_out_again_until_the_limit(how: str, deliveries
 
 @pytest.mark.parametrize("state", "APKX")
 @pytest.mark.parametrize("how", ["session ends", "lock expires"])
-def test_ends_of_sessions_and_locks_touch_nothing_but_locks(how: str, state: str) -> None:
+def test_session_ends_and_lock_expiry_change_only_acquired_records(how: str, state: str) -> None:
     driver = driver_in(state)
     driver.acknowledge("other", ack(0, 0, RENEW), ack(2, 2, RENEW))
     driver.release("me") if how == "session ends" else driver.expire(59)
@@ -98,7 +98,7 @@ def test_ends_of_sessions_and_locks_touch_nothing_but_locks(how: str, state: str
 
 @pytest.mark.parametrize("kind", [ACCEPT, REJECT])
 @pytest.mark.parametrize("state", "ALPKX")
-def test_only_what_is_acquired_becomes_pending(state: str, kind: AckType) -> None:
+def test_only_acquired_records_can_become_pending(state: str, kind: AckType) -> None:
     driver = driver_in(state)
     if state == "L":
         assert error_of(lambda: driver.acknowledge_in(T, "other", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
@@ -112,19 +112,19 @@ def test_only_what_is_acquired_becomes_pending(state: str, kind: AckType) -> Non
 
 
 @pytest.mark.parametrize("kind", [GAP, RELEASE, RENEW])
-def test_a_transaction_accepts_and_rejects_and_nothing_else(kind: AckType) -> None:
+def test_a_transaction_can_only_accept_and_reject(kind: AckType) -> None:
     driver = driver_in("L")
     assert error_of(lambda: driver.acknowledge_in(T, "me", ack(1, 1, kind))) is ErrorCode.INVALID_REQUEST
 
 
-def test_not_even_the_same_transaction_acknowledges_a_record_twice() -> None:
+def test_a_transaction_cannot_acknowledge_a_record_twice() -> None:
     driver = driver_in("P")
     assert error_of(lambda: driver.acknowledge_in(T, "me", ack(1, 1, ACCEPT))) is ErrorCode.INVALID_RECORD_STATE
 
 
 @pytest.mark.parametrize("state", "ALPKX")
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_end_of_a_transaction_decides_what_is_its_own(state: str, commit: bool) -> None:
+def test_the_end_of_a_transaction_decides_only_its_own_pending_records(state: str, commit: bool) -> None:
     driver = driver_in(state)
     driver.settle(U, commit=commit)
     assert driver.states() == f"L{state}L"
@@ -133,7 +133,7 @@ def test_the_end_of_a_transaction_decides_what_is_its_own(state: str, commit: bo
 
 
 @pytest.mark.parametrize("state", "ALPKX")
-def test_what_lies_below_the_start_of_the_log_is_gone(state: str) -> None:
+def test_records_below_the_log_start_are_dropped_from_the_share_state(state: str) -> None:
     driver = driver_in(state)
     driver.log_begins(2)
     assert (driver.machine.start, driver.states()) == (2, "L")
@@ -144,7 +144,7 @@ def test_what_lies_below_the_start_of_the_log_is_gone(state: str) -> None:
 
 
 @pytest.mark.parametrize(("state", "after"), [("A", "A"), ("L", "A"), ("P", "P"), ("K", "K"), ("X", "X")])
-def test_a_restart_forgets_locks_and_that_they_were_given_out(state: str, after: str) -> None:
+def test_a_restart_drops_locks_and_their_delivery_counts(state: str, after: str) -> None:
     driver = driver_in(state, 2)
     driver.restart()
     run = driver.machine.runs.at(1)
@@ -154,7 +154,7 @@ def test_a_restart_forgets_locks_and_that_they_were_given_out(state: str, after:
 
 
 @pytest.mark.parametrize(("state", "after"), [("A", "X"), ("L", "L"), ("P", "P"), ("K", "K"), ("X", "X")])
-def test_only_what_is_available_is_archived_as_no_data(state: str, after: str) -> None:
+def test_only_available_records_are_archived_as_without_data(state: str, after: str) -> None:
     driver = driver_in(state)
     assert driver.acquire("me", Found(0, 2, is_data=False), offset=0) == []
     assert driver.states() == f"L{after}L"
@@ -163,7 +163,7 @@ def test_only_what_is_available_is_archived_as_no_data(state: str, after: str) -
 # ---- the window ------------------------------------------------------------------------------------------------
 
 
-def test_the_window_begins_with_what_is_not_done_with() -> None:
+def test_the_window_starts_at_the_first_unfinished_record() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", ack(3, 5, ACCEPT), ack(8, 8, REJECT))
@@ -174,7 +174,7 @@ def test_the_window_begins_with_what_is_not_done_with() -> None:
     assert (driver.machine.start, driver.machine.end, driver.machine.next_offset) == (10, 9, 10)
 
 
-def test_one_type_is_for_all_and_several_are_one_each() -> None:
+def test_one_acknowledgement_type_covers_a_range_and_several_are_one_per_offset() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4))
     driver.acknowledge("me", ack(1, 4, ACCEPT, RELEASE, RELEASE, GAP))
@@ -194,14 +194,14 @@ def test_one_type_is_for_all_and_several_are_one_each() -> None:
         [ack(5, 5, ACCEPT)],
     ],
 )
-def test_what_is_no_acknowledgement_is_refused_and_changes_nothing(acks: list[AckRange]) -> None:
+def test_unknown_acknowledgement_types_are_refused_and_change_nothing(acks: list[AckRange]) -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4))
     assert error_of(lambda: driver.acknowledge("me", *acks)) is ErrorCode.INVALID_REQUEST
     assert driver.states() == "LLLLL"
 
 
-def test_all_of_a_partition_is_acknowledged_or_nothing() -> None:
+def test_one_invalid_range_refuses_all_acknowledgements_of_a_partition() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 4))
     driver.acknowledge("me", ack(2, 2, ACCEPT))
@@ -211,7 +211,7 @@ def test_all_of_a_partition_is_acknowledged_or_nothing() -> None:
     assert (code, driver.states()) == (ErrorCode.INVALID_RECORD_STATE, "LLKLL")
 
 
-def test_locks_are_not_renewed_where_the_group_does_not_want_it() -> None:
+def test_lock_renewal_is_refused_where_the_group_disables_it() -> None:
     driver = driver_in("L")
     code = error_of(lambda: driver.acknowledge("me", ack(1, 1, RENEW), may_renew=False))
     assert code is ErrorCode.INVALID_RECORD_STATE
@@ -248,7 +248,7 @@ def test_kafka_19972_deliveries_never_fall_when_records_are_released() -> None:
         driver.release("me")
 
 
-def test_setting_the_offset_ends_locks_and_forgets_counts() -> None:
+def test_altering_the_start_offset_drops_locks_and_delivery_counts() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", ack(0, 4, ACCEPT), ack(7, 7, RELEASE))
@@ -258,7 +258,7 @@ def test_setting_the_offset_ends_locks_and_forgets_counts() -> None:
     assert error_of(lambda: driver.acknowledge("me", ack(8, 9, ACCEPT))) is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_a_snapshot_leaves_locks_and_what_is_pending_alone() -> None:
+def test_applying_a_snapshot_keeps_locks_and_pending_records() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", ack(3, 3, ACCEPT), ack(5, 5, RELEASE))
@@ -271,7 +271,7 @@ def test_a_snapshot_leaves_locks_and_what_is_pending_alone() -> None:
     assert (driver.machine.start, driver.states()) == (2, "AKAAAAX")
 
 
-def test_a_marker_decides_nothing_that_was_made_pending_behind_it() -> None:
+def test_a_marker_decides_no_record_that_became_pending_after_it() -> None:
     """A snapshot of the coordinators may know what came after a marker that is then replayed."""
     driver = ShareDriver()
     driver.acquire("me", (0, 1))
@@ -283,7 +283,7 @@ def test_a_marker_decides_nothing_that_was_made_pending_behind_it() -> None:
     assert (driver.states(), driver.machine.transactions) == ("L", [])
 
 
-def test_what_a_replay_brings_twice_is_archived_once() -> None:
+def test_records_replayed_twice_are_archived_once() -> None:
     driver = driver_in("L", 2, limit=2)
     batches = driver.machine.acknowledge_in_transaction("me", [ack(1, 1, ACCEPT)])
     for position in (7, 7, 9):

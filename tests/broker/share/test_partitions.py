@@ -63,7 +63,7 @@ def world() -> Any:
         yield World(broker)
 
 
-def test_a_lock_ends_in_time_and_what_waits_is_woken(world: World) -> None:
+def test_an_expired_lock_releases_its_records_and_wakes_waiting_fetches(world: World) -> None:
     world.acquire(0, 4)
     world.park()
     world.world.wait(LOCK_S - 0.1)
@@ -82,7 +82,7 @@ def test_locks_that_end_within_50_ms_end_in_one_unit(world: World) -> None:
     assert world.world.broker.store.last_unit <= unit + 2
 
 
-def test_a_renewed_lock_ends_later(world: World) -> None:
+def test_a_renewed_lock_expires_later(world: World) -> None:
     world.acquire(0, 1)
     world.world.wait(20)
     assert world.acknowledge(1, 1, AckType.RENEW) is None
@@ -92,7 +92,7 @@ def test_a_renewed_lock_ends_later(world: World) -> None:
     assert world.states() == "AA"
 
 
-def test_one_timer_is_set_for_all_locks(world: World) -> None:
+def test_all_locks_share_one_timer(world: World) -> None:
     for _ in range(50):
         for offset in range(10):
             world.acquire(offset, offset)
@@ -123,7 +123,7 @@ def test_whoever_waits_for_a_share_partition_is_woken_when(event: str, world: Wo
     assert world.woken == ["first", "second"]
 
 
-def test_a_window_that_is_full_gives_nothing_but_what_is_available_in_it(world: World) -> None:
+def test_a_full_window_gives_only_available_records(world: World) -> None:
     assert world.shares.next_offset(world.key) == 0
     world.acquire(0, 1999)
     assert world.shares.next_offset(world.key) is None
@@ -134,7 +134,7 @@ def test_a_window_that_is_full_gives_nothing_but_what_is_available_in_it(world: 
     assert world.shares.next_offset(world.key) == 2000
 
 
-def test_one_reads_at_a_time(world: World) -> None:
+def test_only_one_fetch_reads_a_share_partition_at_a_time(world: World) -> None:
     assert world.shares.begin_read(world.key)
     assert not world.shares.begin_read(world.key)
     assert world.shares.next_offset(world.key) is None
@@ -142,7 +142,7 @@ def test_one_reads_at_a_time(world: World) -> None:
     assert world.shares.next_offset(world.key) == 0
 
 
-def test_the_window_follows_the_start_of_the_log(world: World) -> None:
+def test_the_window_follows_the_log_start(world: World) -> None:
     log = world.topic.partitions[0].log
     store = world.world.broker.store
     store.append(log, batch_of(10))
@@ -158,7 +158,7 @@ def batch_of(count: int) -> Batch:
     return read(memoryview(build([Record(offset, 1, None, b"x") for offset in range(count)])))
 
 
-def test_what_is_not_there_is_an_unknown_partition(world: World) -> None:
+def test_a_missing_share_partition_is_unknown_topic_or_partition(world: World) -> None:
     other = SharePartitionKey("h", *world.place)
     assert (world.shares.knows(other), world.shares.describe(other)) == (False, None)
     for call in (
@@ -173,7 +173,7 @@ def test_what_is_not_there_is_an_unknown_partition(world: World) -> None:
     assert answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_kafka_19201_what_is_known_of_a_topic_goes_with_it_in_one_unit(world: World) -> None:
+def test_kafka_19201_deleting_a_topic_deletes_its_share_state_in_the_same_unit(world: World) -> None:
     world.acquire(0, 4)
     unit = world.world.broker.store.last_unit
     world.world.broker.topics.delete(world.topic)
@@ -194,7 +194,7 @@ def test_a_group_knows_its_share_partitions_until_they_are_deleted(world: World)
     assert world.shares.delete("h").parts == []
 
 
-def test_setting_the_offset_takes_records_from_whoever_has_them(world: World) -> None:
+def test_altering_the_start_offset_releases_acquired_records(world: World) -> None:
     world.acquire(0, 4)
     world.commit(world.shares.alter("g", {world.place: 2, (world.topic.id, 1): 9}))
     answer = world.acknowledge(3, 3, AckType.ACCEPT)
@@ -204,7 +204,7 @@ def test_setting_the_offset_takes_records_from_whoever_has_them(world: World) ->
     assert [each and (each.start_offset, each.state_epoch) for each in described] == [(2, 1), (9, 0)]
 
 
-def test_nobody_is_served_where_the_log_of_the_state_is_offline(world: World) -> None:
+def test_share_fetches_fail_while_the_state_log_is_offline(world: World) -> None:
     home = world.shares.state_log.home(world.key)
     world.acquire(0, 4)
     world.world.broker.topics.by_name["__share_group_state"].partitions[home].log.offline = "a test"

@@ -66,7 +66,7 @@ def written(what: Snapshot | Update, epoch: int) -> bytes:
     return snapshot_value(what) if isinstance(what, Snapshot) else update_value(what, epoch)
 
 
-def test_what_kafka_wrote_is_read_and_written_again_byte_for_byte() -> None:
+def test_share_state_records_of_kafka_decode_and_encode_to_the_same_bytes() -> None:
     epoch = 0
     for key, value in RECORDS:
         kind, share_partition = read_key(bytes.fromhex(key))
@@ -77,7 +77,7 @@ def test_what_kafka_wrote_is_read_and_written_again_byte_for_byte() -> None:
         assert written(what, epoch).hex() == value
 
 
-def test_what_kafka_wrote_says_what_was_done() -> None:
+def test_share_state_records_of_kafka_decode_to_the_documented_states() -> None:
     found = [read(*(read_key(bytes.fromhex(key))[0], bytes.fromhex(value))) for key, value in RECORDS]
     assert found[0] == Snapshot(0, 2, -1, UNCHANGED, [], 1795826580614, 1795826580614)
     assert found[2] == Update(3, 16, [StateBatch(3, 4, K, 2), StateBatch(10, 10, A, 2)])
@@ -86,7 +86,7 @@ def test_what_kafka_wrote_says_what_was_done() -> None:
     assert found[5] == Update(10, 10, [StateBatch(10, 10, X, 5)])
 
 
-def test_a_share_partition_has_its_state_in_the_partition_where_kafka_has_it() -> None:
+def test_share_state_is_in_the_state_partition_that_kafka_would_choose() -> None:
     assert partition_for(home_name(KEY), 50) == WRITTEN_TO
 
 
@@ -101,7 +101,7 @@ def test_a_range_of_a_transaction_names_the_member_in_a_tag_that_others_step_ove
     )
 
 
-def test_records_on_their_way_to_be_archived_are_archived() -> None:
+def test_records_in_the_archiving_state_are_decoded_as_archived() -> None:
     value = update_value(Update(0, 1, [StateBatch(5, 5, X, 1)]), 0)
     assert read_update(value.replace(pack(">bh", 4, 1), pack(">bh", 3, 1))).batches == [StateBatch(5, 5, X, 1)]
 
@@ -126,14 +126,14 @@ def test_a_value_that_is_cut_short_is_refused(cut: int) -> None:
         [StateBatch(0, 4, State.PENDING, 1)],
     ],
 )
-def test_ranges_that_cannot_be_are_refused(batches: list[StateBatch]) -> None:
+def test_invalid_state_ranges_are_refused(batches: list[StateBatch]) -> None:
     with pytest.raises(UnreadableRecord):
         read_update(update_value(Update(0, 0, batches), 0))
     with pytest.raises(UnreadableRecord):
         read_snapshot(snapshot_value(Snapshot(0, 0, 0, 0, batches)))
 
 
-def test_a_key_or_version_that_is_not_known_is_refused() -> None:
+def test_unknown_share_state_keys_and_versions_are_refused() -> None:
     for key in (b"", b"\0\2" + record_key(Kind.UPDATE, KEY)[2:], record_key(Kind.UPDATE, KEY)[:-1]):
         with pytest.raises(UnreadableRecord):
             read_key(key)

@@ -27,7 +27,7 @@ def refused(code):
     return pytest.raises(KafkaError, check=lambda error: error.code is code)
 
 
-def test_each_request_of_a_session_counts_its_epoch_up():
+def test_each_request_of_a_share_session_increments_its_epoch():
     sessions = ShareSessions()
     session = opened(sessions)
     for epoch in (1, 2, 3):
@@ -41,7 +41,7 @@ def test_each_request_of_a_session_counts_its_epoch_up():
     assert session.epoch == 1
 
 
-def test_a_session_is_of_a_group_and_a_member():
+def test_a_share_session_belongs_to_one_group_and_member():
     sessions = ShareSessions()
     opened(sessions)
     for group, member in (("g", "n"), ("h", "m")):
@@ -51,7 +51,7 @@ def test_a_session_is_of_a_group_and_a_member():
             sessions.find(group, member)
 
 
-def test_partitions_are_added_and_forgotten_and_counted():
+def test_a_share_session_adds_forgets_and_counts_partitions():
     sessions = ShareSessions()
     session = opened(sessions, places=[A, B, A])
     assert (list(session.places), sessions.partitions) == ([A, B], 2)
@@ -65,7 +65,7 @@ def test_partitions_are_added_and_forgotten_and_counted():
     assert (sessions.partitions, len(sessions)) == (2, 1)
 
 
-def test_a_session_that_is_opened_anew_has_another_one_behind_it():
+def test_reopening_a_share_session_replaces_the_old_one():
     sessions = ShareSessions()
     before = opened(sessions, places=[A, B])
     waits = Waits(before)
@@ -86,14 +86,14 @@ def test_kafka_19950_the_end_of_an_old_connection_is_no_end_of_the_new_session()
     assert len(sessions) == 0
 
 
-def test_a_connection_may_have_several_sessions():
+def test_a_connection_may_have_several_share_sessions():
     sessions = ShareSessions()
     found = [opened(sessions, member) for member in "abc"]
     sessions.end(found[1])
     assert sessions.of_connection("c") == [found[0], found[2]]
 
 
-def test_no_more_sessions_than_allowed_and_the_own_one_makes_room():
+def test_share_sessions_are_limited_and_a_member_may_replace_its_own_at_the_limit():
     sessions = ShareSessions()
     opened(sessions, "a", most=2)
     opened(sessions, "b", most=2)
@@ -105,7 +105,7 @@ def test_no_more_sessions_than_allowed_and_the_own_one_makes_room():
     assert sessions.get("g", "b") is None
 
 
-def test_no_more_partitions_than_one_session_or_all_of_them_may_name(monkeypatch):
+def test_the_partitions_of_one_and_of_all_share_sessions_are_limited(monkeypatch):
     monkeypatch.setattr(share_sessions, "MOST_OF_A_SESSION", 2)
     monkeypatch.setattr(share_sessions, "MOST_OF_ALL", 3)
     sessions = ShareSessions()

@@ -217,17 +217,17 @@ def check_a_life(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_live_is_replay_is_snapshot_and_replay_after_every_unit(seed: int) -> None:
+def test_share_state_is_equal_live_replayed_and_restored_after_every_unit(seed: int) -> None:
     check_a_life(seed, 120)
 
 
 @pytest.mark.long
-def test_live_is_replay_is_snapshot_and_replay_in_many_lives() -> None:
+def test_share_state_is_equal_live_replayed_and_restored_in_many_histories() -> None:
     for seed in range(100, 115):
         check_a_life(seed, 400)
 
 
-def test_what_one_request_acknowledges_is_one_unit() -> None:
+def test_acknowledgements_of_one_request_are_one_unit_of_the_state_log() -> None:
     with SimulatedBroker(settings()) as world:
         topic = world.broker.topics.create("t", 5)
         begin(world, "g", {(topic.id, index): 0 for index in range(5)})
@@ -241,7 +241,7 @@ def test_what_one_request_acknowledges_is_one_unit() -> None:
         assert [world.broker.share_partitions.describe(key).start_offset for key in keys] == [5] * 5
 
 
-def test_states_are_where_kafka_has_them_and_the_topic_is_not_compacted() -> None:
+def test_share_states_are_stored_as_in_kafka_in_an_uncompacted_topic() -> None:
     with SimulatedBroker(settings()) as world:
         key = one_partition(world)
         topic = world.broker.topics.by_name["__share_group_state"]
@@ -255,7 +255,7 @@ def test_states_are_where_kafka_has_them_and_the_topic_is_not_compacted() -> Non
 
 
 @pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"retention.ms": "1", "retention.bytes": "1"}])
-def test_no_setting_of_the_topic_loses_a_state(configs: dict[str, str]) -> None:
+def test_no_setting_of_the_state_topic_can_lose_a_share_state(configs: dict[str, str]) -> None:
     with SimulatedBroker(settings()) as world:
         one_partition(world)
         topic = world.broker.topics.by_name["__share_group_state"]
@@ -266,7 +266,7 @@ def test_no_setting_of_the_topic_loses_a_state(configs: dict[str, str]) -> None:
         }
 
 
-def test_a_share_partition_is_written_whole_after_so_many_changes() -> None:
+def test_a_full_share_state_is_written_after_a_number_of_changes() -> None:
     with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=3)) as world:
         key = one_partition(world)
         kept = world.broker.share_partitions.state_log.known[key]
@@ -277,7 +277,7 @@ def test_a_share_partition_is_written_whole_after_so_many_changes() -> None:
         assert epochs == [0, 0, 1, 1, 1, 2, 2]
 
 
-def test_a_share_partition_is_written_whole_after_so_many_bytes() -> None:
+def test_a_full_share_state_is_written_after_a_number_of_bytes() -> None:
     with SimulatedBroker(settings()) as world:
         key = one_partition(world)
         kept = world.broker.share_partitions.state_log.known[key]
@@ -311,7 +311,7 @@ def test_kafka_19695_nothing_is_pruned_that_a_live_share_partition_needs() -> No
         assert replayed(world) == live
 
 
-def test_what_was_not_written_whole_for_long_holds_up_no_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_state_not_written_in_full_for_long_does_not_stop_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.COLD_BYTES", 200)
     with SimulatedBroker(settings()) as world:
         shares = world.broker.share_partitions
@@ -324,7 +324,7 @@ def test_what_was_not_written_whole_for_long_holds_up_no_pruning(monkeypatch: py
         assert state_partitions(world)[home].log.start_offset == 11
 
 
-def test_many_share_partitions_are_written_whole_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_full_share_states_are_written_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.COLD_BYTES", 200)
     monkeypatch.setattr("fencepost.broker.share.state_log.COLD_AT_ONCE", 2)
     with SimulatedBroker(settings()) as world:
@@ -341,7 +341,7 @@ def test_many_share_partitions_are_written_whole_some_at_a_time(monkeypatch: pyt
         assert replayed(world) == view(state_log)
 
 
-def test_where_much_is_logged_pruning_does_not_wait_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_growing_state_log_is_pruned_before_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.PRUNE_AFTER_BYTES", 1_000)
     with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=5)) as world:
         key = one_partition(world)
@@ -353,7 +353,7 @@ def test_where_much_is_logged_pruning_does_not_wait_for_its_time(monkeypatch: py
         assert replayed(world) == view(world.broker.share_partitions.state_log)
 
 
-def test_what_was_deleted_stays_so_although_its_end_was_pruned() -> None:
+def test_a_deleted_share_state_stays_deleted_after_its_tombstone_was_pruned() -> None:
     with SimulatedBroker(settings()) as world:
         shares = world.broker.share_partitions
         key = one_partition(world)
@@ -397,7 +397,7 @@ def test_a_snapshot_needs_what_was_pending_when_it_was_taken_until_there_is_anot
         assert replayed(world) == view(shares.state_log)
 
 
-def test_without_room_nothing_changes_and_locks_stay_until_there_is() -> None:
+def test_on_a_full_store_share_states_do_not_change_and_locks_stay() -> None:
     with SimulatedBroker(settings()) as world:
         shares = world.broker.share_partitions
         key = one_partition(world)

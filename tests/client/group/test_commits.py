@@ -130,7 +130,7 @@ def test_auto_commit_goes_on_when_its_time_comes_inside_of_a_poll():
     run(scenario)
 
 
-def test_offsets_of_a_partition_with_a_new_owner_are_not_committed():
+def test_offsets_of_a_partition_that_moved_to_another_member_are_not_committed():
     """The broker knows the member and its generation, not what it owns: the new owner's offsets would go back."""
 
     async def scenario(broker):

@@ -188,7 +188,7 @@ def test_errors_of_a_listener_come_after_the_work_is_done():
     go(scenario)
 
 
-def test_a_pattern_of_the_broker_gets_topics_that_are_created_later():
+def test_a_regex_subscription_receives_topics_created_later():
     async def scenario(broker):
         a = newer(broker, topics=())
         a.subscription.subscribe((), expression="(t|new).*", listener=a.listener)
@@ -204,7 +204,7 @@ def test_a_pattern_of_the_broker_gets_topics_that_are_created_later():
     go(scenario, group_consumer_regex_refresh_interval_ms=10_000)
 
 
-def test_a_wrong_pattern_is_an_error_of_each_poll_until_it_is_changed():
+def test_an_invalid_regex_raises_in_each_poll_until_it_is_changed():
     async def scenario(broker):
         a = newer(broker, topics=())
         a.subscription.subscribe((), expression="(", listener=a.listener)
@@ -333,7 +333,7 @@ def test_a_fenced_member_that_is_closed_leaves_nothing_behind(polls):
     go(scenario, group_consumer_session_timeout_ms=LONG_SESSION_MS)
 
 
-def test_other_topics_replace_the_old_ones_at_the_next_poll():
+def test_a_changed_subscription_replaces_the_old_topics_at_the_next_poll():
     async def scenario(broker):
         await _create(broker, "u", 2)
         a = await newer(broker).start()

@@ -119,7 +119,7 @@ def test_after_a_lost_response_all_is_sent_again_so_the_assignment_comes_again()
     assert not b.errors
 
 
-def test_nothing_is_added_while_a_list_without_it_is_in_flight():
+def test_no_partition_is_taken_over_while_a_heartbeat_without_it_is_in_flight():
     driver = ConsumerGroupDriver(t=1)
     a, b = Reader(driver, "a", ["t"]), Reader(driver, "b", ["t"])
     a.poll()
@@ -152,7 +152,7 @@ def test_a_revoked_partition_is_reported_to_the_group_with_the_next_heartbeat():
     assert (member.state, member.generation, member.applied.generation) == (State.STABLE, 2, 2)
 
 
-def test_an_epoch_counts_for_commits_when_a_poll_has_applied_its_assignment():
+def test_commits_use_a_new_epoch_only_after_a_poll_applied_its_assignment():
     member = stable(0, 1)
     beat(member, response(2, 0))
     assert member.applied.generation == 1
@@ -196,7 +196,7 @@ def test_offsets_read_before_losing_membership_are_not_committed_after_rejoining
 
 
 @pytest.mark.parametrize("code", sorted(set(ErrorCode) - {ErrorCode.NONE}))
-def test_every_code_leaves_a_member_in_a_known_state(code):
+def test_every_heartbeat_error_leaves_the_member_in_a_defined_state(code):
     for joining in (True, False):
         member = stable(0) if not joining else membership()
         if joining:
@@ -328,7 +328,7 @@ def test_leaving_keeps_the_place_of_a_static_member(instance_id, epoch):
     assert member.leave() is None
 
 
-def test_topics_that_are_unsubscribed_are_given_up_at_once_and_do_not_come_back():
+def test_unsubscribed_topics_are_revoked_at_once_and_do_not_return():
     member = stable(0)
     assert member.subscribe(["u"], None) == (T0,)
     member.give_up([T0])

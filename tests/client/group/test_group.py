@@ -110,7 +110,7 @@ def test_a_cooperative_member_keeps_its_partitions_while_the_group_rebalances():
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_between_polls_a_member_only_heartbeats(strategy):
+def test_between_polls_a_member_sends_only_heartbeats(strategy):
     """Java's rule: nothing is joined, revoked or assigned except inside of a poll."""
 
     async def scenario(broker):
@@ -171,7 +171,7 @@ def test_past_max_poll_interval_the_member_leaves_and_its_commits_fail():
     run(scenario)
 
 
-def test_inside_of_a_poll_the_time_does_not_run_out():
+def test_max_poll_interval_does_not_elapse_during_a_poll():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -365,7 +365,7 @@ def test_the_leader_sees_new_partitions_and_a_pattern_new_topics():
     run(scenario)
 
 
-def test_a_change_of_topics_is_joined_for_in_the_next_poll():
+def test_a_changed_subscription_rejoins_in_the_next_poll():
     async def scenario(broker):
         new = CreateTopicsRequest.Topic(name="u", num_partitions=1, replication_factor=1)
         await broker._ask(CreateTopicsRequest(topics=[new], timeout_ms=1_000), None)
@@ -381,7 +381,7 @@ def test_a_change_of_topics_is_joined_for_in_the_next_poll():
     run(scenario)
 
 
-def test_after_leaving_a_member_may_come_again():
+def test_a_member_that_left_can_join_again():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -443,7 +443,7 @@ class Reading(RecordingListener):
         await self.member.poll()
 
 
-def test_a_listener_that_reads_gets_an_error():
+def test_polling_inside_a_rebalance_listener_raises():
     async def scenario(broker):
         listener = Reading()
         a = await Member(broker, listener=listener).start()

@@ -17,7 +17,7 @@ def test_heartbeats_come_at_the_interval_and_sooner_after_one_without_an_answer(
     assert p.due_ms == 5_100
 
 
-def test_a_session_is_over_when_nothing_is_heard_for_its_timeout():
+def test_a_member_considers_its_session_expired_after_the_session_timeout():
     p = times()
     p.heard(1_000)
     assert not p.session_is_over(10_999)

@@ -19,14 +19,14 @@ def test_members_under_faults_own_nothing_twice_and_settle(strategy, static):
 
 
 @kinds
-def test_every_order_of_four_steps_with_one_fault(strategy, static):
+def test_members_settle_in_every_order_of_four_steps_with_one_fault(strategy, static):
     for _ in every_run(4, strategy=strategy, count=2, static=static, faults=1):
         pass
 
 
 @pytest.mark.long
 @kinds
-def test_members_under_faults_at_length(strategy, static):
+def test_members_settle_under_many_random_faults(strategy, static):
     for seed in range(10_000):
         random_run(seed, 60, strategy=strategy, count=2 + seed % 3, static=static, faults=8)
     for _ in every_run(6, strategy=strategy, count=2, static=static, faults=1):

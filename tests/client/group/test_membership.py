@@ -92,7 +92,7 @@ def test_a_member_that_is_refused_keeps_its_id_to_leave_with_or_to_come_again(ap
 
 
 @pytest.mark.parametrize("api", Api)
-def test_every_code_of_every_api_has_one_meaning(api, subtests):
+def test_every_group_error_code_of_every_api_has_one_reaction(api, subtests):
     for code in E:
         with subtests.test(code.name):
             check_meaning(api, code)
@@ -125,7 +125,7 @@ def check_meaning(api, code):
         assert (m.state, m.generation) == (State.STABLE, 1), "only what says so takes a member out"
 
 
-def test_a_fenced_member_stays_out():
+def test_a_fenced_classic_member_does_not_rejoin():
     m = member(instance="i")
     stable(m, T0)
     m.on_heartbeat(E.FENCED_INSTANCE_ID, m.stamp)
@@ -199,7 +199,7 @@ def test_a_cooperative_member_keeps_partitions_and_revokes_others_in_two_steps()
     assert m.settled
 
 
-def test_a_cooperative_member_gives_all_up_to_leave():
+def test_a_cooperative_member_revokes_everything_when_it_leaves():
     m = member("cooperative-sticky")
     stable(m, T0, protocol="cooperative-sticky")
     assert m.prepare((T0,), ()) == GivingUp((T0,), lost=False)

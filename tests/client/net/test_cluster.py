@@ -29,7 +29,7 @@ def _create(name: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
 
 
-def test_the_second_bootstrap_server_does_when_the_first_does_not():
+def test_a_client_connects_to_the_second_bootstrap_server_if_the_first_is_down():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster(f"127.0.0.1:1,{BOOTSTRAP}")
@@ -227,7 +227,7 @@ def test_a_thousand_errors_of_one_cause_are_a_few_requests():
     run(main)
 
 
-def test_metadata_is_looked_up_now_and_then():
+def test_metadata_is_refreshed_periodically():
     async def main(world):
         server = await start_scripted(world.net)
         await world.cluster(metadata_max_age_ms=10_000)

@@ -79,7 +79,7 @@ def test_aiokafka_1134_a_coordinator_that_is_silent_or_gone_is_looked_up_again(s
     run(main)
 
 
-def test_a_coordinator_has_a_connection_of_its_own():
+def test_a_coordinator_connection_is_separate_from_other_requests():
     """A fetch that waits at the broker would else hold up each heartbeat and each commit."""
 
     async def main(world):

@@ -122,7 +122,7 @@ def test_connections_that_need_a_token_at_once_share_one_call():
 @pytest.mark.parametrize(
     "answer", [ValueError("hush-hush"), None, "", b"hush", ("hush",), ("hush", "soon"), (1, 2), ("hush", 1, 2)]
 )
-def test_an_invalid_token_is_an_error_that_does_not_show_it(answer):
+def test_an_invalid_token_raises_an_error_that_does_not_show_it(answer):
     with pytest.raises(AuthenticationError, match="sasl_oauth_token_provider") as caught:
         tokens_of(Application(answer), 0)
     assert caught.value.hint

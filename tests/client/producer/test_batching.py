@@ -170,7 +170,7 @@ def test_time_is_up_for_the_whole_batch_from_its_first_record_on():
     assert not making.accumulator.active
 
 
-def test_partitions_are_served_in_turn():
+def test_partitions_are_sent_in_turn():
     making = Making(partitions=3)
     for index in range(3):
         making.add(partition=index)
@@ -239,7 +239,7 @@ def test_whatever_is_taken_comes_out_once_and_in_order_and_memory_is_whole_again
     assert not making.accumulator.incomplete
 
 
-def test_headers_are_counted_with_more_than_they_take():
+def test_headers_are_counted_with_at_least_their_size():
     assert headers_bytes((("é", b"12"), ("n", None))) >= 1 + 2 + 1 + 2 + 1 + 1 + 1
 
 

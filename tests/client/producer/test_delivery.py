@@ -71,7 +71,7 @@ def test_gather_takes_deliveries_and_its_cancellation_not_the_records(world):
     assert [cluster.result(one).offset for one in deliveries] == [1, 2]
 
 
-def test_a_delivery_is_not_cancelled(world):
+def test_cancelling_an_awaiter_does_not_cancel_the_delivery(world):
     cluster = world()
     delivery = cluster.put()
     assert not delivery.cancel()

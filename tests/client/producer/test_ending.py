@@ -37,7 +37,7 @@ def test_records_that_a_close_drops_are_counted_and_logged(somebody_awaits, capl
 
 
 @pytest.mark.parametrize("settings", [{}, {"linger_ms": 100_000}])
-def test_records_of_one_that_nobody_holds_any_more_are_sent(settings, caplog):
+def test_a_garbage_collected_producer_still_sends_its_records(settings, caplog):
     async def main(world):
         producers = [plain(world, **settings)]
         await producers[0].start()
@@ -52,7 +52,7 @@ def test_records_of_one_that_nobody_holds_any_more_are_sent(settings, caplog):
     assert not [said for said in caplog.records if said.levelno >= logging.WARNING]
 
 
-def test_records_of_one_that_nobody_holds_and_that_cannot_be_sent_are_logged(caplog):
+def test_unsendable_records_of_a_garbage_collected_producer_are_logged(caplog):
     async def main(world):
         producers = [plain(world, **BROKEN)]
         await producers[0].start()

@@ -73,7 +73,7 @@ def test_as_many_transactions_are_open_at_once_as_there_are_slots_and_no_more(ve
     within(main, version)
 
 
-def test_producers_are_made_when_they_are_needed():
+def test_a_pool_creates_producers_on_demand():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=8) as pool:
             assert not pool._producers
@@ -84,7 +84,7 @@ def test_producers_are_made_when_they_are_needed():
     within(main)
 
 
-def test_nothing_is_sent_but_by_the_transaction_and_while_it_is_open():
+def test_a_pool_producer_sends_only_inside_an_open_transaction():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             assert not {"send", "send_and_wait", "begin_transaction", "commit_transaction"} & set(dir(pool))
@@ -101,7 +101,7 @@ def test_nothing_is_sent_but_by_the_transaction_and_while_it_is_open():
     within(main)
 
 
-def test_a_transaction_is_entered_once():
+def test_a_pool_transaction_cannot_be_entered_twice():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world) as pool:
             transaction = pool.transaction()
@@ -378,7 +378,7 @@ def test_invalid_pool_settings_are_refused(given):
         ProducerPool(BOOTSTRAP, **{"prefix": "api", **given})
 
 
-def test_a_pool_can_be_made_by_other_clients_names():
+def test_a_pool_accepts_setting_names_of_other_clients():
     pool = ProducerPool.from_config({"bootstrap.servers": BOOTSTRAP, "linger.ms": 5}, prefix="api", size=2)
     assert [settings.transactional_id for settings in pool._settings] == ["api-0", "api-1"]
     assert pool._settings[0].linger_ms == 5

@@ -99,7 +99,7 @@ def fail(pool, error):
 
 
 @pytest.mark.slow
-def test_threads_share_a_pool(broker):
+def test_several_threads_can_use_one_blocking_pool(broker):
     def work(number):
         for each in range(EACH):
             with pool.transaction() as tx:

@@ -161,7 +161,7 @@ def test_a_record_larger_than_a_request_is_refused_when_it_is_taken():
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_is_written(codec):
+def test_records_are_written_with_every_compression_codec(codec):
     async def main(world):
         async with plain(world, compression_type=codec) as producer:
             for n in range(100):

@@ -58,7 +58,7 @@ def test_without_a_topic_id_and_with_transactions_v1_an_older_version_is_used(wo
 
 
 @pytest.mark.requirement("S-40", "S-42")
-def test_nothing_leaves_without_a_producer_id_or_while_the_gate_is_closed(world):
+def test_no_batch_is_sent_without_a_producer_id_or_while_sending_is_paused(world):
     cluster = world()
     identity, cluster.permission.given = cluster.permission.given, None
     cluster.put()
@@ -228,7 +228,7 @@ def test_a_batch_that_is_too_large_is_split_and_every_record_delivered_once(worl
     assert [batch.metadata(index).offset for batch, index in placed] == [10, 11, 12, 13]
 
 
-def test_one_record_that_is_too_large_fails_alone(world):
+def test_a_single_too_large_record_fails_without_affecting_others(world):
     cluster = world()
     delivery = cluster.put()
     cluster.next().answer(ErrorCode.MESSAGE_TOO_LARGE)
@@ -239,7 +239,7 @@ def test_one_record_that_is_too_large_fails_alone(world):
 @pytest.mark.parametrize(
     "code", [code for code in ErrorCode if not code.retriable and code not in (0, OUT_OF_ORDER, 46, 47, 59, 90)]
 )
-def test_an_error_that_stays_fails_the_batch_and_no_other(world, code):
+def test_a_permanent_error_fails_only_its_own_batch(world, code):
     cluster = world()
     delivery = cluster.put()
     cluster.next().answer(code)
@@ -255,7 +255,7 @@ def test_an_error_that_stays_fails_the_batch_and_no_other(world, code):
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code.retriable])
-def test_an_error_that_may_pass_is_never_the_end(world, code):
+def test_a_retriable_error_never_ends_the_sender(world, code):
     cluster = world()
     delivery = cluster.put()
     cluster.next().answer(code)
@@ -352,7 +352,7 @@ def test_a_partition_that_the_answer_leaves_out_is_sent_again(world):
     assert cluster.next().bytes == sent.bytes
 
 
-def test_acks_0_expects_no_answer_and_knows_no_offset(world):
+def test_acks_0_deliveries_have_no_offset(world):
     cluster = world(acks=0, enable_idempotence=False)
     delivery = cluster.put()
     sent = cluster.next()

@@ -154,7 +154,7 @@ def test_of_five_in_flight_the_second_fails_and_all_behind_it_follow_in_order():
     send(sequences, entry, *(Sent() for _ in range(5)))
 
 
-def test_a_duplicate_was_written():
+def test_a_duplicate_sequence_error_counts_as_written():
     sequences, entry = producer()
     batch = Sent()
     send(sequences, entry, batch)

@@ -73,7 +73,7 @@ def with_job(work, **broker):
     run(main)
 
 
-def test_columns_are_written_and_seen_with_the_decision():
+def test_column_batches_become_visible_with_the_ledger_decision():
     async def work(job):
         task = job.task()
         await task.begin()
@@ -90,7 +90,7 @@ def test_columns_are_written_and_seen_with_the_decision():
     with_job(work)
 
 
-def test_more_than_the_buffer_holds_goes_through_it():
+def test_a_task_can_write_more_than_its_buffer_holds():
     async def work(job):
         task = job.task(buffer_memory=200_000)
         await task.begin()
@@ -118,7 +118,7 @@ def test_after_a_task_has_prepared_only_the_decision_ends_its_transaction():
     with_job(work)
 
 
-def test_a_number_that_is_decided_is_answered_and_the_transaction_aborted():
+def test_preparing_for_an_already_decided_batch_aborts_the_transaction():
     async def work(job):
         await job.commit(number=1)
         task = job.task()
@@ -144,7 +144,7 @@ def test_a_task_that_is_closed_before_it_prepares_leaves_nothing_open():
     with_job(work)
 
 
-def test_its_id_is_taken_when_it_begins_and_not_before():
+def test_a_ledger_task_takes_its_transactional_id_when_it_begins():
     async def work(job):
         task = job.task()
         known = job.world.broker.transactions.transactions
@@ -157,7 +157,7 @@ def test_its_id_is_taken_when_it_begins_and_not_before():
     with_job(work)
 
 
-def test_one_whose_id_is_refused_leaves_the_cluster_to_the_others():
+def test_a_task_whose_id_is_refused_leaves_the_shared_cluster_open():
     async def work(job):
         refused, other = job.task(timeout_ms=1_000_000), job.task()
         with pytest.raises(InvalidConfigurationError):
@@ -173,7 +173,7 @@ def test_one_whose_id_is_refused_leaves_the_cluster_to_the_others():
     with_job(work)
 
 
-def test_one_that_is_dropped_leaves_the_cluster_to_the_others():
+def test_a_dropped_task_leaves_the_shared_cluster_open():
     async def work(job):
         tasks, other = [job.task("fencepost.once.b")], job.task()
         await tasks[0].begin()
@@ -225,7 +225,7 @@ def test_a_batch_that_the_broker_refuses_spoils_the_transaction():
     with_job(work, message_max_bytes=1_000_000)
 
 
-def test_without_a_ledger_at_the_broker_it_cannot_prepare():
+def test_preparing_on_a_broker_without_a_ledger_is_refused():
     async def work(job):
         task = job.task()
         await task.begin()

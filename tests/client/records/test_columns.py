@@ -128,7 +128,7 @@ def test_a_batch_emptied_by_cleaning_adds_nothing():
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, FAR, -FAR])
-def test_far_timestamps_are_kept(timestamp):
+def test_timestamps_far_from_the_base_timestamp_are_decoded(timestamp):
     assert same(build([Record(0, timestamp, None, b"v"), Record(1, timestamp, None, b"v")]))[0][1] == timestamp
 
 

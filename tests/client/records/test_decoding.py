@@ -104,7 +104,7 @@ def test_cut_or_lengthened_payloads_are_refused(stretch):
 
 
 @given(st.integers(61, len(ALIKE) - 1), st.integers(0, 255))
-def test_any_byte_may_be_wrong(at, value):
+def test_records_with_any_changed_byte_decode_or_raise_as_in_the_plain_decoder(at, value):
     """Both decoders find the same records, or both refuse."""
     damaged = bytearray(ALIKE)
     damaged[at] = value
@@ -138,7 +138,7 @@ def test_a_timestamp_delta_that_leads_out_of_range_is_refused(base, log_append_t
 
 
 @given(contents, st.sampled_from([0, 3]), st.integers(1, 5), st.booleans())
-def test_pieces_of_a_batch_are_the_same_records(drawn, codec, most, appended):
+def test_a_batch_decoded_in_pieces_gives_the_same_records(drawn, codec, most, appended):
     made, offset = [], 99
     for step, late, key, value, headers in drawn:
         offset += step

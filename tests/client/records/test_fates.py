@@ -28,7 +28,7 @@ def marker(offset: int, producer_id: int, word: str) -> Entry:
     return Entry(offset, producer_id, 0, True, marker=word)
 
 
-def test_a_record_of_no_transaction_is_shown_at_once() -> None:
+def test_a_non_transactional_record_is_shown_at_once() -> None:
     assert fed(Fates(), [record(0), record(1)]) == [(0, PLAIN), (1, PLAIN)]
 
 

@@ -44,7 +44,7 @@ def test_runs_end_where_batches_end_and_positions_follow():
     assert fetched.run(5) == []
 
 
-def test_give_back_moves_the_position_back():
+def test_give_back_moves_the_position_back_to_the_returned_record():
     fetched = opened(written(0, b"a", b"b", b"c"))
     fetched.run(3)
     fetched.give_back(2)
@@ -71,7 +71,7 @@ def test_a_tail_that_was_cleaned_away_is_passed_over():
     assert (fetched.position, fetched.is_done) == (15, True)
 
 
-def test_hidden_batches_move_the_position():
+def test_skipped_batches_advance_the_position():
     aborted = written(0, b"x", transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
     fetched = opened(aborted, abort(1), written(2, b"a"), abort(3), aborted=[(7, 0)])
     assert values(fetched.run(9)) == [b"a"]

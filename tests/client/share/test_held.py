@@ -180,7 +180,7 @@ def test_what_was_fetched_and_not_returned_can_be_given_back() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 30), st.integers(0, 4)))
-def test_ranges_say_the_same_as_the_list(kinds: dict[int, int]) -> None:
+def test_acknowledgement_ranges_cover_the_same_offsets_as_the_list(kinds: dict[int, int]) -> None:
     ranges = in_ranges(sorted(kinds.items()))
     said = {at: one.acknowledge_types[0] for one in ranges for at in range(one.first_offset, one.last_offset + 1)}
     assert said == kinds

@@ -259,7 +259,7 @@ def test_a_record_that_cannot_be_deserialized_can_be_rejected() -> None:
 
 
 @pytest.mark.parametrize("mode", ["explicit", "implicit"])
-def test_a_record_that_cannot_be_deserialized_is_given_back_without_a_word(mode: Any) -> None:
+def test_a_record_that_cannot_be_deserialized_is_released_silently(mode: Any) -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"x")
         async with sharer(world, value_deserializer=int, acknowledgement=mode) as consumer:
@@ -298,7 +298,7 @@ def test_a_broker_without_share_groups_is_told_at_the_start_in_one_sentence() ->
     within(main, release="3.5")
 
 
-def test_wrong_use_is_told_before_anything_is_sent() -> None:
+def test_a_share_consumer_refuses_wrong_calls_before_any_request() -> None:
     async def main(world: TxnWorld) -> None:
         consumer = sharer(world)
         with pytest.raises(IllegalStateError, match="not started"):

@@ -232,7 +232,7 @@ def test_in_implicit_mode_a_transaction_acknowledges_nothing() -> None:
     within(main)
 
 
-def test_another_broker_is_told_by_name_before_anything_is_acknowledged() -> None:
+def test_share_transactions_on_a_kafka_broker_are_refused_before_any_acknowledgement() -> None:
     async def main(world: TxnWorld) -> None:
         await make(world)
         await write(world, b"0")

@@ -64,7 +64,7 @@ def test_a_blocking_producer_sends_remaining_records_when_it_closes(broker, topi
 
 
 @pytest.mark.requirement("S-115")
-def test_a_transaction_is_a_with_block(broker, topic, producer):
+def test_a_blocking_transaction_is_a_with_block(broker, topic, producer):
     with producer.transaction() as transaction:
         transaction.send(topic, b"1")
         assert transaction.send_and_wait(topic, b"2").offset == 1
@@ -140,7 +140,7 @@ def write(broker, topic, *values):
             producer.send(topic, value)
 
 
-def test_a_consumer_is_iterated_record_by_record(broker, topic):
+def test_iterating_a_blocking_consumer_returns_single_records(broker, topic):
     write(broker, topic, b"1", b"2")
     with consuming(broker, topic) as consumer:
         assert len(consumer.assigned(timeout_ms=10_000)) == 1

@@ -145,7 +145,9 @@ async def test_each_sender_is_linked_once_up_to_the_limit(broker: fp.Broker, spa
         ((("Traceparent", A[0]),), []),
     ],
 )
-async def test_headers_may_hold_anything(broker: fp.Broker, spans: CollectedSpans, headers, linked) -> None:
+async def test_a_record_with_any_headers_can_be_traced(
+    broker: fp.Broker, spans: CollectedSpans, headers, linked
+) -> None:
     consumer = reader(broker, "a", spans)
     with consumer.processing(record()._replace(headers=headers)):
         pass

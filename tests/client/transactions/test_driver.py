@@ -84,7 +84,7 @@ def test_an_exception_aborts_and_goes_on_as_it_was(version):
 
 @both
 @pytest.mark.requirement("S-76")
-def test_an_empty_transaction_asks_nothing(version):
+def test_an_empty_transaction_sends_no_request(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.names()
@@ -125,7 +125,7 @@ def test_init_transactions_is_too_late_with_the_first_transaction(version):
     within(main, version)
 
 
-def test_the_methods_of_java_do_the_same():
+def test_javas_transaction_methods_work_like_the_transaction_block():
     async def main(world: TxnWorld) -> None:
         producer = Producer(BOOTSTRAP, environment=world.world.environment, transactional_id="x")
         for step in (producer.init_transactions, producer.begin_transaction):
@@ -206,7 +206,7 @@ def test_an_ended_transactions_handle_cannot_write_to_the_next_one():
 @both
 @pytest.mark.requirement("S-81")
 @pytest.mark.requirement("S-82")
-def test_offsets_go_into_the_transaction(version):
+def test_consumer_offsets_are_committed_with_the_transaction(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await producer.partitions_for("t")
@@ -341,7 +341,7 @@ def test_a_consumer_refers_to_the_batch_it_yielded_last():
 
 @both
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_methods_of_java_tell_a_batch_too(version, commit):
+def test_javas_transaction_methods_mark_a_batch_as_committed(version, commit):
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")

@@ -53,13 +53,13 @@ def test_whatever_the_network_does_a_transaction_ends_as_its_client_was_answered
 @pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_so_it_is_with_three_faults_in_a_run(version, name):
+def test_transactions_end_as_answered_with_three_faults_per_run(version, name):
     tried, _ = explore(version, name, 3, rivals=True)
     assert tried > 10_000
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_without_faults_all_is_committed(version):
+def test_without_faults_every_transaction_commits(version):
     tried, endings = explore(version, "copying", 0, rivals=False)
     assert (tried, endings) == (1, {("committed", "committed")})
 
@@ -130,7 +130,7 @@ BUGS = {
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_a_machine_with_a_known_bug_is_caught(name, monkeypatch):
+def test_the_model_detects_each_known_bug_of_the_state_machine(name, monkeypatch):
     break_it, version, scenario = BUGS[name]
     break_it(monkeypatch)
     with pytest.raises(AssertionError):

@@ -70,7 +70,7 @@ def test_calls_of_the_application_are_never_treated_as_a_bug(event):
     assert not {cell(event, state) for state in State} & {Refusal.BUG, Refusal.IGNORED}
 
 
-def test_nothing_leads_out_of_fatal():
+def test_no_event_leaves_the_fatal_state():
     assert {cell(event, State.FATAL) for event in Event} == {Refusal.BROKEN, Refusal.IGNORED}
 
 
@@ -113,7 +113,7 @@ def test_a_transaction_in_which_nothing_was_attempted_ends_without_a_request(ver
 # ---- answers -----------------------------------------------------------------------------------------------------
 
 
-def test_only_code_zero_is_a_success():
+def test_only_error_code_0_counts_as_success():
     for code in ErrorCode:
         for verdict in (of_end, of_init, of_write):
             assert (verdict(code) is Verdict.DONE) == (code == 0)
