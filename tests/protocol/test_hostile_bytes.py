@@ -146,7 +146,7 @@ def test_a_decoded_message_takes_at_most_a_small_multiple_of_its_bytes(cls: type
             assert peak < 60 * len(data) + 10_000
 
 
-class ChattyWriter(encoding._Writer):
+class ChattyWriter(encoding._EncoderSource):
     """An encoder of a version to come: it adds a tagged field that we do not know to every tagged section."""
 
     def _tags(self, known: list[Any], name: str) -> None:
@@ -169,7 +169,7 @@ def test_unknown_tagged_fields_are_skipped_in_every_message(cls: type, version: 
     if version not in schema_of(cls).flexible:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "_Writer", ChattyWriter)
+        patch.setattr(encoding, "_EncoderSource", ChattyWriter)
         encode = encoding.encoder_source(cls, version, True).compile("encode", f"chatty {cls.__name__} v{version}")
     for message in samples(cls, version):
         data = b"".join(encode(message))
