@@ -146,7 +146,7 @@ def a_locked_directory_is_reached_by_its_path(stack: ExitStack) -> None:
 @killed_by("tests/broker/test_outsiders.py")
 @breaks("deploy.md: it halts when its directory is moved")
 def a_directory_that_was_moved_goes_unnoticed(stack: ExitStack) -> None:
-    replaced(stack, HeldInodes.check, lambda self, path, seen: None)
+    replaced(stack, HeldInodes.check_not_moved, lambda self, path, seen: None)
 
 
 @killed_by("tests/cli/serve/test_serving.py")

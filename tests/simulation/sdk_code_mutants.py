@@ -427,7 +427,7 @@ def sdk_a_member_that_left_does_not_join_for_the_same_topics(stack: ExitStack) -
 
 
 @killed_by("tests/client/consumer/test_positions.py")
-@breaks("guarantees.md: delays `read_committed` readers of the partitions it wrote to, and nobody else")
+@breaks("guarantees.md: An open transaction delays `read_committed` readers of the partitions it wrote to")
 def sdk_one_partition_that_a_transaction_holds_keeps_all_waiting(stack: ExitStack) -> None:
     around(stack, offsets._unless_later, lambda leave_out: lambda codes: codes)
 

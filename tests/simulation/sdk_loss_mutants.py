@@ -27,7 +27,7 @@ from fencepost.client.producer.failures import Failures
 from fencepost.client.producer.send_permission import PlainPermission
 from fencepost.client.producer.sender import Sender
 from fencepost.client.serialization import Serializers
-from fencepost.client.transactions import driver
+from fencepost.client.transactions import writes
 from fencepost.client.transactions.adding_partitions import AddingPartitions
 from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.table import State
@@ -302,7 +302,7 @@ def sdk_a_topic_is_missed_as_if_nobody_had_made_it(stack: ExitStack) -> None:
 @killed_by("tests/client/test_broker_words.py")
 @breaks("sdk.md: The broker's own words are kept")
 def sdk_offsets_that_are_refused_name_no_partition(stack: ExitStack) -> None:
-    _replaced(stack, driver, "refused", lambda codes, code: error_of(code))
+    _replaced(stack, writes, "refused", lambda codes, code: error_of(code))
 
 
 @killed_by("tests/client/test_broker_words.py")
