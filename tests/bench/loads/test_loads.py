@@ -156,7 +156,7 @@ def test_a_reader_that_finds_no_records_raises_how_many_are_missing(
     monkeypatch.setattr(consume_load, "PATIENCE_S", 0)
     topics.create(served.host, served.port, "empty", 1)
     reader = consume_load.Reader(consume_load.TimedConsume(served.bootstrap, "empty", 1, 10, SECONDS))
-    with pytest.raises(RuntimeError, match="10 of 10 not read"):
+    with pytest.raises(RuntimeError, match="10 of 10 were not read"):
         reader.take(10)
     reader.close()
 
