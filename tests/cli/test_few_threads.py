@@ -19,4 +19,4 @@ def test_a_command_without_a_thread_names_the_limit_to_raise(monkeypatch, comman
 
 
 async def started(producer):
-    """As if there were a broker."""
+    """Pretend that a broker answers."""

@@ -16,7 +16,7 @@ FEWER = Aim("row", "small 64x1", "cpu_us", FSYNC, KAFKA, 0.8)
 
 
 def outcome(aim: Aim, *ours: float) -> Outcome:
-    """Of rounds in which the other one has 1 each."""
+    """Return the result of rounds in which the other broker measures 1 each."""
     both = [
         rates(aim.scenario, FSYNC, *ours, figure=aim.figure),
         rates(aim.scenario, KAFKA, *[1.0] * len(ours), figure=aim.figure),

@@ -331,7 +331,7 @@ def test_a_file_cut_short_costs_the_connection_and_the_log_but_sends_nothing_wro
 
 
 class Part(FilePart):
-    """Of a file that is said to hold these bytes."""
+    """A part of a file that claims to hold these bytes."""
 
     def __init__(self, content):
         self.content, self.released, self._opened = content, 0, None

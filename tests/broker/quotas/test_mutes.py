@@ -1,4 +1,4 @@
-"""Of several waits of one connection the one that ends last counts."""
+"""A connection with several waits is read again when the last of them ends."""
 
 from collections.abc import Callable
 from typing import Any

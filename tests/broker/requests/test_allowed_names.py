@@ -1,4 +1,4 @@
-"""Of many names those that may be used: as a whole without an authorizer, with one in steps of a name each."""
+"""The allowed ones of many names: all at once without an authorizer, name by name in steps with one."""
 
 from types import SimpleNamespace
 from typing import Any

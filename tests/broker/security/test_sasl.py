@@ -53,7 +53,7 @@ def logged_in(exchange, client, first=lambda said: said, final=lambda said: said
 
 
 def fails(exchange, client, first=lambda said: said, final=lambda said: said):
-    """As logged_in; returns what the client is told."""
+    """Log in as logged_in() does, and return the answer to the client."""
     with pytest.raises(LoginFailed) as failed:
         logged_in(exchange, client, first, final)
     return str(failed.value)

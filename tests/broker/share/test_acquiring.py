@@ -45,7 +45,7 @@ def test_in_record_limit_mode_the_window_is_filled_exactly() -> None:
     assert driver.acquire("me", *THREE, wanted=Wanted(500, 1, exact=True)) == [AcquiredRange(0, 14, 1)]
 
 
-def test_kafka_19808_a_full_window_gives_out_what_was_released_and_nothing_else() -> None:
+def test_kafka_19808_a_full_window_acquires_only_released_records() -> None:
     driver = ShareDriver(locks=15)
     driver.acquire("me", *THREE, wanted=Wanted(15, 500, exact=True))
     driver.acknowledge("me", AckRange(12, 14, [AckType.RELEASE]))

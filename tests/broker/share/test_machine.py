@@ -232,7 +232,7 @@ def test_kafka_19476_a_renewed_lock_lasts_and_an_acknowledged_record_has_none() 
     assert driver.machine.alarm_ms is None
 
 
-def test_kafka_19953_a_session_that_ends_releases_what_is_its_own() -> None:
+def test_kafka_19953_a_session_end_releases_only_its_own_records() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 1))
     driver.acquire("other", (2, 3))

@@ -52,7 +52,7 @@ def state_partitions(world: SimulatedBroker) -> list[Any]:
 
 
 def begin(world: SimulatedBroker, group: str, starts: dict[tuple[bytes, int], int]) -> None:
-    """As a group does it: a unit of its own."""
+    """Commit in a unit of its own, as a group does."""
     unit = world.broker.share_partitions.initialise(group, starts)
     if unit.parts:
         world.broker.share_partitions.state_log.topic.commit(unit.parts)
@@ -139,7 +139,7 @@ class Life:
             self.homes[producer_id] |= {self.shares.state_log.home(key) for key, _ in changes}
 
     def end_transaction(self) -> None:
-        """As EndTxn does it, for the partitions of share groups."""
+        """End the transaction for partitions of share groups, as EndTxn does."""
         producer_id, commit = self.chance.randrange(3), self.chance.random() < 0.5
         logs = {("__share_group_state", home): self._log_id(home) for home in self.homes.pop(producer_id)}
         self.homes[producer_id] = set()
@@ -368,7 +368,7 @@ def test_a_deleted_share_state_stays_deleted_after_its_tombstone_was_pruned() ->
         assert replayed(world, rows, since) == {} == replayed(world)
 
 
-def test_a_snapshot_needs_what_was_pending_when_it_was_taken_until_there_is_another() -> None:
+def test_a_snapshot_keeps_records_pending_at_its_time_until_the_next_snapshot() -> None:
     """A log that began with the snapshot would have the marker without what it decides: the record comes again."""
     with SimulatedBroker(settings()) as world:
         shares, key = world.broker.share_partitions, one_partition(world)

@@ -130,7 +130,7 @@ def test_a_debt_to_an_offline_log_is_logged_and_an_earlier_one_decides(earlier):
     assert broker.logged == [marker_owed(1, 7, MarkerDebt(epoch, 0, commit))]
 
 
-def test_what_a_participant_adds_stands_behind_its_marker_and_takes_room():
+def test_records_added_by_a_participant_follow_its_marker_and_count_for_room():
     broker = Partitions(40, 90)
     unit = TransactionUnit(broker, broker, broker.participants)
     added = batch_of(memoryview(batch(records=3)))

@@ -328,7 +328,7 @@ def facts_even_if_damaged(path: Path) -> list[dict[str, Any]]:
 
 
 def start_once(directory: Path) -> dict[str, str]:
-    """As a broker does, and a kill right after it. Returns what is offline."""
+    """Start a broker and kill it at once. Return what is offline."""
     store, report = open_store(SystemDisk(), SystemClock(), SystemRng(), str(directory), StoreSettings())
     store.close()
     return report.offline

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 
 class BrokerSessions:
-    """As KIP-227 has it."""
+    """The fetch sessions of a broker, as KIP-227 describes them."""
 
     def __init__(self):
         self.number, self.id, self.epoch, self.known = 0, 0, 0, {}

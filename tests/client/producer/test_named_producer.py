@@ -44,7 +44,7 @@ def test_a_restarted_client_reads_the_highest_sequence_and_writes_nothing_twice(
     within(main)
 
 
-def test_what_is_sent_again_before_the_first_is_acknowledged_waits_for_that():
+def test_a_retry_before_the_first_is_acknowledged_waits_for_that():
     async def main(world):
         async with named(world, linger_ms=50) as producer:
             first = await producer.send("t", b"1", partition=0, sequence=1)

@@ -84,7 +84,7 @@ def test_of_a_record_that_came_again_only_the_newest_delivery_counts() -> None:
     assert listed(held.drain(SESSION)) == [(0, 0, [1])]
 
 
-def test_the_end_of_a_session_ends_what_was_acquired_in_it_and_nothing_else() -> None:
+def test_a_share_session_end_releases_only_records_acquired_in_it() -> None:
     held = Held(HOLD_MS)
     old, new = given_out(held, 0, 1), add(held, 5, 6, session=Session(0, 1))
     held.acknowledge(old.number, 0, ACCEPT, 1)
@@ -94,7 +94,7 @@ def test_the_end_of_a_session_ends_what_was_acquired_in_it_and_nothing_else() ->
     assert held.give(new, 5, 1) is not None
 
 
-def test_what_a_transaction_took_is_acknowledged_by_nothing_else() -> None:
+def test_records_taken_by_a_transaction_can_be_acknowledged_only_by_it() -> None:
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, 2)
     held.take(delivery.number, 0, 1)
@@ -110,7 +110,7 @@ def test_what_a_transaction_took_is_acknowledged_by_nothing_else() -> None:
     assert (held.drain(SESSION), held.next_ms()) == ({}, NEVER_MS)
 
 
-def test_what_a_transaction_took_and_did_not_send_is_released() -> None:
+def test_records_taken_by_a_transaction_but_not_sent_are_released() -> None:
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, 2)
     for offset in (0, 1):
@@ -161,7 +161,7 @@ def test_a_returned_record_is_renewed_for_so_long_and_no_longer() -> None:
     assert listed(held.renewals(41_000)[SESSION].acks) == [(0, 1, [4])]
 
 
-def test_what_a_refused_renewal_was_for_is_kept_until_its_lock_ends() -> None:
+def test_a_record_whose_renewal_was_refused_is_kept_until_its_lock_ends() -> None:
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, 0)
     held.renewed(held.renewals(20_000)[SESSION], {PLACE}, 20_000, LOCK_MS)
@@ -171,7 +171,7 @@ def test_what_a_refused_renewal_was_for_is_kept_until_its_lock_ends() -> None:
     assert held.next_ms() == NEVER_MS
 
 
-def test_what_was_fetched_and_not_returned_can_be_given_back() -> None:
+def test_fetched_records_that_were_not_returned_can_be_given_back() -> None:
     held = Held(HOLD_MS)
     delivery = add(held, 0, 3)
     held.give(delivery, 1, 0)

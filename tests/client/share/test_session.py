@@ -51,7 +51,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
-def test_the_broker_has_in_the_session_what_was_wanted_last(steps: list[Step]) -> None:
+def test_the_share_session_at_the_broker_has_the_last_wanted_partitions(steps: list[Step]) -> None:
     session, broker = ShareSession(), Broker()
     for wanted, acked, fate in steps:
         if fate == "evicted":

@@ -69,7 +69,7 @@ def test_batches_end_when_nothing_comes_and_go_on_later() -> None:
     within(main)
 
 
-def test_consumers_share_one_partition_and_none_gets_what_another_has() -> None:
+def test_share_consumers_of_one_partition_get_different_records() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(6)])
         async with (
@@ -129,7 +129,7 @@ def test_the_application_can_renew_a_record_itself_for_more_time() -> None:
     within(main)
 
 
-def test_what_was_not_returned_is_given_back_by_a_consumer_that_is_not_asked() -> None:
+def test_an_idle_share_consumer_releases_records_it_did_not_return() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1", b"2")
         async with sharer(world, max_poll_interval_ms=40_000) as one, sharer(world) as two:
@@ -141,7 +141,7 @@ def test_what_was_not_returned_is_given_back_by_a_consumer_that_is_not_asked() -
     within(main)
 
 
-def test_implicit_mode_accepts_what_was_returned_when_it_is_asked_for_more() -> None:
+def test_implicit_mode_accepts_returned_records_at_the_next_poll() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1", b"2")
         async with sharer(world, acknowledgement="implicit") as consumer:
@@ -155,7 +155,7 @@ def test_implicit_mode_accepts_what_was_returned_when_it_is_asked_for_more() -> 
 
 
 @pytest.mark.requirement("S-119")
-def test_implicit_mode_does_not_accept_what_was_worked_on_when_a_block_failed() -> None:
+def test_implicit_mode_does_not_accept_records_of_a_failed_block() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
@@ -315,7 +315,7 @@ def test_a_share_consumer_refuses_wrong_calls_before_any_request() -> None:
     within(main)
 
 
-def test_a_consumer_can_turn_to_other_topics_and_still_acknowledge_what_it_has() -> None:
+def test_a_share_consumer_can_acknowledge_records_of_topics_it_left() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         async with sharer(world) as consumer:

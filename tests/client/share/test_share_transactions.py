@@ -198,7 +198,7 @@ def test_a_pending_record_is_nobodys_until_the_broker_aborts_its_dead_producer()
     within(main)
 
 
-def test_what_a_transaction_has_taken_is_not_acknowledged_by_another_way() -> None:
+def test_acknowledging_a_transactions_record_in_another_way_is_refused() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         producer = await world.producer()

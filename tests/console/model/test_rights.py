@@ -24,7 +24,7 @@ def allow(broker: ServedBroker, *rights: str) -> None:
 
 
 async def missing(console: ConsoleClient) -> list[str]:
-    """Of a snapshot whose rights are read anew."""
+    """Return the missing rights of a snapshot, after reading the rights again."""
     model = console.console.parts.model
     model._rights_due_ms = 0
     await model.next_view()

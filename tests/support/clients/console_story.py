@@ -11,7 +11,7 @@ HOSTILE = '<img src=x onerror="window.hacked=1">\'"`${window.hacked=1}</script><
 """Runs if any page takes it for markup."""
 
 FATES = ["plain", "committed", "marker", "aborted", "marker", "open", "committed", "marker", "plain"]
-"""Of the offsets of `story`, partition 0."""
+"""The fates of the offsets of `story`, partition 0."""
 
 
 @dataclass

@@ -47,7 +47,7 @@ def overwrite(disk: SimulatedDisk, path: str, position: int, data: bytes) -> Non
 
 
 def paths_below(disk: SimulatedDisk, folder: str) -> list[str]:
-    """Of all files, at any depth."""
+    """Return the paths of all files below the folder, at any depth."""
     found = []
     for name in disk.list(folder):
         path = f"{folder}/{name}"
