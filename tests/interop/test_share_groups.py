@@ -8,7 +8,7 @@ from confluent_kafka import Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from share_workers import KINDS, Crew
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 ORDERS, FEW = 2_000, 300
 
 

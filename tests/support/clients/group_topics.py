@@ -11,7 +11,7 @@ EACH = 5
 OPTIONS = ("-X", "group.initial.rebalance.delay.ms=0", "-X", "group.consumer.heartbeat.interval.ms=200")
 OPTIONS += ("-X", "group.consumer.assignment.interval.ms=0", "-X", "group.consumer.session.timeout.ms=6000")
 OPTIONS += ("-X", "group.consumer.min.heartbeat.interval.ms=200", "-X", "group.consumer.min.session.timeout.ms=6000")
-WITHIN_S = 15
+WITHIN_S = 60
 
 
 def filled(broker, topic, first=0):

@@ -101,7 +101,7 @@ class Crew:
         """Until so many different records were worked on."""
         self._wait(lambda: len(self.done) >= count, within_s)
 
-    def wait_for_begin(self, within_s: float = 20) -> None:
+    def wait_for_begin(self, within_s: float = 60) -> None:
         """Until all have begun."""
         self._wait(lambda: self.begun >= len(self.workers), within_s)
 
