@@ -43,7 +43,6 @@ class _Taking:
         self._wanted = wanted
         self._limits = limits
         self._count = 0  # of records taken
-        self._new = 0  # those of them above the window
         self._begins_batch = False
         self._acquired: list[AcquiredRange] = []
         self._archived: list[StateBatch] = []
@@ -65,7 +64,7 @@ class _Taking:
         return Taken(self._acquired, self._archived)
 
     def _is_full(self, offset: int) -> bool:
-        return self._count >= self._wanted.max_records or (offset > self._end and self._new >= self._limits.room)
+        return self._count >= self._wanted.max_records or offset > max(self._end, self._end + self._limits.room)
 
     def _archive(self, first: int, last: int) -> None:
         for begins, ends, deliveries, _ in self._open(first, last):
@@ -106,12 +105,10 @@ class _Taking:
     def _allowed(self, begins: int, ends: int) -> int:
         """Return how many of these records may be taken within the exact limit."""
         most = min(ends - begins + 1, self._wanted.max_records - self._count)
-        inside = max(0, min(ends, self._end) - begins + 1)
-        return min(most, inside + max(0, self._limits.room - self._new))
+        return min(most, max(0, min(ends, self._end + max(0, self._limits.room)) - begins + 1))
 
     def _add(self, first: int, last: int, deliveries: int) -> None:
         self._count += last - first + 1
-        self._new += max(0, last - max(first, self._end + 1) + 1)
         before = self._acquired[-1] if self._acquired else None
         goes_on = before is not None and before.last + 1 == first and before.deliveries == deliveries
         if goes_on and before is not None and not self._ends_range(before.first, first):

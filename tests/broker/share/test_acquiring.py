@@ -45,6 +45,22 @@ def test_in_record_limit_mode_the_window_is_filled_exactly() -> None:
     assert driver.acquire("me", *THREE, wanted=Wanted(500, 1, exact=True)) == [AcquiredRange(0, 14, 1)]
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_offsets_without_data_count_as_part_of_the_window(exact: bool) -> None:
+    driver = ShareDriver(locks=15)
+    found = [(0, 9), Found(10, 14, is_data=False), (15, 19)]
+    assert driver.acquire("me", *found, wanted=Wanted(500, 500, exact=exact)) == [AcquiredRange(0, 9, 1)]
+    assert driver.machine.room(15) == 0
+
+
+def test_more_offsets_without_data_than_the_window_holds_are_passed_over() -> None:
+    driver = ShareDriver(locks=15)
+    found = [Found(0, 29, is_data=False), (30, 34)]
+    assert driver.acquire("me", *found) == []
+    assert driver.machine.next_offset == 30
+    assert driver.acquire("me", *found[1:]) == [AcquiredRange(30, 34, 1)]
+
+
 def test_kafka_19808_a_full_window_acquires_only_released_records() -> None:
     driver = ShareDriver(locks=15)
     driver.acquire("me", *THREE, wanted=Wanted(15, 500, exact=True))
