@@ -52,3 +52,18 @@ def anybody_may_acknowledge_what_somebody_has(stack: ExitStack) -> None:
         return found
 
     around(stack, SharePartition._acquired, wrapper)
+
+
+@mutant
+@breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
+def locks_end_before_their_time(stack: ExitStack) -> None:
+    def wrapper(due_alarms: Any) -> Any:
+        return lambda self, now_ms: due_alarms(self, now_ms + 1_500)
+
+    around(stack, SharePartition.due_alarms, wrapper)
+
+
+@mutant
+@breaks("settings.md: from the first that is not done to the last that was delivered")
+def windows_have_no_limit(stack: ExitStack) -> None:
+    around(stack, SharePartition.room, lambda room: lambda self, limit: room(self, 1_000_000))
