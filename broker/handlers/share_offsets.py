@@ -2,6 +2,7 @@
 
 The rules: what a group does not have is no error when it is described: its start offset is -1. Altering and deleting
 need a group without members; an error of the group is the whole request's, and then nothing of it is done.
+Of our own is the window: how much of it is pending in transactions, and of which, as far as the user may see them.
 Source: Kafka's KafkaApis and GroupCoordinatorService, asked of 4.3.1; tests/conformance/scenarios/share/offsets.txt.
 """
 
@@ -26,12 +27,15 @@ from ..security.acls import Operation, ResourceType
 from ..share.values import SharePartitionKey
 from ..topics.topics import Topic
 
-PARTITION_BYTES = 40  # of an answer
+PARTITION_BYTES = 56  # of an answer
+PENDING_BYTES = 32  # of a range that is pending, without its names
+PENDING_SHOWN = 100  # ranges of a partition
 LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Ask for fewer groups at once."  # clients ask for these again
 AT_ONCE = 100  # share partitions that are altered in one unit
 UNITS_OF_A_START = 20
 Place = tuple[bytes, int]
 """The id of a topic, and the number of a partition."""
+_Window = DescribeShareGroupOffsetsResponse.Group.Topic.Partition.Window
 _Described = DescribeShareGroupOffsetsResponse.Group
 _Altered = AlterShareGroupOffsetsResponse.Topic.Partition
 
@@ -91,7 +95,7 @@ def _topic(
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, name):
         refused = (_refused(broker, index, room) for index in which)
         return _Described.Topic(topic_name=name, topic_id=ZERO_UUID, partitions=Lazy(len(which), refused))
-    answers = _partitions(broker, group_id, topic, which, room)
+    answers = _partitions(broker, call, group_id, topic, which, room)
     topic_id = topic.id if topic is not None else ZERO_UUID
     return _Described.Topic(topic_name=name, topic_id=topic_id, partitions=Lazy(len(which), answers))
 
@@ -104,7 +108,7 @@ def _refused(broker: Services, index: int, room: AnswerRoom) -> _Described.Topic
 
 
 def _partitions(
-    broker: Services, group_id: str, topic: Topic | None, which: Iterable[int], room: AnswerRoom
+    broker: Services, call: Call, group_id: str, topic: Topic | None, which: Iterable[int], room: AnswerRoom
 ) -> Iterator[_Described.Topic.Partition]:
     """Yield the answer for each partition, looked up when it is taken."""
     for index in which:
@@ -118,10 +122,39 @@ def _partitions(
                 partition = topic.partitions[index]
                 partition.check_online()
                 answer.lag = partition.log.high_watermark - found.start_offset - found.delivery_complete_count
+                answer.window = _window(broker, call, key, room)
         except KafkaError as error:
             broker.metrics.error("DescribeShareGroupOffsets", error.code)
             answer.error_code, answer.error_message = error.code, error.text
         yield answer
+
+
+def _window(broker: Services, call: Call, key: SharePartitionKey, room: AnswerRoom) -> _Window | None:
+    """The window, with the first ranges that are pending in it: no more than an answer has room for."""
+    found = broker.share_partitions.window(key)
+    if found is None:
+        return None
+    count = sum(each.last - each.first + 1 for each in found.pending)
+    window = _Window(size=found.size, limit=found.limit, pending_count=count)
+    for each in found.pending[:PENDING_SHOWN]:
+        if room.is_full:
+            break
+        name = broker.share_partitions.transactional_id_of(each.producer_id)
+        if name is not None and not broker.access.allows(
+            call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name
+        ):
+            name = None
+        room.take(PENDING_BYTES + len(name or "") + len(each.member))
+        window.pending.append(
+            _Window.Pending(
+                first_offset=each.first,
+                last_offset=each.last,
+                transactional_id=name,
+                producer_id=each.producer_id,
+                member_id=each.member,
+            )
+        )
+    return window
 
 
 # ---- altering ------------------------------------------------------------------------------------------------

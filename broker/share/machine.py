@@ -99,6 +99,10 @@ class SharePartition:
                 batch = StateBatch(first, last, standing.becomes, standing.deliveries, standing.member)
                 yield transaction, position, batch
 
+    def pending_runs(self) -> list[Run]:
+        """Return what transactions have pending, by offset."""
+        return [run for run in self.runs if run[2].state is State.PENDING] if self._pending else []
+
     def _pending_pieces(self, transaction: Transaction) -> Iterator[tuple[int, int, int, Standing]]:
         """Yield position, first and last offset. A replay may repeat what a snapshot has: no offset comes twice."""
         at = self.start

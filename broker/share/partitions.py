@@ -62,6 +62,23 @@ class Described(NamedTuple):
     delivery_complete_count: int
 
 
+class PendingRange(NamedTuple):
+    """Records that a member has acknowledged in an open transaction of this producer."""
+
+    first: int
+    last: int
+    producer_id: int
+    member: str
+
+
+class Window(NamedTuple):
+    """What a group has begun in a partition: it gets nothing new while the size is at the limit."""
+
+    size: int
+    limit: int
+    pending: list[PendingRange]
+
+
 class SharePartitions:
     """The share partitions of one broker, and the timer of their locks."""
 
@@ -124,6 +141,19 @@ class SharePartitions:
             return None
         machine = kept.machine
         return Described(machine.start, machine.state_epoch, LEADER_EPOCH, machine.runs.complete)
+
+    def window(self, key: SharePartitionKey) -> Window | None:
+        """Return the group's window, and what of it is pending, by offset; None if there is no such share partition."""
+        kept = self._known.get(key)
+        if kept is None:
+            return None
+        machine, limit = kept.machine, self._configs(key.group).share_partition_max_record_locks
+        pending = [
+            PendingRange(first, last, standing.transaction[1], standing.member)
+            for first, last, standing in machine.pending_runs()
+            if standing.transaction is not None
+        ]
+        return Window(machine.end - machine.start + 1, limit, pending)
 
     def lock_timeout_ms(self, group: str) -> int:
         """Return how long a lock lasts that is acquired now."""

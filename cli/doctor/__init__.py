@@ -296,10 +296,14 @@ def _some(names: list[str], most: int = 5) -> Iterator[str]:
 
 
 async def _transactions(admin: Any) -> _Found:
+    from ..txn.windows import full_windows, window_sentence
+
     blocked = [blocked_facts(each, now_ms()) for each in await admin.find_blockers()]
     found = [(facts, sentence(facts)) for facts in blocked]
     held = [held_facts(each, now_ms()) for each in await _held_offsets(admin)]
     found += [(facts, held_sentence(facts)) for facts in held]
+    windows = await full_windows(admin)
+    found += [({**facts["transactions"][0], "hangs": False}, window_sentence(facts)) for facts in windows[:_MOST_HELD]]
     if not found:
         return [(OK, "no partition is blocked by an open transaction, no group's offsets are held", "")]
     return [(WARNING if facts["hangs"] or _is_late(facts) else OK, text, "") for facts, text in found]

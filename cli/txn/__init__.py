@@ -67,7 +67,8 @@ _COLUMNS = (
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @connecting
 def describe(to: Target, ids: Sequence[str]) -> None:
-    """Show the state, owner, age and partitions of transactional ids."""
+    """Show the state, owner, age and partitions of transactional ids, and what they have pending in share groups."""
+    from .windows import pending_lines, pending_of
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         found = await admin.describe_transactions(ids)
@@ -76,7 +77,12 @@ def describe(to: Target, ids: Sequence[str]) -> None:
                 raise Failure(f"there is no transactional id {each}", _NO_ID, NOT_FOUND)
         decisions, owners = await decisions_or_none(admin), await owners_or_none(admin, found)
         rows = [facts_of(found[each], now_ms(), decisions) for each in dict.fromkeys(ids)]
-        return [{**row, "owner": owners.get(row["transactional_id"])} for row in rows]
+        pending = await pending_of(admin, rows)
+        return [
+            {**row, "owner": owners.get(name), "pending": pending.get(name, [])}
+            for row in rows
+            for name in (row["transactional_id"],)
+        ]
 
     for i, row in enumerate(to.ask(work)):
         if to.output.json:
@@ -96,6 +102,8 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         if row["sink"] is not None:
             to.output.line(f"  waits for the decision of sink {row['sink']} about batch {row['batch']}")
         to.output.line(f"  partitions: {' '.join(row['partitions']) or 'none'}")
+        for text in pending_lines(row["pending"]):
+            to.output.line(f"  {text}")
 
 
 @txn.command()
@@ -246,8 +254,10 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> None:
     """Show which transaction blocks readers: id, age, owner; and which partitions have no leader.
 
-    It blocks read_committed readers of a partition, or the start of a group's members, whose offsets it holds.
+    It blocks read_committed readers of a partition, the start of a group's members, whose offsets it holds, or a share
+    group's window that is full of records pending in it.
     """
+    from .windows import full_windows
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         topics = await admin.describe_topics()
@@ -263,6 +273,7 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
             *(leaderless_facts(tp) for tp in partitions if tp not in led),
             *(blocked_facts(each, now_ms()) for each in found),
             *(held_facts(each, now_ms()) for each in held),
+            *await full_windows(admin, groups, partitions if wheres else None),
         ]
 
     rows = to.ask(work)
@@ -276,9 +287,15 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
 
 async def _read_by(admin: "Admin", groups: Sequence[str]) -> "set[TopicPartition]":
     """The partitions of which these groups have offsets, or that their members have."""
+    from .windows import share_positions
+
     read: set[TopicPartition] = set()
     described = await admin.describe_groups(groups)
+    shared = await share_positions(admin, groups)
     for name in groups:
+        if name in shared:
+            read |= {*shared[name]}
+            continue
         offsets = await admin.list_group_offsets(name)
         known = described.get(name)
         if known is None and not offsets and not await admin.find_held_offsets(name):

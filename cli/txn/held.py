@@ -36,5 +36,9 @@ def held_sentence(facts: dict[str, Any]) -> str:
 
 
 def cause_sentence(facts: dict[str, Any]) -> str:
-    """Return one sentence for the facts of held_facts, blocked_facts or leaderless_facts."""
+    """Return one sentence for the facts of held_facts, blocked_facts, leaderless_facts or full_windows."""
+    if "share_group" in facts:
+        from .windows import window_sentence
+
+        return window_sentence(facts)
     return held_sentence(facts) if "group" in facts else sentence(facts)

@@ -19,10 +19,11 @@ from ...protocol.messages.share_offsets import (
 )
 from ..values import TopicPartition
 from .asking import Answer, Asking, all_of, by_topic, one_or_more, only, refuse
-from .values import GroupDescription, MemberDescription, SharePartitionOffsets
+from .values import GroupDescription, MemberDescription, PendingRange, SharePartitionOffsets, ShareWindow
 
 SHARE = "share"
 _DEAD = "Dead"
+_Window = DescribeShareGroupOffsetsResponse.Group.Topic.Partition.Window
 
 
 class ShareGroupAdmin(Asking):
@@ -78,7 +79,7 @@ class ShareGroupAdmin(Asking):
         )
         return {
             TopicPartition(topic.topic_name, one.partition_index): SharePartitionOffsets(
-                one.start_offset, one.leader_epoch, one.lag if one.lag >= 0 else None
+                one.start_offset, one.leader_epoch, one.lag if one.lag >= 0 else None, _window(one.window)
             )
             for topic in found.topics
             for one in topic.partitions
@@ -141,6 +142,16 @@ def _member(member: ShareGroupDescribeResponse.Group.Member) -> MemberDescriptio
         member.member_epoch,
         is_classic=False,
     )
+
+
+def _window(answer: _Window | None) -> ShareWindow | None:
+    if answer is None:
+        return None
+    pending = tuple(
+        PendingRange(each.first_offset, each.last_offset, each.transactional_id, each.producer_id, each.member_id)
+        for each in answer.pending
+    )
+    return ShareWindow(answer.size, answer.limit, answer.pending_count, pending)
 
 
 def _codes_of_description(response: DescribeShareGroupOffsetsResponse) -> list[int]:

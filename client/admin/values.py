@@ -153,15 +153,54 @@ class GroupDescription:
     epoch: int = -1
 
 
+class PendingRange(NamedTuple):
+    """Records that a member has acknowledged in a transaction that is open: they are done with if it commits.
+
+    transactional_id: None if it is not known, or this login may not see it.
+    """
+
+    first_offset: int
+    last_offset: int
+    transactional_id: str | None
+    producer_id: int
+    member_id: str
+
+
+class ShareWindow(NamedTuple):
+    """What a share group has begun in a partition: `size` records from its start offset on, `limit` at most.
+
+    pending_count: how many of them are pending in transactions. pending: where, by offset; of many only the first.
+    """
+
+    size: int
+    limit: int
+    pending_count: int
+    pending: tuple[PendingRange, ...]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the group gets no new records there until its start offset moves."""
+        return self.size >= self.limit
+
+
 class SharePartitionOffsets(NamedTuple):
     """Where a share group stands in a partition: all records below start_offset are done.
 
-    lag: how many from there on are not; None if it is not known, as on brokers before 4.2.
+    lag: how many from there on are not; None if it is not known, as on brokers before 4.2. window: None on brokers
+    other than fencepost.
     """
 
     start_offset: int
     leader_epoch: int
     lag: int | None
+    window: ShareWindow | None = None
+
+    @property
+    def held_by(self) -> tuple[PendingRange, ...]:
+        """What is pending, if the window is full because its first record is: no new record comes until that ends."""
+        if self.window is None or not self.window.is_full or not self.window.pending:
+            return ()
+        return self.window.pending if self.window.pending[0].first_offset == self.start_offset else ()
 
 
 class TransactionListing(NamedTuple):

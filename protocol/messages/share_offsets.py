@@ -1,4 +1,8 @@
-"""Where share groups stand: reading, setting and deleting their start offsets (KIP-932; the lag: KIP-1226)."""
+"""Where share groups stand: reading, setting and deleting their start offsets (KIP-932; the lag: KIP-1226).
+
+The field with the tag 10000 is ours: what the group has begun in a partition, and which transactions hold some of it
+(docs/apis.md).
+"""
 
 from ..schema import Int16, Int32, Int64, String, Uuid, field, request, response, struct
 
@@ -30,12 +34,28 @@ class DescribeShareGroupOffsetsResponse:
         class Topic:
             @struct
             class Partition:
+                @struct
+                class Window:
+                    @struct
+                    class Pending:
+                        first_offset: Int64
+                        last_offset: Int64
+                        transactional_id: String | None  # null: unknown, or not for this user
+                        producer_id: Int64
+                        member_id: String
+
+                    size: Int32  # records from the start offset to the last that was given out
+                    limit: Int32
+                    pending_count: Int32  # records, also those of ranges that are left out
+                    pending: list[Pending] = field(factory=list)  # by offset, the first ones
+
                 partition_index: Int32
                 start_offset: Int64 = -1
                 leader_epoch: Int32 = 0
                 lag: Int64 = field("1+", default=-1)  # -1: not known
                 error_code: Int16 = 0
                 error_message: String | None = None
+                window: Window | None = field("0+", tag=10_000, default=None)
 
             topic_name: String
             topic_id: Uuid

@@ -13,6 +13,8 @@ from fencepost.protocol.messages.share_offsets import (
 )
 from group_client import begin
 from produce_requests import batch, create, produce
+from share_transactions import ShareWorker, acquire
+from share_transactions import begin as begin_at_zero
 from simulated_broker import SimulatedBroker
 
 PARTITIONS = 5
@@ -90,3 +92,43 @@ def test_altering_offsets_creates_a_share_group_only_if_a_partition_is_altered(b
     assert "g" not in broker.broker.share_groups.groups
     assert alter(broker, (0, 0)).error_code == 0
     assert "g" in broker.broker.share_groups.groups
+
+
+def window(broker: SimulatedBroker) -> Any:
+    """Of the first partition."""
+    asked = DescribeShareGroupOffsetsRequest.Group(group_id="g", topics=None)
+    (found,) = broker.ask(DescribeShareGroupOffsetsRequest(groups=[asked])).groups
+    return next(iter(found.topics[0].partitions)).window
+
+
+def ranges(found: Any) -> list[tuple[int, int, str | None, str]]:
+    return [(each.first_offset, each.last_offset, each.transactional_id, each.member_id) for each in found.pending]
+
+
+def test_the_window_names_what_is_pending_of_whom_until_its_transaction_ends(broker):
+    key, *_ = begin_at_zero(broker, "t", partitions=PARTITIONS)
+    for _ in range(12):
+        broker.ask(produce("t", batch(1)))
+    acquire(broker, key, 0, 9)
+    assert (window(broker).size, window(broker).pending_count, window(broker).limit) == (10, 0, 2000)
+    one, other = ShareWorker(broker, "x"), ShareWorker(broker, "y")
+    assert other.acknowledge((key, 4, 5)) == [0]
+    assert one.acknowledge((key, 0, 2), (key, 7, 7)) == [0]
+    assert ranges(window(broker)) == [(0, 2, "x", "m"), (4, 5, "y", "m"), (7, 7, "x", "m")]
+    assert window(broker).pending_count == 6
+    one.end(commit=True)
+    assert ranges(window(broker)) == [(4, 5, "y", "m")]
+    other.end(commit=False)
+    assert (window(broker).size, window(broker).pending_count, window(broker).pending) == (7, 0, [])
+
+
+def test_of_many_ranges_an_answer_has_the_first_and_counts_all(broker, monkeypatch):
+    monkeypatch.setattr(share_offsets, "PENDING_SHOWN", 2)
+    key, *_ = begin_at_zero(broker, "t", partitions=PARTITIONS)
+    acquire(broker, key, 0, 9)
+    worker = ShareWorker(broker, "x")
+    assert worker.acknowledge((key, 0, 0), (key, 2, 2), (key, 4, 4)) == [0]
+    assert [each[0] for each in ranges(window(broker))] == [0, 2]
+    assert window(broker).pending_count == 3
+    monkeypatch.setattr(share_offsets, "PENDING_BYTES", 1 << 40)
+    assert [each[0] for each in ranges(window(broker))] == [0]

@@ -7,8 +7,11 @@ import pytest
 from acl_client import guarded
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.share_offsets import DescribeShareGroupOffsetsRequest
 from guarded_broker import Guarded
 from produce_requests import create
+from share_transactions import ShareWorker, acquire
+from share_transactions import begin as begin_at_zero
 from simulated_broker import SimulatedBroker
 
 OPEN, SECRET = "open", "secret"
@@ -103,3 +106,17 @@ def test_changed_rights_apply_with_the_next_share_heartbeats(world):
     assert {topic for topic, _ in world.reads["alice"]} == {OPEN}
     assert {(SECRET, 0), (SECRET, 1)} <= world.reads["bob"]
     assert world.reads["alice"] | world.reads["bob"] == BOTH
+
+
+def test_the_transaction_of_pending_records_is_named_to_those_who_may_describe_it(world):
+    (key,) = begin_at_zero(world.broker, OPEN)
+    acquire(world.broker, key, 0, 1)
+    world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID = x")
+    assert ShareWorker(world.broker).acknowledge((key, 0, 1)) == [0]
+    asked = DescribeShareGroupOffsetsRequest.Group(group_id="g", topics=None)
+    named = {}
+    for user in ("alice", "bob"):
+        answer = world.as_user(user, lambda: world.client.ask(DescribeShareGroupOffsetsRequest(groups=[asked])))
+        (pending,) = next(iter(answer.groups[0].topics[0].partitions)).window.pending
+        named[user] = pending.transactional_id
+    assert named == {"alice": "x", "bob": None}
