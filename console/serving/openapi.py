@@ -14,7 +14,7 @@ from ..http.schemas import FLAG, NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, fie
 from ..routes import CHANGE, OPEN, Route
 
 _NUMBERS = {"partition_id", "broker_id", "offset"}
-_TEXTS = {"transactional_id", "consumer_group_id"}
+_TEXTS = {"transactional_id", "consumer_group_id", "share_group_id"}
 _LINK = fields({"related": TEXT})
 _METADATA = fields({"self": TEXT, "resource_name": TEXT})
 _LIST_METADATA = fields({"self": TEXT, "next": TEXT_OR_NULL})
@@ -126,6 +126,37 @@ _ITEMS = {
         }
     ),
     "Transaction": _item(_TRANSACTION),
+    "ShareGroup": _item(
+        {
+            **dict.fromkeys(("share_group_id", "state", "assignor"), TEXT),
+            "members": NUMBER,
+            **dict.fromkeys(("coordinator", "consumers", "partitions"), _LINK),
+        }
+    ),
+    "ShareGroupConsumer": _item(
+        {
+            **dict.fromkeys(("share_group_id", "consumer_id", "client_id", "client_host"), TEXT),
+            "assignments": list_of(fields(_PLACE)),
+        }
+    ),
+    "ShareGroupPartition": _item(
+        {
+            "share_group_id": TEXT,
+            **_PLACE,
+            "start_offset": NUMBER,
+            **dict.fromkeys(("lag", "window", "window_limit", "pending"), NUMBER_OR_NULL),
+            "held_by_transaction": FLAG,
+            "pending_ranges": list_of(
+                fields(
+                    {
+                        **dict.fromkeys(("first_offset", "last_offset", "producer_id"), NUMBER),
+                        "transactional_id": TEXT_OR_NULL,
+                        "member_id": TEXT,
+                    }
+                )
+            ),
+        }
+    ),
 }
 _LISTS = {
     **{f"{name}List": name for name in _ITEMS},

@@ -4,7 +4,19 @@ import functools
 from typing import Any
 
 from ..asked import Asked
-from ..rest import about, actions, clients, clusters, groups, scraping, sessions, streaming, topics, transactions
+from ..rest import (
+    about,
+    actions,
+    clients,
+    clusters,
+    groups,
+    scraping,
+    sessions,
+    share_groups,
+    streaming,
+    topics,
+    transactions,
+)
 from ..routes import OPEN, Route
 from .openapi import document
 
@@ -23,6 +35,13 @@ _DOCUMENT = Route("GET", "/openapi.json", openapi, "This document", "OpenApi", O
 
 def routes() -> tuple[Route, ...]:
     """Return all routes, in the order of /openapi.json."""
-    of_the_cluster = (*clusters.ROUTES, *topics.ROUTES, *groups.ROUTES, *transactions.ROUTES, *actions.ROUTES)
+    of_the_cluster = (
+        *clusters.ROUTES,
+        *topics.ROUTES,
+        *groups.ROUTES,
+        *share_groups.ROUTES,
+        *transactions.ROUTES,
+        *actions.ROUTES,
+    )
     of_the_console = (*about.ROUTES, *scraping.ROUTES, *sessions.ROUTES, *streaming.ROUTES, _DOCUMENT)
     return (*of_the_console, *of_the_cluster, *clients.ROUTES)

@@ -5,13 +5,14 @@ import { badge, count, empty, facts, h, link, partitionLink, put, stateBadge, th
 import { state } from "../live.js";
 import { PagedList, Table } from "../table.js";
 import { heldOffsets } from "./overview.js";
+import { showShareGroup } from "./share_group.js";
 
 export async function show(root, place) {
-  if (place.parts.length) return showOne(root, place);
+  if (place.parts.length) return (place.query.share ? showShareGroup : showOne)(root, place);
   const list = new PagedList({
     label: "Groups",
     columns: [
-      { label: "Group", cell: (row) => link(row.consumer_group_id, ["groups", row.consumer_group_id]) },
+      { label: "Group", cell: (row) => link(row.consumer_group_id, ["groups", row.consumer_group_id], row.group_type === "share" ? { share: "yes" } : undefined) },
       { label: "State", cell: (row) => stateBadge(row.state || "unknown") },
       { label: "Protocol", cell: (row) => [row.group_type, row.partition_assignor].filter(Boolean).join(", ") || row.protocol_type || "–" },
       { label: "Members", kind: "number", cell: (row) => count(row.members) },

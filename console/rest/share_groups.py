@@ -1,0 +1,104 @@
+"""Share groups: their members, and where they stand in each partition; in shapes like those of consumer groups.
+
+The rule: read now, not from the view. What is pending is named by its transactions, as far as the login may see them.
+"""
+
+from typing import Any
+
+from ...client.admin.values import GroupDescription, MemberDescription, SharePartitionOffsets
+from ...client.values import TopicPartition
+from ..asked import Asked
+from ..http.parameters import PAGING
+from ..http.problems import NOT_FOUND, Problem
+from ..model.view import partition_name
+from ..routes import Route
+from .listing import item, page, related, whole
+from .places import cluster_id, link_of
+
+SHOWN_RANGES = 20  # of each partition
+
+
+async def group(asked: Asked) -> dict[str, Any]:
+    name, found = await cluster_id(asked), await _group_of(asked)
+    path = [name, "share-groups", found.group_id]
+    return item(
+        "KafkaShareGroup",
+        path,
+        {
+            "share_group_id": found.group_id,
+            "state": found.state,
+            "assignor": found.protocol,
+            "members": len(found.members),
+            "coordinator": related(name, "brokers", found.coordinator),
+            "consumers": related(*path, "consumers"),
+            "partitions": related(*path, "partitions"),
+        },
+    )
+
+
+async def _group_of(asked: Asked) -> GroupDescription:
+    name = asked.names["share_group_id"]
+    found = (await (await asked.admin()).describe_share_groups(name)).get(name)
+    if found is None:
+        raise Problem(NOT_FOUND, f"there is no share group {name}")
+    return found
+
+
+async def consumers(asked: Asked) -> dict[str, Any]:
+    name, found = await cluster_id(asked), await _group_of(asked)
+    return whole("KafkaShareGroupConsumerList", asked.request.path, [_consumer(name, found, e) for e in found.members])
+
+
+def _consumer(name: str, found: GroupDescription, member: MemberDescription) -> dict[str, Any]:
+    return item(
+        "KafkaShareGroupConsumer",
+        [name, "share-groups", found.group_id, "consumers", member.member_id],
+        {
+            "share_group_id": found.group_id,
+            "consumer_id": member.member_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "assignments": [partition_name(each) for each in member.assignment],
+        },
+    )
+
+
+async def partitions(asked: Asked) -> dict[str, Any]:
+    name, found = await cluster_id(asked), await _group_of(asked)
+    offsets = await (await asked.admin()).list_share_group_offsets(found.group_id)
+    return page(
+        "KafkaShareGroupPartitionList",
+        link_of(asked),
+        asked.query,
+        offsets.items(),
+        lambda each: (each[0].topic, each[0].partition),
+        lambda each: partition_row(name, found.group_id, *each),
+    )
+
+
+def partition_row(name: str, group_id: str, at: TopicPartition, offsets: SharePartitionOffsets) -> dict[str, Any]:
+    """Return what is shown of one partition. Everything of the window is null before a broker that does not tell it."""
+    window = offsets.window
+    return item(
+        "KafkaShareGroupPartition",
+        [name, "share-groups", group_id, "partitions", f"{at.topic}-{at.partition}"],
+        {
+            "share_group_id": group_id,
+            **partition_name(at),
+            "start_offset": offsets.start_offset,
+            "lag": offsets.lag,
+            "window": window.size if window else None,
+            "window_limit": window.limit if window else None,
+            "pending": window.pending_count if window else None,
+            "held_by_transaction": bool(offsets.held_by),
+            "pending_ranges": [each._asdict() for each in window.pending[:SHOWN_RANGES]] if window else [],
+        },
+    )
+
+
+_ONE = "/v3/clusters/{cluster_id}/share-groups/{share_group_id}"
+ROUTES = (
+    Route("GET", _ONE, group, "One share group", "ShareGroup"),
+    Route("GET", _ONE + "/consumers", consumers, "Its members", "ShareGroupConsumerList"),
+    Route("GET", _ONE + "/partitions", partitions, "Where it stands", "ShareGroupPartitionList", query=PAGING),
+)
