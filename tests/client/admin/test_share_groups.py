@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from fencepost.client.admin.admin import Admin
-from fencepost.client.admin.values import GroupListing, NewTopic, SharePartitionOffsets
+from fencepost.client.admin.values import GroupListing, NewTopic, SharePartitionOffsets, ShareWindow
 from fencepost.client.errors import KafkaError
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import TopicPartition
@@ -39,7 +39,8 @@ async def test_admin_sets_describes_and_deletes_share_group_offsets(admin: Admin
     assert await admin.list_groups(types=["share"]) == [GroupListing("queue", "Empty", "share", "share")]
     group = (await admin.describe_share_groups(["queue", "nobody"]))["queue"]
     assert (group.state, group.group_type, group.protocol, group.members) == ("Empty", "share", "simple", ())
-    stands = {FIRST: SharePartitionOffsets(2, 0, 3), SECOND: SharePartitionOffsets(0, 0, 0)}
+    idle = ShareWindow(size=0, limit=2000, pending_count=0, pending=())
+    stands = {FIRST: SharePartitionOffsets(2, 0, 3, idle), SECOND: SharePartitionOffsets(0, 0, 0, idle)}
     assert await admin.list_share_group_offsets("queue") == stands
     some = await admin.list_share_group_offsets("queue", [FIRST, TopicPartition("work", 7), TopicPartition("no", 0)])
     assert some == {FIRST: stands[FIRST]}
