@@ -208,7 +208,7 @@ class GroupKinds:
 
     def describe(self, group_id: str) -> ConsumerGroup:
         """A consumer group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
-        self._check_known(group_id)
+        self._offsets.check_online(group_id)
         found = self._consumer.groups.get(group_id)
         if found is None:
             raise self._not_found(group_id, "consumer")
@@ -220,6 +220,8 @@ class GroupKinds:
         self._offsets.check_online(group_id)
 
     def _not_found(self, group_id: str, kind: str) -> KafkaError:
+        if not group_id:
+            return KafkaError(ErrorCode.INVALID_GROUP_ID)
         if self.exists(group_id):
             return _of_another_kind(group_id, kind)
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")

@@ -14,7 +14,7 @@ from simulation.run import simulate
 from small_parts import leave_small_parts
 
 SEEDS = (1, 2, 3)
-FOLLOWED = (9, 36)  # seeds with a follower
+FOLLOWED = (9, 13, 36)  # seeds with a follower
 WITH_STRANGERS = 5
 WITH_A_QUEUE = 26
 RUN = Path(__file__).with_name("run.py")
