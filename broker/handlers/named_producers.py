@@ -76,29 +76,32 @@ def describe_named_producers(
     if names is None:
         known, described = broker.named_producers.names.by_name, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
         names = sorted((yield from allowed_names(broker, call, *described, known)))
-    found = yield from answer_each(dict.fromkeys(names), lambda name: _describe(broker, call, name))
+    found = []
+    for name in dict.fromkeys(names):
+        found.append((yield from _describe(broker, call, name)))
+        yield 1
     if request.names is None:
         found = [each for each in found if not each.error_code]  # removed meanwhile
     return DescribeNamedProducersResponse(producers=found)
 
 
-def _describe(broker: Services, call: Call, name: str) -> _Described:
+def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
         return _Described(name=name, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     found = broker.named_producers.names.by_name.get(name)
     if found is None:
         return _Described(name=name, error_code=ErrorCode.RESOURCE_NOT_FOUND)
-    topics = {
-        topic_id: topic.name
-        for topic_id in found.counts
-        if (topic := broker.topics.by_id.get(topic_id)) is not None
-        and broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-    }
-    partitions = [
-        _Described.Partition(topic=topics[topic_id], index=index, highest=highest)
-        for (topic_id, index), highest in sorted(found.highest.items())
-        if topic_id in topics
-    ]
+    topics = {}
+    for topic_id in list(found.counts):
+        topic = broker.topics.by_id.get(topic_id)
+        if topic is not None and broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            topics[topic_id] = topic.name
+        yield 1
+    partitions = []
+    for (topic_id, index), highest in sorted(found.highest.items()):
+        if topic_id in topics:
+            partitions.append(_Described.Partition(topic=topics[topic_id], index=index, highest=highest))
+        yield 1
     return _Described(name=name, epoch=found.epoch, owner=found.owner, partitions=partitions)
 
 
