@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.journal.journal import Part
 from ...storage.store import BrokerHalted
+from ..alarms import Alarms
 from ..bugs import contain_bugs
 from ..net.turns import Job, Steps
 from ..security.access import Access
@@ -23,7 +24,6 @@ from ..security.principals import Session
 from ..shared import Shared
 from ..topics.internal_topic import InternalTopic
 from ..topics.topics import Topics
-from .alarms import Alarms
 from .consumer.assignors import Assigned, TopicShape
 from .consumer.assignors import Steps as AssignmentSteps
 from .record_fields import TopicId
@@ -306,18 +306,22 @@ class AssignedGroups(Generic[Group, Change]):
 
     # ---- time ------------------------------------------------------------------------------------------------
 
-    def _ring(self, group_id: str) -> None:
+    def _ring(self, group_ids: Iterable[str]) -> None:
+        for group_id in group_ids:
+            self._expire(self.groups[group_id])
+
+    def _expire(self, group: Group) -> None:
         """Let a group do what is due. After a bug, only this group is affected: it is tried again later."""
-        group, now_ms = self.groups[group_id], self._clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         if group.wake_ms > now_ms:
             self._see_to(group)
             return
         try:
             with self._event(group):
                 group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it again, if it gets that far
-                with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
+                with contain_bugs(self._metrics, f"group {group.group_id!r}", besides=KafkaError):
                     group.expire(now_ms)
         except BrokerHalted:
             return
         except KafkaError as error:
-            log.warning("members of group %s stay for now: %s", group_id, error.text)
+            log.warning("members of group %s stay for now: %s", group.group_id, error.text)

@@ -10,18 +10,18 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from heapq import heappop, heappush
 from itertools import islice
 from uuid import UUID
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import BrokerHalted
+from ..alarms import Alarms
 from ..bugs import contain_bugs
 from ..shared import Shared
 from . import group_records
 from .consumer.migration import HandOver
 from .group_records import UNKNOWN_AGE, KeptGroup
-from .machine import NEVER, Group, Rules
+from .machine import Group, Rules
 from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, protocols_bytes
 from .memory import GroupMemory
 from .offset_log import GroupOffsets
@@ -58,10 +58,7 @@ class GroupCoordinator:
         self._loop = loop
         self._values: dict[str, bytes] = {}  # the latest record in the log, by group
         self._loaded: dict[str, KeptGroup] = {}
-        self._alarms: list[tuple[int, str]] = []
-        self._alarm_ms: dict[str, int] = {}  # the alarm that counts, by group
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = NEVER
+        self._alarms = Alarms(shared.clock, loop, self._ring)
 
     # ---- start and end ---------------------------------------------------------------------------------------
 
@@ -106,9 +103,7 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         """Cancel the timer: no session or rebalance times out any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
+        self._alarms.stop()
 
     # ---- requests of members ---------------------------------------------------------------------------------
 
@@ -261,7 +256,7 @@ class GroupCoordinator:
 
     def _forget(self, group_id: str) -> None:
         self._values.pop(group_id, None)
-        self._alarm_ms.pop(group_id, None)
+        self._alarms.forget(group_id)
         self.memory.discount(group_id)
         group = self.groups.pop(group_id, None)
         if group is not None:
@@ -344,38 +339,16 @@ class GroupCoordinator:
                     self._turns.spend(len(group.members) // MEMBERS_PER_UNIT)
 
     def _see_to(self, group: Group) -> None:
-        """Have the alarm ring when the group next has something to do; one that rings early does no harm."""
-        wake_ms = group.wake_ms
-        if wake_ms < self._alarm_ms.get(group.group_id, NEVER):
-            self._alarm_ms[group.group_id] = wake_ms
-            heappush(self._alarms, (wake_ms, group.group_id))
-            if wake_ms < self._timer_ms:
-                self._set_timer()
+        """Set the alarm for when the group next has something to do."""
+        self._alarms.set(group.group_id, group.wake_ms)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_ms = None, NEVER
-        if self._alarms:
-            self._timer_ms = self._alarms[0][0]
-            delay_ms = max(0, self._timer_ms - self._clock.monotonic_ms())
-            self._timer = self._loop.call_later(delay_ms / 1000, self._ring)
-
-    def _ring(self) -> None:
+    def _ring(self, group_ids: Iterable[str]) -> None:
         now_ms = self._clock.monotonic_ms()
-        due = []  # all of them first: whatever a group does, it rings once
-        while self._alarms and self._alarms[0][0] <= now_ms:
-            at_ms, group_id = heappop(self._alarms)
-            if self._alarm_ms.get(group_id) == at_ms:
-                del self._alarm_ms[group_id]
-                due.append(self.groups[group_id])
         try:
-            for group in due:
+            for group in [self.groups[group_id] for group_id in group_ids]:
                 self._expire(group, now_ms)
         except BrokerHalted:
             return  # nobody is answered any more
-        finally:
-            self._set_timer()
 
     def _expire(self, group: Group, now_ms: int) -> None:
         """Let a group do what is due. A bug affects this group alone, which is tried again later."""

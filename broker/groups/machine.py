@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..deadlines import NEVER
 from .group_records import KeptGroup
 from .members import (
     NO_MEMBER,
@@ -26,7 +27,6 @@ from .roster import Roster
 from .states import MAY_FOLLOW, TABLE, Event, State, Step
 from .subscriptions import CONSUMER, topics_of
 
-NEVER = 1 << 62
 LAST_GENERATION = (1 << 31) - 1
 
 

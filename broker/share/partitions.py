@@ -10,10 +10,10 @@ Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..alarms import Alarms
 from ..bugs import contain_bugs
 from ..shared import Shared
 from ..topics.participants import Settlement
@@ -103,10 +103,7 @@ class SharePartitions:
         self.transactional_id_of: Callable[[int], str | None] = _unknown
         self._reading: set[SharePartitionKey] = set()
         self._to_wake: dict[Hashable, None] = {}
-        self._alarms: list[tuple[int, SharePartitionKey]] = []  # a heap; some are no more
-        self._alarm_of: dict[SharePartitionKey, int] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._alarms: Alarms[SharePartitionKey] = Alarms(shared.clock, loop, self._ring, granularity_ms=ALARM_MS)
         shared.topics.at_deletion.append(self._topic_goes)
 
     def load(self) -> None:
@@ -115,10 +112,8 @@ class SharePartitions:
         self.state_log.forget([key for key in self._known if key.topic_id not in self._topics.by_id])
 
     def stop(self) -> None:
-        """Cancel the timer, and set it no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Cancel the timer of locks."""
+        self._alarms.stop()
 
     # ---- questions -------------------------------------------------------------------------------------------
 
@@ -407,46 +402,27 @@ class SharePartitions:
     def _see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
         """Set the timer so that it also covers the earliest deadline of this share partition."""
         alarm_ms = kept.machine.alarm_ms
-        if alarm_ms is None or alarm_ms >= self._alarm_of.get(key, alarm_ms + 1):
+        if alarm_ms is not None:
+            self._alarms.set(key, alarm_ms)
+
+    def _ring(self, keys: Sequence[SharePartitionKey]) -> None:
+        if self._store.halted is not None:
             return
-        self._set_alarm(key, alarm_ms)
+        now_ms = self._clock.monotonic_ms()
+        for key in keys[EXPIRED_AT_ONCE:]:
+            self._alarms.set(key, now_ms)
+        with contain_bugs(self._metrics, "the locks of share groups"):
+            self._end_due_locks(keys[:EXPIRED_AT_ONCE], now_ms)
 
-    def _set_alarm(self, key: SharePartitionKey, alarm_ms: int) -> None:
-        self._alarm_of[key] = alarm_ms
-        heappush(self._alarms, (alarm_ms, key))
-        if self._timer is None or alarm_ms < self._timer_ms:
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        self.stop()
-        if self._alarms:
-            self._timer_ms = -(-self._alarms[0][0] // ALARM_MS) * ALARM_MS
-            delay_ms = max(0, self._timer_ms - self._clock.monotonic_ms())
-            self._timer = self._loop.call_later(delay_ms / 1000, self._end_locks)
-
-    def _end_locks(self) -> None:
-        self._timer = None
-        try:
-            if self._store.halted is None:
-                with contain_bugs(self._metrics, "the locks of share groups"):
-                    self._end_due_locks(self._clock.monotonic_ms())
-        finally:
-            if self._store.halted is None:
-                self._set_timer()
-
-    def _end_due_locks(self, now_ms: int) -> None:
+    def _end_due_locks(self, keys: Iterable[SharePartitionKey], now_ms: int) -> None:
         changes: list[Updated] = []
         due: dict[SharePartitionKey, list[Alarm]] = {}
-        while self._alarms and self._alarms[0][0] <= now_ms and len(due) < EXPIRED_AT_ONCE:
-            alarm_ms, key = heappop(self._alarms)
-            if self._alarm_of.get(key) != alarm_ms:
-                continue  # there was an earlier one, or the share partition is gone
-            del self._alarm_of[key]
+        for key in keys:
             kept = self._known.get(key)
             if kept is None:
                 continue
             if not self._is_online(key):
-                self._set_alarm(key, now_ms + RETRY_MS)
+                self._alarms.set(key, now_ms + RETRY_MS)
                 continue
             due[key] = kept.machine.due_alarms(now_ms)
             update = kept.machine.expire(due[key], self._configs(key.group).share_delivery_count_limit)
@@ -460,7 +436,7 @@ class SharePartitions:
         else:
             for key, alarms in due.items():
                 self._known[key].machine.put_off(alarms)
-                self._set_alarm(key, now_ms + RETRY_MS)
+                self._alarms.set(key, now_ms + RETRY_MS)
 
     def _expire(self, changes: Sequence[Change]) -> bool:
         try:

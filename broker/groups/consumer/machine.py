@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ...deadlines import NEVER
 from ..assigning import AssigningGroup
 from ..record_fields import NOTHING, Target, TargetEpoch
 from ..rights import Rights
@@ -32,7 +33,6 @@ from .rights import UsersRoster
 from .roster import TopicView
 from .states import GroupState
 
-NEVER = 1 << 62
 ASSIGNED_AT_ONCE = 1_500  # members and partitions of a group that is assigned within one heartbeat
 FIRST_ASSIGNED_AT_ONCE = 4_000  # its first member would have to wait for its next heartbeat
 REGEX_PAUSE_MS = 10_000  # between two looks at all topics

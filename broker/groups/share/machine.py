@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
-from ..alarms import NEVER
+from ...deadlines import NEVER
 from ..assigning import AssigningGroup
 from ..consumer.assignors import TOPICS_OF_A_UNIT, Assigned, Steps, Subscriber, run_steps
 from ..consumer.roster import TopicView, metadata_hash

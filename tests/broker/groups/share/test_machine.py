@@ -2,7 +2,7 @@
 
 import pytest
 from consumer_group_driver import NoRules, topic_id
-from fencepost.broker.groups.alarms import NEVER
+from fencepost.broker.deadlines import NEVER
 from fencepost.broker.groups.share.machine import ASSIGNED_AT_ONCE, INITIALIZED_AT_ONCE, Rules
 from fencepost.broker.groups.share.records import Kind, read
 from fencepost.broker.security.principals import ANONYMOUS, Session

@@ -1,0 +1,75 @@
+"""One timer for the deadlines of many: each key has one time at which it is looked at; an early one does no harm."""
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+from ..effects.clock import Clock
+from .deadlines import NEVER
+
+K = TypeVar("K")
+
+
+class Alarms(Generic[K]):
+    """Alarms by key; len() is how many times are kept, of which some are replaced by earlier ones of the same key."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        ring: Callable[[list[K]], None],
+        *,
+        granularity_ms: int = 1,
+    ) -> None:
+        """ring: called with the keys whose alarms are due. granularity_ms: the timer is set to multiples of it."""
+        self._clock = clock
+        self._loop = loop
+        self._ring = ring
+        self._granularity_ms = granularity_ms
+        self._heap: list[tuple[int, K]] = []
+        self._at_ms: dict[K, int] = {}  # the alarm that counts, by key
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def set(self, key: K, at_ms: int) -> None:
+        """Ring for this key at `at_ms`, or earlier if an earlier time is set already."""
+        if at_ms < self._at_ms.get(key, NEVER):
+            self._at_ms[key] = at_ms
+            heappush(self._heap, (at_ms, key))
+            if at_ms < self._timer_ms:
+                self._set_timer()
+
+    def forget(self, key: K) -> None:
+        """Remove the alarm of this key, if it has one."""
+        self._at_ms.pop(key, None)
+
+    def stop(self) -> None:
+        """Cancel the timer: no alarm rings any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _set_timer(self) -> None:
+        self.stop()
+        self._timer_ms = NEVER
+        if self._heap:
+            self._timer_ms = -(-self._heap[0][0] // self._granularity_ms) * self._granularity_ms
+            delay_ms = max(0, self._timer_ms - self._clock.monotonic_ms())
+            self._timer = self._loop.call_later(delay_ms / 1000, self._run)
+
+    def _run(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        due = []  # all of them first: whatever is done, each rings once
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, key = heappop(self._heap)
+            if self._at_ms.get(key) == at_ms:
+                del self._at_ms[key]
+                due.append(key)
+        try:
+            self._ring(due)
+        finally:
+            self._set_timer()
