@@ -7,23 +7,10 @@ Of the newer protocol (KIP-848) each default lies within its bounds, in which on
 from dataclasses import dataclass
 
 from .options import ConfigType, Value, option
-from .order import AT_LEAST, AT_MOST, BELOW, check_order
+from .order import GROUP_ORDER, check_order
 
 INT = ConfigType.INT
 PREFIX = "group.consumer."
-_ORDER = (
-    ("max.heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
-    ("heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
-    ("heartbeat.interval.ms", AT_MOST, "max.heartbeat.interval.ms"),
-    ("max.session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
-    ("session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
-    ("session.timeout.ms", AT_MOST, "max.session.timeout.ms"),
-    ("heartbeat.interval.ms", BELOW, "session.timeout.ms"),
-    ("max.assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
-    ("assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
-    ("assignment.interval.ms", AT_MOST, "max.assignment.interval.ms"),
-)
-"""What has to hold of the settings of one broker, in the order in which Kafka looks."""
 
 
 def _some(value: Value) -> str | None:
@@ -112,4 +99,4 @@ class GroupSettings:
 
     def check_groups(self) -> None:
         """Check that defaults are within bounds, and heartbeats shorter than sessions. Raises InvalidOption."""
-        check_order(self, PREFIX, _ORDER)
+        check_order(self, PREFIX, GROUP_ORDER)

@@ -9,6 +9,21 @@ AT_LEAST, AT_MOST, BELOW = "greater than or equal to", "less than or equal to", 
 _HOLDS: Mapping[str, Callable[[int, int], bool]] = {AT_LEAST: ge, AT_MOST: le, BELOW: lt}
 
 
+GROUP_ORDER = (
+    ("max.heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
+    ("heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
+    ("heartbeat.interval.ms", AT_MOST, "max.heartbeat.interval.ms"),
+    ("max.session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
+    ("session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
+    ("session.timeout.ms", AT_MOST, "max.session.timeout.ms"),
+    ("heartbeat.interval.ms", BELOW, "session.timeout.ms"),
+    ("max.assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
+    ("assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
+    ("assignment.interval.ms", AT_MOST, "max.assignment.interval.ms"),
+)
+"""What has to hold of every kind of group whose partitions the broker assigns, in the order in which Kafka looks."""
+
+
 def check_order(settings: object, prefix: str, order: Iterable[tuple[str, str, str]]) -> None:
     """Whether each (setting, relation, other setting) holds, in this order. Raises InvalidOption.
 

@@ -7,21 +7,12 @@ bounds are Kafka's, from its ShareGroupConfig and ShareCoordinatorConfig; they k
 from dataclasses import dataclass
 
 from .options import ConfigType, InvalidOption, option
-from .order import AT_LEAST, AT_MOST, BELOW, check_order
+from .order import AT_LEAST, GROUP_ORDER, check_order
 
 INT = ConfigType.INT
 PREFIX = "group.share."
 _ORDER = (
-    ("max.heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
-    ("heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
-    ("heartbeat.interval.ms", AT_MOST, "max.heartbeat.interval.ms"),
-    ("max.session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
-    ("session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
-    ("session.timeout.ms", AT_MOST, "max.session.timeout.ms"),
-    ("heartbeat.interval.ms", BELOW, "session.timeout.ms"),
-    ("max.assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
-    ("assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
-    ("assignment.interval.ms", AT_MOST, "max.assignment.interval.ms"),
+    *GROUP_ORDER,
     ("max.delivery.count.limit", AT_LEAST, "delivery.count.limit"),
     ("delivery.count.limit", AT_LEAST, "min.delivery.count.limit"),
     ("max.partition.max.record.locks", AT_LEAST, "partition.max.record.locks"),
@@ -81,10 +72,10 @@ class ShareSettings:
         at_most=3_600_000,
     )
     group_share_min_record_lock_duration_ms: int = option(
-        15_000, "The shortest time that a share group may let it have one.", type=INT, at_least=1_000, at_most=30_000
+        15_000, "The shortest such time that a share group may have.", type=INT, at_least=1_000, at_most=30_000
     )
     group_share_max_record_lock_duration_ms: int = option(
-        60_000, "The longest.", type=INT, at_least=30_000, at_most=3_600_000
+        60_000, "The longest such time that a share group may have.", type=INT, at_least=30_000, at_most=3_600_000
     )
     group_share_delivery_count_limit: int = option(
         5,
@@ -96,7 +87,9 @@ class ShareSettings:
     group_share_min_delivery_count_limit: int = option(
         2, "The smallest such number that a share group may have.", type=INT, at_least=2, at_most=5
     )
-    group_share_max_delivery_count_limit: int = option(10, "The largest.", type=INT, at_least=5, at_most=25)
+    group_share_max_delivery_count_limit: int = option(
+        10, "The largest such number that a share group may have.", type=INT, at_least=5, at_most=25
+    )
     group_share_partition_max_record_locks: int = option(
         2_000,
         "Records of one partition, from the first that is not done to the last that was delivered, that a share group "
@@ -109,7 +102,7 @@ class ShareSettings:
         100, "The smallest such number that a share group may have.", type=INT, at_least=100, at_most=2_000
     )
     group_share_max_partition_max_record_locks: int = option(
-        4_000, "The largest.", type=INT, at_least=2_000, at_most=10_000
+        4_000, "The largest such number that a share group may have.", type=INT, at_least=2_000, at_most=10_000
     )
     share_coordinator_state_topic_num_partitions: int = option(
         50, "Partitions of __share_group_state, for the day it is made.", type=INT, at_least=1

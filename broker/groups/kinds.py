@@ -200,7 +200,7 @@ class GroupKinds:
 
     def share_group(self, group_id: str) -> ShareGroup:
         """A share group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
-        self._check_known(group_id)
+        self._offsets.check_online(group_id)
         found = self._share.groups.get(group_id)
         if found is None:
             raise self._not_found(group_id, "share")
@@ -213,11 +213,6 @@ class GroupKinds:
         if found is None:
             raise self._not_found(group_id, "consumer")
         return found
-
-    def _check_known(self, group_id: str) -> None:
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        self._offsets.check_online(group_id)
 
     def _not_found(self, group_id: str, kind: str) -> KafkaError:
         if not group_id:

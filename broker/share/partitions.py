@@ -168,7 +168,7 @@ class SharePartitions:
 
     # ---- beginning and end -----------------------------------------------------------------------------------
 
-    def initialise(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
+    def initialize(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
         """Create share partitions at these offsets, as part of the caller's unit; those that exist stay as they are.
 
         Raises COORDINATOR_NOT_AVAILABLE.

@@ -173,7 +173,7 @@ def _share_records() -> Iterator[bytes]:
         share_records.Change(share_records.Kind.TARGET, "m", TargetAssignment({b"t" * 16: frozenset({0, 1})})),
         share_records.Change(share_records.Kind.CURRENT, "m", share_records.Current(3, 2, {b"t" * 16: frozenset({0})})),
         share_records.Change(
-            share_records.Kind.SHARE_PARTITIONS, "", share_records.SharePartitions(shared, shared, {b"u" * 16: "u"})
+            share_records.Kind.STATE_PARTITIONS, "", share_records.StatePartitions(shared, shared, {b"u" * 16: "u"})
         ),
     ):
         key, written = share_records.record("group", change)

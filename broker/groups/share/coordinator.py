@@ -39,13 +39,13 @@ Starts = Mapping[Place, int]
 NOT_LOOKED_UP: Starts = {}
 
 
-class SharePartitions(Protocol):
+class ShareStateStore(Protocol):
     """The share partitions of the broker, as their groups see them: what is decided here is applied once it is kept.
 
     All raise COORDINATOR_NOT_AVAILABLE; alter and delete NON_EMPTY_GROUP where a transaction has something pending.
     """
 
-    def initialise(self, group: str, starts: Starts) -> ShareStates: ...
+    def initialize(self, group: str, starts: Starts) -> ShareStates: ...
     def alter(self, group: str, starts: Starts) -> ShareStates: ...
     def delete(self, group: str, keys: Collection[Place] | None = None) -> ShareStates: ...
 
@@ -60,7 +60,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         topic: InternalTopic,
         loop: asyncio.AbstractEventLoop,
         access: Access,
-        share_partitions: SharePartitions,
+        share_partitions: ShareStateStore,
     ) -> None:
         """topic: __consumer_offsets."""
         super().__init__(shared, topic, loop, access)
@@ -100,11 +100,9 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
 
         looked_up: where to begin by time, of what to_look_up() named.
         """
-        group = self.groups.get(group_id)
-        if group is None:
-            if beat.epoch != JOINS:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
-            group = self.groups[group_id] = self._make_group(group_id)
+        if beat.epoch == JOINS and group_id not in self.groups:
+            self.groups[group_id] = self._make_group(group_id)
+        group = self._find(group_id)
         now_ms, self._looked_up = self._clock.monotonic_ms(), looked_up
         try:
             with self._event(group):
@@ -115,6 +113,12 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         self._assign_if_due(group, now_ms)
         return answer
 
+    def _find(self, group_id: str) -> ShareGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        return group
+
     def _check_room(self, group: ShareGroup, beat: Heartbeat) -> None:
         """Refuse new members if groups use all the memory that they may use. Raises GROUP_MAX_SIZE_REACHED."""
         if beat.epoch == JOINS or beat.topics:
@@ -124,9 +128,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
 
     def leave(self, group_id: str, beat: Heartbeat) -> Answer:
         """Answer the heartbeat of a member that leaves the group. Raises KafkaError."""
-        group = self.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        group = self._find(group_id)
         with self._event(group):
             return group.leave(beat)
 
@@ -150,7 +152,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         starts = dict(islice(self._starts(group, missing), most))
         self._turns.spend(UNITS_OF_A_SHARE_PARTITION * len(starts))
         try:
-            return starts.keys(), self._share_partitions.initialise(group.group_id, starts) if starts else None
+            return starts.keys(), self._share_partitions.initialize(group.group_id, starts) if starts else None
         except KafkaError as error:
             log.warning("group %s begins with some partitions later: %s", group.group_id, error.text)
             return (), None
@@ -185,17 +187,15 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def _check_more(self, group: ShareGroup, topic_ids: Collection[bytes]) -> None:
         """Raises POLICY_VIOLATION where the partitions of topics that the group does not have are too many for all."""
         shapes = self.topics.shapes(topic_ids)
-        more = sum(each.partitions for key, each in shapes.items() if key not in group.shared.initialized)
+        more = sum(each.partitions for key, each in shapes.items() if key not in group.state_partitions.initialized)
         more_bytes = SHARE_PARTITION_BYTES * more + (0 if group.group_id in self._sizes else GROUP_BYTES)
         if more_bytes and self.size_bytes + more_bytes > self._settings.now.group_metadata_max_bytes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "no room for more share partitions: group.metadata.max.bytes")
 
     def delete_offsets(self, group_id: str, topic_ids: Collection[bytes]) -> None:
         """Delete the share partitions of these topics from a group without members. Raises NON_EMPTY_GROUP etc."""
-        group = self.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        initialized = group.shared.initialized
+        group = self._find(group_id)
+        initialized = group.state_partitions.initialized
         found = [topic_id for topic_id in topic_ids if topic_id in initialized]
         places = [(topic_id, index) for topic_id in found for index in initialized[topic_id].partitions]
         with self._event(group):
@@ -214,10 +214,10 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         changes: list[tuple[ShareGroup, Change]] = []
         size_bytes = 0
         for group in self.groups.values():
-            left = without(group.shared, (topic.id,))
-            if left == group.shared or size_bytes > MOST_FORGOTTEN_BYTES:
+            left = without(group.state_partitions, (topic.id,))
+            if left == group.state_partitions or size_bytes > MOST_FORGOTTEN_BYTES:
                 continue
-            change = Change(Kind.SHARE_PARTITIONS, "", left)
+            change = Change(Kind.STATE_PARTITIONS, "", left)
             try:
                 parts = self.parts(group.group_id, [change])
             except KafkaError as error:

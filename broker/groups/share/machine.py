@@ -22,7 +22,7 @@ from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from ..rights import MembersRights, Rights
 from .assignor import simple_steps
 from .heartbeats import JOINS, Answer, Heartbeat
-from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, SharePartitions, Value
+from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, StatePartitions, Value
 from .roster import Roster, with_initialized, without
 
 ASSIGNED_AT_ONCE = 4_000  # members and partitions of a group that is assigned within one heartbeat
@@ -210,9 +210,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     def missing(self, topics: Collection[str] = ()) -> Iterator[Missing]:
         """Yield partitions of subscribed topics, or of these, that have no share partition yet."""
-        shared, sizes = self.shared, self._topics.sizes({*self.subscribed_names(), *topics})
+        states, sizes = self.state_partitions, self._topics.sizes({*self.subscribed_names(), *topics})
         for topic_id, size in sizes:
-            known, begun = shared.initialized.get(topic_id), shared.initializing.get(topic_id)
+            known, begun = states.initialized.get(topic_id), states.initializing.get(topic_id)
             if known is not None and len(known.partitions) >= size:
                 continue
             for partition in range(size):
@@ -231,8 +231,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             self._states.append(states)
         left = [each for each in [*now, *missing] if each.place not in begun]
         later = [each.place for each in left if not each.is_new]
-        gone = [topic_id for topic_id in self.shared.initialized if self._topics.name_of(topic_id) is None]
-        self._set_shared(with_initialized(without(self.shared, gone), self._named(begun), self._named(later)))
+        gone = [topic_id for topic_id in self.state_partitions.initialized if self._topics.name_of(topic_id) is None]
+        left_over = without(self.state_partitions, gone)
+        self._set_state_partitions(with_initialized(left_over, self._named(begun), self._named(later)))
         return not left, bool(begun)
 
     def _named(self, places: Iterable[Place]) -> dict[TopicId, SharedTopic]:
@@ -241,9 +242,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             by_topic.setdefault(topic_id, set()).add(partition)
         return {key: SharedTopic(self._topics.name_of(key) or "", frozenset(each)) for key, each in by_topic.items()}
 
-    def _set_shared(self, shared: SharePartitions) -> None:
-        if shared != self.shared:
-            self._change(Kind.SHARE_PARTITIONS, "", shared)
+    def _set_state_partitions(self, found: StatePartitions) -> None:
+        if found != self.state_partitions:
+            self._change(Kind.STATE_PARTITIONS, "", found)
 
     # ---- the target assignment -------------------------------------------------------------------------------
 
@@ -274,7 +275,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             for member_id in members
         ]
         shapes = self._topics.shapes({topic_id for ids in set(shares.values()) for topic_id in ids})
-        initialized = self.shared.initialized
+        initialized = self.state_partitions.initialized
         assignable = {key: initialized[key].partitions if key in initialized else frozenset() for key in shapes}
         yield 1 + len(shapes) + len(subscribers)
         return (yield from simple_steps(subscribers, shapes, assignable))
@@ -332,19 +333,21 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         with self._event():
             self._next_epoch()
             self._states.append(states)
-            self._set_shared(with_initialized(self.shared, self._named(places), self._named(later)))
+            self._set_state_partitions(with_initialized(self.state_partitions, self._named(places), self._named(later)))
 
     def _is_unmet(self, topic_id: TopicId, partition: int) -> bool:
         """Return whether the topic is not initialized, or the partition is noted as still to be initialized."""
-        begun = self.shared.initializing.get(topic_id)
-        return topic_id not in self.shared.initialized or (begun is not None and partition in begun.partitions)
+        begun = self.state_partitions.initializing.get(topic_id)
+        return topic_id not in self.state_partitions.initialized or (
+            begun is not None and partition in begun.partitions
+        )
 
     def forget_topics(self, topic_ids: Collection[TopicId], states: ShareStates) -> None:
         """Drop the share partitions of topics. Raises NON_EMPTY_GROUP, KafkaError if that is not written."""
         self.check_empty()
         with self._event():
             self._states.append(states)
-            self._set_shared(without(self.shared, topic_ids))
+            self._set_state_partitions(without(self.state_partitions, topic_ids))
 
     # ---- time ------------------------------------------------------------------------------------------------
 

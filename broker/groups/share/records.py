@@ -48,11 +48,11 @@ class Kind(IntEnum):
     TARGET_EPOCH = 12
     TARGET = 13
     CURRENT = 14
-    SHARE_PARTITIONS = 15
+    STATE_PARTITIONS = 15
 
 
 KINDS = frozenset(Kind)
-OF_THE_GROUP = frozenset({Kind.EPOCH, Kind.TARGET_EPOCH, Kind.SHARE_PARTITIONS})
+OF_THE_GROUP = frozenset({Kind.EPOCH, Kind.TARGET_EPOCH, Kind.STATE_PARTITIONS})
 """Kinds with one record for each group. The others have one for each member."""
 
 
@@ -92,7 +92,7 @@ NO_TOPICS: Mapping[TopicId, SharedTopic] = {}
 NO_NAMES: Mapping[TopicId, str] = {}
 
 
-class SharePartitions(NamedTuple):
+class StatePartitions(NamedTuple):
     """The share partitions of a group, by topic: only of the initialized ones anybody gets records.
 
     initializing, and deleting with the names of topics: what Kafka had begun, and we do at once.
@@ -103,7 +103,7 @@ class SharePartitions(NamedTuple):
     deleting: Mapping[TopicId, str] = NO_NAMES
 
 
-Value = GroupEpoch | Member | TargetEpoch | Target | Current | SharePartitions
+Value = GroupEpoch | Member | TargetEpoch | Target | Current | StatePartitions
 
 
 class Change(NamedTuple):
@@ -143,7 +143,7 @@ def _write_current(found: Current) -> bytes:
     return head + partitions(found.assigned) + NO_TAGS
 
 
-def _write_share_partitions(found: SharePartitions) -> bytes:
+def _write_state_partitions(found: StatePartitions) -> bytes:
     deleting = (topic_id + text(name) + NO_TAGS for topic_id, name in found.deleting.items())
     return b"".join(
         (
@@ -169,7 +169,7 @@ _WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
     Kind.TARGET_EPOCH: write_target_epoch,
     Kind.TARGET: write_target,
     Kind.CURRENT: _write_current,
-    Kind.SHARE_PARTITIONS: _write_share_partitions,
+    Kind.STATE_PARTITIONS: _write_state_partitions,
 }
 
 
@@ -209,14 +209,14 @@ def _read_current(reader: Reader) -> Current:
     return found
 
 
-def _read_share_partitions(reader: Reader) -> SharePartitions:
+def _read_state_partitions(reader: Reader) -> StatePartitions:
     initializing, initialized, deleting = _read_topics(reader), _read_topics(reader), {}
     for _ in range(reader.count()):
         topic_id = reader.bytes(16)
         deleting[topic_id] = reader.text()
         reader.tags()
     reader.tags()
-    return SharePartitions(initialized, initializing, deleting)
+    return StatePartitions(initialized, initializing, deleting)
 
 
 def _read_topics(reader: Reader) -> dict[TopicId, SharedTopic]:
@@ -234,5 +234,5 @@ _READERS: Mapping[Kind, Callable[[Reader], Value]] = {
     Kind.TARGET_EPOCH: read_target_epoch,
     Kind.TARGET: read_target,
     Kind.CURRENT: _read_current,
-    Kind.SHARE_PARTITIONS: _read_share_partitions,
+    Kind.STATE_PARTITIONS: _read_state_partitions,
 }

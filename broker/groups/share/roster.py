@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from ..consumer.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView
 from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
-from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, SharePartitions
+from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, StatePartitions
 
 SHARE_PARTITION_BYTES = 1_000  # with what its share partition takes, as long as no record of it was fetched
-_ORDER = Kind.EPOCH, Kind.TARGET_EPOCH, Kind.SHARE_PARTITIONS, Kind.MEMBER, Kind.TARGET, Kind.CURRENT
+_ORDER = Kind.EPOCH, Kind.TARGET_EPOCH, Kind.STATE_PARTITIONS, Kind.MEMBER, Kind.TARGET, Kind.CURRENT
 _NEW = Current(0, 0)
-_NO_SHARE_PARTITIONS = SharePartitions()
+_NO_STATE_PARTITIONS = StatePartitions()
 Kept = TypeVar("Kept")
 
 
@@ -85,15 +85,10 @@ class Roster:
         return found or TargetEpoch(FIRST_EPOCH)
 
     @property
-    def shared(self) -> SharePartitions:
+    def state_partitions(self) -> StatePartitions:
         """The share partitions of the group, including those of topics that nobody subscribes to any more."""
-        found: SharePartitions | None = self._of[Kind.SHARE_PARTITIONS].get("")
-        return found or _NO_SHARE_PARTITIONS
-
-    def is_initialized(self, topic_id: TopicId, partition: int) -> bool:
-        """Whether the group has a share partition of this partition."""
-        found = self.shared.initialized.get(topic_id)
-        return found is not None and partition in found.partitions
+        found: StatePartitions | None = self._of[Kind.STATE_PARTITIONS].get("")
+        return found or _NO_STATE_PARTITIONS
 
     def current(self, member_id: str) -> Current:
         return self.currents.get(member_id, _NEW)
@@ -118,10 +113,10 @@ class Roster:
 Topics = Mapping[TopicId, SharedTopic]
 
 
-def without(shared: SharePartitions, gone: Collection[TopicId]) -> SharePartitions:
+def without(states: StatePartitions, gone: Collection[TopicId]) -> StatePartitions:
     """Return the share partitions without those of these topics."""
-    return SharePartitions(
-        _left(shared.initialized, gone), _left(shared.initializing, gone), _left(shared.deleting, gone)
+    return StatePartitions(
+        _left(states.initialized, gone), _left(states.initializing, gone), _left(states.deleting, gone)
     )
 
 
@@ -129,17 +124,17 @@ def _left(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[Topi
     return {topic_id: each for topic_id, each in of.items() if topic_id not in gone}
 
 
-def with_initialized(shared: SharePartitions, now: Topics, later: Topics) -> SharePartitions:
+def with_initialized(states: StatePartitions, now: Topics, later: Topics) -> StatePartitions:
     """Return the share partitions with `now` initialized as well, and `later` noted as to be initialized."""
-    initialized = _merged(shared.initialized, now)
+    initialized = _merged(states.initialized, now)
     initializing = {}
-    for topic_id, topic in _merged(shared.initializing, later).items():
+    for topic_id, topic in _merged(states.initializing, later).items():
         done = initialized.get(topic_id)
         left = topic.partitions - done.partitions if done is not None else topic.partitions
         if left:
             initializing[topic_id] = topic._replace(partitions=left)
-    deleting = {key: name for key, name in shared.deleting.items() if key not in initialized}
-    return SharePartitions(initialized, initializing, deleting)
+    deleting = {key: name for key, name in states.deleting.items() if key not in initialized}
+    return StatePartitions(initialized, initializing, deleting)
 
 
 def _merged(one: Topics, other: Topics) -> dict[TopicId, SharedTopic]:
@@ -159,7 +154,7 @@ def _weight(value: Any) -> int:
         return PARTITION_BYTES * (1 + sum(map(len, value.partitions.values())))
     if isinstance(value, Current):
         return PARTITION_BYTES * (1 + sum(map(len, value.assigned.values())))
-    if isinstance(value, SharePartitions):
+    if isinstance(value, StatePartitions):
         partitions = sum(len(topic.partitions) for of in value[:2] for topic in of.values())
         return SHARE_PARTITION_BYTES * partitions
     return 0

@@ -7,7 +7,7 @@ from fencepost.protocol.errors import ErrorCode as E
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from produce_requests import batch, create, produce
 from quota_client import set_quota
-from share_client import ACCEPT, REJECT, RELEASE, RENEW, ShareClient, got, initialise
+from share_client import ACCEPT, REJECT, RELEASE, RENEW, ShareClient, got, initialize
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import begun
@@ -20,7 +20,7 @@ GROUP = 32  # of configs
 def broker():
     with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=2)) as broker:
         broker.ask(create("t", 3))
-        initialise(broker, "t", 0, 1, 2)
+        initialize(broker, "t", 0, 1, 2)
         yield broker
 
 
@@ -121,7 +121,7 @@ def test_a_read_committed_share_group_gets_no_aborted_or_open_records(broker, me
 
 def test_a_committed_only_topic_hides_uncommitted_records_from_share_groups(broker):
     broker.ask(create("u", 1, fencepost_isolation_level_min="read_committed"))
-    initialise(broker, "u")
+    initialize(broker, "u")
     txn = begun(broker)
     txn.write("u", b"a")
     member = ShareClient(broker, "u")
@@ -190,7 +190,7 @@ def test_a_control_batch_does_not_end_the_wait_of_a_share_fetch(broker, member):
 
 def test_a_share_fetch_waits_for_many_partitions_and_is_answered_in_steps(broker):
     broker.ask(create("wide", 300))
-    initialise(broker, "wide", *range(300))
+    initialize(broker, "wide", *range(300))
     member = ShareClient(broker, "wide")
     assert len(got(member.fetch(*range(300)))) == 300
     member.client.send(member.fetching(max_wait_ms=60_000), 2)

@@ -60,7 +60,7 @@ def metrics(broker: SimulatedBroker) -> dict[tuple[str, ...], float]:
 
 def test_metrics_show_the_outcomes_of_share_records(broker: SimulatedBroker) -> None:
     shares, place = broker.broker.share_partitions, (broker.broker.topics.create("t", 1).id, 0)
-    unit = shares.initialise("g", {place: 0})
+    unit = shares.initialize("g", {place: 0})
     shares.state_log.topic.commit(unit.parts)
     unit.apply()
     assert metrics(broker) == {}

@@ -25,7 +25,7 @@ class World:
         self.topic = world.broker.topics.create("t", 2)
         self.place = self.topic.id, 0
         self.key = SharePartitionKey("g", *self.place)
-        self.commit(self.shares.initialise("g", {self.place: 0}))
+        self.commit(self.shares.initialize("g", {self.place: 0}))
         self.woken: list[str] = []
 
     def commit(self, unit: Any) -> None:
@@ -186,7 +186,7 @@ def test_kafka_19201_deleting_a_topic_deletes_its_share_state_in_the_same_unit(w
 
 def test_a_group_knows_its_share_partitions_until_they_are_deleted(world: World) -> None:
     second = SharePartitionKey("g", world.topic.id, 1)
-    world.commit(world.shares.initialise("g", {world.place: 5, (world.topic.id, 1): 7}))
+    world.commit(world.shares.initialize("g", {world.place: 5, (world.topic.id, 1): 7}))
     assert sorted(world.shares.of_group("g")) == sorted([world.key, second])
     assert [world.shares.describe(key)[0] for key in (world.key, second)] == [0, 7]  # type: ignore[index]
     world.commit(world.shares.delete("g", [world.place]))

@@ -53,7 +53,7 @@ def state_partitions(world: SimulatedBroker) -> list[Any]:
 
 def begin(world: SimulatedBroker, group: str, starts: dict[tuple[bytes, int], int]) -> None:
     """Commit in a unit of its own, as a group does."""
-    unit = world.broker.share_partitions.initialise(group, starts)
+    unit = world.broker.share_partitions.initialize(group, starts)
     if unit.parts:
         world.broker.share_partitions.state_log.topic.commit(unit.parts)
     unit.apply()

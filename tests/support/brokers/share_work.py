@@ -13,7 +13,7 @@ from fencepost.protocol.messages.share_offsets import (
 from fencepost.protocol.messages.share_transactions import TxnShareAcknowledgeRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import batch, produce
-from share_client import ACCEPT, ShareClient, initialise
+from share_client import ACCEPT, ShareClient, initialize
 from work_of_requests import PARTITIONS, World
 
 MANY = 400
@@ -66,7 +66,7 @@ def delete_offsets(world: World) -> list[Any]:
 
 def sharing(world: World) -> ShareClient:
     """A member of a share group that has a session of all partitions, and all records."""
-    initialise(world.broker, "wide", *range(PARTITIONS))
+    initialize(world.broker, "wide", *range(PARTITIONS))
     world.broker.ask(produce("wide", *[batch(10)] * PARTITIONS))
     member = ShareClient(world.broker, "wide")
     member.fetch(*range(PARTITIONS))
@@ -94,7 +94,7 @@ def acknowledge_in_transaction(world: World) -> list[Any]:
     broker = world.broker.broker
     topic_id = broker.topics.by_name["wide"].id
     shares, records = broker.share_partitions, 2_000
-    unit = shares.initialise(GROUP, {(topic_id, 0): 0})
+    unit = shares.initialize(GROUP, {(topic_id, 0): 0})
     shares.state_log.topic.commit(unit.parts)
     unit.apply()
     found = [Found(0, records - 1)]

@@ -150,10 +150,10 @@ def _got(part: ShareFetchResponse.Topic.Partition) -> Got:
     return Got(ranges, values, part.error_code, part.acknowledge_error_code)
 
 
-def initialise(broker: SimulatedBroker, topic: str = "t", *partitions: int, group: str = "g", start: int = 0) -> None:
+def initialize(broker: SimulatedBroker, topic: str = "t", *partitions: int, group: str = "g", start: int = 0) -> None:
     """The group's share partitions, as its first heartbeat would make them."""
     shares = broker.broker.share_partitions
     topic_id = broker.broker.topics.by_name[topic].id
-    unit = shares.initialise(group, {(topic_id, partition): start for partition in partitions or (0,)})
+    unit = shares.initialize(group, {(topic_id, partition): start for partition in partitions or (0,)})
     shares.state_log.topic.commit(unit.parts)
     unit.apply()

@@ -17,7 +17,7 @@ def begin(world: SimulatedBroker, topic: str, group: str = "g", partitions: int 
     """Share partitions that begin at 0."""
     topic_id = world.broker.topics.by_name[topic].id
     shares = world.broker.share_partitions
-    unit = shares.initialise(group, {(topic_id, index): 0 for index in range(partitions)})
+    unit = shares.initialize(group, {(topic_id, index): 0 for index in range(partitions)})
     shares.state_log.topic.commit(unit.parts)
     unit.apply()
     return [SharePartitionKey(group, topic_id, index) for index in range(partitions)]

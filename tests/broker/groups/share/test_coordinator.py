@@ -224,7 +224,7 @@ def test_a_deleted_topic_is_removed_from_the_share_group(broker, crashes):
     beat(broker, "m-1", 0)
     assert broker.ask(delete_topic("t")).responses[0].error_code == 0
     broker = broker.after_power_cut() if crashes else broker
-    assert (share_group(broker).shared.initialized, broker.broker.share_partitions.of_group("g")) == ({}, [])
+    assert (share_group(broker).state_partitions.initialized, broker.broker.share_partitions.of_group("g")) == ({}, [])
     broker.wait(2)
     assert assigned(beat(broker, "m-1", 2)) == []
     broker.stop()

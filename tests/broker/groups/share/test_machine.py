@@ -131,14 +131,14 @@ def test_a_recreated_topic_is_initialized_again_and_its_predecessor_dropped(driv
 def test_a_share_partition_that_cannot_be_initialized_now_is_initialized_later(driver):
     driver.offline = set(places(1))
     one = driver.join("m-1")
-    assert (one.owned, driver.group.shared.initializing[T].partitions) == (places(0), {1})
+    assert (one.owned, driver.group.state_partitions.initializing[T].partitions) == (places(0), {1})
     driver.restart()
     driver.wait(1_000)
     one.beat()
     assert one.owned == places(0)
     driver.offline = set()
     one.beat()
-    assert (one.owned, driver.grown, driver.group.shared.initializing) == (places(0, 1), set(), {})
+    assert (one.owned, driver.grown, driver.group.state_partitions.initializing) == (places(0, 1), set(), {})
 
 
 def test_many_share_partitions_are_initialized_in_portions_none_as_added():
@@ -172,7 +172,7 @@ def test_a_share_join_that_cannot_be_logged_changes_and_initializes_nothing(driv
 
 def test_resetting_one_share_partition_does_not_mark_others_as_added(driver):
     driver.group.begin_anew([(T, 1)], driver.states((T, 1)))
-    assert driver.group.shared.initializing[T].partitions == {0}
+    assert driver.group.state_partitions.initializing[T].partitions == {0}
     driver.restart()
     driver.topics.set("t", 3)
     assert driver.join("m-1").owned == places(0, 1, 2)
@@ -182,7 +182,7 @@ def test_resetting_one_share_partition_does_not_mark_others_as_added(driver):
 def test_after_resetting_all_share_partitions_none_is_left_to_initialize(driver):
     driver.join("m-1").leave()
     driver.group.begin_anew(places(0, 1), driver.states(*places(0, 1)))
-    assert (driver.group.shared.initializing, driver.group.epoch.epoch) == ({}, 4)
+    assert (driver.group.state_partitions.initializing, driver.group.epoch.epoch) == ({}, 4)
     driver.topics.set("t", 3)
     driver.join("m-1")
     assert driver.grown == set(places(2))
@@ -268,7 +268,7 @@ def test_a_restart_keeps_share_assignments_and_restarts_sessions(driver):
 def test_an_empty_share_group_keeps_share_partitions_and_assigns_a_joiner_at_once(driver):
     driver.join("m-1").leave()
     assert (driver.group.state, driver.group.epoch.epoch, driver.group.target_epoch.epoch) == ("Empty", 3, 2)
-    assert driver.group.is_initialized(T, 1)
+    assert 1 in driver.group.state_partitions.initialized[T].partitions
     assert driver.join("m-2").owned == places(0, 1)
 
 
@@ -277,7 +277,7 @@ def test_deleting_a_share_group_removes_its_records_and_one_with_members_is_kept
     assert code_of(driver.group.tombstones) is ErrorCode.NON_EMPTY_GROUP
     one.leave()
     gone = driver.group.tombstones()
-    assert {change.kind for change in gone} == {Kind.EPOCH, Kind.TARGET_EPOCH, Kind.SHARE_PARTITIONS}
+    assert {change.kind for change in gone} == {Kind.EPOCH, Kind.TARGET_EPOCH, Kind.STATE_PARTITIONS}
     assert all(change.value is None for change in gone)
 
 

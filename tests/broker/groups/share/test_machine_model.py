@@ -98,7 +98,7 @@ class ShareGroupUnderAnyOrder(RuleBasedStateMachine):
     @invariant()
     def nobody_reads_what_is_not_begun_or_not_subscribed_to(self):
         group, topics = self.driver.group, self.driver.topics
-        begun = places_of({topic: each.partitions for topic, each in group.shared.initialized.items()})
+        begun = places_of({topic: each.partitions for topic, each in group.state_partitions.initialized.items()})
         assert begun <= self.driver.share_partitions
         for member_id, current in group.currents.items():
             has = {place for place in places_of(current.assigned) if topics.name_of(place[0]) is not None}
@@ -122,7 +122,7 @@ class ShareGroupUnderAnyOrder(RuleBasedStateMachine):
         }
         named = {name for member in group.members.values() for name in member.topics}
         there = {driver.topics.id_of(name) for name in named}
-        begun = places_of({topic: each.partitions for topic, each in group.shared.initialized.items()})
+        begun = places_of({topic: each.partitions for topic, each in group.state_partitions.initialized.items()})
         if group.epoch.metadata_hash and not group._topics_changed():
             assert {place for place in begun if place[0] in there} <= read
 

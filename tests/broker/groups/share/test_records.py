@@ -13,7 +13,7 @@ from fencepost.broker.groups.share.records import (
     Kind,
     Member,
     SharedTopic,
-    SharePartitions,
+    StatePartitions,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +33,7 @@ VALUES = {
     Kind.TARGET_EPOCH: st.builds(TargetEpoch, int32, int64),
     Kind.TARGET: st.builds(Target, partitions),
     Kind.CURRENT: st.builds(Current, int32, int32, partitions, st.integers(0, 3)),
-    Kind.SHARE_PARTITIONS: st.builds(SharePartitions, topics, topics, st.dictionaries(ids, text, max_size=3)),
+    Kind.STATE_PARTITIONS: st.builds(StatePartitions, topics, topics, st.dictionaries(ids, text, max_size=3)),
 }
 kinds = st.sampled_from(sorted(VALUES))
 
@@ -47,8 +47,8 @@ def test_records_of_kafka_are_read_and_written_again_byte_for_byte():
 
 def test_initializing_and_deleting_topics_of_kafkas_records_are_decoded():
     found = [change.value for _, change in (records.read(*row) for row in ROWS)]
-    listed = [value for value in found if isinstance(value, SharePartitions)]
-    assert [any(getattr(each, which) for each in listed) for which in SharePartitions._fields] == [True, True, True]
+    listed = [value for value in found if isinstance(value, StatePartitions)]
+    assert [any(getattr(each, which) for each in listed) for which in StatePartitions._fields] == [True, True, True]
 
 
 @given(group=text, name=text, data=st.data(), kind=kinds)
