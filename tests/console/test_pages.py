@@ -23,7 +23,7 @@ from terminal import Terminal
 CHROMIUM = find_chromium()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)]
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=90_000)  # groups are read again after three times as long as that took
 
 PAGES = {
     "": "Overview",
@@ -75,7 +75,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     opened = browser.new_context(viewport={"width": 1280, "height": 860})
-    opened.set_default_timeout(30_000)
+    opened.set_default_timeout(90_000)
     yield opened
     opened.close()
 

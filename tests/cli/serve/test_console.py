@@ -47,7 +47,7 @@ def child_of(broker: BrokerProcess) -> int:
     return int(Path(f"/proc/{number}/task/{number}/children").read_text().split()[0])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the child process is found in /proc, which only Linux has")
 def test_serve_restarts_a_console_process_that_died(tmp_path: Path) -> None:
     with broker_process(str(tmp_path / "data"), "--http", "127.0.0.1:0") as broker:
         snapshot = get(url_of(broker) + "v1/snapshot")
@@ -68,7 +68,7 @@ def test_serve_restarts_a_console_process_that_died(tmp_path: Path) -> None:
         assert not Path(f"/proc/{again}").exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the child process is found in /proc, which only Linux has")
 def test_the_console_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
     broker = BrokerProcess(str(tmp_path / "data"), "--http", "127.0.0.1:0")
     broker.start()
@@ -86,7 +86,7 @@ def test_the_console_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
         broker.kill()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the child process is found in /proc, which only Linux has")
 def test_a_console_that_hangs_is_killed_after_the_broker_has_stopped(tmp_path: Path) -> None:
     with broker_process(str(tmp_path / "data"), "--http", "127.0.0.1:0") as broker:
         url_of(broker)
