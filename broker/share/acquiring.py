@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from . import bad_records
 from .runs import Runs
-from .values import AcquiredRange, Found, State, StateBatch, Wanted
+from .values import AcquiredRange, Found, State, StateBatch, Wanted, append_or_extend
 
 
 class Limits(NamedTuple):
@@ -68,11 +68,7 @@ class _Taking:
 
     def _archive(self, first: int, last: int) -> None:
         for begins, ends, deliveries, _ in self._open(first, last):
-            before = self._archived[-1] if self._archived else None
-            if before is not None and before.last + 1 == begins and before.deliveries == deliveries:
-                self._archived[-1] = before._replace(last=ends)
-            else:
-                self._archived.append(StateBatch(begins, ends, State.ARCHIVED, deliveries))
+            append_or_extend(self._archived, begins, ends, State.ARCHIVED, deliveries)
 
     def _open(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield (first, last, deliveries so far, length of the whole run) of available records in this range."""

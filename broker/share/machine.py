@@ -25,7 +25,19 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode, KafkaError
 from .acquiring import Limits, Taken, take
 from .runs import Run, Runs, Standing, Transaction, is_final
-from .values import UNCHANGED, AckRange, AckType, AcquiredRange, Found, Snapshot, State, StateBatch, Update, Wanted
+from .values import (
+    UNCHANGED,
+    AckRange,
+    AckType,
+    AcquiredRange,
+    Found,
+    Snapshot,
+    State,
+    StateBatch,
+    Update,
+    Wanted,
+    append_or_extend,
+)
 
 STALE_ALARMS_KEPT = 64
 _KINDS = frozenset(int(kind) for kind in AckType)
@@ -123,11 +135,7 @@ class SharePartition:
                 state = State.AVAILABLE
                 if not deliveries:
                     continue
-            before = found[-1] if found else None
-            if before is not None and before.last + 1 == first and before[2:4] == (state, deliveries):
-                found[-1] = before._replace(last=last)
-            else:
-                found.append(StateBatch(first, last, state, deliveries))
+            append_or_extend(found, first, last, state, deliveries)
         return found
 
     # ---- decisions: nothing changes --------------------------------------------------------------------------
@@ -146,7 +154,7 @@ class SharePartition:
                 renewed.append((first, last))
                 continue
             state = _state_after(kind, standing.deliveries, limit)
-            _append_or_extend(batches, first, last, state, standing.deliveries)
+            append_or_extend(batches, first, last, state, standing.deliveries)
         return Decided(self._update(batches) if batches else None, renewed)
 
     def acknowledge_in_transaction(self, member: str, acks: Sequence[AckRange]) -> list[StateBatch]:
@@ -158,7 +166,7 @@ class SharePartition:
             if kind not in (AckType.ACCEPT, AckType.REJECT):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction can accept and reject")
             state = State.ACKNOWLEDGED if kind == AckType.ACCEPT else State.ARCHIVED
-            _append_or_extend(batches, first, last, state, standing.deliveries, member)
+            append_or_extend(batches, first, last, state, standing.deliveries, member)
         return batches
 
     def _acquired(self, member: str, acks: Sequence[AckRange]) -> Iterator[tuple[int, int, Standing, int]]:
@@ -178,12 +186,12 @@ class SharePartition:
                 yield begins, ends, standing, kind
 
     def release(self, member: str, limit: int) -> Update | None:
-        """Make available again what a member acquired, because its session ended. None if it acquired nothing."""
+        """Decide what becomes available because a member's session ended. None if it has acquired nothing."""
         theirs = [run for run in self.runs if run[2].state is State.ACQUIRED and run[2].member == member]
         return self._released(theirs, limit)
 
     def expire(self, due: Sequence[Alarm], limit: int) -> Update | None:
-        """Make available again what is still acquired with the deadlines of these alarms, which have passed."""
+        """Decide what becomes available because the deadlines of these alarms have passed. None if nothing does."""
         horizon_ms = max((deadline_ms for deadline_ms, _, _ in due), default=0)
         found: list[tuple[int, int, Standing]] = []
         at = self.start
@@ -200,7 +208,7 @@ class SharePartition:
         batches: list[StateBatch] = []
         for first, last, standing in runs:
             state = _state_after(AckType.RELEASE, standing.deliveries, limit)
-            _append_or_extend(batches, first, last, state, standing.deliveries)
+            append_or_extend(batches, first, last, state, standing.deliveries)
         return self._update(batches) if batches else None
 
     def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
@@ -208,11 +216,11 @@ class SharePartition:
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
             if standing.deliveries >= limit:
-                _append_or_extend(batches, first, last, State.ARCHIVED, standing.deliveries)
+                append_or_extend(batches, first, last, State.ARCHIVED, standing.deliveries)
         return self._update(batches) if batches else None
 
     def log_begins(self, offset: int) -> Update | None:
-        """Move the window to where the partition's log begins. None if the window begins there already, or later."""
+        """Decide that the window begins where the partition's log does. None if it begins there already, or later."""
         return self._update([], offset) if offset > self.start else None
 
     def take(self, offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits) -> Taken:
@@ -220,7 +228,7 @@ class SharePartition:
         return take(self.runs, (self.start, self.end), offset, found, wanted, limits)
 
     def archive(self, batches: Sequence[StateBatch]) -> Update | None:
-        """Archive batches that hold no data for consumers, such as control batches."""
+        """Decide to archive batches that hold no data for consumers, such as control batches."""
         return self._update(batches) if batches else None
 
     def _update(self, batches: Sequence[StateBatch], start: int | None = None) -> Update:
@@ -427,18 +435,6 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
     if kind == AckType.RELEASE and deliveries < limit:
         return State.AVAILABLE
     return State.ARCHIVED
-
-
-def _append_or_extend(
-    batches: list[StateBatch], first: int, last: int, state: State, deliveries: int, member: str = ""
-) -> None:
-    """Append the batch, or extend the last one if the two are alike and adjacent."""
-    if batches:
-        begins, ends, before, given, whose = batches[-1]
-        if ends + 1 == first and before is state and given == deliveries and whose == member:
-            batches[-1] = StateBatch(begins, last, state, deliveries, member)
-            return
-    batches.append(StateBatch(first, last, state, deliveries, member))
 
 
 @cache

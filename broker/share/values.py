@@ -106,3 +106,15 @@ class Snapshot(NamedTuple):
 
 
 UNCHANGED = -1
+
+
+def append_or_extend(
+    batches: list[StateBatch], first: int, last: int, state: State, deliveries: int, member: str = ""
+) -> None:
+    """Append the batch, or extend the last one if the two are alike and adjacent."""
+    if batches:
+        begins, ends, before, given, whose = batches[-1]
+        if ends + 1 == first and before is state and given == deliveries and whose == member:
+            batches[-1] = StateBatch(begins, last, state, deliveries, member)
+            return
+    batches.append(StateBatch(first, last, state, deliveries, member))
