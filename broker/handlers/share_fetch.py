@@ -23,15 +23,16 @@ from ..requests.services import Services
 from ..requests.share.answers import share_response
 from ..requests.share.fetching import EXACT, WHOLE_BATCHES, ShareFetching, end_session
 from ..security.acls import Operation, ResourceType
-from ..share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place
+from ..share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ..share.values import AckRange, AckType, SharePartitionKey
+from ..topics.names import TopicIdPartition
 
 LONGEST_MEMBER_ID = 36
 RENEW_SINCE = 2
 
-Asked = dict[Place, list[AckRange] | KafkaError]
+Asked = dict[TopicIdPartition, list[AckRange] | KafkaError]
 """Acknowledgements by partition; an error for those that are wrong in themselves."""
-Answers = dict[Place, KafkaError | None]
+Answers = dict[TopicIdPartition, KafkaError | None]
 
 
 @handles(ShareFetchRequest, reads_released=True, in_steps=True)
@@ -173,7 +174,7 @@ def _ranges_of(
 def _acknowledge(broker: Services, call: Call, group: str, member: str, asked: Asked) -> Answers:
     """Carry out all of it, in one unit. Returns what is wrong, by partition, in the order asked."""
     answers: Answers = dict.fromkeys(asked)
-    acks: dict[Place, list[AckRange]] = {}
+    acks: dict[TopicIdPartition, list[AckRange]] = {}
     for place, ranges in asked.items():
         try:
             if isinstance(ranges, KafkaError):
@@ -191,7 +192,7 @@ def _acknowledge(broker: Services, call: Call, group: str, member: str, asked: A
     return answers
 
 
-def _check_place(broker: Services, call: Call, group: str, place: Place) -> None:
+def _check_place(broker: Services, call: Call, group: str, place: TopicIdPartition) -> None:
     """Raises KafkaError where nothing of this partition can be acknowledged."""
     topic_id, index = place
     topic = broker.topics.by_id.get(topic_id)

@@ -20,12 +20,13 @@ from ...storage.log.reads import Gone
 from ..groups.record_fields import Partitions
 from ..groups.share.coordinator import NOT_LOOKED_UP, Starts
 from ..groups.share.heartbeats import JOINS, LEAVES, Heartbeat
-from ..groups.share.machine import Place, ShareGroup
+from ..groups.share.machine import ShareGroup
 from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
+from ..topics.names import TopicIdPartition
 from .consumer_groups import HIDDEN, LATER, MANY_TOPICS, MEMBER_BYTES, PARTITION_BYTES, check_text, sees_all, sight
 
 LONGEST_MEMBER_ID = 36  # letters: a UUID as text
@@ -129,19 +130,19 @@ class _Lookup:
     """
 
     def __init__(
-        self, broker: Services, call: Call, request: ShareGroupHeartbeatRequest, wanted: Mapping[Place, int]
+        self, broker: Services, call: Call, request: ShareGroupHeartbeatRequest, wanted: Mapping[TopicIdPartition, int]
     ) -> None:
         self.parked = Parked()
         self._broker = broker
         self._call = call
         self._request = request
-        self._found: dict[Place, int] = {}
+        self._found: dict[TopicIdPartition, int] = {}
         self._jobs_left = 1
         for place, at_ms in wanted.items():
             self._look_up(place, at_ms)
         self._job_ended()
 
-    def _look_up(self, place: Place, at_ms: int) -> None:
+    def _look_up(self, place: TopicIdPartition, at_ms: int) -> None:
         """Find the first offset at or after this time; without one, the end of the log."""
         topic = self._broker.topics.by_id.get(place[0])
         if topic is None or topic.partitions[place[1]].log.offline is not None:
@@ -159,7 +160,7 @@ class _Lookup:
             wanted=lambda: not (self.parked.cancelled or self._call.connection.has_left()),
         )
 
-    def _take(self, place: Place, at_ms: int, found: object) -> None:
+    def _take(self, place: TopicIdPartition, at_ms: int, found: object) -> None:
         if isinstance(found, Gone):
             self._look_up(place, at_ms)
         elif isinstance(found, tuple):

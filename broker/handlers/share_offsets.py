@@ -25,6 +25,7 @@ from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 from ..share.values import SharePartitionKey
+from ..topics.names import TopicIdPartition
 from ..topics.topics import Topic
 
 PARTITION_BYTES = 56  # of an answer
@@ -33,8 +34,6 @@ PENDING_SHOWN = 100  # ranges of a partition
 LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Ask for fewer groups at once."  # clients ask for these again
 AT_ONCE = 100  # share partitions that are altered in one unit
 UNITS_OF_A_START = 20
-Place = tuple[bytes, int]
-"""The id of a topic, and the number of a partition."""
 _Window = DescribeShareGroupOffsetsResponse.Group.Topic.Partition.Window
 _Described = DescribeShareGroupOffsetsResponse.Group
 _Altered = AlterShareGroupOffsetsResponse.Topic.Partition
@@ -168,8 +167,8 @@ def alter_share_group_offsets(
     group_id = request.group_id
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group_id)
     response = AlterShareGroupOffsetsResponse()
-    starts: dict[Place, int] = {}
-    answers: dict[Place, list[_Altered]] = {}
+    starts: dict[TopicIdPartition, int] = {}
+    answers: dict[TopicIdPartition, list[_Altered]] = {}
     for asked in request.topics:
         topic = broker.topics.by_name.get(asked.topic_name)
         readable = broker.access.allows(call.session, Operation.READ, ResourceType.TOPIC, asked.topic_name)
@@ -193,10 +192,13 @@ def alter_share_group_offsets(
 
 
 def _alter(
-    broker: Services, group_id: str, starts: Mapping[Place, int], answers: Mapping[Place, Sequence[_Altered]]
+    broker: Services,
+    group_id: str,
+    starts: Mapping[TopicIdPartition, int],
+    answers: Mapping[TopicIdPartition, Sequence[_Altered]],
 ) -> Steps[None]:
     """Write the start offsets, AT_ONCE partitions in a unit. Raises KafkaError if none was written."""
-    places, some = list(starts), dict[Place, int]()
+    places, some = list(starts), dict[TopicIdPartition, int]()
     for first in range(0, len(places), AT_ONCE):
         some = {place: starts[place] for place in places[first : first + AT_ONCE]}
         gone = [place for place in some if place[0] not in broker.topics.by_id]  # deleted while others were served

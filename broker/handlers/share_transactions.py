@@ -14,15 +14,14 @@ from ...protocol.messages.share_transactions import TxnShareAcknowledgeRequest, 
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
-from ..share.partitions import TopicPartition
 from ..share.values import AckRange, SharePartitionKey
-from ..topics.names import SHARE_STATE_TOPIC
+from ..topics.names import SHARE_STATE_TOPIC, TopicIdPartition
 
 MOST_RANGES = 10_000
 UNITS_OF_A_RANGE = 3
 _Topic = TxnShareAcknowledgeResponse.Topic
-Acks = dict[TopicPartition, list[AckRange]]
-Wrong = Mapping[TopicPartition, KafkaError]
+Acks = dict[TopicIdPartition, list[AckRange]]
+Wrong = Mapping[TopicIdPartition, KafkaError]
 
 
 @handles(TxnShareAcknowledgeRequest)
@@ -59,7 +58,7 @@ def _read(request: TxnShareAcknowledgeRequest) -> tuple[Acks, int]:
 
 def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
     """Partitions that there are not, or that the user may not read."""
-    wrong: dict[TopicPartition, KafkaError] = {}
+    wrong: dict[TopicIdPartition, KafkaError] = {}
     for topic_id, index in acks:
         topic = broker.topics.by_id.get(topic_id)
         if topic is None:

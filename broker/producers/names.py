@@ -15,6 +15,7 @@ from struct import error as StructError
 from typing import NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..topics.names import TopicIdPartition
 
 RECORD_VERSION = 0
 LONGEST_NAME_BYTES = 249
@@ -27,8 +28,6 @@ _KIND, _TOPIC_KEY, _PLACE_KEY = Struct(">h"), Struct(">h16s"), Struct(">h16si")
 _VERSION, _COUNT, _NUMBER = Struct(">h"), Struct(">hi"), Struct(">hq")
 
 Key = TypeVar("Key")
-Place = tuple[bytes, int]
-"""A topic id, and a partition."""
 Row = tuple[bytes, bytes | None]
 """Key and value of a record; without a value: what the key names is gone."""
 
@@ -42,7 +41,7 @@ class NamedProducer:
         self.epoch = epoch
         self.owner = owner
         self.counts: dict[bytes, int] = {}
-        self.highest: dict[Place, int] = {}
+        self.highest: dict[TopicIdPartition, int] = {}
 
 
 class Numbered(NamedTuple):
@@ -50,7 +49,7 @@ class Numbered(NamedTuple):
 
     name: str
     epoch: int
-    place: Place
+    place: TopicIdPartition
     partition_count: int
     first: int
     last: int
@@ -120,7 +119,7 @@ class Names:
             return highest
         raise Straddles(batch, highest)
 
-    def highest(self, name: str, place: Place) -> int:
+    def highest(self, name: str, place: TopicIdPartition) -> int:
         """NOTHING where nothing was written."""
         found = self.by_name.get(name)
         return NOTHING if found is None else found.highest.get(place, NOTHING)
@@ -217,7 +216,7 @@ def _topic_key(name: str, topic_id: bytes) -> bytes:
     return _TOPIC_KEY.pack(TOPIC, topic_id) + name.encode()
 
 
-def _place_key(name: str, place: Place) -> bytes:
+def _place_key(name: str, place: TopicIdPartition) -> bytes:
     return _PLACE_KEY.pack(HIGHEST, *place) + name.encode()
 
 
@@ -236,6 +235,6 @@ def topic_row(name: str, topic_id: bytes, count: int) -> Row:
     return _topic_key(name, topic_id), _COUNT.pack(RECORD_VERSION, count)
 
 
-def highest_row(name: str, place: Place, highest: int) -> Row:
+def highest_row(name: str, place: TopicIdPartition, highest: int) -> Row:
     """The record of the highest sequence in a partition."""
     return _place_key(name, place), _NUMBER.pack(RECORD_VERSION, highest)

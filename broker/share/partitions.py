@@ -16,6 +16,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..alarms import Alarms
 from ..bugs import contain_bugs
 from ..shared import Shared
+from ..topics.names import TopicIdPartition
 from ..topics.participants import Settlement
 from .acquiring import Limits
 from .counts import count_acknowledged, count_no_data, count_released
@@ -34,8 +35,6 @@ NAMED_AT_MOST = 5  # transactions, in an error
 RETRY_MS = 1_000  # where locks could not be ended for want of room
 EXPIRED_AT_ONCE = 200  # share partitions, in one unit
 
-TopicPartition = tuple[bytes, int]
-"""A topic's id, and a partition."""
 Updated = tuple[SharePartitionKey, Update]
 """A change of a share partition that continues to exist."""
 
@@ -168,7 +167,7 @@ class SharePartitions:
 
     # ---- beginning and end -----------------------------------------------------------------------------------
 
-    def initialize(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
+    def initialize(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
         """Create share partitions at these offsets, as part of the caller's unit; those that exist stay as they are.
 
         Raises COORDINATOR_NOT_AVAILABLE.
@@ -176,7 +175,7 @@ class SharePartitions:
         keyed = {SharePartitionKey(group, *place): start for place, start in starts.items()}
         return self._unit([self._begun(key, start, 0, 0) for key, start in keyed.items() if key not in self._known])
 
-    def alter(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
+    def alter(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
         """Reset share partitions to these offsets. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
         keyed = {SharePartitionKey(group, *place): start for place, start in starts.items()}
         self._check_pending(keyed)
@@ -191,7 +190,7 @@ class SharePartitions:
         now_ms = self._clock.now_ms()
         return key, Snapshot(epoch, state_epoch, start, 0, (), now_ms, now_ms)
 
-    def delete(self, group: str, places: Collection[TopicPartition] | None = None) -> ShareUnit:
+    def delete(self, group: str, places: Collection[TopicIdPartition] | None = None) -> ShareUnit:
         """Delete these share partitions; None: all of the group. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
         keys = self.of_group(group)
         if places is not None:
@@ -299,11 +298,11 @@ class SharePartitions:
     # ---- acknowledging ---------------------------------------------------------------------------------------
 
     def acknowledge(
-        self, group: str, member: str, acks: Mapping[TopicPartition, Sequence[AckRange]]
-    ) -> dict[TopicPartition, KafkaError | None]:
+        self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
+    ) -> dict[TopicIdPartition, KafkaError | None]:
         """Apply a request's acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
         configs = self._configs(group)
-        answers: dict[TopicPartition, KafkaError | None] = {}
+        answers: dict[TopicIdPartition, KafkaError | None] = {}
         changes: list[Updated] = []
         renewed = []
         for place, ranges in acks.items():
@@ -340,7 +339,7 @@ class SharePartitions:
             self._see_to_alarm(key, self._known[key])
         return answers
 
-    def release(self, group: str, member: str, places: Iterable[TopicPartition]) -> None:
+    def release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
         """Make available again what the member acquired in these partitions, because its session ended; in one unit.
 
         Where that cannot be logged, its locks end as soon as it can.
@@ -366,11 +365,11 @@ class SharePartitions:
     # ---- transactions ----------------------------------------------------------------------------------------
 
     def acknowledge_in_transaction(
-        self, group: str, member: str, acks: Mapping[TopicPartition, Sequence[AckRange]]
-    ) -> tuple[list[tuple[SharePartitionKey, list[StateBatch]]], dict[TopicPartition, KafkaError]]:
+        self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
+    ) -> tuple[list[tuple[SharePartitionKey, list[StateBatch]]], dict[TopicIdPartition, KafkaError]]:
         """Return what a transaction makes pending, for pending_unit(), and the errors. Changes nothing."""
         changes: list[tuple[SharePartitionKey, list[StateBatch]]] = []
-        wrong: dict[TopicPartition, KafkaError] = {}
+        wrong: dict[TopicIdPartition, KafkaError] = {}
         for place, ranges in acks.items():
             key = SharePartitionKey(group, *place)
             try:

@@ -11,15 +11,13 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Protocol
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..topics.names import TopicIdPartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 HIGHEST_EPOCH = 2**31 - 1
 MOST_OF_A_SESSION = 40_000  # partitions; one request cannot name more
 MOST_OF_ALL = 500_000  # that all sessions name together, some 100 MB
-
-Place = tuple[bytes, int]
-"""A topic's id, and a partition."""
 
 
 class Waits(Protocol):
@@ -34,16 +32,16 @@ class ShareSession:
 
     __slots__ = ("connection", "epoch", "group", "is_open", "member", "places", "waiting")
 
-    def __init__(self, group: str, member: str, places: Iterable[Place], connection: Hashable) -> None:
+    def __init__(self, group: str, member: str, places: Iterable[TopicIdPartition], connection: Hashable) -> None:
         self.group = group
         self.member = member
         self.epoch = 1  # of the next request
-        self.places: dict[Place, None] = dict.fromkeys(places)
+        self.places: dict[TopicIdPartition, None] = dict.fromkeys(places)
         self.connection = connection
         self.is_open = True
         self.waiting: dict[Waits, None] = {}  # fetches of it that wait
 
-    def drop(self, places: Iterable[Place]) -> None:
+    def drop(self, places: Iterable[TopicIdPartition]) -> None:
         """Remove partitions that no longer exist. Call leave_out() of the sessions instead, which also counts them."""
         for place in places:
             self.places.pop(place, None)
@@ -68,7 +66,9 @@ class ShareSessions:
         """The session of a member; None if it has none."""
         return self._sessions.get((group, member))
 
-    def open(self, group: str, member: str, places: Collection[Place], connection: Hashable, most: int) -> ShareSession:
+    def open(
+        self, group: str, member: str, places: Collection[TopicIdPartition], connection: Hashable, most: int
+    ) -> ShareSession:
         """A session in the place of the one that the member had. most: sessions of the broker.
 
         Raises SHARE_SESSION_LIMIT_REACHED; then the one that it had has ended all the same, as in Kafka.
@@ -90,7 +90,12 @@ class ShareSessions:
         return session
 
     def go_on(
-        self, group: str, member: str, epoch: int, places: Collection[Place] = (), forgotten: Collection[Place] = ()
+        self,
+        group: str,
+        member: str,
+        epoch: int,
+        places: Collection[TopicIdPartition] = (),
+        forgotten: Collection[TopicIdPartition] = (),
     ) -> ShareSession:
         """The next request of a session, which names more partitions and forgets others. Nothing changes if refused.
 
@@ -117,7 +122,7 @@ class ShareSessions:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session")
         return session
 
-    def leave_out(self, session: ShareSession, places: Collection[Place]) -> None:
+    def leave_out(self, session: ShareSession, places: Collection[TopicIdPartition]) -> None:
         """The session names these no more: they are gone."""
         if session.is_open:
             before = len(session.places)

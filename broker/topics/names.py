@@ -12,6 +12,8 @@ COMPACTED = frozenset(
     {OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC, PRODUCERS_TOPIC}
 )  # of coordinators, whatever their settings say
 INTERNAL = COMPACTED | {SHARE_STATE_TOPIC}  # the last loses nothing but by its coordinator's own doing
+TopicIdPartition = tuple[bytes, int]
+"""The id of a topic, and the number of a partition (Kafka's TopicIdPartition)."""
 CLUSTER_TOPIC = "__cluster_metadata"  # the log of Kafka's controllers: no topic may have its name
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -10,11 +10,11 @@ Source: KIP-932; Kafka's SimpleAssignor, which shares each topic for itself wher
 from collections.abc import Generator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
+from ...topics.names import TopicIdPartition
 from ..consumer.assignors import UNITS_AT_ONCE, Assigned, Steps, Subscriber, Topics, classes_of
 from ..record_fields import TopicId
 
-Place = tuple[TopicId, int]
-Given = list[set[Place]]  # by index of the member
+Given = list[set[TopicIdPartition]]  # by index of the member
 Assignable = Mapping[TopicId, frozenset[int]]
 """The partitions that may be assigned, by topic."""
 
@@ -41,11 +41,11 @@ def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assi
 
 
 def _share(
-    places: Sequence[Place], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
+    places: Sequence[TopicIdPartition], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
 ) -> Generator[int, None, None]:
     """Divide places among members (by index): they keep what they have, and get more from the rest."""
     sharing = -(-len(subscribers) // len(places))
-    held: dict[Place, set[int]] = {place: set() for place in places}
+    held: dict[TopicIdPartition, set[int]] = {place: set() for place in places}
     had = {index: _had(members[index], held) for index in subscribers}
     yield sum(map(len, had.values())) + len(places)
     missing = _sizes(had, sharing * len(places))
@@ -62,7 +62,7 @@ def _share(
         yield 1 + len(indices)
 
 
-def _had(member: Subscriber, held: Mapping[Place, object]) -> list[Place]:
+def _had(member: Subscriber, held: Mapping[TopicIdPartition, object]) -> list[TopicIdPartition]:
     return [
         place
         for topic_id, partitions in member.has.items()
@@ -71,14 +71,16 @@ def _had(member: Subscriber, held: Mapping[Place, object]) -> list[Place]:
     ]
 
 
-def _sizes(had: Mapping[int, Sequence[Place]], places: int) -> dict[int, int]:
+def _sizes(had: Mapping[int, Sequence[TopicIdPartition]], places: int) -> dict[int, int]:
     """Return how many places each member gets. Those that had most get one more if the division has a rest."""
     least, more = divmod(places, len(had))
     ordered = sorted(had, key=lambda index: (-len(had[index]), index))
     return {index: least + (number < more) for number, index in enumerate(ordered)}
 
 
-def _fill(held: dict[Place, set[int]], missing: Mapping[int, int], sharing: int) -> Generator[int, None, None]:
+def _fill(
+    held: dict[TopicIdPartition, set[int]], missing: Mapping[int, int], sharing: int
+) -> Generator[int, None, None]:
     """Give places with too few members to the members that lack most, unassigned places first."""
     unfilled = [(-count, index) for index, count in missing.items() if count]
     heapify(unfilled)

@@ -19,11 +19,12 @@ from ...config.group_configs import EARLIEST, LATEST, reset_duration_ms
 from ...security.access import Access
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
+from ...topics.names import TopicIdPartition
 from ...topics.topics import Along, Topic
 from ..assigned_groups import GROUP_BYTES, AssignedGroups
 from ..consumer.configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
-from .machine import INITIALIZED_AT_ONCE, Missing, Place, Rules, ShareGroup, ShareStates
+from .machine import INITIALIZED_AT_ONCE, Missing, Rules, ShareGroup, ShareStates
 from .records import Change, Kind, read, record
 from .roster import SHARE_PARTITION_BYTES, without
 
@@ -33,7 +34,7 @@ MOST_FORGOTTEN_BYTES = 4 << 20  # by all groups, with one topic
 UNITS_OF_A_CHANGE = 10
 UNITS_OF_A_SHARE_PARTITION = 10
 
-Starts = Mapping[Place, int]
+Starts = Mapping[TopicIdPartition, int]
 """The offset at which reading begins, by topic id and partition."""
 
 NOT_LOOKED_UP: Starts = {}
@@ -47,7 +48,7 @@ class ShareStateStore(Protocol):
 
     def initialize(self, group: str, starts: Starts) -> ShareStates: ...
     def alter(self, group: str, starts: Starts) -> ShareStates: ...
-    def delete(self, group: str, keys: Collection[Place] | None = None) -> ShareStates: ...
+    def delete(self, group: str, keys: Collection[TopicIdPartition] | None = None) -> ShareStates: ...
 
 
 class ShareGroups(AssignedGroups[ShareGroup, Change]):
@@ -134,7 +135,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
 
     # ---- where share partitions begin ------------------------------------------------------------------------
 
-    def to_look_up(self, group_id: str, topics: Sequence[str]) -> list[tuple[Place, int]]:
+    def to_look_up(self, group_id: str, topics: Sequence[str]) -> list[tuple[TopicIdPartition, int]]:
         """Return (partition, timestamp) for partitions of these topics in which the group would begin by time."""
         reset = self._configs.obeyed(group_id).share_auto_offset_reset
         if reset in (EARLIEST, LATEST):
@@ -146,7 +147,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
 
     def _begin_share_partitions(
         self, group: ShareGroup, missing: Sequence[Missing]
-    ) -> tuple[Collection[Place], ShareStates | None]:
+    ) -> tuple[Collection[TopicIdPartition], ShareStates | None]:
         """Return the states of new share partitions whose log is online and whose start offset is known."""
         most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
         starts = dict(islice(self._starts(group, missing), most))
@@ -157,7 +158,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
             log.warning("group %s begins with some partitions later: %s", group.group_id, error.text)
             return (), None
 
-    def _starts(self, group: ShareGroup, missing: Sequence[Missing]) -> Iterator[tuple[Place, int]]:
+    def _starts(self, group: ShareGroup, missing: Sequence[Missing]) -> Iterator[tuple[TopicIdPartition, int]]:
         reset = self._configs.obeyed(group.group_id).share_auto_offset_reset
         for (topic_id, index), is_new in missing:
             partition_log = self._broker_topics.by_id[topic_id].partitions[index].log

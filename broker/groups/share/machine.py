@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
 from ...deadlines import NEVER
+from ...topics.names import TopicIdPartition
 from ..assigning import AssigningGroup
 from ..consumer.assignors import TOPICS_OF_A_UNIT, Assigned, Steps, Subscriber, run_steps
 from ..consumer.roster import TopicView, metadata_hash
@@ -28,8 +29,6 @@ from .roster import Roster, with_initialized, without
 ASSIGNED_AT_ONCE = 4_000  # members and partitions of a group that is assigned within one heartbeat
 INITIALIZED_AT_ONCE = 1_000  # share partitions: the others follow with the next heartbeats
 
-Place = tuple[TopicId, int]
-
 
 class Rules(NamedTuple):
     """The settings in effect for a group."""
@@ -42,7 +41,7 @@ class Rules(NamedTuple):
 class Missing(NamedTuple):
     """A subscribed partition without a share partition. is_new: other partitions of its topic have one already."""
 
-    place: Place
+    place: TopicIdPartition
     is_new: bool
 
 
@@ -56,7 +55,7 @@ class ShareStates(Protocol):
 
 
 Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareStates]], None]
-Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[Place], ShareStates | None]]
+Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareStates | None]]
 """Which of the missing share partitions can be begun now, and their states."""
 
 
@@ -236,7 +235,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self._set_state_partitions(with_initialized(left_over, self._named(begun), self._named(later)))
         return not left, bool(begun)
 
-    def _named(self, places: Iterable[Place]) -> dict[TopicId, SharedTopic]:
+    def _named(self, places: Iterable[TopicIdPartition]) -> dict[TopicId, SharedTopic]:
         by_topic: dict[TopicId, set[int]] = {}
         for topic_id, partition in places:
             by_topic.setdefault(topic_id, set()).add(partition)
@@ -321,7 +320,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self.check_empty()
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
-    def begin_anew(self, places: Collection[Place], states: ShareStates) -> None:
+    def begin_anew(self, places: Collection[TopicIdPartition], states: ShareStates) -> None:
         """Start share partitions at other offsets. Raises NON_EMPTY_GROUP, KafkaError if that is not written.
 
         The other partitions of their topics are noted as still to be initialized: they are not new ones.

@@ -7,8 +7,8 @@ from ....effects.disk import Buffer
 from ....protocol.encoding import Rows
 from ....protocol.errors import KafkaError
 from ....protocol.messages.share_fetch import ShareFetchResponse
-from ...share.sessions import Place
 from ...share.values import AcquiredRange, SharePartitionKey
+from ...topics.names import TopicIdPartition
 from ...topics.partition import Partition
 from ..aborted_filter import Header
 
@@ -31,7 +31,7 @@ class SharedRead:
         self.acquired: list[AcquiredRange] = []
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicIdPartition:
         return self.key.topic_id, self.key.partition
 
     def answer(self) -> Answer:
@@ -41,7 +41,10 @@ class SharedRead:
 
 
 def share_response(
-    broker: "Services", group: str, answers: dict[Place, Answer], acknowledged: dict[Place, KafkaError | None]
+    broker: "Services",
+    group: str,
+    answers: dict[TopicIdPartition, Answer],
+    acknowledged: dict[TopicIdPartition, KafkaError | None],
 ) -> ShareFetchResponse:
     """The response of these partitions, and of those that only had acknowledgements."""
     for place, error in acknowledged.items():
@@ -57,7 +60,7 @@ def share_response(
     )
 
 
-def refused(place: Place, error: KafkaError) -> Answer:
+def refused(place: TopicIdPartition, error: KafkaError) -> Answer:
     """The answer about a partition of which nothing can be acquired."""
     return Answer(partition_index=place[1], error_code=int(error.code), error_message=error.text)
 

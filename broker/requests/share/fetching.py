@@ -24,8 +24,9 @@ from ...config.settings import COMMITTED
 from ...net.turns import Job, Steps
 from ...net.waiting import Parked, Waiter
 from ...security.acls import Operation, ResourceType
-from ...share.sessions import INITIAL_EPOCH, Place, ShareSession
+from ...share.sessions import INITIAL_EPOCH, ShareSession
 from ...share.values import Found, SharePartitionKey, Wanted
+from ...topics.names import TopicIdPartition
 from ...topics.partition import Partition, storage_error
 from ..aborted_filter import AbortedRanges, headers
 from .answers import Answer, SharedRead, is_data, pieces_of, refused, share_response
@@ -55,7 +56,7 @@ class ShareFetching:
         call: "Call",
         request: ShareFetchRequest,
         session: ShareSession,
-        acknowledged: dict[Place, KafkaError | None],
+        acknowledged: dict[TopicIdPartition, KafkaError | None],
     ) -> None:
         """acknowledged: what became of the acknowledgements that came with it."""
         self._broker = broker
@@ -74,8 +75,8 @@ class ShareFetching:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._turn = session.epoch
         self._opens = request.share_session_epoch == INITIAL_EPOCH
-        self._reads: dict[Place, SharedRead] = {}  # of which something was acquired, or is being read
-        self._errors: dict[Place, KafkaError] = {}
+        self._reads: dict[TopicIdPartition, SharedRead] = {}  # of which something was acquired, or is being read
+        self._errors: dict[TopicIdPartition, KafkaError] = {}
         self._records = 0  # that were acquired
         self._size_bytes = 0
         self._jobs_left = 0
@@ -227,7 +228,7 @@ class ShareFetching:
             yield 1
         return found
 
-    def _find(self, place: Place) -> SharedRead:
+    def _find(self, place: TopicIdPartition) -> SharedRead:
         """Raises KafkaError."""
         broker, (topic_id, index) = self._broker, place
         topic = broker.topics.by_id.get(topic_id)
@@ -327,7 +328,7 @@ class ShareFetching:
             return 0  # nothing of it may be acquired
         return len(batches)
 
-    def _refuse(self, place: Place, error: KafkaError) -> None:
+    def _refuse(self, place: TopicIdPartition, error: KafkaError) -> None:
         if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:  # of the state's log; clients know no such code here
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.text)
         if place not in self._reads:
@@ -394,7 +395,7 @@ class ShareFetching:
         if self._meter is not None and not self._is_over:
             size_bytes = ANSWER_BYTES + PARTITION_BYTES * len(self._reads) + self._size_bytes
             self._broker.throttling.charge(self._meter, size_bytes)
-        answers: dict[Place, Answer] = {}
+        answers: dict[TopicIdPartition, Answer] = {}
         if self._session.is_open:
             answers = {place: read.answer() for place, read in self._reads.items()}
             self._broker.metrics.fetched_bytes += self._size_bytes

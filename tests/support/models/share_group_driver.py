@@ -7,16 +7,17 @@ from typing import NamedTuple
 from consumer_group_driver import GROUP, NO_RULES, Places, Topics
 from fencepost.broker.groups.consumer.assignors import run_steps
 from fencepost.broker.groups.share.heartbeats import LEAVES, Answer, Heartbeat
-from fencepost.broker.groups.share.machine import Missing, Place, Rules, ShareGroup
+from fencepost.broker.groups.share.machine import Missing, Rules, ShareGroup
 from fencepost.broker.groups.share.records import Change, read, record
 from fencepost.broker.security.principals import Session
+from fencepost.broker.topics.names import TopicIdPartition
 from fencepost.protocol.errors import ErrorCode, KafkaError
 
 
 class States(NamedTuple):
     """What stands for the states of some share partitions."""
 
-    places: frozenset[Place]
+    places: frozenset[TopicIdPartition]
     world: "ShareGroupDriver"
 
     @property
@@ -41,18 +42,18 @@ class ShareGroupDriver:
         self.now_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self.refuse: KafkaError | None = None
-        self.offline: set[Place] = set()
-        self.share_partitions: frozenset[Place] = frozenset()
-        self.grown: set[Place] = set()
+        self.offline: set[TopicIdPartition] = set()
+        self.share_partitions: frozenset[TopicIdPartition] = frozenset()
+        self.grown: set[TopicIdPartition] = set()
         self.group = self._made()
 
     def _made(self) -> ShareGroup:
         return ShareGroup(GROUP, self.topics, lambda: self.rules, self.rights, self._begin, self._keep)  # type: ignore[arg-type]
 
-    def states(self, *places: Place) -> States:
+    def states(self, *places: TopicIdPartition) -> States:
         return States(frozenset(places), self)
 
-    def _begin(self, group: ShareGroup, missing: Sequence[Missing]) -> tuple[frozenset[Place], States]:
+    def _begin(self, group: ShareGroup, missing: Sequence[Missing]) -> tuple[frozenset[TopicIdPartition], States]:
         begun = frozenset(each.place for each in missing if each.place not in self.offline)
         self.grown |= {each.place for each in missing if each.is_new} & begun
         return begun, self.states(*begun)
