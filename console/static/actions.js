@@ -2,7 +2,7 @@
 // that names what is ended; a prepared transaction asks a second time and names its sink and batch.
 
 import { inCluster, post, session } from "./api.js";
-import { duration, h, many, notice, problemOf, put, shortened } from "./dom.js";
+import { duration, h, many, notice, problemOf, put, quiet, shortened } from "./dom.js";
 
 /** Show a dialog. content: its children; buttons: [label, kind, call]. A call that throws shows its error. */
 export function dialog(title, content, buttons) {
@@ -32,7 +32,7 @@ export function dialog(title, content, buttons) {
 /** The buttons that end a transaction, or why there are none. row: a transaction, or a blocker. after(): when it has ended. */
 export function endButtons(cluster, row, after) {
   if (!session.changes_allowed) {
-    return h("p", { class: "quiet" }, "This console may not change anything", session.changes_hint ? `: ${session.changes_hint}` : "", ".");
+    return quiet("This console may not change anything", session.changes_hint ? `: ${session.changes_hint}` : "", ".");
   }
   const id = row.transactional_id;
   if (row.hangs) {

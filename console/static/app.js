@@ -26,7 +26,7 @@ let shown = null; // { page, name, subject }
 let turn = 0;
 let waits = false; // for a broker that can be reached
 
-// ---- address -------------------------------------------------------------------------------------------------------
+// ---- address ----
 
 function decoded(part) {
   try {
@@ -87,7 +87,7 @@ async function route() {
   }
 }
 
-// ---- bar, navigation, theme -----------------------------------------------------------------------------------------
+// ---- bar, navigation, theme ----
 
 const THEMES = ["auto", "light", "dark"];
 
@@ -149,7 +149,7 @@ function drawState() {
   set("overview", now.counts.blocked_partitions + (now.alarms?.length ?? 0), true);
 }
 
-// ---- keyboard --------------------------------------------------------------------------------------------------------
+// ---- keyboard ----
 
 const KEYS = [
   ["/", "search or filter this page"],
@@ -192,7 +192,7 @@ function onKey(event) {
   event.preventDefault();
 }
 
-// ---- login, start ------------------------------------------------------------------------------------------------
+// ---- login, start ----
 
 function drawLogin() {
   if (document.getElementById("login")) return;

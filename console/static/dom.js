@@ -51,7 +51,7 @@ export function put(element, ...children) {
   return append(element, children);
 }
 
-// ---- values as text ------------------------------------------------------------------------------------------------
+// ---- values as text ----
 
 const WHOLE = new Intl.NumberFormat("en-US");
 
@@ -97,7 +97,7 @@ export function shortTime(ms) {
   return h("span", { title: text }, clock === undefined || date !== time(Date.now()).slice(0, 10) ? text : clock);
 }
 
-// ---- ages that go on by themselves -----------------------------------------------------------------------------------
+// ---- ages that go on by themselves ----
 
 /** An age that grows every second. since: when it was 0, if it was read a while ago. */
 export function age(ms, since) {
@@ -112,7 +112,7 @@ export function gauge(ageMs, timeoutMs, since) {
   const bar = h("span", { class: "gauge-fill" });
   const element = h("span", { class: "gauge", "data-timeout": known ? timeoutMs : null },
     h("span", { class: "gauge-track", "aria-hidden": "true" }, bar),
-    age(ageMs, since), known ? h("span", { class: "quiet" }, ` of ${duration(timeoutMs)}`) : null);
+    age(ageMs, since), known ? faint(` of ${duration(timeoutMs)}`) : null);
   tickGauge(element);
   return element;
 }
@@ -134,7 +134,7 @@ setInterval(() => {
   document.querySelectorAll(".gauge[data-timeout]").forEach(tickGauge);
 }, 1000);
 
-// ---- small parts -------------------------------------------------------------------------------------------------
+// ---- small parts ----
 
 /** A link to a page. parts: of the path, each encoded. */
 export function to(parts, query) {
@@ -173,7 +173,19 @@ export function problemOf(error) {
     error.hint ? h("p", null, error.hint) : null);
 }
 
-export const empty = (text, hint) => h("div", { class: "empty" }, h("p", null, text), hint ? h("p", { class: "quiet" }, hint) : null);
+export const empty = (text, hint) => h("div", { class: "empty" }, h("p", null, text), hint ? quiet(hint) : null);
+
+/** A remark beside what matters. */
+export const quiet = (...content) => h("p", { class: "quiet" }, content);
+
+/** The same, within a line. */
+export const faint = (...content) => h("span", { class: "quiet" }, content);
+
+/** What `of` makes of each, with commas between. */
+export const listed = (all, of) => all.map((each, index) => [index ? ", " : "", of(each)]);
+
+/** The way back to the list that a page belongs to. */
+export const crumbs = (list) => h("p", { class: "crumbs" }, list, " / ");
 
 /** Facts as a list of terms. */
 export function facts(pairs) {

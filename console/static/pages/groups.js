@@ -1,9 +1,10 @@
 // Groups: how far behind each is, up to the last stable offset and up to the high watermark; and one group.
 
 import { get, getAll, inCluster } from "../api.js";
-import { badge, count, empty, facts, h, link, partitionLink, put, stateBadge, throttle } from "../dom.js";
+import { badge, count, crumbs, empty, facts, h, link, partitionLink, put, quiet, stateBadge, throttle } from "../dom.js";
 import { state } from "../live.js";
 import { PagedList, Table } from "../table.js";
+import { memberCards } from "./members.js";
 import { heldOffsets } from "./overview.js";
 import { showShareGroup } from "./share_group.js";
 
@@ -25,7 +26,7 @@ export async function show(root, place) {
     path: ({ contains }) => inCluster(place.cluster, ["consumer-groups"], { contains }),
   });
   put(root, h("h1", null, "Groups"),
-    h("p", { class: "quiet" }, "Readers with read_committed get records up to the last stable offset (LSO), others up to the high watermark (HW)."), list.element);
+    quiet("Readers with read_committed get records up to the last stable offset (LSO), others up to the high watermark (HW)."), list.element);
   await list.load();
   const again = throttle(() => list.load(), 1500);
   return { event: (name) => { if (name === "groups" || name === "snapshot") again(); } };
@@ -48,17 +49,14 @@ async function showOne(root, place) {
   const members = h("div", { class: "cards" });
   const held = h("div");
   const drawHeld = () => put(held, (state.snapshot?.alarms ?? []).filter((each) => each.consumer_group_id === group).map((each) => heldOffsets(place.cluster, each)));
-  put(root, h("p", { class: "crumbs" }, link("Groups", ["groups"]), " / "), h("h1", { class: "name" }, group), about, held,
+  put(root, crumbs(link("Groups", ["groups"])), h("h1", { class: "name" }, group), about, held,
     h("h2", null, "Partitions"), lags.element, h("h2", null, "Members"), members);
   const load = async () => {
     const [one, summary, rows, consumers] = await Promise.all([get(path()), get(path("lag-summary")), getAll(`${path("lags")}?page_size=1000`), getAll(path("consumers"))]);
     put(about, facts([["State", stateBadge(one.state || "unknown")], ["Assignor", one.partition_assignor || "–"], ["Members", count(consumers.length)],
       ["Lag to LSO", count(summary.total_lag_to_stable)], ["Lag to HW", count(summary.total_lag)]]));
     lags.set(rows);
-    put(members, consumers.length ? consumers.map((each) => h("article", { class: "card" }, h("h3", null, each.client_id || each.consumer_id),
-      facts([["Member", h("code", null, each.consumer_id)], each.instance_id ? ["Instance", each.instance_id] : null, ["Address", each.client_host],
-        ["Reads", (each.assignments ?? []).length ? each.assignments.map((at, index) => [index ? ", " : "", partitionLink(at)]) : "nothing"]])))
-      : empty("No member is connected."));
+    put(members, memberCards(consumers));
   };
   drawHeld();
   await load().catch((error) => { // a group may have no offsets yet but those that are held

@@ -1,7 +1,7 @@
 // The message browser: records with their fate, from an offset or a time on, for either isolation level.
 
 import { get, inCluster } from "../api.js";
-import { badge, bytes, count, empty, h, many, problemOf, put, shortTime, throttle, time, transactionLink } from "../dom.js";
+import { badge, bytes, count, empty, faint, h, many, problemOf, put, quiet, shortTime, throttle, time, transactionLink } from "../dom.js";
 
 export const STATES = {
   committed: ["committed", "good"], aborted: ["aborted", "bad"], open: ["open", "open"], plain: ["not transactional", "plain"],
@@ -101,7 +101,7 @@ function rows(page, view, place) {
   }
   const heads = ["Offset", "State", "Time", "Producer", "Key", "Value"].map((label) => h("th", { scope: "col", class: label === "Offset" ? "number" : null }, label));
   return [
-    h("p", { class: "quiet" }, `Offsets ${count(page.log_start_offset)} to ${count(page.high_watermark)}, LSO ${count(page.last_stable_offset)}`),
+    quiet(`Offsets ${count(page.log_start_offset)} to ${count(page.high_watermark)}, LSO ${count(page.last_stable_offset)}`),
     h("div", { class: "table messages" }, h("table", null, h("caption", { class: "hidden" }, "Records"), h("thead", null, h("tr", null, heads)), body)), notes];
 }
 
@@ -128,12 +128,12 @@ function row(each, view, page, place) {
 
 /** A key, value or header in the chosen form, and a way to download all of it. */
 function content(found, view, path) {
-  if (!found) return h("span", { class: "quiet" }, "null");
-  if (!found.size) return h("span", { class: "quiet" }, "empty");
+  if (!found) return faint("null");
+  if (!found.size) return faint("empty");
   const text = view === "hex" ? hex(found) : found.text !== undefined ? (view === "JSON" ? pretty(found) : found.text) : hex(found);
   const block = text.length > 160 || text.includes("\n");
   const raw = h("a", { class: "raw", href: path, download: "", title: `Download all ${bytes(found.size)}`, "aria-label": "Download" }, "⤓");
-  const more = found.truncated ? h("span", { class: "quiet" }, ` … ${bytes(found.size)} in all `) : null;
+  const more = found.truncated ? faint(` … ${bytes(found.size)} in all `) : null;
   if (!block) return [h("code", null, text), more, raw];
   const first = text.slice(0, 120).replaceAll("\n", " ");
   return [h("details", { open: view === "JSON" && text.length < 2000 }, h("summary", null, h("code", null, `${first}…`)), h("pre", { tabindex: "0" }, text)), more, raw];

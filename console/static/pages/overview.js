@@ -1,7 +1,7 @@
 // The overview: what holds readers up, first of all; then the counts, what happened lately, and the brokers.
 
 import { endButtons } from "../actions.js";
-import { age, aside, badge, bytes, count, duration, empty, gauge, h, link, many, partitionLink, put, throttle, time, transactionLink } from "../dom.js";
+import { age, aside, badge, bytes, count, duration, empty, faint, gauge, h, link, listed, many, partitionLink, put, quiet, throttle, time, transactionLink } from "../dom.js";
 import { recent, state } from "../live.js";
 
 export async function show(root, { cluster }) {
@@ -26,7 +26,7 @@ export async function show(root, { cluster }) {
   return { event: (name) => { if (state.snapshot.counts && name !== "partitions" && name !== "groups" && name !== "stream") draw(); } };
 }
 
-// ---- what stops somebody though no partition is blocked ----------------------------------------------------------------
+// ---- what stops somebody though no partition is blocked ----
 
 function drawAlarms(element, cluster, rows) {
   const text = JSON.stringify(rows, (name, value) => (["age_ms", "since", "usable_bytes"].includes(name) ? undefined : value));
@@ -54,7 +54,7 @@ export const heldOffsets = (cluster, row) => h("article", { class: "card stuck" 
   h("ul", { class: "places" }, row.partitions.map((each) => h("li", null, partitionLink(each)))),
   row.hangs ? null : endButtons(cluster, row));
 
-// ---- what holds readers up -------------------------------------------------------------------------------------------
+// ---- what holds readers up ----
 
 function drawStuck(element, cluster, now) {
   const rows = now.blockers;
@@ -67,7 +67,7 @@ function drawStuck(element, cluster, now) {
       : h("div", { class: "card calm" }, h("span", { class: "big-sign", "aria-hidden": "true" }, "✓"),
         h("div", null, h("strong", null, "Nothing. "), now.missing?.length ? "In every partition that is shown" : "In every partition", (now.alarms ?? []).some((each) => each.kind === "without_leader") ? " with a leader" : "", ", read_committed readers can read up to the end."),
       ),
-    now.blockers_complete === false ? h("p", { class: "quiet" }, "There are more blocked partitions than are shown here.") : null);
+    now.blockers_complete === false ? quiet("There are more blocked partitions than are shown here.") : null);
 }
 
 /** The rows of each transaction: one transaction may hold several partitions. */
@@ -97,16 +97,16 @@ function stuckCard(cluster, rows) {
       first.hangs ? ", and no coordinator will end this transaction." : "."),
     first.prepared ? h("p", null, `It is prepared as batch ${first.prepared.batch} of sink `, first.prepared.sink, ".") : null,
     h("ul", { class: "places" }, rows.slice(0, 12).map((row) => h("li", null, partitionLink(row),
-      h("span", { class: "quiet" }, ` stops at ${count(row.last_stable_offset)} of ${count(row.high_watermark)}`),
+      faint(` stops at ${count(row.last_stable_offset)} of ${count(row.high_watermark)}`),
       aside("timeline", ["topics", row.topic_name, "timeline"], { partition: row.partition_id }))),
     rows.length > 12 ? h("li", { class: "quiet" }, `and ${many(rows.length - 12, "partition")} more`) : null),
-    groups.size ? h("p", null, h("span", { class: "quiet" }, "Groups there: "), [...groups.values()].slice(0, 12).map((each, at) => [at ? ", " : "",
-      link(each.consumer_group_id, ["groups", each.consumer_group_id]), each.would_wait ? " (waits here if it reads committed)" : ""]),
-      groups.size > 12 || rows.some((row) => row.groups_count > row.groups.length) ? h("span", { class: "quiet" }, " and more") : null) : null,
+    groups.size ? h("p", null, faint("Groups there: "), listed([...groups.values()].slice(0, 12), (each) =>
+      [link(each.consumer_group_id, ["groups", each.consumer_group_id]), each.would_wait ? " (waits here if it reads committed)" : ""]),
+      groups.size > 12 || rows.some((row) => row.groups_count > row.groups.length) ? faint(" and more") : null) : null,
     endButtons(cluster, first));
 }
 
-// ---- counts, story, brokers --------------------------------------------------------------------------------------------
+// ---- counts, story, brokers ----
 
 function drawTiles(element, counts) {
   const tile = (label, value, where, kind = "") => h("a", { class: `tile ${kind}`, href: where }, h("span", { class: "tile-value" }, value), h("span", { class: "tile-label" }, label));
@@ -137,7 +137,7 @@ function drawStory(element) {
     rows.length ? h("ol", { class: "story" }, rows.map((each) => {
       const [sign, verb, kind] = SIGNS[each.type] ?? STATE_SIGNS[each.state] ?? ["·", `is ${each.state}`, "plain"];
       const where = each.added ?? [];
-      return h("li", null, h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), h("span", null, transactionLink(each.transactional_id), ` ${verb} `, where.map((at, number) => [number ? ", " : "", partitionLink(at)])),
+      return h("li", null, h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), h("span", null, transactionLink(each.transactional_id), ` ${verb} `, listed(where, partitionLink)),
         h("time", { class: "quiet" }, time(each.at_ms).slice(11, 19)));
     })) : empty("No transaction has begun or ended while this console was looked at."));
 }
@@ -146,5 +146,5 @@ function drawBrokers(element, cluster) {
   put(element, h("h2", { id: "brokers" }, "Brokers"),
     h("ul", { class: "plain-list" }, cluster.brokers.map((each) => h("li", null, h("strong", null, `${each.broker_id} `), h("code", null, `${each.host}:${each.port}`),
       each.broker_id === cluster.controller_id ? [" ", badge("controller", "plain")] : null))),
-    h("p", { class: "quiet" }, "Cluster ", h("code", null, cluster.cluster_id ?? "without an id"), cluster.fencepost_version ? `, fencepost ${cluster.fencepost_version}` : ""));
+    quiet("Cluster ", h("code", null, cluster.cluster_id ?? "without an id"), cluster.fencepost_version ? `, fencepost ${cluster.fencepost_version}` : ""));
 }

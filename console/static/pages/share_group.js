@@ -1,8 +1,9 @@
 // One share group: its members, and where it stands in each partition; what of its window is pending, and in which transaction.
 
 import { get, getAll, inCluster } from "../api.js";
-import { badge, count, empty, facts, h, link, partitionLink, put, stateBadge, throttle, transactionLink } from "../dom.js";
+import { badge, count, crumbs, facts, h, link, listed, partitionLink, put, quiet, stateBadge, throttle, transactionLink } from "../dom.js";
 import { Table } from "../table.js";
+import { memberCards } from "./members.js";
 
 export async function showShareGroup(root, place) {
   const [group] = place.parts;
@@ -18,19 +19,16 @@ export async function showShareGroup(root, place) {
     { label: "In transactions", cell: holders },
     { label: "", cell: (row) => (row.held_by_transaction ? badge("window full", "warn") : "") },
   ], (row) => `${row.topic_name}-${row.partition_id}`, "This group stands nowhere: nobody has read with it.");
-  put(root, h("p", { class: "crumbs" }, link("Groups", ["groups"]), " / "), h("h1", { class: "name" }, group), about,
+  put(root, crumbs(link("Groups", ["groups"])), h("h1", { class: "name" }, group), about,
     h("h2", null, "Partitions"),
-    h("p", { class: "quiet" }, "All before the start is done. The window is what was given out from there on; while it is full, nothing new is."),
+    quiet("All before the start is done. The window is what was given out from there on; while it is full, nothing new is."),
     partitions.element, h("h2", null, "Members"), members);
   const load = async () => {
     const [one, rows, consumers] = await Promise.all([get(path()), getAll(`${path("partitions")}?page_size=1000`), getAll(path("consumers"))]);
     put(about, facts([["Kind", "share group"], ["State", stateBadge(one.state || "unknown")], ["Assignor", one.assignor || "–"],
       ["Members", count(consumers.length)], ["Lag", count(rows.reduce((sum, row) => sum + (row.lag ?? 0), 0))]]));
     partitions.set(rows);
-    put(members, consumers.length ? consumers.map((each) => h("article", { class: "card" }, h("h3", null, each.client_id || each.consumer_id),
-      facts([["Member", h("code", null, each.consumer_id)], ["Address", each.client_host],
-        ["Reads", each.assignments.length ? each.assignments.map((at, index) => [index ? ", " : "", partitionLink(at)]) : "nothing"]])))
-      : empty("No member is connected."));
+    put(members, memberCards(consumers));
   };
   await load();
   const again = throttle(() => void load().catch(() => {}), 1500);
@@ -41,5 +39,5 @@ export async function showShareGroup(root, place) {
 function holders(row) {
   const found = new Map(row.pending_ranges.map((each) => [each.producer_id, each.transactional_id]));
   if (!found.size) return "–";
-  return [...found].map(([producer, id], index) => [index ? ", " : "", id == null ? `producer ${producer}` : transactionLink(id)]);
+  return listed([...found], ([producer, id]) => (id == null ? `producer ${producer}` : transactionLink(id)));
 }

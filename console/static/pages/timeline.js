@@ -4,7 +4,7 @@
 // LSO and HW, and the part between them, which read_committed readers cannot reach, is shaded.
 
 import { get, inCluster } from "../api.js";
-import { bytes, count, facts, h, link, problemOf, put, s, time, transactionLink } from "../dom.js";
+import { bytes, count, facts, h, link, problemOf, put, quiet, s, time, transactionLink } from "../dom.js";
 import { STATES } from "./messages.js";
 
 const LANES = 8; // at once
@@ -71,7 +71,7 @@ export async function show(body, place) {
   down.addEventListener("click", () => turn(LANES));
   back.value = asked.back ?? "0";
   says.textContent = backOf() ? `${count(backOf())} offsets back` : "follows the end";
-  put(detail, h("p", { class: "quiet" }, "Choose a batch to see what it is: by mouse, or with Tab and the arrow keys."));
+  put(detail, quiet("Choose a batch to see what it is: by mouse, or with Tab and the arrow keys."));
   await build();
   const resized = new ResizeObserver(() => drawn.forEach((lane) => lane.draw()));
   resized.observe(lanes);

@@ -1,7 +1,7 @@
 // One topic: tabs for its timeline, messages, partitions and config, each with an address of its own.
 
 import { get, getAll, inCluster } from "../api.js";
-import { badge, count, h, link, put, throttle } from "../dom.js";
+import { badge, count, crumbs, h, link, put, throttle } from "../dom.js";
 import { Table } from "../table.js";
 
 const TABS = [["timeline", "Timeline"], ["messages", "Messages"], ["partitions", "Partitions"], ["config", "Config"]];
@@ -10,7 +10,7 @@ export async function show(root, place) {
   const [topic, tab = "timeline"] = place.parts;
   const body = h("div", null);
   put(root,
-    h("p", { class: "crumbs" }, link("Topics", ["topics"]), " / "),
+    crumbs(link("Topics", ["topics"])),
     h("h1", { class: "name" }, topic),
     h("nav", { class: "tabs", "aria-label": "Of this topic" }, TABS.map(([name, title]) =>
       h("a", { href: `#/topics/${encodeURIComponent(topic)}/${name}`, "aria-current": name === tab ? "page" : null }, title))),

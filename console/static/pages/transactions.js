@@ -2,7 +2,7 @@
 
 import { get, inCluster } from "../api.js";
 import { askToEndHanging, endButtons } from "../actions.js";
-import { aside, badge, count, duration, empty, facts, gauge, h, link, many, partitionLink, problemOf, put, stateBadge, throttle, time, transactionLink } from "../dom.js";
+import { aside, badge, count, crumbs, duration, empty, facts, faint, gauge, h, link, many, partitionLink, problemOf, put, quiet, stateBadge, throttle, time, transactionLink } from "../dom.js";
 import { session } from "../api.js";
 import { recent, state } from "../live.js";
 import { PagedList, Table } from "../table.js";
@@ -43,7 +43,7 @@ export async function show(root, place) {
 function drawHanging(element, cluster) {
   const result = h("div", { role: "status" });
   const find = async () => {
-    put(result, h("p", { class: "quiet" }, "Looking at every partition …"));
+    put(result, quiet("Looking at every partition …"));
     try {
       const { data } = await get(inCluster(cluster, []) + "/transactions:hanging");
       const table = new Table("Hanging transactions", [
@@ -60,11 +60,11 @@ function drawHanging(element, cluster) {
     }
   };
   put(element, h("h2", null, "Hanging transactions"),
-    h("p", { class: "quiet" }, "Open in a partition for over 15 minutes, while no coordinator knows of them: nobody will end them."),
+    quiet("Open in a partition for over 15 minutes, while no coordinator knows of them: nobody will end them."),
     h("button", { type: "button", on: { click: find } }, "Find them"), result);
 }
 
-// ---- one transaction -------------------------------------------------------------------------------------------------
+// ---- one transaction ----
 
 async function showOne(root, place) {
   const [id] = place.parts;
@@ -74,7 +74,7 @@ async function showOne(root, place) {
   const where = h("section");
   const waiting = h("section");
   const story = h("section");
-  put(root, h("p", { class: "crumbs" }, link("Transactions", ["transactions"]), " / "), h("h1", { class: "name" }, id), machine, about, actions,
+  put(root, crumbs(link("Transactions", ["transactions"])), h("h1", { class: "name" }, id), machine, about, actions,
     h("div", { class: "columns" }, where, h("div", null, waiting, story)));
   const load = async () => {
     const row = await get(inCluster(place.cluster, ["transactions", id]));
@@ -97,18 +97,18 @@ async function showOne(root, place) {
       const stop = stops.get(`${each.topic_name}-${each.partition_id}`);
       return h("li", null, partitionLink(each), aside("timeline", ["topics", each.topic_name, "timeline"], { partition: each.partition_id }),
         stop ? [" ", badge(`${count(stop.waiting)} held back from ${count(stop.last_stable_offset)}`, "warn")] : null);
-    })) : empty("It has no partitions now."), row.partitions_count > row.partitions.length ? h("p", { class: "quiet" }, `and ${count(row.partitions_count - row.partitions.length)} more`) : null);
+    })) : empty("It has no partitions now."), row.partitions_count > row.partitions.length ? quiet(`and ${count(row.partitions_count - row.partitions.length)} more`) : null);
     const groups = new Map(blockers.flatMap((each) => each.groups ?? []).map((each) => [each.consumer_group_id, each]));
     put(waiting, h("h2", null, "Groups that read there"), groups.size ? h("ul", { class: "plain-list" }, [...groups.values()].map((each) =>
       h("li", null, link(each.consumer_group_id, ["groups", each.consumer_group_id]), " ",
-        each.would_wait ? badge("waits if it reads committed", "warn") : h("span", { class: "quiet" }, `${count(each.lag_to_stable)} records to read before it waits`))),
+        each.would_wait ? badge("waits if it reads committed", "warn") : faint(`${count(each.lag_to_stable)} records to read before it waits`))),
       blockers.some((each) => each.groups_count > each.groups.length) ? h("li", { class: "quiet" }, "and others") : null) : empty("No group waits behind it."));
     drawStory();
   };
   const drawStory = () => {
     const rows = recent().filter((each) => each.transactional_id === id).slice(0, 12);
     put(story, h("h2", null, "Lately"), rows.length ? h("ol", { class: "story" }, rows.map((each) => h("li", null, h("span", null, each.type === "state" ? "now" : each.type.replace("txn.", "").replaceAll("_", " ")),
-      h("span", { class: "quiet" }, each.state), h("time", { class: "quiet" }, time(each.at_ms).slice(11, 23))))) : empty("Nothing while this console was looked at."));
+      faint(each.state), h("time", { class: "quiet" }, time(each.at_ms).slice(11, 23))))) : empty("Nothing while this console was looked at."));
   };
   await load();
   const again = throttle(() => void load().catch(() => {}), 300);

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import schemathesis
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from console_client import ConsoleClient, console_of
 from fencepost.console.serving.openapi import schemas
 from fencepost.console.serving.table import routes
@@ -19,7 +19,7 @@ from served_broker import ServedBroker
 
 schemathesis.checks.load_all_checks()
 
-GROUP, TOPIC, TRANSACTION = "readers", "orders", "holder"
+GROUP, SHARE_GROUP, TOPIC, TRANSACTION = "readers", "workers", "orders", "holder"
 EXAMPLES = 12  # requests for each operation
 NOT_ASKED = ["/v1/events"]  # it does not end
 
@@ -64,6 +64,9 @@ def broker() -> Iterator[ServedBroker]:
         consumer = Consumer({**at, "group.id": GROUP})
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
         consumer.close()
+        with ShareConsumer({**at, "group.id": SHARE_GROUP}) as worker:
+            worker.subscribe([TOPIC])
+            worker.poll(1)
         yield served
 
 
@@ -113,6 +116,7 @@ async def _names(client: ConsoleClient) -> dict[str, Any]:
         "partition_id": 0,
         "name": "retention.ms",
         "consumer_group_id": GROUP,
+        "share_group_id": SHARE_GROUP,
         "transactional_id": TRANSACTION,
         "offset": 0,
         "part": "value",
