@@ -10,6 +10,7 @@ EXTRAS = {  # name to import: (package, extra)
     "confluent_kafka": ("confluent-kafka", "demo"),
     "hdrh": ("hdrhistogram", "bench"),
     "matplotlib": ("matplotlib", "bench"),
+    "obstore": ("obstore", "store"),
     "opentelemetry": ("opentelemetry-sdk", "bench"),
     "prometheus_client": ("prometheus-client", "console"),
     "pyarrow": ("pyarrow", "spark"),

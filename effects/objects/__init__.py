@@ -1,0 +1,16 @@
+"""Objects: a store of named objects, such as a bucket of S3, that are created whole and never changed.
+
+The interface is in `interface.py`, a store in a directory in `directory.py`, S3, GCS and Azure in `remote.py`;
+`urls.py` opens one by its URL. A simulated one is in `effects/simulated/objects.py`.
+"""
+
+from .interface import Exists as Exists
+from .interface import Found as Found
+from .interface import Missing as Missing
+from .interface import Objects as Objects
+from .interface import ObjectsError as ObjectsError
+from .interface import Refused as Refused
+from .interface import Unclear as Unclear
+from .urls import BadUrl as BadUrl
+from .urls import is_url as is_url
+from .urls import open_objects as open_objects

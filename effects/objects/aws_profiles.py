@@ -1,0 +1,42 @@
+"""Keys and endpoint from the files that AWS's tools keep in `~/.aws`, where the environment does not have them.
+
+The rule: what the environment says comes first. Only keys that stand in a file are read; what a profile has to log in
+for (SSO, roles) is not. Source: the AWS CLI's documentation of its configuration files.
+"""
+
+import configparser
+import os
+from collections.abc import Mapping
+
+_KEYS = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+}
+_PLACES = {"region": "region", "endpoint_url": "endpoint"}
+
+
+def profile(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the profile says (AWS_PROFILE, else `default`) and the environment does not, by obstore's names."""
+    name = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
+    found: dict[str, str] = {}
+    keys = _section(environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials", name)
+    section = "default" if name == "default" else f"profile {name}"
+    config = _section(environment.get("AWS_CONFIG_FILE") or "~/.aws/config", section)
+    if "AWS_ACCESS_KEY_ID" not in environment:
+        found |= {ours: text for theirs, ours in _KEYS.items() if (text := keys.get(theirs) or config.get(theirs))}
+    found |= {ours: text for theirs, ours in _PLACES.items() if (text := config.get(theirs) or keys.get(theirs))}
+    if environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"):
+        found.pop("region", None)
+    if environment.get("AWS_ENDPOINT_URL") or environment.get("AWS_ENDPOINT_URL_S3"):
+        found.pop("endpoint", None)
+    return found
+
+
+def _section(path: str, name: str) -> Mapping[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(os.path.expanduser(path))
+        return dict(parser[name]) if parser.has_section(name) else {}
+    except (configparser.Error, UnicodeDecodeError, OSError):
+        return {}

@@ -1,0 +1,147 @@
+"""A store of objects in a directory: what `file:///path` means.
+
+The rule: an object is written under a temporary name, synced, and linked to its own name, which fails if there is one;
+then the directory is synced. So an object is there whole or not at all, and of several racers one wins. Source:
+`link(2)`, and `open(2)` on NFS, where the answer to a link may be lost: then the file has two links all the same.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from .interface import Exists, Found, Missing, Refused, Unclear
+
+WRITING = ".writing"  # the folder of unfinished objects; a crash leaves some
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+ATTEMPTS = 10  # a folder may be removed, since it is empty, between making it and using it
+
+
+class DirectoryObjects:
+    """A store in a directory, which is made with the first object if its parent is there."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/") or "/"
+
+    @property
+    def where(self) -> str:
+        return f"file://{quote(self._root)}"
+
+    def create(self, name: str, content: bytes) -> None:
+        with self._converted(name), self._written(content) as temporary:
+            path = self._path(name)
+            for attempt in range(ATTEMPTS):
+                self._make_folders(os.path.dirname(path))
+                try:
+                    os.link(temporary, path)
+                except FileNotFoundError:
+                    if attempt == ATTEMPTS - 1:
+                        raise
+                    continue
+                except FileExistsError:
+                    if os.stat(temporary).st_nlink != 2:
+                        raise Exists(name, "an object has this name") from None
+                break
+            _sync_directory(os.path.dirname(path))
+
+    def put(self, name: str, content: bytes) -> None:
+        with self._converted(name), self._written(content) as temporary:
+            path = self._path(name)
+            self._make_folders(os.path.dirname(path))
+            os.replace(temporary, path)
+            _sync_directory(os.path.dirname(path))
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        with self._converted(name):
+            try:
+                with open(self._path(name), "rb") as file:
+                    file.seek(start)
+                    return file.read(-1 if length is None else length)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                raise Missing(name, "there is no such object") from None
+
+    def list(self, prefix: str, after: str = "") -> list[Found]:
+        found: list[Found] = []
+        with self._converted(prefix):
+            for folder, _, files in os.walk(self._path(prefix), onerror=_raise_unless_missing):
+                for file in files:
+                    path = os.path.join(folder, file)
+                    name = os.path.relpath(path, self._root)
+                    if name > after:
+                        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                            found.append(Found(name, os.stat(path).st_size))
+        return found
+
+    def delete(self, name: str) -> None:
+        with self._converted(name):
+            path = self._path(name)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+                _sync_directory(os.path.dirname(path))
+            with contextlib.suppress(OSError):  # its folder, if that is empty now
+                os.rmdir(os.path.dirname(path))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._root, name.rstrip("/"))
+
+    @contextlib.contextmanager
+    def _written(self, content: bytes) -> Iterator[str]:
+        """Write a temporary file, synced. Yields its path; removes it at the end."""
+        folder = os.path.join(self._root, WRITING)
+        self._make_folders(folder)
+        path = os.path.join(folder, secrets.token_hex(16))
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+        try:
+            try:
+                left = memoryview(content)
+                while left:
+                    left = left[os.write(file, left) :]
+                os.fsync(file)
+            finally:
+                os.close(file)
+            yield path
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def _make_folders(self, path: str) -> None:
+        """Make a folder below the root, and the root, durably. The root's parent has to be there."""
+        missing: list[str] = []
+        while not os.path.isdir(path) and path != os.path.dirname(self._root):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for each in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(each, 0o750)
+            _sync_directory(os.path.dirname(each))
+
+    @contextlib.contextmanager
+    def _converted(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            parent = os.path.dirname(self._root)
+            if error.errno in _DENIED:
+                hint = "give the user of this process the right to write there, or name another directory"
+                raise Refused(name, f"{self._root}: {reason}", hint) from None
+            if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.isdir(parent):
+                raise Refused(name, f"{parent} is no directory", "make it first, or name another directory") from None
+            if error.errno == errno.ENOTDIR:
+                raise Refused(name, f"{self._root}: {reason}", "name a directory") from None
+            raise Unclear(name, f"{self._root}: {reason}") from None
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

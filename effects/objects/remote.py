@@ -1,0 +1,154 @@
+"""S3, GCS and Azure by `obstore` (the extra `fencepost[store]`).
+
+The rule: obstore retries nothing. With retries, a create whose answer was lost came back as AlreadyExists of one's own
+object; and S3's 409 is AlreadyExists with nothing there. So a call is made once, and every answer but success is for
+the caller to look into. Each call has a deadline: one that neither returned nor failed would stop everything.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from .aws_profiles import profile
+from .interface import Exists, Found, Missing, Refused, Unclear
+
+DEADLINE_S, CONNECT_S = 120, 5
+LISTED_AT_ONCE = 1000
+_PLAIN = "http://"
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_NO_BUCKET = ("NoSuchBucket", "InvalidBucketName", "ContainerNotFound")
+_NO_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+_ENVIRONMENT = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; AWS_ENDPOINT_URL",
+    "gs": "GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+class RemoteObjects:
+    """A bucket, or a prefix in it."""
+
+    def __init__(self, scheme: str, bucket: str, prefix: str) -> None:
+        """Look up keys and endpoint, ask nothing of the store. Raises: Refused, if they make no sense."""
+        self._scheme = scheme
+        self._bucket = bucket
+        self._below = f"{prefix}/" if prefix else ""
+        with self._converted(""):
+            self._store = _open(scheme, bucket)
+
+    @property
+    def where(self) -> str:
+        return f"{self._scheme}://{self._bucket}/{self._below}".rstrip("/")
+
+    def create(self, name: str, content: bytes) -> None:
+        with self._converted(name):
+            obstore.put(self._store, self._below + name, content, mode="create", use_multipart=False)
+
+    def put(self, name: str, content: bytes) -> None:
+        with self._converted(name):
+            obstore.put(self._store, self._below + name, content, use_multipart=False)
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        if length == 0:
+            return b""
+        with self._converted(name):
+            if length is None and not start:
+                return bytes(obstore.get(self._store, self._below + name).bytes())
+            if length is None:
+                options: Any = {"range": {"offset": start}}
+                return bytes(obstore.get(self._store, self._below + name, options=options).bytes())
+            return bytes(obstore.get_range(self._store, self._below + name, start=start, length=length))
+
+    def list(self, prefix: str, after: str = "") -> list[Found]:
+        found: list[Found] = []
+        with self._converted(""):
+            offset = self._below + after if after else None
+            for page in obstore.list(
+                self._store, prefix=self._below + prefix, offset=offset, chunk_size=LISTED_AT_ONCE
+            ):
+                found += (Found(each["path"][len(self._below) :], each["size"]) for each in page)
+        return found
+
+    def delete(self, name: str) -> None:
+        with self._converted(name):
+            try:
+                obstore.delete(self._store, self._below + name)
+            except FileNotFoundError as error:
+                if _no_bucket(str(error)):
+                    raise
+
+    @contextmanager
+    def _converted(self, name: str) -> Iterator[None]:
+        """Turn obstore's errors into those of the interface. What the text says of the answer decides."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if _no_bucket(str(error)):
+                raise self._refused(name, str(error)) from None
+            raise Missing(name, "there is no such object") from None
+        except AlreadyExistsError:
+            raise Exists(name, "an object has this name") from None
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise self._refused(name, str(error)) from None
+        except (BaseError, ValueError, OSError) as error:
+            text = str(error)
+            if _no_bucket(text) or _status(text) in ("401", "403"):
+                raise self._refused(name, text) from None
+            raise Unclear(name, _brief(text)) from None
+
+    def _refused(self, name: str, text: str) -> Refused:
+        if _no_bucket(text):
+            cause = f"{self._scheme}://{self._bucket}: there is no such bucket"
+            return Refused("", cause, "make it first; look for a mistake in the URL, the endpoint and the region")
+        where = f"{self.where}/{name}" if name else self.where
+        keys = _ENVIRONMENT[self._scheme]
+        code = _CODE.search(text)
+        if code and code[1] in _NO_KEYS:
+            return Refused("", f"{where}: the store does not take these keys ({code[1]})", f"look at {keys}")
+        hint = f"these keys ({keys}) need the rights to list, read, write and delete there"
+        return Refused("", f"{where}: the store does not allow it ({_brief(text)})", hint)
+
+
+def _open(scheme: str, bucket: str) -> Any:
+    retries: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=DEADLINE_S)}
+    client: Any = {"timeout": f"{DEADLINE_S}s", "connect_timeout": f"{CONNECT_S}s"}
+    if scheme == "gs":
+        return GCSStore(bucket, client_options=client, retry_config=retries)
+    if scheme == "az":
+        if os.environ.get("AZURE_STORAGE_ENDPOINT", "").startswith(_PLAIN):
+            client["allow_http"] = True
+        return AzureStore(bucket, client_options=client, retry_config=retries)
+    config: Any = profile(os.environ)
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or config.get("endpoint", "")
+    if endpoint.startswith(_PLAIN):
+        client["allow_http"] = True
+    return S3Store(bucket, config=config or None, client_options=client, retry_config=retries)
+
+
+def _no_bucket(text: str) -> bool:
+    code = _CODE.search(text)
+    return code is not None and code[1] in _NO_BUCKET
+
+
+def _status(text: str) -> str:
+    found = _STATUS.search(text)
+    return found[1] if found else ""
+
+
+def _brief(text: str) -> str:
+    """One line of an error: what the server said, else the first line without the URL."""
+    status, code, message = _status(text), _CODE.search(text), _MESSAGE.search(text)
+    if status:
+        said = ": ".join(each[1] for each in (code, message) if each)
+        return f"the server answered {status}{f', {said}' if said else ''}"
+    line = text.split("\n", 1)[0]
+    return line.rpartition(" - ")[2] or line

@@ -1,0 +1,137 @@
+"""A store of objects in memory, with the faults of real ones, drawn from a seed or set by a test.
+
+The rule: an object is there whole or not at all, and a create wins only once. All else may go wrong as it does at real
+servers: a call may fail before or after its effect, or have it later, after other calls; a listing comes in no order;
+what was deleted may still be there; objects may be lost or rot.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..objects import Exists, Found, Missing, Refused, Unclear
+
+ERRORS = ("the server answered 500", "the server answered 503, SlowDown", "the deadline has passed")
+
+
+class StoreCut(BaseException):
+    """Raised by the call at which a test lets the client die. No `except Exception` takes it."""
+
+
+@dataclass
+class Faults:
+    """How often, from 0 to 1, a call is unclear before its effect or after it; and other habits of the store.
+
+    late: a create that is unclear has its effect only after as many further calls. conflicts: a create is answered
+    "exists" though nothing is there, as S3 answers 409. keeps: a delete says "done" and does nothing.
+    """
+
+    before: float = 0.0
+    after: float = 0.0
+    late: float = 0.0
+    conflicts: float = 0.0
+    keeps: float = 0.0
+    reads: float = 0.0
+    lists: float = 0.0
+
+
+class SimulatedObjects:
+    """`content`: what is there, by name. `calls`: what was asked, in order: (call, name)."""
+
+    def __init__(self, seed: int = 0, faults: Faults | None = None) -> None:
+        self.content: dict[str, bytes] = {}
+        self.calls: list[tuple[str, str]] = []
+        self.faults = faults or Faults()
+        self.refuses = ""  # why every call is refused, if it is
+        self.is_away = False
+        self.before_each: Callable[[str, str], None] = _nothing  # called with (call, name), may raise
+        self._rng = random.Random(f"objects {seed}")
+        self._late: list[tuple[int, str, bytes]] = []  # at which call it has its effect
+        self._cut_at: tuple[int, bool] | None = None
+
+    @property
+    def where(self) -> str:
+        return "sim://bucket"
+
+    def client(self) -> "SimulatedObjects":
+        """The same store as another client sees it, without the cut of this one."""
+        other = SimulatedObjects(0, self.faults)
+        other.content, other._rng = self.content, self._rng
+        return other
+
+    def cut_at(self, call: int, *, after: bool) -> None:
+        """Let the client die at a call, counted from now, before or after its effect."""
+        self._cut_at = len(self.calls) + call, after
+
+    def create(self, name: str, content: bytes) -> None:
+        with self._call("create", name):
+            if self._happens(self.faults.conflicts):
+                raise Exists(name, "409")
+            if self._happens(self.faults.late):
+                self._late.append((len(self.calls) + self._rng.randint(2, 20), name, content))
+                raise Unclear(name, "the deadline has passed")
+            if name in self.content:
+                raise Exists(name, "412")
+            self.content[name] = bytes(content)
+
+    def put(self, name: str, content: bytes) -> None:
+        with self._call("put", name):
+            self.content[name] = bytes(content)
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        with self._call("read", name, self.faults.reads):
+            if name not in self.content:
+                raise Missing(name, "there is no such object")
+            return self.content[name][start : None if length is None else start + length]
+
+    def list(self, prefix: str, after: str = "") -> list[Found]:
+        with self._call("list", prefix, self.faults.lists):
+            found = [Found(name, len(one)) for name, one in self.content.items() if name.startswith(prefix)]
+            found = [each for each in found if each.name > after]
+            self._rng.shuffle(found)
+            return found
+
+    def delete(self, name: str) -> None:
+        with self._call("delete", name):
+            if not self._happens(self.faults.keeps):
+                self.content.pop(name, None)
+
+    # ---- what a test does to it --------------------------------------------------------------------------------
+
+    def rot(self, name: str, position: int = -1) -> None:
+        """Change one bit of an object."""
+        changed = bytearray(self.content[name])
+        changed[position] ^= 1
+        self.content[name] = bytes(changed)
+
+    @contextmanager
+    def _call(self, call: str, name: str, unclear: float | None = None) -> Iterator[None]:
+        self.calls.append((call, name))
+        self._let_late_ones_in()
+        self.before_each(call, name)
+        dies = self._cut_at is not None and len(self.calls) > self._cut_at[0]
+        if dies and not (self._cut_at or (0, False))[1]:
+            raise StoreCut
+        if self.refuses:
+            raise Refused(name, self.refuses, "give it the rights")
+        if self.is_away or self._happens(self.faults.before if unclear is None else unclear):
+            raise Unclear(name, self._rng.choice(ERRORS))
+        yield
+        if dies:
+            raise StoreCut
+        if unclear is None and self._happens(self.faults.after):
+            raise Unclear(name, self._rng.choice(ERRORS))
+
+    def _let_late_ones_in(self) -> None:
+        due = [each for each in self._late if each[0] <= len(self.calls)]
+        self._late = [each for each in self._late if each not in due]
+        for _, name, content in due:
+            self.content.setdefault(name, content)
+
+    def _happens(self, chance: float) -> bool:
+        return chance > 0 and self._rng.random() < chance
+
+
+def _nothing(call: str, name: str) -> None:
+    """The default of before_each: do nothing."""

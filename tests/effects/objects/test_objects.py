@@ -1,0 +1,162 @@
+"""What every store of objects does: the one in a directory, and the simulated one."""
+
+import os
+import threading
+
+import pytest
+from fencepost.effects.objects import Exists, Found, Missing, Refused, Unclear
+from fencepost.effects.objects.directory import WRITING, DirectoryObjects
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects, StoreCut
+
+
+@pytest.fixture(params=["directory", "simulated"])
+def objects(request, tmp_path):
+    return DirectoryObjects(str(tmp_path / "store")) if request.param == "directory" else SimulatedObjects()
+
+
+def test_an_object_is_created_once_and_read_whole_or_in_part(objects):
+    objects.create("a/b/1", b"hello")
+    with pytest.raises(Exists):
+        objects.create("a/b/1", b"other")
+    assert objects.read("a/b/1") == b"hello"
+    assert objects.read("a/b/1", 1) == b"ello"
+    assert objects.read("a/b/1", 1, 3) == b"ell"
+    assert objects.read("a/b/1", 3, 99) == b"lo"
+
+
+def test_put_replaces_what_has_the_name(objects):
+    objects.put("a/1", b"one")
+    objects.put("a/1", b"two")
+    assert objects.read("a/1") == b"two"
+
+
+@pytest.mark.parametrize("name", ["none", "a/none", "a/b/none", "a/b"])
+def test_what_nobody_created_is_missing(objects, name):
+    objects.create("a/b/1", b"hello")
+    with pytest.raises(Missing):
+        objects.read(name)
+
+
+def test_a_listing_has_the_names_below_a_prefix_and_their_sizes(objects):
+    assert objects.list("a/") == []
+    for name in ("a/1", "a/2", "a/3/4", "ab/1"):
+        objects.create(name, b"x" * len(name))
+    assert sorted(objects.list("a/")) == [Found("a/1", 3), Found("a/2", 3), Found("a/3/4", 5)]
+    assert sorted(objects.list("a/", after="a/2")) == [Found("a/3/4", 5)]
+
+
+def test_deleting_twice_is_as_deleting_once(objects):
+    objects.create("a/1", b"x")
+    objects.delete("a/1")
+    objects.delete("a/1")
+    objects.delete("never/there")
+    assert objects.list("a/") == []
+    objects.create("a/1", b"again")
+
+
+def test_of_racers_in_a_directory_one_wins(tmp_path):
+    for number in range(20):
+        won = []
+
+        def race(racer, number=number, won=won):
+            try:
+                DirectoryObjects(str(tmp_path / "store")).create(f"folder{number}/name", b"%d" % racer)
+                won.append(racer)
+            except Exists:
+                pass
+
+        threads = [threading.Thread(target=race, args=(racer,)) for racer in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert [b"%d" % each for each in won] == [
+            DirectoryObjects(str(tmp_path / "store")).read(f"folder{number}/name")
+        ]
+    assert os.listdir(tmp_path / "store" / WRITING) == []
+
+
+def test_what_a_crash_left_half_written_is_not_listed(tmp_path):
+    objects = DirectoryObjects(str(tmp_path / "store"))
+    objects.create("a/1", b"x")
+    (tmp_path / "store" / WRITING / "left").write_bytes(b"half")
+    assert objects.list("a/") == [Found("a/1", 1)]
+
+
+def test_a_directory_whose_parent_is_missing_is_refused(tmp_path):
+    with pytest.raises(Refused, match="is no directory") as refused:
+        DirectoryObjects(str(tmp_path / "not" / "there")).create("a", b"x")
+    assert "make it first" in refused.value.hint
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_directory_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Refused, match="Not a directory"):
+        DirectoryObjects(str(tmp_path / "file")).create("a", b"x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_rights_is_refused(tmp_path):
+    (tmp_path / "store").mkdir(mode=0o500)
+    with pytest.raises(Refused, match="Permission denied"):
+        DirectoryObjects(str(tmp_path / "store")).create("a", b"x")
+
+
+def test_the_url_of_a_directory_can_be_opened_again(tmp_path):
+    from fencepost.effects.objects import open_objects
+
+    objects = DirectoryObjects(str(tmp_path / "a b%20c"))
+    objects.create("x", b"1")
+    assert open_objects(objects.where).read("x") == b"1"
+
+
+# ---- the faults of the simulated one ---------------------------------------------------------------------------
+
+
+def test_a_create_that_is_unclear_may_have_happened_or_not():
+    before, after = SimulatedObjects(faults=Faults(before=1)), SimulatedObjects(faults=Faults(after=1))
+    for objects in (before, after):
+        with pytest.raises(Unclear):
+            objects.create("a", b"x")
+    assert (before.content, after.content) == ({}, {"a": b"x"})
+
+
+def test_a_late_create_has_its_effect_after_other_calls_and_replaces_nothing():
+    objects = SimulatedObjects(faults=Faults(late=1))
+    with pytest.raises(Unclear):
+        objects.create("a", b"late")
+    with pytest.raises(Unclear):
+        objects.create("b", b"late")
+    objects.faults = Faults()
+    objects.create("b", b"mine")
+    for _ in range(25):
+        objects.list("a")
+    assert objects.content == {"a": b"late", "b": b"mine"}
+
+
+def test_a_store_that_is_away_or_refuses_says_so():
+    objects = SimulatedObjects()
+    objects.is_away = True
+    with pytest.raises(Unclear):
+        objects.read("a")
+    objects.is_away, objects.refuses = False, "403"
+    with pytest.raises(Refused, match="403"):
+        objects.list("")
+    assert objects.calls == [("read", "a"), ("list", "")]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_client_can_be_cut_before_or_after_the_effect_of_a_call(after):
+    objects = SimulatedObjects()
+    objects.cut_at(1, after=after)
+    objects.create("a", b"x")
+    with pytest.raises(StoreCut):
+        objects.create("b", b"x")
+    assert set(objects.client().content) == ({"a", "b"} if after else {"a"})
+
+
+def test_deletes_may_lie_and_bits_may_rot():
+    objects = SimulatedObjects(faults=Faults(keeps=1))
+    objects.create("a", b"x")
+    objects.delete("a")
+    objects.rot("a")
+    assert objects.read("a") == b"y"

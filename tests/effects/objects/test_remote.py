@@ -1,0 +1,176 @@
+"""What becomes of the answers of a bucket: a server that answers as it is told to."""
+
+import pytest
+from fencepost.effects.objects import BadUrl, Exists, Missing, Refused, Unclear, is_url, open_objects
+from fencepost.effects.objects.aws_profiles import profile
+from odd_store import CUT, OddStore, error_body
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    odd = OddStore()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", odd.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    yield odd
+    odd.close()
+
+
+@pytest.fixture
+def objects(store):
+    return open_objects("s3://bucket/some/prefix")
+
+
+def test_a_create_asks_for_a_name_that_nothing_has(store, objects):
+    store.answers = [(200, b"")]
+    objects.create("a/1", b"x")
+    assert store.asked == [("PUT", "/bucket/some/prefix/a/1", "*")]
+
+
+ANSWERS = [
+    (412, error_body("PreconditionFailed"), Exists),
+    (409, error_body("ConditionalRequestConflict"), Exists),
+    (403, error_body("AccessDenied", "no"), Refused),
+    (403, error_body("InvalidAccessKeyId"), Refused),
+    (401, b"", Refused),
+    (404, error_body("NoSuchBucket"), Refused),
+    (400, error_body("InvalidBucketName"), Refused),
+    (500, b"", Unclear),
+    (503, error_body("SlowDown"), Unclear),
+    (CUT, b"", None),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "error"), ANSWERS[:-1])
+def test_each_answer_to_a_create_has_its_error_and_is_not_tried_again(store, objects, status, body, error):
+    store.answers = [(status, body)]
+    with pytest.raises(error):
+        objects.create("a/1", b"x")
+    assert len(store.asked) == 1
+
+
+@pytest.mark.parametrize(("status", "body", "error"), [*ANSWERS[2:-1], (404, error_body("NoSuchKey"), Missing)])
+def test_each_answer_to_a_read_has_its_error(store, objects, status, body, error):
+    store.answers = [(status, body)]
+    with pytest.raises(error):
+        objects.read("a/1")
+
+
+def test_half_a_body_is_unclear(store, objects):
+    store.answers = [(CUT, b"half")]
+    with pytest.raises(Unclear):
+        objects.read("a/1")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (403, error_body("AccessDenied"), Refused), (404, error_body("NoSuchBucket"), Refused), (500, b"", Unclear),
+    ],
+)  # fmt: skip
+def test_a_listing_and_a_delete_that_fail_say_why(store, objects, status, body, error):
+    store.answers = [(status, body)] * 2
+    with pytest.raises(error):
+        objects.list("a/")
+    with pytest.raises(error):
+        objects.delete("a/1")
+
+
+def test_a_refusal_is_one_line_of_cause_and_one_of_hint(store, objects):
+    store.answers = [
+        (404, error_body("NoSuchBucket")), (403, error_body("AccessDenied", "Access Denied")),
+        (403, error_body("SignatureDoesNotMatch")),
+    ]  # fmt: skip
+    said = []
+    for _ in range(3):
+        with pytest.raises(Refused) as refused:
+            objects.create("a", b"")
+        said.append(str(refused.value))
+        assert "\n" not in str(refused.value) + refused.value.hint
+        assert "secret" not in str(refused.value)
+    assert said == [
+        "s3://bucket: there is no such bucket",
+        "s3://bucket/some/prefix/a: the store does not allow it (the server answered 403, AccessDenied: Access Denied)",
+        "s3://bucket/some/prefix/a: the store does not take these keys (SignatureDoesNotMatch)",
+    ]
+
+
+def test_a_server_that_is_not_there_is_unclear(store, objects):
+    store.close()
+    with pytest.raises(Unclear) as unclear:
+        objects.create("a", b"")
+    assert "\n" not in str(unclear.value)
+
+
+def test_a_missing_object_need_not_be_deleted(store, objects):
+    store.answers = [(200, b"<DeleteResult><Deleted><Key>some/prefix/a/1</Key></Deleted></DeleteResult>")]
+    objects.delete("a/1")
+
+
+def test_an_object_that_cannot_be_deleted_is_not_taken_for_deleted(store, objects):
+    refused = b"<Error><Key>some/prefix/a/1</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+    store.answers = [(200, b"<DeleteResult>" + refused + b"</DeleteResult>")]
+    with pytest.raises((Unclear, Refused)):
+        objects.delete("a/1")
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("http://x/y", "no store of objects"),
+        ("file://x/y", "not absolute"),
+        ("file:x", "not absolute"),
+        ("s3:///x", "names no bucket"),
+        ("s3://key:secret@bucket/x", "more than a name"),
+        ("s3://bucket/x?y", "more than a name"),
+    ],
+)
+def test_a_url_that_names_no_store_is_refused_with_what_it_should_look_like(url, cause):
+    with pytest.raises(BadUrl, match=cause) as bad:
+        open_objects(url)
+    assert bad.value.hint
+
+
+def test_a_path_is_no_url():
+    assert not is_url("backups/monday")
+    assert not is_url("/backups/a:b")
+    assert is_url("s3://bucket")
+
+
+# ---- the files in ~/.aws ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id = A\naws_secret_access_key = B\n"
+        "[other]\naws_access_key_id = C\naws_secret_access_key = D%\naws_session_token = T\n"
+    )
+    (tmp_path / "config").write_text("[default]\nregion = eu-1\n[profile other]\nendpoint_url = https://here:1\n")
+    return {
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+    }
+
+
+def test_keys_come_from_the_profile_that_the_environment_names(files):
+    assert profile(files) == {"access_key_id": "A", "secret_access_key": "B", "region": "eu-1"}
+    assert profile(files | {"AWS_PROFILE": "other"}) == {
+        "access_key_id": "C", "secret_access_key": "D%", "session_token": "T", "endpoint": "https://here:1",
+    }  # fmt: skip
+    assert profile(files | {"AWS_PROFILE": "none"}) == {}
+
+
+def test_what_the_environment_says_comes_before_the_profile(files):
+    said = {"AWS_ACCESS_KEY_ID": "E", "AWS_REGION": "us-1", "AWS_ENDPOINT_URL": "https://there"}
+    assert profile(files | said) == {}
+    assert profile(files | said | {"AWS_PROFILE": "other"}) == {}
+
+
+def test_files_that_do_not_parse_count_as_empty(files, tmp_path):
+    (tmp_path / "credentials").write_bytes(b"\xff[[[")
+    (tmp_path / "config").write_text("no section")
+    assert profile(files) == {}
