@@ -1,0 +1,1 @@
+"""The journal in an object store: rounds and seals as objects, and the fence between the brokers that write them."""

@@ -1,0 +1,300 @@
+"""The fence: which rounds of an epoch count, who may write them, and where an epoch ends. Pure.
+
+The store has one primitive that decides anything: *create if absent*. A name is created once, and never written again.
+Whoever wants to own the journal claims an epoch, which stands in the names of its rounds: so nobody ever writes into
+another's journal, and all that a new owner has to settle is where the older epochs end.
+
+The owner of an epoch creates round 0, 1, 2, … Several may be on their way beside each other and end in any order, but
+    a round begins only while fewer than `window` rounds are begun and not released (Owner.may_begin), and
+    a round is released when it and all before it are created (Owner.created).
+So if round n is there, every round through n - window was released, and no round above what is released plus `window`
+can be there or arrive later.
+
+An epoch is ended by a *seal*: an object under the name of a round that is not there yet. The owner's create of that
+round then meets the seal, and nothing behind it is ever released. A taker lists the epoch, creates a seal at the first
+free name at which it may count (seal_place), and lists again, because the owner went on meanwhile. A seal at n is
+valid, and n the epoch's end, if no round at n + window or above is there (valid_end): any of those needs round n
+released. Then every acknowledged round is below the end. A seal that is not valid is passed over by the next try, and
+stays.
+
+Seals are never deleted, and of an epoch's rounds the newest `window` are not deleted by its owner (first_kept): a
+listing is judged by them. A name that was deleted is below all that a listing is judged by, so a delayed
+create of it, which stores accept, changes nothing.
+
+An answer that is no plain success says nothing. "It exists" may be the owner's own round, created by a request whose
+answer was lost; "failed" may have been done, or be done later. So the owner looks what has the name (after_create,
+after_look).
+
+A taker ends the newest epoch that has begun, and every one after it, which were claimed and may yet begin. Only when
+all are ended it judges which is its base, the newest that has a round below its end: one may have begun meanwhile. If
+something of the base is missing, then either the store has lost it, or a later owner has deleted it: so the taker looks
+first whether it was overtaken (Taker.missed).
+
+tests/support/models/fence_model.py tries every order of these steps, with answers lost and requests that come late.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """The name of a round: the epoch that it is of, and its number there."""
+
+    epoch: int
+    number: int
+
+
+ONE_PAGE = 1000  # names that a store gives in one answer, at most
+NOWHERE = Place(0, 0)  # epochs begin at 1
+
+
+class Header(NamedTuple):
+    """What a round says that the fence needs.
+
+    start: the first round that is not in the newest checkpoint of the store; NOWHERE: there is none, all rounds count.
+    base, base_end: in round 0, the epoch that this one goes on from, and that one's end; base 0: none.
+    """
+
+    start: Place = NOWHERE
+    base: int = 0
+    base_end: int = 0
+
+
+# ---- the owner of an epoch -----------------------------------------------------------------------------------
+
+
+class Step(IntEnum):
+    """What an owner does next about a round."""
+
+    CREATED = 1
+    LOOK = 2  # read what is under the name
+    CREATE = 3  # (again)
+    FENCED = 4  # never write again: somebody has ended the epoch
+    DAMAGED = 5  # under the name is what nobody writes there
+
+
+class Answer(IntEnum):
+    """What a create ended with."""
+
+    CREATED = 1
+    EXISTS = 2
+    UNCLEAR = 3
+
+
+class Found(IntEnum):
+    """What a look finds under the name of an own round."""
+
+    OWN = 1
+    SEAL = 2
+    NOTHING = 3
+    OTHER = 4
+
+
+def after_create(answer: Answer) -> Step:
+    """Return what to do after a create. Only a plain success is believed."""
+    return Step.CREATED if answer is Answer.CREATED else Step.LOOK
+
+
+def after_look(found: Found) -> Step:
+    """Return what to do after a look at a round that is not known to be created."""
+    return _AFTER_LOOK[found]
+
+
+_AFTER_LOOK = {
+    Found.OWN: Step.CREATED,
+    Found.SEAL: Step.FENCED,
+    Found.NOTHING: Step.CREATE,
+    Found.OTHER: Step.DAMAGED,
+}
+
+
+class Owner(NamedTuple):
+    """What the owner of an epoch knows of its rounds.
+
+    next_round: the number of the next that begins. released: all below are released. created: those above that are
+    known to be created. starts: what the rounds say that are not released (Header.start). official: the newest of what
+    released rounds say.
+    """
+
+    window: int
+    next_round: int = 0
+    released: int = 0
+    created: frozenset[int] = frozenset()
+    starts: tuple[Place, ...] = ()
+    official: Place = NOWHERE
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether another round may begin. It counts what is not released, also if it is created already."""
+        return self.next_round - self.released < self.window
+
+    def begin(self, start: Place) -> "Owner":
+        """Begin the next round, which says `start`."""
+        if not self.may_begin:
+            raise RuntimeError(
+                f"round {self.next_round} cannot begin: {self.released} are released, window {self.window}"
+            )
+        return self._replace(next_round=self.next_round + 1, starts=(*self.starts, start))
+
+    def is_created(self, number: int) -> bool:
+        """Whether a round is known to be created."""
+        return number < self.released or number in self.created
+
+    def create(self, number: int) -> "Owner":
+        """Note that a round is created, and release all of which this was the only one missing."""
+        if self.is_created(number):
+            return self
+        created = self.created | {number}
+        released = self.released
+        while released in created:
+            released += 1
+        count = released - self.released
+        return self._replace(
+            released=released,
+            created=frozenset(above for above in created if above >= released),
+            starts=self.starts[count:],
+            official=max(self.official, *self.starts[:count]) if count else self.official,
+        )
+
+
+def first_kept(released: int, start: int, kept: int) -> int:
+    """Return the number below which the owner of an epoch may delete its rounds.
+
+    start: the first round that an official checkpoint needs. kept: how many of the newest stay, a window at least.
+    """
+    return min(start, released - kept)
+
+
+def garbage(rounds: Mapping[int, bool], below: int) -> list[int]:
+    """Return which names of an epoch may be deleted. rounds: for each name whether it is a round; else it is a seal."""
+    return [number for number, is_round in rounds.items() if is_round and number < below]
+
+
+# ---- where an epoch ends -------------------------------------------------------------------------------------
+
+
+def is_proof(numbers: Sequence[int], page: int = ONE_PAGE) -> bool:
+    """Return whether a listing may be judged. numbers: in the order in which they came; page: how many came at once.
+
+    Others write and delete while one page is read after another. In the order of names the newest round is looked for
+    last, so one is seen that is at least as new as any when the listing began. In another order it may be that each was
+    looked for before it was created, or after it was deleted.
+    """
+    return len(numbers) <= page or all(before < after for before, after in pairwise(numbers))
+
+
+def valid_end(rounds: Mapping[int, bool], window: int) -> int | None:
+    """Return where an epoch ends, by a listing that says of each name whether it is a round; None: nowhere yet."""
+    top = max((number for number, is_round in rounds.items() if is_round), default=-1)
+    seals = [number for number, is_round in rounds.items() if not is_round and top < number + window]
+    return min(seals, default=None)
+
+
+def seal_place(rounds: Mapping[int, bool], window: int) -> int:
+    """Return where to try to end an epoch that has no valid seal in this listing."""
+    top = max((number for number, is_round in rounds.items() if is_round), default=-1)
+    place = max(0, top - window + 1)
+    while place in rounds:
+        place += 1
+    return place
+
+
+class Phase(IntEnum):
+    """What a taker does next."""
+
+    CLAIMED = 1  # look which epochs have begun, then looked()
+    LIST = 2  # list the epoch `ending`, then listed()
+    SEAL = 3  # create a seal at `place` of the epoch `ending`, then sealed()
+    READ = 4  # read what runs() names, then complete() or missed()
+    BEGIN = 5  # create round 0 of its own epoch, then began()
+    OWNER = 6
+    GONE = 7  # a later epoch has begun, or its own was ended: give up, and wait to claim another
+    DAMAGED = 8  # the store has lost something
+
+
+class Taker(NamedTuple):
+    """One that has claimed an epoch, on its way to own it. ends: (epoch, end) of those that it has ended, in order."""
+
+    epoch: int
+    window: int
+    phase: Phase = Phase.CLAIMED
+    ending: int = 0
+    place: int = 0
+    ends: tuple[tuple[int, int], ...] = ()
+
+    def looked(self, begun: int, passed: bool) -> "Taker":
+        """Go on from what was seen of other epochs.
+
+        begun: the newest epoch below its own that has a round; the oldest there may be, if none has. passed: a
+        higher one has a round, or there is a seal in its own.
+        """
+        if passed:
+            return self._replace(phase=Phase.GONE)
+        return self._end(begun)
+
+    def _end(self, epoch: int) -> "Taker":
+        """End this epoch next, if it is below its own."""
+        phase = Phase.LIST if epoch < self.epoch else Phase.READ
+        return self._replace(phase=phase, ending=epoch if phase is Phase.LIST else 0, place=0)
+
+    def listed(self, rounds: Mapping[int, bool]) -> "Taker":
+        """Judge a listing of the epoch `ending`: for each name there, whether it is a round."""
+        end = valid_end(rounds, self.window)
+        if end is None:
+            return self._replace(phase=Phase.SEAL, place=seal_place(rounds, self.window))
+        return self._replace(ends=(*self.ends, (self.ending, end)))._end(self.ending + 1)
+
+    def sealed(self) -> "Taker":
+        """Go on after the create of a seal, whatever came of it: only a listing tells whether one is valid."""
+        return self._replace(phase=Phase.LIST, place=0)
+
+    @property
+    def base(self) -> tuple[int, int]:
+        """The epoch to go on from, and its end; (0, 0): nothing was ever written. Final once all are ended."""
+        return next(((epoch, end) for epoch, end in reversed(self.ends) if end), (0, 0))
+
+    def complete(self) -> "Taker":
+        """Go on after all that runs() named was read."""
+        return self._replace(phase=Phase.BEGIN)
+
+    def missed(self, overtaken: bool) -> "Taker":
+        """Judge that something was missing. overtaken: an epoch above the base has begun, or its own was ended."""
+        return self._again() if overtaken else self._replace(phase=Phase.DAMAGED)
+
+    def began(self, created: bool) -> "Taker":
+        """Go on after round 0 of its own epoch was created, or was found to be a seal."""
+        return self._replace(phase=Phase.OWNER) if created else self._again()
+
+    def _again(self) -> "Taker":
+        return Taker(self.epoch, self.window)
+
+
+# ---- what a taker reads --------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """Rounds of one epoch: from `first` up to, not including, `end`."""
+
+    epoch: int
+    first: int
+    end: int
+
+
+def runs(base: int, end: int, header: Callable[[Place], Header]) -> list[Run]:
+    """Return the rounds that one who goes on from `base` reads behind the checkpoint that the last names; oldest first.
+
+    header: reads the header of a round; may raise.
+    """
+    found: list[Run] = []
+    if base == 0:
+        return found
+    start = header(Place(base, end - 1)).start
+    while base > start.epoch:
+        found.append(Run(base, 0, end))
+        beginning = header(Place(base, 0))
+        base, end = beginning.base, beginning.base_end
+    if base and start.number < end:
+        found.append(Run(base, start.number, end))
+    return found[::-1]

@@ -1,0 +1,226 @@
+"""Names and bytes of what an epoch consists of: claims, rounds and seals. Pure.
+
+The rule: nothing is believed before its checksum, no length before it was compared with what is there, and a checksum
+covers the epoch and the number, so that a copy under another name never passes. Rounds and seals have names of one
+kind, because that is the fence: only one of them can be created. Names are in the order of numbers. A folder has few
+names, so that a store in a directory lists each at once. Integers are big-endian; checksums are CRC-32C. Byte by byte
+in docs/formats.md.
+"""
+
+import re
+import struct
+from typing import NamedTuple
+
+import msgpack
+from crc32c import crc32c
+
+from ..journal import format as units
+from ..journal.format import Buffer, Malformed
+from .fence import NOWHERE, Header, Place
+
+FORMAT = 1
+CLAIMS, JOURNAL = "claims/", "journal/"
+MOST_EPOCHS = 1 << 32
+MOST_ROUNDS = 10**14  # of an epoch
+LARGEST_ROUND_BYTES = 256 << 20  # the largest unit and more; a length above it is not believed
+
+_HEADER = struct.Struct(">4sIHBBI8sQQQIIIQIQIQIQ")
+_CHECKED = 8
+_MAGIC = b"FPOR"
+_ROUND, _SEAL = 1, 2
+_HANDED_OVER = 1
+_IN_FOLDER = 100
+_NAME = re.compile(r"journal/(\d{10})/(\d{12})/(\d{2})")
+_CLAIM_NAME = re.compile(r"claims/(\d{10})")
+
+_CLAIM = struct.Struct(">4sIHII")  # magic, crc, format, epoch, length
+_CLAIM_MAGIC = b"FPOC"
+LARGEST_CLAIM_BYTES = 64 << 10
+
+HEADER_BYTES = _HEADER.size
+
+
+class NewerObject(Exception):
+    """Raised for a whole object of a format that this version does not know."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"it has format {version}, which only a newer fencepost can read")
+        self.version = version
+
+
+class RoundHeader(NamedTuple):
+    """What comes before a round's units.
+
+    salt: drawn by the owner for its epoch. round: its number over all epochs. first_unit, units: the first's number,
+    and how many there are. length, body_crc: of their bytes. point: (epoch, number) of the newest durable point, (0, 0)
+    if there is none. says: what the fence needs. age_ms: of the store.
+    """
+
+    place: Place
+    salt: bytes
+    round: int
+    first_unit: int
+    units: int
+    length: int
+    body_crc: int
+    age_ms: int
+    point: tuple[int, int] = (0, 0)
+    says: Header = Header()
+
+    @property
+    def last_unit(self) -> int:
+        return self.first_unit + self.units - 1
+
+
+class Seal(NamedTuple):
+    """What ends an epoch. by: the epoch of who made it; handed_over: by the owner itself, which has ended."""
+
+    place: Place
+    salt: bytes
+    by: int
+    handed_over: bool
+
+
+class Claim(NamedTuple):
+    """Who has claimed an epoch. addresses: (listener, host, port) of its listeners."""
+
+    epoch: int
+    node: int
+    addresses: tuple[tuple[str, str, int], ...]
+    salt: bytes
+
+
+# ---- names ---------------------------------------------------------------------------------------------------
+
+
+def epoch_prefix(epoch: int) -> str:
+    """Return how the names of an epoch's rounds begin."""
+    return f"{JOURNAL}{epoch:010}/"
+
+
+def place_name(place: Place) -> str:
+    """Return the name of a round."""
+    folder, rest = divmod(place.number, _IN_FOLDER)
+    return f"{epoch_prefix(place.epoch)}{folder:012}/{rest:02}"
+
+
+def read_place(name: str) -> Place | None:
+    """Return which round has this name; None if none has."""
+    found = _NAME.fullmatch(name) if name.isascii() else None
+    if found is None or int(found[1]) >= MOST_EPOCHS or found[1] == "0" * 10:
+        return None
+    return Place(int(found[1]), int(found[2]) * _IN_FOLDER + int(found[3]))
+
+
+def claim_name(epoch: int) -> str:
+    """Return the name of the claim of an epoch."""
+    return f"{CLAIMS}{epoch:010}"
+
+
+def read_claim_name(name: str) -> int | None:
+    """Return of which epoch this is the claim; None if it is no claim's name."""
+    found = _CLAIM_NAME.fullmatch(name) if name.isascii() else None
+    return int(found[1]) if found and 0 < int(found[1]) < MOST_EPOCHS else None
+
+
+# ---- rounds and seals ----------------------------------------------------------------------------------------
+
+
+def pack_round(header: RoundHeader) -> bytes:
+    """Encode a round's header; its units follow."""
+    says = header.says
+    return _pack(
+        (_ROUND, 0, header.place.epoch, header.salt, header.place.number, header.round, header.first_unit),
+        (header.units, header.length, header.body_crc, header.age_ms, *header.point, *says.start),
+        (says.base, says.base_end),
+    )
+
+
+def pack_seal(seal: Seal) -> bytes:
+    """Encode a seal: a whole object."""
+    flags = _HANDED_OVER if seal.handed_over else 0
+    head = (_SEAL, flags, seal.place.epoch, seal.salt, seal.place.number, 0, 0)
+    return _pack(head, (0, 0, 0, 0, 0, 0, 0, 0), (seal.by, 0))
+
+
+def _pack(*fields: tuple[int | bytes, ...]) -> bytes:
+    checked = _HEADER.pack(_MAGIC, 0, FORMAT, *(field for some in fields for field in some))[_CHECKED:]
+    return _MAGIC + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def read_header(place: Place, content: Buffer) -> RoundHeader | Seal:
+    """Decode what begins an object that stands under the name of a round. Raises: Malformed, NewerObject."""
+    if len(content) < HEADER_BYTES:
+        raise Malformed(f"it has {len(content)} bytes, its header alone takes {HEADER_BYTES}")
+    magic, crc, version, kind, flags, epoch, salt, number, *rest = _HEADER.unpack_from(content)
+    if magic != _MAGIC:
+        raise Malformed("it begins neither as a round nor as a seal")
+    if crc32c(memoryview(content)[_CHECKED:HEADER_BYTES]) != crc:
+        raise Malformed("its header fails its checksum")
+    if version != FORMAT:
+        raise NewerObject(version)
+    if (epoch, number) != place:
+        raise Malformed(f"it is round {number} of epoch {epoch}")
+    round_, first_unit, count, length, body_crc, age_ms, *point, start_epoch, start, base, base_end = rest
+    if kind == _SEAL:
+        return Seal(place, salt, base, bool(flags & _HANDED_OVER))
+    if kind != _ROUND:
+        raise Malformed(f"it is of kind {kind}")
+    if length > LARGEST_ROUND_BYTES or count * units.LEAST_UNIT_BYTES > length:
+        raise Malformed(f"it announces {count} units in {length} bytes")
+    says = Header(Place(start_epoch, start) if start_epoch else NOWHERE, base, base_end)
+    return RoundHeader(place, salt, round_, first_unit, count, length, body_crc, age_ms, (point[0], point[1]), says)
+
+
+def read_round(place: Place, content: Buffer) -> tuple[RoundHeader, memoryview]:
+    """Decode a whole round into its header and the bytes of its units, all sound. Raises: Malformed, NewerObject."""
+    header = read_header(place, content)
+    if isinstance(header, Seal):
+        raise Malformed("it is a seal")
+    body = memoryview(content)[HEADER_BYTES:]
+    if len(body) != header.length:
+        raise Malformed(f"it has {len(body)} bytes of units and announces {header.length}")
+    if crc32c(body) != header.body_crc:
+        raise Malformed("its units fail their checksum")
+    if fault := units.first_fault(body, journal_header(header)):
+        raise Malformed(fault)
+    return header, body
+
+
+def journal_header(header: RoundHeader) -> units.RoundHeader:
+    """Return the header that these units would have in a journal on disk, for what reads units."""
+    count, first = header.units, header.first_unit
+    return units.RoundHeader(header.place.epoch, header.round, first, header.round - 1, count, header.length, False)
+
+
+# ---- claims --------------------------------------------------------------------------------------------------
+
+
+def pack_claim(claim: Claim) -> bytes:
+    """Encode a claim: a whole object."""
+    payload = msgpack.packb([claim.node, [list(address) for address in claim.addresses], claim.salt])
+    checked = _CLAIM.pack(_CLAIM_MAGIC, 0, FORMAT, claim.epoch, len(payload))[_CHECKED:] + payload
+    return _CLAIM_MAGIC + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def read_claim(epoch: int, content: Buffer) -> Claim:
+    """Decode a claim. Raises: Malformed, NewerObject."""
+    if not _CLAIM.size <= len(content) <= LARGEST_CLAIM_BYTES:
+        raise Malformed(f"a claim of {len(content)} bytes")
+    magic, crc, version, found, length = _CLAIM.unpack_from(content)
+    if magic != _CLAIM_MAGIC:
+        raise Malformed("it does not begin as a claim")
+    if crc32c(memoryview(content)[_CHECKED:]) != crc:
+        raise Malformed("it fails its checksum")
+    if version != FORMAT:
+        raise NewerObject(version)
+    if found != epoch or length != len(content) - _CLAIM.size:
+        raise Malformed(f"it is the claim of epoch {found}, with {length} bytes")
+    try:
+        node, addresses, salt = msgpack.unpackb(memoryview(content)[_CLAIM.size :], raw=False)
+        placed = tuple((str(listener), str(host), int(port)) for listener, host, port in addresses)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise Malformed(f"its contents do not parse: {error}") from error
+    if not (isinstance(node, int) and isinstance(salt, bytes)):
+        raise Malformed("its contents are of the wrong types")
+    return Claim(epoch, node, placed, salt)

@@ -1,0 +1,119 @@
+"""What the fence decides, case by case. That it suffices is shown by test_fence_model.py."""
+
+import pytest
+from fencepost.storage.objects import fence
+from fencepost.storage.objects.fence import NOWHERE, Answer, Found, Header, Owner, Phase, Place, Run, Step, Taker
+
+
+def test_only_a_plain_success_of_a_create_is_believed():
+    assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
+
+
+def test_every_finding_of_a_look_says_what_to_do():
+    steps = {found: fence.after_look(found) for found in Found}
+    assert steps == {
+        Found.OWN: Step.CREATED,
+        Found.SEAL: Step.FENCED,
+        Found.NOTHING: Step.CREATE,
+        Found.OTHER: Step.DAMAGED,
+    }
+
+
+def test_rounds_are_released_in_order_whatever_the_order_of_their_creates():
+    owner = Owner(3).begin(NOWHERE).begin(Place(1, 0)).begin(Place(1, 1))
+    assert not owner.may_begin
+    owner = owner.create(2)
+    assert (owner.released, owner.may_begin, owner.official) == (0, False, NOWHERE)
+    owner = owner.create(0)
+    assert (owner.released, owner.may_begin, owner.official) == (1, True, NOWHERE)
+    owner = owner.create(1)
+    assert (owner.released, owner.official) == (3, Place(1, 1))
+    assert owner.create(1) is owner
+
+
+def test_a_round_beyond_the_window_cannot_begin():
+    with pytest.raises(RuntimeError, match="window 1"):
+        Owner(1).begin(NOWHERE).begin(NOWHERE)
+
+
+def test_what_an_official_checkpoint_needs_and_the_newest_rounds_are_kept():
+    assert fence.first_kept(released=20, start=15, kept=8) == 12
+    assert fence.first_kept(released=20, start=5, kept=8) == 5
+
+
+def test_seals_are_never_garbage():
+    assert fence.garbage({0: True, 1: False, 2: True, 3: True}, below=3) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "end"),
+    [
+        ({}, None),
+        ({0: False}, 0),
+        ({0: True, 1: True}, None),
+        ({0: True, 1: True, 2: False}, 2),
+        ({0: True, 1: False, 2: True}, 1),  # a round beside the one that met the seal
+        ({0: True, 1: False, 2: True, 3: True}, None),  # round 3 needed round 1
+        ({1: False, 3: True, 4: True, 5: False}, 5),
+        ({5: False, 6: False}, 5),
+    ],
+)
+def test_a_seal_is_valid_while_no_round_needed_what_it_replaced(rounds, end):
+    assert fence.valid_end(rounds, window=2) == end
+
+
+@pytest.mark.parametrize(
+    ("rounds", "place"),
+    [({}, 0), ({0: True}, 1), ({0: True, 2: True}, 1), ({7: True, 8: True}, 9), ({3: False, 4: True, 5: True}, 6)],
+)
+def test_a_seal_goes_to_the_first_free_name_of_the_window(rounds, place):
+    assert fence.seal_place(rounds, window=2) == place
+
+
+def test_a_listing_of_several_pages_is_judged_only_if_it_came_in_order():
+    assert fence.is_proof([1, 2, 3, 4], page=2)
+    assert not fence.is_proof([1, 3, 2, 4], page=2)
+    assert not fence.is_proof([1, 2, 2], page=2)
+    assert fence.is_proof([2, 1], page=2)
+
+
+def test_a_taker_ends_the_newest_epoch_that_has_begun_and_all_after_it():
+    taker = Taker(epoch=5, window=2).looked(begun=3, passed=False)
+    assert (taker.phase, taker.ending) == (Phase.LIST, 3)
+    taker = taker.listed({0: True, 1: True})
+    assert (taker.phase, taker.ending, taker.place) == (Phase.SEAL, 3, 2)
+    taker = taker.sealed()
+    assert (taker.phase, taker.ending) == (Phase.LIST, 3)
+    taker = taker.listed({0: True, 1: True, 2: False})
+    assert (taker.phase, taker.ending) == (Phase.LIST, 4)
+    taker = taker.listed({}).sealed().listed({0: False})
+    assert (taker.phase, taker.base) == (Phase.READ, (3, 2))
+    assert taker.complete().began(created=True).phase is Phase.OWNER
+
+
+def test_the_first_epoch_of_a_store_has_no_base():
+    taker = Taker(epoch=1, window=2).looked(begun=1, passed=False)
+    assert (taker.phase, taker.base) == (Phase.READ, (0, 0))
+    assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
+
+
+def test_one_that_misses_something_starts_again_if_it_was_overtaken():
+    taker = Taker(epoch=5, window=2).looked(begun=4, passed=False).listed({0: True, 1: False})
+    assert taker.phase is Phase.READ
+    assert taker.missed(overtaken=True) == Taker(epoch=5, window=2)
+    assert taker.missed(overtaken=False).phase is Phase.DAMAGED
+    assert taker.complete().began(created=False) == Taker(epoch=5, window=2)
+    assert Taker(epoch=5, window=2).looked(begun=4, passed=True).phase is Phase.GONE
+
+
+def test_what_is_read_goes_back_to_the_checkpoint_over_several_epochs():
+    headers = {
+        Place(7, 3): Header(Place(2, 40)),
+        Place(7, 0): Header(Place(2, 40), base=5, base_end=2),
+        Place(5, 0): Header(Place(2, 40), base=2, base_end=44),
+    }
+    assert fence.runs(7, 4, headers.__getitem__) == [Run(2, 40, 44), Run(5, 0, 2), Run(7, 0, 4)]
+    assert fence.runs(7, 4, lambda place: Header(Place(7, 2))) == [Run(7, 2, 4)]
+    assert fence.runs(7, 4, lambda place: Header(Place(7, 4))) == []
+    first = {Place(7, 3): Header(), Place(7, 0): Header(base=5, base_end=1), Place(5, 0): Header()}
+    assert fence.runs(7, 4, first.__getitem__) == [Run(5, 0, 1), Run(7, 0, 4)]
