@@ -265,8 +265,16 @@ class Held:
             del newest[offset]
             if not newest:
                 del self._newest[delivery.place]
-        if entry.state is State.ACKNOWLEDGED:
-            self._unsent.get(delivery.session, {}).get(delivery.place, set()).discard(offset)
+        unsent = self._unsent.get(delivery.session, {}).get(delivery.place, set())
+        if offset in unsent:
+            unsent.discard(offset)
+            if entry.type in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
+                self.failures.append(
+                    RecordNotHeldError(
+                        f"{delivery.partition}: the lock of the record at offset {offset} ended before its "
+                        "acknowledgement was sent"
+                    )
+                )
 
     # ---- renewals --------------------------------------------------------------------------------------------
 

@@ -84,6 +84,19 @@ def test_of_a_record_that_came_again_only_the_newest_delivery_counts() -> None:
     assert listed(held.drain(SESSION)) == [(0, 0, [1])]
 
 
+@pytest.mark.parametrize("kind", [ACCEPT, REJECT, RELEASE])
+def test_an_acknowledgement_that_is_dropped_unsent_is_a_failure_unless_it_gave_back(kind: AcknowledgeType) -> None:
+    for come_again in (False, True):
+        held = Held(HOLD_MS)
+        held.acknowledge(given_out(held, 0, 0).number, 0, kind, LOCK_MS - 1)
+        if come_again:
+            add(held, 0, 0, LOCK_MS)
+        else:
+            held.renewals(LOCK_MS)
+        assert held.drain(SESSION) == {}
+        assert [type(error) for error in held.failures] == ([] if kind is RELEASE else [RecordNotHeldError])
+
+
 def test_a_share_session_end_releases_only_records_acquired_in_it() -> None:
     held = Held(HOLD_MS)
     old, new = given_out(held, 0, 1), add(held, 5, 6, session=Session(0, 1))
