@@ -21,6 +21,7 @@ COMMANDS = {
     "topic": "Topics: list, describe, create, alter, trim, delete.",
     "group": "Consumer groups: lag and why, seek, delete.",
     "share-group": "Share groups: lag, reset, delete.",
+    "named-producer": "Named producers: how far each is, remove.",
     "user": "Users with a password: add, list, remove.",
     "acl": "Who may do what: add, list, remove rules of access.",
     "quota": "How much each client may ask for: set, list, remove.",

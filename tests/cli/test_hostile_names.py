@@ -40,6 +40,8 @@ LINES: dict[str, list[list[str]]] = {
     "share-group describe": [[WORST]],
     "share-group reset": [[WORST, "-t", "t", "--to", "end"], [WORST, "-t", WORST, "--to", "end"]],
     "share-group delete": [[WORST]],
+    "named-producer list": [[], [WORST]],
+    "named-producer rm": [[WORST]],
     "user add": [[WORST, "--password-stdin"]],
     "user list": [[], [WORST]],
     "user rm": [[WORST]],

@@ -25,6 +25,7 @@ OF_THE_BROKER = (
     "topic",
     "group",
     "share-group",
+    "named-producer",
     "user",
     "acl",
     "quota",
