@@ -10,8 +10,7 @@ Source: Kafka's ShareConsumeRequestManager; KIP-932, KIP-1222 (renewals).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, cast
+from collections.abc import Callable
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.share_fetch import (
@@ -37,7 +36,7 @@ from ..values import TopicPartition
 from .arrivals import Arrivals
 from .held import NEVER_MS, Acks, Held, Renewal, Session
 from .membership import Place, ShareMembership
-from .session import GONE, ShareSession
+from .session import GONE, ShareSession, codes_of
 
 log = logging.getLogger("fencepost.client")
 PURPOSE = "share"
@@ -155,6 +154,10 @@ class ShareFetcher:
             return
         connection = self._connection(node)
         if connection is None:
+            return
+        doubtful = self._held.drain_doubtful(node.session, now_ms)
+        if doubtful:
+            self._send_acks(node, connection, doubtful)
             return
         unassigned = self._held.drain(node.session, but_not=wanted) if is_fetch else self._held.drain(node.session)
         if unassigned:
@@ -334,6 +337,7 @@ class ShareFetcher:
         if response.throttle_time_ms:
             node.retry_at_ms = self._cluster.throttles.note(node.node_id, response.throttle_time_ms)
         refused = self._check_acks(acks, renewal, response)
+        self._held.answered(node.session, refused)
         if renewal is not None:
             self._held.renewed(renewal, refused, now_ms, response.acquisition_lock_timeout_ms)
         if isinstance(response, ShareFetchResponse):
@@ -341,14 +345,7 @@ class ShareFetcher:
 
     def _check_acks(self, acks: Acks, renewal: Renewal | None, response: _Answer) -> set[Place]:
         """Note refused acknowledgements; those of partitions that are missing in the answer are, too."""
-        codes: dict[Place, tuple[int, str | None]] = {}
-        for topic in cast("Iterable[Any]", response.responses):
-            for one in topic.partitions:
-                place = Place(topic.topic_id, one.partition_index)
-                if isinstance(response, ShareFetchResponse):
-                    codes[place] = one.acknowledge_error_code, one.acknowledge_error_message
-                else:
-                    codes[place] = one.error_code, one.error_message
+        codes = codes_of(response)
         refused: set[Place] = set()
         for place in acks:
             number, text = codes.get(place, (int(ErrorCode.INVALID_RECORD_STATE), None))

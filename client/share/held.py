@@ -2,10 +2,12 @@
 
 The rules: a record is this consumer's from its delivery until it is acknowledged, its lock ends, or the session ends in
 which it was acquired, whichever comes first; if it is delivered once more, only the newest delivery counts. A record is
-in one state at a time, and what a transaction took is out of the consumer's own hands: it is renewed until it is sent,
-and then gone, whatever becomes of the transaction. Locks are renewed after two thirds of their time: of records that
-were fetched and not returned yet; of returned ones for `hold_ms` at most, so that a record that the application lost
-comes again; never of acknowledged ones, which are sent before that.
+in one state at a time, and what a transaction took is out of the consumer's own hands. It is renewed until it is sent.
+If the broker has taken it then, it is gone, whatever becomes of the transaction; else it may be this consumer's still,
+and is given back at the end of the transaction. Since a broker refuses all that a request says of a partition because
+of one record, that is asked for alone, and in halves if it is refused. Locks are renewed after two thirds of their
+time: of records that were fetched and not returned yet; of returned ones for `hold_ms` at most, so that a record that
+the application lost comes again; never of acknowledged ones, which are sent before that.
 """
 
 from collections import deque
@@ -24,6 +26,8 @@ GAP, RENEW = 0, int(AcknowledgeType.RENEW)
 NEVER_MS = float("inf")
 PUT_OFF_MS = 200
 Acks = dict[Place, list[AcknowledgementBatch]]
+Taken = Sequence[tuple["Delivery", int]]
+"""Records by their deliveries and offsets."""
 
 _numbers = count()  # of all consumers, so that one does not take another's record for its own
 
@@ -40,6 +44,7 @@ class State(Enum):
     RETURNED = auto()
     ACKNOWLEDGED = auto()  # not sent yet
     TAKEN = auto()  # by a transaction, which has not sent it yet
+    SENT = auto()  # by a transaction, and the broker has not said that it has taken it
 
 
 class Entry:
@@ -83,6 +88,8 @@ class Held:
         self._deliveries: dict[int, Delivery] = {}
         self._newest: dict[Place, dict[int, Delivery]] = {}  # by offset: the delivery that counts
         self._unsent: dict[Session, dict[Place, set[int]]] = {}
+        self._doubtful: dict[Session, deque[tuple[Place, Taken]]] = {}  # to be given back, if they are ours
+        self._asked: dict[Session, list[tuple[Place, Taken]]] = {}  # of these, what is asked for now
         self._returned: deque[tuple[Delivery, int]] = deque()  # since `accept_returned`
         self.failures: list[KafkaError] = []  # of acknowledgements, since they were last asked for
 
@@ -135,7 +142,7 @@ class Held:
         """The entry of a record that was returned. Raises RecordNotHeldError."""
         delivery = self._deliveries.get(number)
         entry = None if delivery is None else delivery.entries.get(offset)
-        if delivery is None or entry is None:
+        if delivery is None or entry is None or entry.state is State.SENT:
             raise RecordNotHeldError(
                 f"the record at offset {offset} was acknowledged already, or is not this consumer's any more"
             )
@@ -200,21 +207,38 @@ class Held:
         entry.state = State.TAKEN
         return delivery
 
-    def untake(self, taken: Iterable[tuple[Delivery, int]]) -> None:
+    def untake(self, taken: Taken) -> None:
         """The application has these again: the call that took them failed."""
         for delivery, offset in taken:
             delivery.entries[offset].state = State.RETURNED
 
-    def hand_over(self, taken: Sequence[tuple[Delivery, int]], now_ms: float) -> None:
-        """The transaction sends these now: they are the consumer's no more. Raises RecordNotHeldError, changes nothing
-        then, if one of them is lost already.
-        """
+    def hand_over(self, taken: Taken, now_ms: float) -> None:
+        """The transaction sends these now. Raises RecordNotHeldError, and changes nothing, if one of them is lost."""
         for delivery, offset in taken:
             self.find(delivery.number, offset, now_ms)
         for delivery, offset in taken:
-            self._remove(delivery, offset)
+            delivery.entries[offset].state = State.SENT
 
-    def put_back(self, taken: Iterable[tuple[Delivery, int]]) -> None:
+    def accepted(self, sent: Taken) -> None:
+        """The broker has taken these: they are the consumer's no more."""
+        for delivery, offset in sent:
+            if self._is_sent(delivery, offset):
+                self._remove(delivery, offset)
+
+    def doubt(self, sent: Taken) -> None:
+        """The transaction has ended without these: give back those that are still this consumer's."""
+        places: dict[tuple[Session, Place], list[tuple[Delivery, int]]] = {}
+        for delivery, offset in sent:
+            if self._is_sent(delivery, offset):
+                places.setdefault((delivery.session, delivery.place), []).append((delivery, offset))
+        for (session, place), found in places.items():
+            self._doubtful.setdefault(session, deque()).append((place, found))
+
+    def _is_sent(self, delivery: Delivery, offset: int) -> bool:
+        entry = delivery.entries.get(offset)
+        return entry is not None and entry.state is State.SENT
+
+    def put_back(self, taken: Taken) -> None:
         """The transaction has not sent these and never will: deliver them again."""
         for delivery, offset in taken:
             entry = delivery.entries.get(offset)
@@ -224,11 +248,11 @@ class Held:
     # ---- what is sent ----------------------------------------------------------------------------------------
 
     def has_unsent(self, session: Session) -> bool:
-        return any(self._unsent.get(session, {}).values())
+        return any(self._unsent.get(session, {}).values()) or bool(self._doubtful.get(session))
 
     @property
     def unsent_sessions(self) -> list[Session]:
-        return [session for session in self._unsent if self.has_unsent(session)]
+        return [session for session in {*self._unsent, *self._doubtful} if self.has_unsent(session)]
 
     def drain(
         self, session: Session, *, only: Collection[Place] | None = None, but_not: Collection[Place] = ()
@@ -248,8 +272,36 @@ class Held:
             self._unsent.pop(session, None)
         return found
 
+    def drain_doubtful(self, session: Session, now_ms: float) -> Acks:
+        """What may be given back over this session now, if it is ours: of each partition what has one answer."""
+        found: Acks = {}
+        for place, group in self._doubtful.pop(session, ()):
+            if place in found:
+                self._doubtful.setdefault(session, deque()).append((place, group))
+                continue
+            group = [
+                (delivery, offset)
+                for delivery, offset in group
+                if self._is_sent(delivery, offset) and delivery.entries[offset].deadline_ms > now_ms
+            ]
+            if group:
+                found[place] = in_ranges(sorted((offset, int(AcknowledgeType.RELEASE)) for _, offset in group))
+                self._asked.setdefault(session, []).append((place, group))
+        return found
+
+    def answered(self, session: Session, refused: Collection[Place]) -> None:
+        """The answer to what was sent over this session. refused: of these partitions nothing was carried out."""
+        for place, group in self._asked.pop(session, ()):
+            if place in refused and len(group) > 1:
+                half = len(group) // 2
+                self._doubtful.setdefault(session, deque()).extend([(place, group[:half]), (place, group[half:])])
+            else:
+                self.accepted(group)
+
     def end_session(self, session: Session) -> int:
         """The broker has given back what was acquired in it. Returns how many acknowledgements were not sent."""
+        self._doubtful.pop(session, None)
+        self._asked.pop(session, None)
         lost = sum(len(offsets) for offsets in self._unsent.pop(session, {}).values())
         for delivery in [each for each in self._deliveries.values() if each.session == session]:
             for offset in list(delivery.entries):
@@ -306,7 +358,7 @@ class Held:
             delivery.renew_at_ms = now_ms + PUT_OFF_MS
 
     def _is_renewed(self, entry: Entry, now_ms: float) -> bool:
-        if entry.deadline_ms <= now_ms or entry.state is State.ACKNOWLEDGED:
+        if entry.deadline_ms <= now_ms or entry.state in (State.ACKNOWLEDGED, State.SENT):
             return False
         return entry.state is not State.RETURNED or now_ms < entry.returned_ms + self._hold_ms
 

@@ -9,10 +9,16 @@ Source: Kafka's ShareSessionHandler; KIP-932.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.share_fetch import AcknowledgementBatch, ShareAcknowledgeRequest, ShareFetchRequest
+from ...protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from .membership import Place
 
 OPENING, CLOSING = 0, -1
@@ -97,6 +103,19 @@ class ShareSession:
         """The broker has no such session, or another epoch, or it is not known which: the next request opens one."""
         self.epoch, self.partitions, self._sending = OPENING, frozenset(), None
         self.stamp += 1
+
+
+def codes_of(response: ShareFetchResponse | ShareAcknowledgeResponse) -> dict[Place, tuple[int, str | None]]:
+    """What became of the acknowledgements of each partition in an answer: error code and text."""
+    codes: dict[Place, tuple[int, str | None]] = {}
+    for topic in cast("Iterable[Any]", response.responses):
+        for one in topic.partitions:
+            place = Place(topic.topic_id, one.partition_index)
+            if isinstance(response, ShareFetchResponse):
+                codes[place] = one.acknowledge_error_code, one.acknowledge_error_message
+            else:
+                codes[place] = one.error_code, one.error_message
+    return codes
 
 
 def ack_topics(acks: Acks) -> list[ShareAcknowledgeRequest.Topic]:

@@ -1,8 +1,8 @@
 """The records of one consumer that one transaction acknowledges, until they are sent or the transaction ends.
 
-The rules: they are renewed until they are sent. Sent records are the consumer's no more, whatever comes: if the
-transaction is committed, they are acknowledged for good; if not, the broker delivers them again. Records that were not
-sent are given back by the consumer when the transaction ends; of those whose request was refused the lock ends.
+The rules: they are renewed until they are sent. Once the broker has taken them they are the consumer's no more: if the
+transaction is committed, they are acknowledged for good; if not, the broker delivers them again. All others the
+consumer gives back when the transaction ends, whether they were not sent, refused, or are without an answer.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ class TakenRecords:
         self._polls = polls
         self._taken: list[tuple[Delivery, int]] = []
         self._types: list[int] = []
+        self._sent: list[tuple[Delivery, int]] = []  # not taken by the broker, as far as we know
 
     @property
     def group_id(self) -> str:
@@ -58,15 +59,23 @@ class TakenRecords:
     def hand_over(self) -> list[tuple[bytes, int, list[AcknowledgementBatch]]]:
         """For the request that is sent now. Raises RecordNotHeldError if one of them is lost meanwhile."""
         self._polls.held.hand_over(self._taken, self._polls.now().now_ms)
+        self._sent = self._taken
         kinds: dict[Place, list[tuple[int, int]]] = {}
         for (delivery, offset), kind in zip(self._taken, self._types, strict=True):
             kinds.setdefault(delivery.place, []).append((offset, kind))
         self._taken, self._types = [], []
         return [(at.topic_id, at.partition, in_ranges(sorted(kinds[at]))) for at in sorted(kinds)]
 
+    def accepted(self) -> None:
+        """The broker has taken what was handed over."""
+        self._polls.held.accepted(self._sent)
+        self._sent = []
+
     def give_back(self) -> None:
-        """The transaction has ended: what was not sent never will be."""
-        taken, self._taken, self._types = self._taken, [], []
+        """The transaction has ended: what is not in it never will be."""
+        taken, sent = self._taken, self._sent
+        self._taken, self._types, self._sent = [], [], []
         self._polls.held.put_back(taken)
-        if taken and self._polls.is_open:
+        self._polls.held.doubt(sent)
+        if (taken or sent) and self._polls.is_open:
             self._polls.fetcher.acknowledged()

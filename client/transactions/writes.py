@@ -99,6 +99,7 @@ class Writes:
                 code, refusal = await self._requests.acknowledge(group_id, taken.member_id, acks)
                 verdict = of_acknowledgement(code)
                 if verdict is Verdict.DONE:
+                    taken.accepted()
                     return
             except KafkaError as raised:
                 is_unsent = is_retriable(raised) and not maybe_done(raised)

@@ -120,7 +120,49 @@ def test_records_taken_by_a_transaction_can_be_acknowledged_only_by_it() -> None
         with pytest.raises(IllegalStateError):
             forbidden()
     held.hand_over([(delivery, 0)], 1)
-    assert (held.drain(SESSION), held.next_ms()) == ({}, NEVER_MS)
+    with pytest.raises(RecordNotHeldError):
+        held.acknowledge(delivery.number, 0, ACCEPT, 1)
+    assert (held.drain(SESSION), held.renewals(20_000)) == ({}, {})
+    held.accepted([(delivery, 0)])
+    assert (held.unsent_sessions, held.next_ms()) == ([], NEVER_MS)
+
+
+def doubted(count: int) -> Held:
+    """Records that a transaction sent, in vain."""
+    held = Held(HOLD_MS)
+    delivery = given_out(held, 0, count - 1)
+    sent = [(held.take(delivery.number, at, 1), at) for at in range(count)]
+    held.hand_over(sent, 1)
+    held.doubt(sent)
+    return held
+
+
+def test_what_a_transaction_sent_in_vain_is_given_back_but_for_what_is_lost() -> None:
+    held, lost, released = doubted(11), 4, set()
+    requests = 0
+    while held.has_unsent(SESSION):
+        requests += 1
+        (one,) = held.drain_doubtful(SESSION, 2)[PLACE]
+        assert one.acknowledge_types == [RELEASE]
+        asked = set(range(one.first_offset, one.last_offset + 1))
+        released |= set() if lost in asked else asked
+        held.answered(SESSION, [PLACE] if lost in asked else [])
+    assert released == set(range(11)) - {lost}
+    assert requests <= 9, "in halves"
+    assert held.next_ms() == NEVER_MS
+
+
+def test_what_was_sent_in_vain_is_given_back_only_while_it_can_be_ours() -> None:
+    assert doubted(2).drain_doubtful(SESSION, LOCK_MS) == {}
+    held = doubted(2)
+    held.end_session(SESSION)
+    assert (held.drain_doubtful(SESSION, 2), held.unsent_sessions) == ({}, [])
+    held = doubted(3)
+    again = given_out(held, 1, 1, 2)
+    assert listed(held.drain_doubtful(SESSION, 2)) == [(0, 0, [2]), (2, 2, [2])]
+    held.answered(SESSION, ())
+    held.acknowledge(again.number, 1, ACCEPT, 3)
+    assert listed(held.drain(SESSION)) == [(1, 1, [1])]
 
 
 def test_records_taken_by_a_transaction_but_not_sent_are_released() -> None:
@@ -258,6 +300,7 @@ class AgainstADict(RuleBasedStateMachine):
         late = any(self.now_ms >= self.model[at][1] for _, at in taken)
         if committed and not late:
             self.held.hand_over(taken, self.now_ms)
+            self.held.accepted(taken)
             for _, at in taken:
                 del self.model[at]
         else:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from fencepost.broker.share.values import AckRange
 from fencepost.client.errors import (
     AbortableTransactionError,
     IllegalStateError,
@@ -117,9 +118,68 @@ def test_a_refused_acknowledgement_aborts_and_one_that_says_not_now_is_sent_agai
             record = await consumer.getone()
             with pytest.raises(AbortableTransactionError, match="acknowledging records of share group 'g'"):
                 await bill(world, producer, consumer, record)
-            again = await consumer.getone(timeout_ms=60_000)
+            again = await consumer.getone(timeout_ms=1_000)
             await bill(world, producer, consumer, again)
         assert await bills(world) == [b"bill 0", b"bill 1"]
+
+    within(main)
+
+
+def end_lock(world: TxnWorld, consumer: Any, offset: int) -> None:
+    """The broker takes this record from the consumer, which does not know it."""
+    shares = world.broker.share_partitions
+    (key,) = shares.of_group("g")
+    acks = {(key.topic_id, key.partition): [AckRange(offset, offset, [int(RELEASE)])]}
+    assert list(shares.acknowledge("g", consumer._polls.member.member_id, acks).values()) == [None]
+
+
+async def soon(consumer: Any, count: int) -> list[Any]:
+    """So many records, which are there at once."""
+    found: list[Any] = []
+    while len(found) < count:
+        more = await consumer.getmany(timeout_ms=1_000)
+        assert more, f"{count - len(found)} are still locked"
+        found += more
+    return found
+
+
+def test_a_refused_acknowledgement_gives_back_all_but_the_records_that_were_lost() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, *[b"%d" % n for n in range(13)])
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            records = await soon(consumer, 13)
+            consumer.acknowledge(records[12])
+            end_lock(world, consumer, 5)
+            with pytest.raises(AbortableTransactionError):
+                async with producer.transaction() as tx:
+                    await tx.acknowledge(consumer, *records[:12])
+            await consumer.commit()
+            again = await soon(consumer, 12)
+            assert sorted(seen(again)) == sorted((b"%d" % n, 2) for n in range(12))
+            async with producer.transaction() as tx:
+                await tx.acknowledge(consumer, *again)
+        assert await left(world) == []
+
+    within(main)
+
+
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_after_an_acknowledgement_without_an_answer_the_records_come_again(when: Any) -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0", b"1")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            one, other = await soon(consumer, 2)
+            world.faults.blackhole(NAME, when=when).once()
+            with pytest.raises(AbortableTransactionError):
+                await bill(world, producer, consumer, one)
+            consumer.acknowledge(other)  # at the same time: it is not refused because of the other record
+            await consumer.commit()
+            (again,) = await soon(consumer, 1)
+            assert seen([again]) == [(b"0", 2)]
+            consumer.acknowledge(again)
+        assert await left(world) == []
 
     within(main)
 
