@@ -2,8 +2,9 @@
 
 First idempotence: the network loses answers, the broker is killed, and every line arrives once. Then transactions: two
 topics written atomically, a successor that fences its predecessor, a zombie that is refused, a lost answer to a commit.
-Then the whole text is copied in transactions while copiers and broker are killed. Each part checks its results; one
-wrong result fails the demo.
+Then the whole text is copied in transactions while copiers and broker are killed; and at last eight workers on one
+partition write invoices, each acknowledging its orders in its transactions, while workers and broker are killed. Each
+part checks its results; one wrong result fails the demo.
 """
 
 import sys
@@ -17,9 +18,12 @@ from ..output.extras import require
 from ..output.failures import Failure
 from ..output.interruption import INTERRUPTED, Interruption
 from ..output.writing import show
-from . import copying, idempotence, shown, transactions
+from . import copying, idempotence, queueing, shown, transactions
 from .flaky_proxy import FlakyProxy
-from .stage import PARTITIONS, Broker, lines_of_text, say, version
+from .queueing import Plan
+from .stage import PARTITIONS, Broker, lines_of_text, progress, say, version
+
+ORDERS, WORKER_KILLS, BROKER_KILLS = 2_000, 8, 1
 
 
 @click.command()
@@ -62,6 +66,7 @@ def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption)
                 _idempotence(text, proxy, broker, interruption, lose),
                 _transactions(proxy, interruption),
                 _copying(text, proxy, broker, interruption),
+                _queueing(Plan.of(seed, ORDERS, WORKER_KILLS, BROKER_KILLS), seed, proxy, broker, interruption),
             ]
         finally:
             broker.stop()
@@ -97,3 +102,29 @@ def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: I
     copying.count(copied, f"127.0.0.1:{proxy.port}", text, PARTITIONS)
     copying.report(copied)
     return copied.good
+
+
+def _queueing(plan: Plan, seed: int, proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:
+    show()
+    show(f"A work queue: {plan.workers} workers on one partition acknowledge in transactions, under random kills")
+    bootstrap = f"127.0.0.1:{proxy.port}"
+    queueing.prepare(bootstrap, plan.orders)
+
+    def kill_broker() -> None:
+        broker.kill()
+        proxy.target_port = broker.start()
+
+    def killed(what: str, done: int) -> None:
+        then = f"ready again in {broker.ready_s:.2f} s" if what == "the broker" else "its successor continues"
+        say(f"          kill -9 of {what} after {done:,} invoices; {then}")
+
+    with progress(plan.orders) as shown_so_far:
+
+        def look(done: int) -> None:
+            interruption.check()
+            shown_so_far(done)
+
+        worked = queueing.work(plan, bootstrap, seed, kill_broker, killed, look)
+    queueing.count(worked, bootstrap, plan.orders)
+    queueing.report(worked, plan.orders)
+    return worked.good

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...bench.topics import address
@@ -27,6 +28,7 @@ from .flaky_proxy import FlakyProxy
 from .stage import Broker
 
 TARGET = "copies"
+PROGRAM = Path(__file__).with_name("copier.py")  # by its path, so that it does not import the whole demo
 COPIER_KILLS = 4
 STUCK_S = 6.0
 ANSWER_S = 20.0
@@ -65,7 +67,7 @@ class Copiers:
     def start(self) -> None:
         """Start the next copier."""
         self.started += 1
-        command = [sys.executable, "-P", "-m", f"{__package__}.copier", self._bootstrap, self._source, TARGET]
+        command = [sys.executable, "-P", str(PROGRAM), self._bootstrap, self._source, TARGET]
         self._process = subprocess.Popen([*command, str(self.started)], stdout=subprocess.PIPE, text=True)
         start_thread(self._listen, "output of a copier", self._process)
 
@@ -152,7 +154,7 @@ def count(copied: Copied, bootstrap: str, text: list[str], partitions: int) -> N
     found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
     sizes: dict[str, int] = {}
     seen: Counter[str] = Counter()
-    for message in _read_copies(bootstrap, partitions):
+    for message in read_all(bootstrap, TARGET, partitions):
         found[message.partition()].append(message.value().decode())
         headers = dict(message.headers())
         name = headers["transaction"].decode()
@@ -200,8 +202,8 @@ def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
         offset = batch.last_offset + 1
 
 
-def _read_copies(bootstrap: str, partitions: int) -> list[Any]:
-    """Every committed record of the copy."""
+def read_all(bootstrap: str, topic: str, partitions: int) -> list[Any]:
+    """Every committed record of a topic."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
@@ -214,20 +216,20 @@ def _read_copies(bootstrap: str, partitions: int) -> list[Any]:
             "log_level": 0,
         }
     )
-    consumer.assign([TopicPartition(TARGET, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
     found, ends = [], 0
     try:
         while ends < partitions:
             message = consumer.poll(ANSWER_S)
             if message is None:
-                raise RuntimeError(f"reading {TARGET}: no answer in {ANSWER_S:.0f} s")
+                raise RuntimeError(f"reading {topic}: no answer in {ANSWER_S:.0f} s")
             error = message.error()
             if error is None:
                 found.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 ends += 1
             else:
-                raise RuntimeError(f"reading {TARGET}: {error}")
+                raise RuntimeError(f"reading {topic}: {error}")
     finally:
         consumer.close()
     return found

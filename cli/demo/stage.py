@@ -50,15 +50,20 @@ class Broker:
     def kill(self) -> None:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._reap(self._process)
         self.kills += 1
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
-            self._process.wait(10)
+            self._reap(self._process)
         if os.path.exists(self._log):
             os.unlink(self._log)
+
+    def _reap(self, process: "subprocess.Popen[str]") -> None:
+        process.wait(10)
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def lines_of_text(count: int) -> list[str]:

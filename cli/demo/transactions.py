@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..output.interruption import Interruption
 from .flaky_proxy import END_TXN, FlakyProxy
 
 TOPICS = ("orders", "payments")
+PROGRAM = Path(__file__).with_name("victim.py")
 TRANSACTIONAL_ID = "shop"
 ANSWER_S = 20.0
 
@@ -64,7 +66,7 @@ def _all_or_nothing(results: Results) -> None:
 
 def _successor(results: Results) -> None:
     results.say("fencing   a client writes three more to each topic and is killed (kill -9) before its commit")
-    command = [sys.executable, "-P", "-m", f"{__package__}.victim", results.bootstrap, TRANSACTIONAL_ID, *TOPICS]
+    command = [sys.executable, "-P", str(PROGRAM), results.bootstrap, TRANSACTIONAL_ID, *TOPICS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         try:
             assert victim.stdout is not None

@@ -4,42 +4,16 @@ import time
 
 import pytest
 from broker_process import broker_process
-from confluent_kafka import Producer, ShareConsumer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import ShareConsumer
+from share_orders import TIMEOUT_S, left, prepare
 from share_workers import KINDS, Crew
 
-TIMEOUT_S = 60
 ORDERS, FEW = 2_000, 300
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("share") / "classes"
-
-
-def prepare(bootstrap, topic, group, orders, partitions=1):
-    """A topic with so many orders, and a group that begins with the first of them."""
-    server = {"bootstrap.servers": bootstrap}
-    admin = AdminClient(server)
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_S)
-    first = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[first])
-    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-    producer = Producer(server | {"linger.ms": 5, "batch.num.messages": 40})
-    for number in range(orders):
-        producer.produce(topic, str(number))
-    assert producer.flush(TIMEOUT_S) == 0
-
-
-def left(bootstrap, topic, group):
-    """What another member gets, who waits for a moment."""
-    consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
-    consumer.subscribe([topic])
-    until, found = time.monotonic() + 2, []
-    while time.monotonic() < until:
-        found += [message.value() for message in consumer.poll(0.5)]
-    consumer.close()
-    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -94,7 +94,12 @@ def test_serve_and_console_log_in_the_same_format() -> None:
 
 PRINTS = {"click.echo", "click.secho", "click.style", "click.prompt", "click.confirm", "print", "sys.stdout.write"}
 PRINTS |= {"sys.stderr.write", "sys.stdout.buffer.write", "logging.basicConfig", "click.echo_via_pager"}
-OF_OTHER_PROCESSES = {"demo/copier.py", "demo/victim.py", "spark/demo_query.py"}  # what they print goes into a pipe
+OF_OTHER_PROCESSES = {
+    "demo/copier.py",
+    "demo/victim.py",
+    "demo/worker.py",
+    "spark/demo_query.py",
+}  # what they print goes into a pipe
 
 
 def test_only_the_output_layer_prints() -> None:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import pytest
 from copiers import GO_PROGRAM
@@ -18,6 +20,7 @@ from java_clients import OPTIONS, jars_or_skip
 HERE = Path(__file__).resolve().parent
 JAVA_SOURCE = HERE.parents[1] / "interop" / "java" / "ShareWorker.java"
 KINDS = ["librdkafka", "java", "franz-go"]
+LOCK_S = 30.0
 
 
 def program(kind: str, folder: Path) -> list[str]:
@@ -33,6 +36,14 @@ def program(kind: str, folder: Path) -> list[str]:
             pytest.skip("NO FRANZ-GO: `make go-clients` builds its worker where Go is installed")
         return [str(GO_PROGRAM), "share"]
     return [sys.executable, str(HERE / "share_worker.py")]
+
+
+class Done(NamedTuple):
+    """That a record was worked on. count: its delivery count; by: the process."""
+
+    at: float
+    by: int
+    count: int
 
 
 class Worker:
@@ -54,9 +65,10 @@ class Worker:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self._crew.hear(line.split())
+                self._crew.hear(line.split(), process.pid)
 
     def kill(self) -> None:
+        self._crew.deaths.setdefault(self._process.pid, time.monotonic())
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -71,7 +83,9 @@ class Crew:
         self._heard = threading.Condition()
         self.workers: list[Worker] = []
         self.begun = 0
-        self.done: dict[str, list[int]] = {}  # by value: the delivery count of each time that it was worked on
+        self._times: dict[str, list[Done]] = {}  # by value: each time that it was worked on
+        self.deaths: dict[int, float] = {}  # by process
+        self.broker_deaths: list[float] = []
         self.complaints: list[str] = []
 
     def __enter__(self) -> "Crew":
@@ -87,10 +101,29 @@ class Crew:
         self.workers.append(worker)
         return worker
 
-    def hear(self, words: list[str]) -> None:
+    @property
+    def done(self) -> dict[str, list[int]]:
+        """By value: the delivery count of each time that it was worked on."""
+        return {value: [each.count for each in times] for value, times in self._times.items()}
+
+    def unexplained(self) -> list[tuple[str, Done, Done]]:
+        """Records that were worked on twice although nothing had taken them from the first who had them.
+
+        That is the end of its process, of the broker, with which all connections end, or of the lock's time.
+        """
+        return [
+            (value, first, then)
+            for value, times in self._times.items()
+            for first, then in pairwise(times)
+            if self.deaths.get(first.by, then.at) >= then.at
+            and not any(first.at - LOCK_S < death < then.at for death in self.broker_deaths)
+            and then.at - first.at < LOCK_S
+        ]
+
+    def hear(self, words: list[str], by: int) -> None:
         with self._heard:
             if words[0] == "did":
-                self.done.setdefault(words[1], []).append(int(words[2]))
+                self._times.setdefault(words[1], []).append(Done(time.monotonic(), by, int(words[2])))
             elif words[0] == "begun":
                 self.begun += 1
             else:
@@ -99,7 +132,7 @@ class Crew:
 
     def wait_until(self, count: int, within_s: float) -> None:
         """Until so many different records were worked on."""
-        self._wait(lambda: len(self.done) >= count, within_s)
+        self._wait(lambda: len(self._times) >= count, within_s)
 
     def wait_for_begin(self, within_s: float = 60) -> None:
         """Until all have begun."""
@@ -110,4 +143,4 @@ class Crew:
             until = time.monotonic() + within_s
             while not is_over():
                 if not self._heard.wait(until - time.monotonic()):
-                    raise AssertionError(f"{len(self.done)} records after {within_s} s; {self.complaints[-5:]}")
+                    raise AssertionError(f"{len(self._times)} records after {within_s} s; {self.complaints[-5:]}")

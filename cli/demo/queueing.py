@@ -1,0 +1,229 @@
+"""A work queue of `fencepost demo`: workers take orders from one partition, and are killed at random.
+
+The workers are processes of one share group. Each acknowledges its orders in the transactions that write their
+invoices, so that an order whose worker or broker was killed is given to another worker exactly if its invoice was not
+written. At the end every order has to have one invoice.
+"""
+
+import queue
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...client.errors import KafkaError
+from ...client.values import TopicPartition
+from ...effects.threads import start_thread
+from ..output.writing import show
+from .copying import read_all
+
+if TYPE_CHECKING:
+    from ...client.sync.admin import Admin
+
+ORDERS, INVOICES, GROUP = "queue-of-orders", "invoices", "billing"
+PROGRAM = Path(__file__).with_name("worker.py")
+WORKERS = 8
+MOST_DELIVERIES = 10
+LOOK_S = 0.2  # between two looks at what is left
+STUCK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many orders and workers, and after how many invoices a worker and the broker are killed."""
+
+    orders: int
+    workers: int
+    worker_dies_at: tuple[int, ...]
+    broker_dies_at: tuple[int, ...]
+
+    @classmethod
+    def of(cls, seed: int, orders: int, worker_kills: int, broker_kills: int, workers: int = WORKERS) -> "Plan":
+        """Kills at random moments, none in the last tenth, in which they might come too late."""
+        chosen = random.Random(seed)
+        moments = [chosen.randrange(orders * 9 // 10) for _ in range(worker_kills + broker_kills)]
+        return cls(orders, workers, tuple(sorted(moments[broker_kills:])), tuple(sorted(moments[:broker_kills])))
+
+
+@dataclass(slots=True)
+class Worked:
+    """What became of the orders."""
+
+    invoices: int = 0
+    lost: int = 0
+    twice: int = 0
+    workers_killed: int = 0
+    brokers_killed: int = 0
+    transactions: int = 0
+
+    @property
+    def good(self) -> bool:
+        return self.invoices > 0 and not (self.lost or self.twice)
+
+
+class Workers:
+    """Processes, each of which has a successor of the same name when it has ended."""
+
+    def __init__(self, bootstrap: str, count: int, seed: int) -> None:
+        self._bootstrap = bootstrap
+        self._random = random.Random(seed)
+        self._printed: queue.Queue[str] = queue.Queue()
+        self._processes: list[subprocess.Popen[str]] = []
+        for number in range(count):
+            self._processes.append(self._start(number))
+
+    def _start(self, number: int) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-P", str(PROGRAM), self._bootstrap, GROUP, ORDERS, INVOICES, str(number)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        start_thread(self._listen, "output of a worker", process)
+        return process
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self._printed.put(line.strip())
+
+    def next_line(self, timeout_s: float) -> str | None:
+        """The next printed line, or None if there is none in time."""
+        try:
+            return self._printed.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def kill_one(self) -> None:
+        """SIGKILL for one of them, after a random delay; its successor is started."""
+        time.sleep(self._random.random() * 0.05)
+        number = self._random.randrange(len(self._processes))
+        self._end(number)
+        self._processes[number] = self._start(number)
+
+    def replace_ended(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._processes[number] = self._start(number)
+
+    def kill_all(self) -> None:
+        for number in range(len(self._processes)):
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        self._processes[number].kill()
+        self._processes[number].wait()
+
+
+def prepare(bootstrap: str, orders: int) -> None:
+    """One partition full of orders, and a group that delivers each of them often enough."""
+    from ...client.admin.values import NewTopic
+    from ...client.sync.admin import Admin
+    from ...client.sync.producer import Producer
+
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic(ORDERS, 1), NewTopic(INVOICES, 1)])
+        admin.alter_configs(group=GROUP, set={"share.delivery.count.limit": str(MOST_DELIVERIES)})
+    with Producer(bootstrap) as producer:
+        for number in range(orders):
+            producer.send(ORDERS, b"order %d" % number, partition=0)
+
+
+def work(
+    plan: Plan,
+    bootstrap: str,
+    seed: int,
+    kill_broker: Callable[[], None],
+    killed: Callable[[str, int], None],
+    look: Callable[[int], None],
+) -> Worked:
+    """Let all orders be worked on. kill_broker: kills and restarts it; killed: what was, after how many invoices."""
+    from ...client.sync.admin import Admin
+
+    worked = Worked()
+    workers = Workers(bootstrap, plan.workers, seed)
+    try:
+        with Admin(bootstrap) as admin:
+            _supervise(plan, workers, worked, admin, kill_broker, killed, look)
+    finally:
+        workers.kill_all()
+    _end_transactions(plan.workers, bootstrap)
+    return worked
+
+
+def _end_transactions(workers: int, bootstrap: str) -> None:
+    """As successors of the last workers would: readers of committed records stop at a transaction that is open."""
+    from ...client.sync.producer import Producer
+
+    for number in range(workers):
+        with Producer(bootstrap, transactional_id=f"{GROUP}-{number}"):
+            pass
+
+
+def _supervise(
+    plan: Plan,
+    workers: Workers,
+    worked: Worked,
+    admin: "Admin",
+    kill_broker: Callable[[], None],
+    killed: Callable[[str, int], None],
+    look: Callable[[int], None],
+) -> None:
+    done, left = 0, plan.orders
+    next_look = last = time.monotonic()
+    while left:
+        line = workers.next_line(0.05)
+        if line is not None and line.startswith("invoiced"):
+            done += int(line.split()[1])
+            last = time.monotonic()
+        look(done)
+        if sum(done >= moment for moment in plan.broker_dies_at) > worked.brokers_killed:
+            worked.brokers_killed += 1
+            kill_broker()
+            killed("the broker", done)
+        if sum(done >= moment for moment in plan.worker_dies_at) > worked.workers_killed:
+            worked.workers_killed += 1
+            workers.kill_one()
+            killed("a worker", done)
+        if time.monotonic() > next_look:
+            workers.replace_ended()
+            left = _left(admin, left)
+            next_look = time.monotonic() + LOOK_S
+        if time.monotonic() - last > STUCK_S:
+            return  # what is left counts as lost
+
+
+def _left(admin: "Admin", before: int) -> int:
+    """How many orders are not done; as before if nobody can say it now."""
+    try:
+        found = admin.list_share_group_offsets(GROUP).get(TopicPartition(ORDERS, 0))
+    except KafkaError:
+        return before
+    return before if found is None or found.lag is None else found.lag
+
+
+def count(worked: Worked, bootstrap: str, orders: int) -> None:
+    """Read the invoices at read_committed and compare them with the orders."""
+    messages = read_all(bootstrap, INVOICES, 1)
+    wanted = Counter(b"invoice for order %d" % number for number in range(orders))
+    found = Counter(message.value() for message in messages)
+    worked.invoices = len(messages)
+    worked.lost = sum((wanted - found).values())
+    worked.twice = sum((found - wanted).values())
+
+
+def report(worked: Worked, orders: int) -> None:
+    """Print the counts."""
+    rows: list[tuple[str, object]] = [
+        ("workers killed", worked.workers_killed),
+        ("brokers killed", worked.brokers_killed),
+        ("orders", f"{orders:,}"),
+        ("invoices", f"{worked.invoices:,}"),
+        ("orders without an invoice", worked.lost),
+        ("orders with two", worked.twice),
+    ]
+    show()
+    for label, value in rows:
+        show(f"  {label:36}{value!s:>10}")

@@ -1,0 +1,63 @@
+"""The work queue of `fencepost demo`, with few orders."""
+
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from fencepost.cli.demo import _queueing, queueing
+from fencepost.cli.demo.flaky_proxy import FlakyProxy
+from fencepost.cli.demo.queueing import Plan, Worked
+from fencepost.cli.demo.stage import Broker
+from fencepost.cli.output.interruption import Interruption
+
+
+@pytest.fixture
+def proxy() -> Iterator[FlakyProxy]:
+    with FlakyProxy(1, 0.0) as proxy:
+        yield proxy
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("S-121", "S-123")
+def test_each_order_has_an_invoice_though_worker_and_broker_are_killed(
+    proxy: FlakyProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory, Interruption() as interruption:
+        broker = Broker(directory, proxy.port)
+        try:
+            proxy.target_port = broker.start()
+            assert _queueing(Plan(300, 4, (80, 200), (140,)), 1, proxy, broker, interruption)
+        finally:
+            broker.stop()
+    shown = capsys.readouterr().out
+    assert (shown.count("kill -9 of a worker"), shown.count("kill -9 of the broker")) == (2, 1)
+    counts = dict(line.rsplit(maxsplit=1) for line in shown.splitlines()[-6:])
+    assert {name.strip(): found for name, found in counts.items()} == {
+        "workers killed": "2",
+        "brokers killed": "1",
+        "orders": "300",
+        "invoices": "300",
+        "orders without an invoice": "0",
+        "orders with two": "0",
+    }
+
+
+def test_the_counts_name_orders_without_an_invoice_and_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Message:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def value(self) -> bytes:
+            return b"invoice for order %d" % self._number
+
+    monkeypatch.setattr(queueing, "read_all", lambda *_: [Message(number) for number in (0, 2, 2, 4)])
+    worked = Worked()
+    queueing.count(worked, "", 5)
+    assert (worked.invoices, worked.lost, worked.twice, worked.good) == (4, 2, 1, False)
+
+
+def test_workers_and_broker_are_killed_while_there_is_work() -> None:
+    for seed in range(50):
+        plan = Plan.of(seed, 100, 5, 2)
+        assert (len(plan.worker_dies_at), len(plan.broker_dies_at)) == (5, 2)
+        assert max(*plan.worker_dies_at, *plan.broker_dies_at) < 90
