@@ -16,7 +16,7 @@ def burn() -> None:
         pass
 
 
-def test_the_time_of_a_thread_that_ended_stays():
+def test_the_cpu_time_of_an_ended_thread_is_still_counted():
     before = accounting.usage(os.getpid())
     thread = threading.Thread(target=burn)
     thread.start()
@@ -30,6 +30,6 @@ def test_rss_bytes_grows_with_the_memory_in_use():
     assert accounting.usage(os.getpid()).rss_bytes - before > len(block) // 2
 
 
-def test_no_process_has_the_number_0():
+def test_asking_for_process_0_raises_an_error():
     with pytest.raises(OSError):
         accounting.usage(0)

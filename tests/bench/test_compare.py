@@ -91,7 +91,7 @@ def test_changes_are_shown_in_a_table_and_a_regression_exits_with_1(tmp_path: Pa
         ((87.0, 88.0, 89.0), True),
     ],
 )
-def test_worse_is_outside_of_both_spreads_and_by_more_than_a_tenth(
+def test_a_regression_is_outside_both_spreads_and_worse_by_over_a_tenth(
     tmp_path: Path, rounds: tuple[float, ...], worse: bool
 ) -> None:
     assert compared(tmp_path, [rates("small 64x1", FSYNC, *rounds)]).exit_code == int(worse)
@@ -106,12 +106,12 @@ def test_a_slower_single_round_is_not_a_regression(tmp_path: Path) -> None:
     assert compared(tmp_path, [rates("small 64x1", FSYNC, 10.0)]).exit_code == 0
 
 
-def test_another_machine_is_reported(tmp_path: Path) -> None:
+def test_comparing_runs_of_different_machines_prints_a_warning(tmp_path: Path) -> None:
     found = compared(tmp_path, BEFORE, cores=64)
     assert found.stderr == "not the same machine: cores: 2 in A, 64 in B\n"
 
 
-def test_figures_missing_in_the_second_run_are_named(tmp_path: Path) -> None:
+def test_figures_missing_from_the_second_run_are_listed(tmp_path: Path) -> None:
     found = compared(tmp_path, BEFORE[1:2])
     assert (found.exit_code, found.stderr) == (
         0,
@@ -129,7 +129,7 @@ def test_results_that_cannot_be_compared_exit_with_2_and_a_hint(tmp_path: Path) 
         assert (found.exit_code, path in cause, hint.startswith("hint: ")) == (2, True, True)
 
 
-def test_equal_statements_are_compared_once() -> None:
+def test_a_figure_that_occurs_twice_in_a_run_is_compared_once() -> None:
     found = made_result().findings
     figures = [each.figure for each in compare(found, found) if (each.scenario, each.peer) == ("produce 1 KB", OS)]
     assert figures == ["rate", "cpu_us", "p50_ms", "p99_ms", "rss_mb"]

@@ -8,12 +8,12 @@ from fencepost.bench.result_file import NotAResult, as_json, from_json, read
 from made_findings import made_result
 
 
-def test_a_result_comes_back_as_it_was() -> None:
+def test_a_result_file_reads_back_as_it_was_written() -> None:
     result = made_result()
     assert from_json(json.loads(json.dumps(as_json(result)))) == result
 
 
-def test_figures_have_the_names_of_the_open_messaging_benchmark_where_it_has_one() -> None:
+def test_figures_use_the_open_messaging_benchmarks_names_where_they_exist() -> None:
     document = as_json(made_result())
     by = {(each["workload"], each["driver"]): each for each in document["findings"]}
     produce = by["produce 1 KB", "Kafka"]

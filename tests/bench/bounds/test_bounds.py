@@ -17,14 +17,16 @@ def ignore(line: str) -> None:
     pass
 
 
-def test_every_bound_is_judged_and_every_aim_of_a_bound_is_measured() -> None:
+def test_every_bound_has_an_aim_and_every_aim_of_a_bound_is_measured() -> None:
     judged = {aim.scenario for aim in AIMS if aim.scenario.startswith("bound ")}
     spark = {f"bound Spark {what}" for what in ("read", "write", "copy", "guarantees")}
     assert judged == set(PLAIN) | spark
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_bound_has_the_figures_that_are_judged_for_each_round(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_bound_measures_all_figures_its_aims_need_in_every_round(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(idle, "REST_S", 0.0)
     monkeypatch.setattr(bounds, "SHORTEST_S", 0.1)
     found = {(each.scenario, each.peer): each for each in BOUNDS[name].measure(name, TINY, ignore)}
@@ -35,7 +37,7 @@ def test_a_bound_has_the_figures_that_are_judged_for_each_round(name: str, monke
     assert {figure for each in found.values() for figure in each.figures} <= set(FIGURES)
 
 
-def test_measurements_go_there_and_back() -> None:
+def test_measurements_reverse_their_order_from_round_to_round() -> None:
     order: list[str] = []
 
     def measure(name: str) -> int:
@@ -51,12 +53,12 @@ def test_figures_are_kept_by_round() -> None:
     assert by_figure([]) == {}
 
 
-def test_a_share_of_a_count_is_one_at_least() -> None:
+def test_a_quick_run_counts_a_hundredth_but_never_less_than_ten() -> None:
     assert [sizes.QUICK.count(whole) for whole in (1_000, 10)] == [10, 1]
     assert sizes.FULL.count(1_000) == 1_000
 
 
-def test_a_bound_that_fails_is_a_line_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_bound_is_reported_in_a_line_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(name: str, size: Size, say: sizes.Say) -> list[Measured]:
         raise RuntimeError("no disk")
 

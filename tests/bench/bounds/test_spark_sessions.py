@@ -32,14 +32,14 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
         yield found
 
 
-def test_a_session_answers_order_after_order_and_ends_with_the_block(made: Session) -> None:
+def test_a_spark_session_answers_several_orders_and_ends_with_its_with_block(made: Session) -> None:
     assert made.version == "4.3.0"
     assert made.do("read", topic="a")["topic"] == "a"
     answer = made.do("copy", options={"a": "b"})
     assert (answer["seconds"], answer["options"]) == (1.5, {"a": "b"})
 
 
-def test_no_session_outlives_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_spark_session_outlives_its_with_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spark_loads.py").write_text(SCRIPT)
     monkeypatch.setattr(spark, "PROGRAM", tmp_path / "spark_loads.py")
     with session("fencepost", sys.executable) as found:
@@ -47,19 +47,19 @@ def test_no_session_outlives_its_block(tmp_path: Path, monkeypatch: pytest.Monke
     assert gone(pid)
 
 
-def test_an_order_that_fails_is_reported_and_the_session_goes_on(made: Session) -> None:
+def test_a_failing_order_is_reported_and_the_spark_session_continues(made: Session) -> None:
     with pytest.raises(SparkFailed, match=r"^fencepost, fail: IllegalState: no$"):
         made.do("fail")
     assert made.do("read")["seconds"] == 1.5
 
 
-def test_a_session_that_ended_is_reported_with_its_last_output(made: Session) -> None:
+def test_a_spark_session_that_ended_is_reported_with_its_last_output(made: Session) -> None:
     for _ in range(2):
         with pytest.raises(SparkFailed, match=r"^fencepost, end: ended with code 3 / first / last$"):
             made.do("end")
 
 
-def test_a_session_that_does_not_answer_is_ended(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_session_that_does_not_answer_is_killed(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = made.do("read")["pid"]
     monkeypatch.setattr(spark, "PATIENCE_S", 0.1)
     with pytest.raises(SparkFailed, match=r"^fencepost, hang: not done after 0.1 s$"):

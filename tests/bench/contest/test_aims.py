@@ -36,7 +36,7 @@ def outcome(aim: Aim, *ours: float) -> Outcome:
         ((0.3, 0.4, 0.7), Outcome.UNDECIDED),
     ],
 )
-def test_more_is_better_for_a_rate(rounds: tuple[float, ...], expected: Outcome) -> None:
+def test_a_higher_rate_is_judged_better(rounds: tuple[float, ...], expected: Outcome) -> None:
     assert outcome(MORE, *rounds) is expected
 
 
@@ -50,22 +50,22 @@ def test_more_is_better_for_a_rate(rounds: tuple[float, ...], expected: Outcome)
         ((0.7, 0.9, 1.1), Outcome.UNDECIDED),
     ],
 )
-def test_less_is_better_for_a_cost(rounds: tuple[float, ...], expected: Outcome) -> None:
+def test_a_lower_cost_is_judged_better(rounds: tuple[float, ...], expected: Outcome) -> None:
     assert outcome(FEWER, *rounds) is expected
 
 
-def test_the_ratio_is_of_the_medians_and_its_spread_of_the_rounds() -> None:
+def test_a_ratio_compares_medians_and_its_spread_compares_rounds() -> None:
     verdict = judge([rates("small 64x1", FSYNC, 8, 10, 12), rates("small 64x1", KAFKA, 10, 5, 8)], [MORE])[0]
     assert (verdict.ratio, verdict.low, verdict.high) == (10 / 8, 0.8, 2.0)
     assert (verdict.our_value, verdict.their_value) == (10, 8)
 
 
-def test_where_rounds_are_missing_the_spread_is_of_any_two() -> None:
+def test_with_missing_rounds_the_spread_covers_every_pair_of_rounds() -> None:
     verdict = judge([rates("small 64x1", FSYNC, 8, 12), rates("small 64x1", KAFKA, 10, 5, 8)], [MORE])[0]
     assert (verdict.low, verdict.high) == (0.8, 2.4)
 
 
-def test_a_single_round_decides_nothing() -> None:
+def test_a_single_round_leaves_the_outcome_undecided() -> None:
     for value in (0.1, 0.7, 2.0):
         assert outcome(MORE, value) is Outcome.UNDECIDED
     assert (
@@ -73,7 +73,7 @@ def test_a_single_round_decides_nothing() -> None:
     )
 
 
-def test_an_aim_without_measurements_of_both_peers_is_absent() -> None:
+def test_an_aim_without_measurements_of_both_peers_is_judged_absent() -> None:
     ours, theirs = rates("small 64x1", FSYNC, 8), rates("small 64x1", KAFKA, 10)
     for found in (
         [],
@@ -87,7 +87,7 @@ def test_an_aim_without_measurements_of_both_peers_is_absent() -> None:
     assert judge([ours, theirs], [FEWER])[0].outcome is Outcome.ABSENT
 
 
-def test_a_figure_of_ours_alone_is_judged_as_it_is() -> None:
+def test_an_aim_without_a_peer_is_judged_by_our_own_figure() -> None:
     growth = Aim("row", "growth ids", "growth", OS, None, 1.2, 0)
     for value, expected in ((1.2, Outcome.MET), (1.21, Outcome.MISSED)):
         verdict = judge([rates("growth ids", OS, value, value, figure="growth")], [growth])[0]
@@ -95,7 +95,7 @@ def test_a_figure_of_ours_alone_is_judged_as_it_is() -> None:
     assert judge([], [growth])[0].outcome is Outcome.ABSENT
 
 
-def test_the_p99_over_the_p50_is_judged_round_by_round() -> None:
+def test_the_ratio_of_p99_to_p50_is_judged_round_by_round() -> None:
     steady = Aim("row", "transactions", "p99_over_p50", FSYNC, None, 3, 0)
     found = rates("transactions", FSYNC, 1.0, 1.0, p50_ms=[2.0, 4.0], p99_ms=[6.0, 8.0])
     verdict = judge([found], [steady])[0]
@@ -111,7 +111,7 @@ def test_the_aims_include_two_bounds_for_durable_writes() -> None:
     assert Aim("", "small 16x1 over 16", "rate", FSYNC, KAFKA_FLUSH, 2.5) in aims
 
 
-def test_a_client_at_its_limit_and_a_longer_p99_are_reported() -> None:
+def test_a_saturated_client_and_a_longer_p99_are_reported() -> None:
     ours = Measured("small 64x1", "request", FSYNC, {"rate": (1.0,), "p99_ms": (3.0,)}, saturated=True)
     theirs = rates("small 64x1", KAFKA, 1.0, p99_ms=[2.0])
     verdict = judge([ours, theirs], [MORE])[0]
@@ -120,7 +120,7 @@ def test_a_client_at_its_limit_and_a_longer_p99_are_reported() -> None:
     assert not judge([rates("small 64x1", FSYNC, 1.0), theirs], [MORE])[0].p99_above
 
 
-def test_findings_of_a_contest_become_figures_round_by_round() -> None:
+def test_the_findings_of_a_contest_become_one_figure_per_round() -> None:
     first = Sample(100, 10_000_000, 2.0, 50_000_000, 60_000_000, 0.5, latencies(1.0, 2.0, 3.0))
     second = Sample(400, 10_000_000, 2.0, 50_000_000, 70_000_000, 0.98, latencies(9.0), others_cpu=0.02)
     found = Finding("small 64x1", "request", OS, [first, second], warm=False).as_measured()
@@ -153,7 +153,7 @@ def test_each_load_whose_rate_or_cpu_is_judged_has_an_aim_for_its_p99() -> None:
         assert tails == {(FSYNC, KAFKA), (FSYNC, KAFKA_FLUSH), (OS, KAFKA)}
 
 
-def test_a_p99_is_judged_by_its_rounds() -> None:
+def test_an_aim_for_p99_is_judged_by_its_single_rounds() -> None:
     tail = Aim("row", "small 64x1", "p99_ms", FSYNC, KAFKA, 1.2)
     assert outcome(tail, 0.9, 1.1, 1.2) is Outcome.MET
     assert outcome(tail, 0.9, 1.1, 1.4) is Outcome.MUST
@@ -161,7 +161,7 @@ def test_a_p99_is_judged_by_its_rounds() -> None:
     assert outcome(tail, 1.6, 2.9, 2.9) is Outcome.MISSED
 
 
-def test_every_aim_can_be_judged() -> None:
+def test_every_aim_is_unique_valid_and_gets_an_outcome() -> None:
     assert len({(aim.scenario, aim.figure, aim.ours, aim.theirs) for aim in AIMS}) == len(AIMS)
     for aim in AIMS:
         assert aim.figure in FIGURES

@@ -78,7 +78,7 @@ def played(load: Load, peers, rounds=3, warmth=None) -> tuple[list[Finding], lis
     return contest([load], peers, rounds, 3.0, steps.append, warmth, load.around), steps
 
 
-def test_rounds_go_there_and_back(around):
+def test_peers_are_measured_in_reversed_order_in_every_other_round(around):
     load = Load(around)
     played(load, [A, B, JVM], warmth=Warmth(steady={("load", "JVM"): True}))
     measured = [name for name, seconds in load.windows if seconds == 3.0]
@@ -99,14 +99,14 @@ def test_a_jvm_is_warm_when_three_windows_lie_within_5_percent(around):
     assert found[0].warm
 
 
-def test_a_jvm_that_never_gets_steady_is_measured_after_60_seconds_and_called_cold(around):
+def test_a_jvm_not_steady_after_60_seconds_is_measured_and_reported_as_cold(around):
     load = Load(around, rates=[100, 200] * 50)
     found, _ = played(load, [JVM], rounds=1)
     assert [seconds for _, seconds in load.windows].count(5.0) == 12
     assert not found[0].warm
 
 
-def test_a_jvm_has_three_windows_to_warm_however_little_time_is_left(around):
+def test_a_jvm_gets_three_warming_windows_even_with_no_time_left(around):
     load = Load(around, rates=[1000, 1000, 1000])
     found, _ = played(load, [JVM], 1, Warmth(most_s=1.0))
     assert [seconds for _, seconds in load.windows].count(5.0) == 3
@@ -122,14 +122,14 @@ def test_a_jvm_is_warmed_once_for_each_kind_of_load(around):
     assert set(warmth.steady) == {("load", "JVM"), ("other", "JVM")}
 
 
-def test_a_load_of_a_given_rate_is_warm_when_its_cost_is_steady():
+def test_a_load_of_a_fixed_rate_is_warm_when_its_cpu_cost_is_steady():
     falling, level = ([sample(2000, cpu_ns=cpu) for cpu in costs] for costs in ((900, 700, 600), (600, 610, 590)))
     assert not steady(falling)
     assert steady(level)
     assert not steady(level[:2])
 
 
-def test_a_window_that_did_nothing_is_not_steady():
+def test_windows_without_work_do_not_count_as_steady():
     assert not steady([sample(0)] * 3)
 
 
@@ -144,7 +144,7 @@ def test_the_cpu_time_of_idle_peers_is_reported(around):
     assert found[0].samples[0].others_cpu == pytest.approx(1.0)  # two of them, half a processor each
 
 
-def test_an_idle_peer_that_ended_takes_nothing_and_the_others_go_on(around):
+def test_an_idle_peer_that_ended_counts_no_cpu_and_others_are_still_measured(around):
     class Ending(Load):
         def window(self, peer: Peer, seconds: float) -> Sample:
             taken = super().window(peer, seconds)
@@ -157,20 +157,20 @@ def test_an_idle_peer_that_ended_takes_nothing_and_the_others_go_on(around):
     assert not [step for step in steps if step.failed]
 
 
-def test_no_books_are_kept_of_a_process_that_is_gone():
+def test_the_cpu_time_of_a_process_that_ended_is_0():
     with subprocess.Popen(["true"]) as process:
         process.wait()
     assert Surroundings().cpu_ns(replace(A, pid=process.pid)) == 0
 
 
-def test_a_window_on_a_disk_that_was_not_quiet_counts_and_is_reported(around):
+def test_a_window_measured_on_a_busy_disk_counts_and_is_reported(around):
     around.loud = {2}
     found, steps = played(Load(around), [A], rounds=2)
     assert len(found[0].samples) == 2
     assert [step.doing for step in steps if step.failed] == ["round 1: measured, though the disk was still writing"]
 
 
-def test_a_peer_that_fails_is_a_line_and_no_finding_and_the_others_go_on(around):
+def test_a_failing_peer_is_reported_without_a_finding_and_others_are_measured(around):
     load = Load(around, fails={"A": 3})
     found, steps = played(load, [A, B])
     assert [finding.peer for finding in found] == ["B"]
@@ -191,7 +191,7 @@ def test_a_peer_that_cannot_be_prepared_is_left_out(around):
     assert [step.peer for step in steps if step.failed] == ["A"]
 
 
-def test_the_topics_of_a_load_are_gone_after_it_and_no_others(around):
+def test_after_a_load_only_its_own_topics_are_deleted(around):
     around.there["A"] = {"kept", "__consumer_offsets"}
     played(Load(around), [A], rounds=1)
     assert around.there["A"] == {"kept", "__consumer_offsets"}
@@ -219,6 +219,6 @@ def test_the_latencies_of_a_finding_are_those_of_all_rounds():
 
 
 @pytest.mark.parametrize(("share", "threads", "full"), [(0.94, 1, False), (0.96, 1, True), (0.96, 2, False)])
-def test_a_client_with_no_more_to_give_is_saturated(share, threads, full):
+def test_a_client_that_uses_its_whole_core_is_reported_as_saturated(share, threads, full):
     finding = Finding("l", "r", "A", [sample(client_share=share)], threads)
     assert finding.saturated is full

@@ -36,7 +36,7 @@ def sample(cpu_us: float) -> Sample:
     return Sample(1000, 0, 1.0, int(cpu_us * 1e6), 0, 0.1)
 
 
-def test_growth_is_the_ratio_of_each_round():
+def test_growth_is_one_ratio_per_round():
     few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
     busier = replace(sample(15), others_cpu=0.04)
     many = Finding("growth", "request", "many", [sample(11), sample(20), busier])
@@ -47,7 +47,7 @@ def test_growth_is_the_ratio_of_each_round():
     assert found.others_cpu == 0.04  # the largest of a round, as everywhere
 
 
-def test_a_start_has_a_time_and_a_memory_for_each_round(progress):
+def test_each_round_of_a_start_measures_its_time_and_its_memory(progress):
     (found,) = growth.starts((names.OS,), TINY, progress)
     assert (found.scenario, found.peer) == ("start", names.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
@@ -78,7 +78,7 @@ def test_recovery_starts_on_the_files_of_a_killed_broker(progress):
 
 
 @pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
-def test_each_growth_is_measured(progress, grown):
+def test_each_kind_of_growth_gives_a_figure_per_round(progress, grown):
     found = list(grown(names.OS, TINY, progress))
     named = [f"growth {grown.__name__}"]
     if grown is growth.ids and load.program():
@@ -88,7 +88,7 @@ def test_each_growth_is_measured(progress, grown):
     assert {each.peer for each in found} == {names.OS}
 
 
-def test_the_few_have_ten_partitions_and_the_many_all_of_them(progress, monkeypatch):
+def test_growth_compares_ten_partitions_with_the_full_number(progress, monkeypatch):
     made: dict[str, list[int]] = {}
     monkeypatch.setattr(growth, "CHUNK", 20)
     monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
@@ -97,7 +97,7 @@ def test_the_few_have_ten_partitions_and_the_many_all_of_them(progress, monkeypa
     assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
 
 
-def test_of_the_table_only_the_start_is_measured(monkeypatch):
+def test_without_full_only_the_start_is_measured(monkeypatch):
     asked = []
     monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]

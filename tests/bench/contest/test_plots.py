@@ -19,7 +19,7 @@ def texts(svg: str) -> list[str]:
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
 @pytest.mark.parametrize("name", PLOTS)
-def test_every_plot_is_svg_with_its_text_as_text(name: str, theme: Theme) -> None:
+def test_every_plot_is_svg_and_its_text_is_not_drawn_as_paths(name: str, theme: Theme) -> None:
     svg = PLOTS[name](FINDINGS, theme)
     assert svg is not None
     root = ElementTree.fromstring(svg)
@@ -34,7 +34,7 @@ def test_the_same_run_gives_the_same_bytes() -> None:
     assert speed(FINDINGS, LIGHT) == speed(FINDINGS, LIGHT)
 
 
-def test_bars_say_their_ratio_and_whose_client_was_the_limit() -> None:
+def test_bars_show_their_ratio_and_mark_a_saturated_client() -> None:
     found = [
         rates("small 64x1", FSYNC, 90.0),
         replace(rates("small 64x1", OS, 150.0), saturated=True),
@@ -54,7 +54,7 @@ def test_a_jvm_that_was_not_steady_is_marked() -> None:
     assert {"0.90 †", "† a JVM not steady"} <= set(texts(svg))
 
 
-def test_text_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plots_escape_special_characters_in_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.bench.contest.plots.SHOWN", {peer: f"<{peer}> & 'more'" for peer in BARS})
     svg = speed(FINDINGS, LIGHT)
     assert svg is not None

@@ -40,7 +40,7 @@ def test_two_runs_that_end_in_one_second_have_files_of_their_own(
     assert names == ["now.json", "now-2.json", "now-3.json"]
 
 
-def test_without_matplotlib_one_line_says_that_there_are_no_plots(
+def test_without_matplotlib_one_line_reports_that_no_plots_were_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -49,7 +49,7 @@ def test_without_matplotlib_one_line_says_that_there_are_no_plots(
     assert not list(tmp_path.glob("*.svg"))
 
 
-def test_the_table_has_for_each_aim_how_far_it_was_reached() -> None:
+def test_the_table_shows_the_ratio_and_outcome_of_each_aim() -> None:
     text = table(RESULT)
     run = {each.scenario for each in RESULT.findings}
     for aim in AIMS:
@@ -91,12 +91,12 @@ def test_a_p99_is_a_row_of_its_own_and_shows_its_spread() -> None:
     assert measured[7:9] == ["4.80 [4.61, 4.99]", "24.0"]
 
 
-def test_nothing_measured_is_a_table_too() -> None:
+def test_a_run_without_measurements_still_gives_a_table() -> None:
     assert "absent" in table(result_file.Result(FACTS, (), tuple(judge([]))))
     assert table(result_file.Result({}, (), ()))
 
 
-def test_the_documents_change_between_their_markers_and_nowhere_else(tmp_path: Path) -> None:
+def test_writing_the_documents_changes_only_text_between_their_markers(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     for name in ("README.md", "docs/benchmarks.md"):
         (tmp_path / name).write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
@@ -120,7 +120,7 @@ def test_a_document_without_markers_is_left_alone() -> None:
             between(text, "part")
 
 
-def test_the_documents_of_this_repository_have_their_place() -> None:
+def test_readme_and_benchmarks_page_contain_the_markers() -> None:
     for name in ("README.md", "docs/benchmarks.md"):
         assert between((report.ROOT / name).read_text(), "part")
 

@@ -26,7 +26,7 @@ class Load:
 LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({names.FSYNC, names.KAFKA}))]
 
 
-def test_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
+def test_the_remaining_work_counts_windows_and_one_warming_per_kind_and_jvm():
     found = ahead(LOADS, [names.FSYNC, names.KAFKA, names.MOCK], 3, frozenset())
     assert (found.preparations, found.warmings) == (8, 2)
     assert found.openings == 8 * 3 + 6  # the others are warmed by a third of a window
@@ -35,17 +35,17 @@ def test_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
     assert (again.openings, again.warmings) == (3 * 3 + 2, 1)
 
 
-def test_an_effort_that_fits_is_kept():
+def test_an_effort_that_fits_the_remaining_time_is_unchanged():
     assert fit_effort(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
 
 
-def test_windows_get_the_time_that_warming_usually_leaves():
+def test_windows_are_as_long_as_the_usual_warming_time_allows():
     left = Ahead(100, 120, 10, 40)
     shorter = fit_effort(TABLE, left.around_s() + 100 * 3.0 + 10 * run.WARM_MOSTLY_S, left)
     assert shorter.seconds == pytest.approx(3.0)
 
 
-def test_the_next_jvms_may_use_time_that_shorter_windows_save():
+def test_time_saved_by_shorter_windows_may_be_used_to_warm_jvms():
     left = Ahead(100, 120, 10, 40)
     least = left.around_s() + 100 * run.SHORTEST_S + 8 * run.WARM_LEAST_S
     assert fit_effort(TABLE, least + 2 * 50.0, left).warm_most_s == pytest.approx(50.0)
@@ -53,7 +53,7 @@ def test_the_next_jvms_may_use_time_that_shorter_windows_save():
     assert fit_effort(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
 
 
-def test_neither_windows_nor_warming_are_shorter_than_their_least():
+def test_windows_and_warming_are_never_shorter_than_their_minimum():
     least = fit_effort(TABLE, -5.0, Ahead(100, 120, 10, 40))
     assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
     assert least.rounds == TABLE.rounds
@@ -67,7 +67,7 @@ def test_every_aim_is_for_a_load_of_the_table_or_is_measured_without_brokers():
             assert playing is None or {aim.ours, aim.theirs} - {None} <= playing
 
 
-def test_loads_of_a_full_run_have_names_of_their_own_and_hold_the_table():
+def test_a_full_run_has_unique_load_names_and_contains_the_tables_loads():
     full = [scenario.name for scenario in run.scenarios(True, [])]
     assert len(full) == len(set(full))
     assert {scenario.name for scenario in run.scenarios(False, [])} <= set(full)
@@ -105,7 +105,7 @@ def test_measurements_without_brokers_come_after_the_contest(monkeypatch):
     ]
 
 
-def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch, capsys):
+def test_a_server_that_does_not_start_is_reported_and_the_others_are_measured(monkeypatch, capsys):
     class Started:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -152,11 +152,11 @@ def test_progress_shows_the_load_the_time_left_and_every_failure(monkeypatch, ca
 
 
 @pytest.mark.parametrize("name", names.NAMES)
-def test_every_name_of_a_server_is_one_that_can_be_started(name):
+def test_every_known_server_name_can_be_started(name):
     assert name in vars(peers).values()
 
 
-def test_a_failure_outside_of_the_contest_is_printed_again_at_the_end(monkeypatch, capsys):
+def test_a_failure_outside_the_contest_is_repeated_at_the_end_of_the_output(monkeypatch, capsys):
     def outside(tells):
         tells.say("start · A")
         tells.failed("start, B: no disk")
@@ -189,14 +189,14 @@ def test_wrong_options_are_reported_before_anything_is_started(options, cause, m
     assert (found.exit_code, cause in found.stderr) == (2, True)
 
 
-def test_results_that_cannot_be_written_are_reported_and_directories_too(tmp_path):
+def test_unwritable_result_files_and_directories_are_reported(tmp_path):
     (tmp_path / "file").touch()
     for options in (["--results", str(tmp_path / "file" / "in it")], ["--data-dir", str(tmp_path / "file" / "in it")]):
         found = CliRunner().invoke(run.main, ["--only", "64x1", "--results", str(tmp_path / "results"), *options])
         assert (found.exit_code, found.stderr.count("\n"), found.stderr[:7]) == (1, 1, "Error: ")
 
 
-def test_everything_that_can_be_asked_for_is_listed():
+def test_the_list_option_prints_every_load_that_only_can_name():
     table, full = (
         CliRunner().invoke(run.main, ["--list", *options]).stdout.split("\n") for options in ([], ["--full"])
     )
@@ -206,7 +206,7 @@ def test_everything_that_can_be_asked_for_is_listed():
     assert {"delivery at most once, 100 each", "delivery exactly once, 1000 each"} <= set(full)
 
 
-def test_the_rounds_asked_for_are_those_of_growth_too(tmp_path, monkeypatch):
+def test_the_rounds_option_applies_to_growth_too(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
         run.growth, "outside", lambda wanted, names, full, size, tells: asked.append((wanted, size.rounds)) or []
@@ -218,7 +218,7 @@ def test_the_rounds_asked_for_are_those_of_growth_too(tmp_path, monkeypatch):
     assert asked == [(growing, 3), (growing, 2), (growing, 1)]
 
 
-def test_bounds_are_loads_of_a_full_run_and_come_last(tmp_path, monkeypatch):
+def test_a_full_run_measures_the_bounds_last(tmp_path, monkeypatch):
     def outside(wanted, names, size, say, failed):
         asked.append((wanted, size.rounds, size.seconds))
         yield Measured("bound idle", "start", names[0], {"ready_s": (0.3, 0.2)})
@@ -248,7 +248,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_the_impatient_do_not_stop_the_tidying_up(name):
+def test_a_second_interrupt_does_not_stop_the_cleanup(name):
     script = INTERRUPTED_TWICE.replace("{name}", name)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "tidied up\n"

@@ -63,7 +63,7 @@ def test_a_load_reports_its_counts_and_its_process_cpu_time() -> None:
     assert 0 < sample.client_share <= 1.1
 
 
-def test_the_busier_of_two_client_processes_is_the_one_that_counts() -> None:
+def test_the_client_share_is_that_of_the_busier_of_two_processes() -> None:
     sample = run("made_loads:counts", {"units": 1, "busy_s": 0.05, "elsewhere": 5.0}, books())
     assert sample.client_share == pytest.approx(5.0)
 
@@ -88,19 +88,19 @@ def test_a_load_that_does_not_exist_is_reported() -> None:
         run("made_loads:nosuch", {}, books())
 
 
-def test_a_window_that_ends_before_it_began_is_a_failure() -> None:
+def test_a_load_that_ends_before_its_window_began_is_a_failure() -> None:
     with pytest.raises(LoadFailed, match="sent 'end', expected 'begin'"):
         run("made_loads:mixes_up", {}, books())
 
 
-def test_a_load_that_hangs_is_killed_when_patience_ends() -> None:
+def test_a_load_that_hangs_is_killed_after_the_timeout() -> None:
     with Child("made_loads:hangs", {}, patience_s=1) as child:
         with pytest.raises(LoadFailed, match="not done after 1 s"):  # maybe before it has begun
             [child.expect(word) for word in ("begin", "end")]
         assert gone(child._process.pid)
 
 
-def test_a_window_that_is_abandoned_takes_its_child_and_the_childs_child_along() -> None:
+def test_abandoning_a_window_kills_its_child_and_grandchild_processes() -> None:
     with Child("made_loads:has_a_child", {}) as child:
         below = child.expect("begin")["pid"]
     assert gone(below)
@@ -116,7 +116,7 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
     assert gone(pid)
 
 
-def test_equal_times_are_counted_in_a_histogram_as_often_as_they_came() -> None:
+def test_a_histogram_counts_each_occurrence_of_equal_times() -> None:
     latencies = histogram([1.2, 0.9, 1.4, 5000.0])
     assert latencies.count == 4
     assert latencies.percentile_ms(0.75) == 0.001

@@ -69,7 +69,7 @@ def test_a_closed_loop_counts_every_request_that_the_server_saw(connections, dep
     assert result["cpu_ns"] > 0
 
 
-def test_no_more_is_outstanding_than_was_asked_for():
+def test_a_closed_loop_has_no_more_requests_in_flight_than_configured():
     lines: Counter[Line] = Counter()
     most = 0
 
@@ -87,7 +87,7 @@ def test_no_more_is_outstanding_than_was_asked_for():
     assert result["requests"] == len(server.frames) > 15
 
 
-def test_connections_send_the_frames_in_turn_and_large_ones_whole():
+def test_connections_send_their_frames_in_turn_and_large_frames_completely():
     sent = [bytes([number]) * (300_000 + number) for number in range(3)]
 
     def slowly(line: Line, _: bytes) -> None:
@@ -101,7 +101,7 @@ def test_connections_send_the_frames_in_turn_and_large_ones_whole():
     assert result["requests"] == len(server.frames)
 
 
-def test_answers_in_pieces_are_put_together():
+def test_answers_that_arrive_in_pieces_are_reassembled():
     def in_pieces(line: Line, _: bytes) -> None:
         whole = answer()
         line.transport.write(whole[:3])
@@ -125,7 +125,7 @@ def test_latencies_are_microseconds_in_buckets_of_three_digits():
 
 
 @pytest.mark.parametrize("code", [1, 3, -1, 87])
-def test_an_error_code_ends_it(code):
+def test_an_error_code_in_an_answer_ends_a_closed_loop(code):
     def fails_after_ten(line: Line, _: bytes) -> None:
         line.transport.write(answer(0 if len(server.frames) < 10 else code))
 
@@ -147,7 +147,7 @@ def test_a_lost_connection_ends_a_closed_loop(reset):
         assert "was lost" in refused(run(server, connections=2))
 
 
-def test_nobody_who_listens_ends_it():
+def test_a_closed_loop_without_a_server_fails_to_connect():
     with FrameServer(answered) as server:
         pass
     assert "could not be made" in refused(run(server))
@@ -162,7 +162,7 @@ def test_nobody_who_listens_ends_it():
         (b"\xff\xff\xff\xff", "an answer of 4294967295 bytes"),
     ],
 )
-def test_an_answer_that_cannot_be_ends_it(given, text):
+def test_an_invalid_answer_ends_a_closed_loop(given, text):
     with FrameServer(lambda line, _: line.transport.write(given)) as server:
         assert text in refused(run(server, connections=1))
 

@@ -64,7 +64,7 @@ def fetched(peer: Peer, topic: str, partitions: int) -> int:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_records_are_produced_for_a_time_and_the_acknowledged_ones_count(served: Peer, codec: str) -> None:
+def test_a_produce_load_runs_for_its_time_and_counts_acknowledged_records(served: Peer, codec: str) -> None:
     before = topics.names(served.host, served.port)
     sample = measured(produce_load.Produce(f"produce 1 KB {codec}", 1000, codec, warm_seconds=WARM), served)
     assert sample.bytes == 1000 * sample.units
@@ -92,7 +92,7 @@ def test_records_that_the_broker_refuses_end_the_load_with_its_reason() -> None:
         produce_load.Produce("produce 1 KB", 1000, warm_seconds=WARM).window(peer, SECONDS)
 
 
-def test_values_are_of_their_size_and_no_two_of_a_batch_alike() -> None:
+def test_values_have_the_configured_size_and_differ_within_a_batch() -> None:
     for size in produce_load.SIZES.values():
         values = produce_load.payloads(size)
         assert {len(value) for value in values} == {size}
@@ -100,7 +100,7 @@ def test_values_are_of_their_size_and_no_two_of_a_batch_alike() -> None:
         assert values == produce_load.payloads(size)
 
 
-def test_a_topic_is_read_again_and_again_from_its_beginning(served: Peer) -> None:
+def test_a_consume_load_reads_the_topic_repeatedly_from_its_beginning(served: Peer) -> None:
     sample = measured(consume_load.Consume("consume 1 KB", 1000, 2000, warm_seconds=WARM), served)
     assert sample.units > 2000
     assert sample.bytes == 1000 * sample.units
@@ -115,7 +115,7 @@ def read_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("read", [read_once, read_again_and_again])
-def test_a_reader_slower_than_the_broker_does_not_rest_a_second_at_a_full_queue(
+def test_a_slow_reader_does_not_pause_for_a_second_when_its_queue_is_full(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[], None]
 ) -> None:
     """librdkafka's own fetch.queue.backoff.ms: in a window of seconds, most of what was measured was that."""
@@ -134,7 +134,7 @@ def test_a_reader_slower_than_the_broker_does_not_rest_a_second_at_a_full_queue(
     assert settings["fetch.queue.backoff.ms"] == librdkafka.QUEUE_FULL_MS < 10
 
 
-def test_a_reader_of_committed_records_sees_no_aborted_ones_and_the_other_sees_all(served: Peer) -> None:
+def test_a_read_committed_load_skips_aborted_records_read_uncommitted_does_not(served: Peer) -> None:
     small = {"transactions": 101, "records": 5, "record_bytes": 100, "warm_seconds": WARM}
     for level, visible in (("read_committed", 99 * 5), ("read_uncommitted", 101 * 5)):
         scenario = consume_load.ConsumeTransactions(level, **small)
@@ -171,7 +171,7 @@ def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer
     assert fetched(served, scenario.topic, 1) == 2 * (1 + 10 + 100)
 
 
-def test_records_that_come_after_a_rate_no_client_keeps_up_with_are_timed_too(served: Peer) -> None:
+def test_records_late_because_the_rate_is_too_high_are_still_timed(served: Peer) -> None:
     scenario = latency_load.EndToEnd(2_000_000, warm_seconds=0.001)
     scenario.prepare(served)
     pace = latency_load.Pace(served.bootstrap, scenario.topic, scenario.per_second, 0.05, 0, warm_seconds=0.001)
@@ -194,7 +194,7 @@ def test_transactions_are_counted_when_they_are_committed(
     assert fetched(served, scenario.topic, partitions) >= sample.units * (records + 1)
 
 
-def test_the_mock_takes_transactions_too(mock: Peer) -> None:
+def test_the_mock_cluster_accepts_transactions(mock: Peer) -> None:
     measured(txn_load.Transactions(1, warm_seconds=1), mock)  # it tells late of a topic that it made
 
 
@@ -203,7 +203,7 @@ def test_transactions_over_more_partitions_than_the_mock_has_are_not_run_on_it()
     assert {one.partitions for one in all_of_them if one.peers and MOCK in one.peers} == {1, 4}
 
 
-def test_a_copy_has_all_that_was_copied_and_its_markers(served: Peer) -> None:
+def test_the_copy_load_checks_the_copied_records_and_their_markers(served: Peer) -> None:
     scenario = txn_load.Copy(records=1000, batch=50, warm_seconds=WARM)
     sample = measured(scenario, served)
     assert sample.bytes == 100 * sample.units
@@ -225,7 +225,7 @@ def test_each_delivery_mode_counts_the_records_that_the_broker_has(served: Peer,
     wait_until(lambda: fetched(served, mode.topic, 1) >= sample.units)  # what nobody waits for may be on its way
 
 
-def test_every_scenario_has_a_name_of_its_own_and_the_table_is_part_of_all() -> None:
+def test_scenario_names_are_unique_and_a_full_run_contains_the_table() -> None:
     modules = (produce_load, consume_load, latency_load, txn_load, modes_load)
     table = [scenario.name for module in modules for scenario in module.table()]
     full = [scenario.name for module in modules for scenario in module.full()]

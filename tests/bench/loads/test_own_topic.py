@@ -31,7 +31,7 @@ def done(monkeypatch):
     return done
 
 
-def test_a_windows_own_topic_is_deleted_and_then_waited_for(done):
+def test_after_a_window_its_own_topic_is_deleted_and_its_space_waited_for(done):
     with own_topic(PEER, 4) as topic:
         done.append(f"loaded {topic}")
     assert done == ["made with 4", "loaded bench-1", "deleted", "bench-1 freed in /somewhere"]
@@ -43,5 +43,5 @@ def test_a_loads_topic_is_deleted_and_its_space_waited_for(done):
 
 
 @pytest.mark.parametrize("load", [small, produce])
-def test_loads_that_fill_gigabytes_take_a_topic_in_this_way(load):
+def test_loads_that_write_gigabytes_use_a_topic_of_their_own_per_window(load):
     assert load.own_topic is own_topic

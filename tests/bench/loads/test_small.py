@@ -44,7 +44,7 @@ def written(broker: Peer, topic: str) -> list[int]:
 
 
 @COMPILED
-def test_every_request_it_counts_is_in_the_log_and_no_other(broker, topic):
+def test_a_small_load_counts_exactly_the_requests_found_in_the_log(broker, topic):
     sample = Produce("small", 16, 5).load(broker, topic, 0.3)
     ends = written(broker, topic)
     assert sum(ends) == sample.units == sample.latencies.count > 0
@@ -56,27 +56,27 @@ def test_every_request_it_counts_is_in_the_log_and_no_other(broker, topic):
 
 
 @COMPILED
-def test_batches_of_100_kb_count_their_bytes(broker, topic):
+def test_a_load_with_100_kb_batches_counts_their_bytes(broker, topic):
     sample = Produce("batch", 4, 2, 1000, 100).load(broker, topic, 0.3)
     assert sum(written(broker, topic)) == 100 * sample.units
     assert sample.bytes == 100_000 * sample.units
 
 
 @COMPILED
-def test_an_error_is_shown_by_its_name(broker):
+def test_an_error_code_of_the_broker_is_shown_by_its_name(broker):
     with pytest.raises(LoadFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
         Produce("small", 4, 1).load(broker, "nosuch", 0.3)
 
 
 @COMPILED
-def test_a_broker_that_goes_is_reported():
+def test_a_broker_that_ends_during_a_load_is_reported():
     with peers.fencepost("os") as gone:
         pass
     with pytest.raises(LoadFailed, match="could not be made"):
         Produce("small", 4, 1).load(gone, "bench", 0.3)
 
 
-def test_without_a_compiler_a_python_program_sends_the_same(broker, topic, monkeypatch):
+def test_without_a_c_compiler_a_python_program_sends_the_same_requests(broker, topic, monkeypatch):
     monkeypatch.setattr(load, "program", lambda: None)
     sample = Produce("small", 16, 5).load(broker, topic, 0.3)
     assert sum(written(broker, topic)) > sample.units > 0  # it warms up before it counts
@@ -85,7 +85,7 @@ def test_without_a_compiler_a_python_program_sends_the_same(broker, topic, monke
     assert sample.client_share > 0
 
 
-def test_one_topic_serves_all_windows_but_those_of_batches_have_their_own(broker):
+def test_small_loads_share_one_topic_and_batch_loads_use_their_own(broker):
     scenarios = {scenario.name: scenario for scenario in small_load.table()}
     small, batch = scenarios["small 16x5"], scenarios["batch 100 KB"]
     before = topics.names(broker.host, broker.port)
@@ -97,7 +97,7 @@ def test_one_topic_serves_all_windows_but_those_of_batches_have_their_own(broker
     assert topics.names(broker.host, broker.port) - before == {"bench"}
 
 
-def test_the_table_is_a_part_of_all():
+def test_a_full_run_contains_the_small_loads_of_the_table():
     full = {scenario.name: scenario for scenario in small_load.full()}
     table = {scenario.name: scenario for scenario in small_load.table()}
     assert len(full) == len(small_load.full()) == 10
@@ -106,12 +106,12 @@ def test_the_table_is_a_part_of_all():
         assert replace(scenario, peers=None) == replace(full[name], peers=None)
 
 
-def test_all_small_loads_of_the_table_are_run_on_every_broker():
+def test_every_small_load_of_the_table_runs_on_every_broker():
     for scenario in small_load.table():
         assert scenario.peers is None or scenario.peers >= BROKERS
 
 
-def test_the_place_of_the_error_code_follows_from_the_answer():
+def test_the_position_of_the_error_code_is_found_by_encoding_an_answer():
     def answer(code: int) -> ProduceResponse:
         part = ProduceResponse.Topic.Partition(index=0, error_code=code, base_offset=0)
         return ProduceResponse(responses=[ProduceResponse.Topic(name="bench", partition_responses=[part])])

@@ -16,7 +16,7 @@ WritebackTmp:       9999 kB
 """
 
 
-def test_percentiles_are_those_of_the_values_within_a_thousandth():
+def test_histogram_percentiles_are_exact_to_one_thousandth():
     latencies = Latencies()
     for value in range(1, 10_001):
         latencies.record_us(value)
@@ -25,7 +25,7 @@ def test_percentiles_are_those_of_the_values_within_a_thousandth():
     assert latencies.percentile_ms(0.999) == pytest.approx(9.99, rel=0.002)
 
 
-def test_values_beyond_the_ends_count_as_the_ends():
+def test_values_outside_the_histogram_count_in_its_first_or_last_bucket():
     latencies = Latencies()
     latencies.record_us(0)
     latencies.record_us(0.4)
@@ -35,11 +35,11 @@ def test_values_beyond_the_ends_count_as_the_ends():
     assert latencies.percentile_ms(1.0) == pytest.approx(60_000, rel=0.001)
 
 
-def test_no_values_have_no_percentiles():
+def test_an_empty_histogram_has_no_percentiles():
     assert Latencies().percentile_ms(0.99) == 0
 
 
-def test_histograms_travel_as_text_and_add_up():
+def test_histograms_survive_text_encoding_and_can_be_added():
     one, other = Latencies(), Latencies()
     one.record_us(100, 3)
     other.record_us(900)
@@ -51,7 +51,7 @@ def test_histograms_travel_as_text_and_add_up():
     assert Latencies.decode(Latencies().encode()).count == 0
 
 
-def test_books_tell_the_broker_from_the_client():
+def test_cpu_time_of_the_broker_and_of_the_client_is_counted_separately():
     busy = "import sys\nprint(flush=True)\ninput()\nfor i in range(2_000_000): pass\nprint(flush=True)\ninput()"
     with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
         assert broker.stdin is not None
@@ -72,7 +72,7 @@ def test_books_tell_the_broker_from_the_client():
     assert (reported.seconds, reported.client_share) == (2.0, 1.5)
 
 
-def test_a_child_that_ended_in_the_window_is_the_clients():
+def test_cpu_time_of_a_child_that_ended_counts_for_the_client():
     books = Books(Peer("me", "nowhere", 1, os.getpid()))
     books.begin()
     subprocess.run([sys.executable, "-c", "for i in range(3_000_000): pass"], check=True)
@@ -86,7 +86,7 @@ def test_unwritten_bytes_are_dirty_plus_writeback():
     assert disk.unwritten("") == 0
 
 
-def test_a_quiet_disk_is_waited_for_no_longer_than_asked(monkeypatch):
+def test_waiting_for_a_quiet_disk_ends_at_the_timeout(monkeypatch):
     monkeypatch.setattr(disk, "unwritten", lambda text: 1 << 30)
     monkeypatch.setattr(disk.os, "sync", lambda: None)
     assert disk.quiet_disk(timeout_s=0.0) < 5
@@ -123,7 +123,7 @@ def test_a_deleted_topic_is_waited_for_until_its_folders_are_gone(tmp_path, monk
     assert disk.wait_until_freed("", "own", timeout_s=0.0)  # a server without files
 
 
-def test_discards_that_go_on_are_waited_for(monkeypatch):
+def test_waiting_for_the_disk_lasts_until_no_more_blocks_are_discarded(monkeypatch):
     monkeypatch.setattr(disk.os, "sync", lambda: None)
     monkeypatch.setattr(disk.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(disk.time, "perf_counter", iter(range(10_000)).__next__)

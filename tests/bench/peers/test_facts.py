@@ -16,7 +16,7 @@ MOUNTS = """\
 """
 
 
-def test_every_fact_is_there_and_can_be_written(tmp_path: Path) -> None:
+def test_all_facts_about_the_machine_are_found_and_written_as_json(tmp_path: Path) -> None:
     found = facts(tmp_path, {"Kafka": "4.3.1"})
     assert tuple(found) == KEYS
     assert all(found.values())
@@ -35,7 +35,7 @@ def test_the_file_system_is_that_of_the_nearest_mount(directory: str, kind: str)
     assert file_system(Path(directory), MOUNTS) == kind
 
 
-def test_where_mounts_cannot_be_read_it_is_unknown() -> None:
+def test_the_file_system_is_unknown_if_the_mounts_cannot_be_read() -> None:
     assert file_system(Path("/var"), "") == UNKNOWN
 
 

@@ -39,7 +39,7 @@ def test_a_futex_call_that_wakes_others_is_not_counted_as_a_wait() -> None:
     assert Kind.WAITS not in kinds
 
 
-def test_spans_under_way_at_either_end_are_left_out() -> None:
+def test_spans_cut_off_by_the_start_or_end_of_the_trace_are_left_out() -> None:
     events = [
         Event(0, LOOP, Kind.GOES_ON),
         Event(1, LOOP, Kind.POLLS),

@@ -13,7 +13,7 @@ from process_ends import gone
 ABSENT = apache.absence()
 
 
-def test_java_tells_its_version_in_two_ways():
+def test_the_java_version_is_read_from_old_and_new_version_formats():
     assert apache.java_version('openjdk version "17.0.15" 2025-04-15') == 17
     assert apache.java_version('java version "1.8.0_202"') == 8
     assert apache.java_version('openjdk version "25-ea"') == 25
@@ -39,7 +39,7 @@ def test_a_jdk_without_maven_and_without_the_jars_has_no_kafka(monkeypatch, tmp_
     assert apache.absence() is None
 
 
-def test_a_java_that_is_too_old_is_named(monkeypatch):
+def test_a_too_old_java_is_reported_with_its_version(monkeypatch):
     monkeypatch.setattr(apache.shutil, "which", lambda name: "/usr/bin/true")
     monkeypatch.setattr(apache, "java_version", lambda reported: 11)
     assert apache.absence() == "no JDK ≥ 17 (found 11)"
@@ -50,7 +50,7 @@ def test_the_version_of_kafka_is_that_of_the_pom():
     assert f"<version>{apache.VERSION}</version>" in pom
 
 
-def test_the_jars_that_maven_fetched_are_kept(monkeypatch, tmp_path, capsys):
+def test_jars_fetched_by_maven_are_kept_for_later_runs(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def maven(command, **options):
@@ -78,20 +78,20 @@ def test_a_failed_download_of_the_jars_returns_none_and_leaves_no_files(monkeypa
     assert not list((tmp_path / "fencepost").iterdir())
 
 
-def test_data_in_memory_is_refused(monkeypatch, tmp_path):
+def test_a_data_directory_in_memory_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "tmpfs")
     with pytest.raises(peers.NoFiles, match="tmpfs"), peers.bench_root(str(tmp_path)):
         pass
 
 
-def test_a_directory_that_is_refused_is_not_made(monkeypatch, tmp_path):
+def test_a_refused_data_directory_is_not_created(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "tmpfs")
     with pytest.raises(peers.NoFiles), peers.bench_root(str(tmp_path / "new")):
         pass
     assert not list(tmp_path.iterdir())
 
 
-def test_directories_that_had_to_be_made_are_gone_unless_another_run_uses_them(monkeypatch, tmp_path):
+def test_created_directories_are_removed_unless_another_run_uses_them(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     with peers.bench_root(str(tmp_path / "a" / "b c")) as root:
         assert root.is_dir()
@@ -110,7 +110,7 @@ def test_a_broker_that_does_not_start_is_reported_with_its_reason():
         pass
 
 
-def test_a_broker_that_starts_and_ends_as_it_should_reports_nothing(capfd):
+def test_a_broker_that_starts_and_stops_normally_reports_nothing(capfd):
     with peers.fencepost("os"):
         pass
     assert capfd.readouterr().err == ""
@@ -149,12 +149,12 @@ def test_all_servers_of_a_block_have_their_files_under_one_root_removed_after_it
     assert not list(tmp_path.iterdir())
 
 
-def test_a_server_of_an_unknown_name_is_refused():
+def test_an_unknown_server_name_is_refused():
     with pytest.raises(ValueError, match="nobody"), peers.start("nobody"):
         pass
 
 
-def test_a_mock_and_a_broker_name_their_topics():
+def test_topic_names_can_be_listed_on_the_mock_and_on_a_broker():
     with peers.start(names.MOCK) as mock, peers.start(names.FSYNC) as broker:
         assert mock is not None
         assert broker is not None
@@ -169,7 +169,7 @@ def test_a_mock_and_a_broker_name_their_topics():
 @pytest.mark.long
 @pytest.mark.skipif(ABSENT is not None, reason=f"NOT TESTED, Apache Kafka as a peer: {ABSENT}")
 @pytest.mark.parametrize("name", [names.KAFKA, names.KAFKA_FLUSH])
-def test_kafka_starts_takes_topics_and_ends(name, monkeypatch, tmp_path):
+def test_a_kafka_peer_starts_creates_topics_and_stops(name, monkeypatch, tmp_path):
     with peers.start(name) as peer:
         if peer is None:
             pytest.skip("NOT TESTED, Apache Kafka as a peer: Maven could not resolve it")
