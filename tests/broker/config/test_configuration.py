@@ -10,7 +10,7 @@ from fencepost.cli.arguments.connecting import BOOTSTRAP_VARIABLE
 from fencepost.cli.arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_the_file() -> None:
+def test_flags_take_precedence_over_environment_and_environment_over_the_file() -> None:
     file = {"num.partitions": 1, "max.connections": 11, "node.id": 12}
     environment = {"FENCEPOST_MAX_CONNECTIONS": "22", "FENCEPOST_NODE_ID": "23", "HOME": "/root"}
     settings, warnings = broker_settings({"node.id": "33"}, environment, file)
@@ -31,14 +31,14 @@ def test_kafkas_dotted_names_may_be_quoted_dotted_or_nested_in_the_file(text: st
     assert broker_settings({}, {}, tomllib.loads(text))[0].log_retention_ms == 5
 
 
-def test_lists_and_booleans_of_the_file_are_understood() -> None:
+def test_lists_and_booleans_in_the_settings_file_are_accepted() -> None:
     file = tomllib.loads('listeners = ["127.0.0.1:1", "[::1]:1"]\nauto.create.topics.enable = false')
     settings, _ = broker_settings({}, {}, file)
     assert settings.listeners == ("127.0.0.1:1", "[::1]:1")
     assert settings.auto_create_topics_enable is False
 
 
-def test_kafkas_other_spellings_are_understood_and_the_finer_one_wins() -> None:
+def test_of_kafkas_alternative_time_settings_the_one_with_the_finer_unit_applies() -> None:
     settings, _ = broker_settings({}, {}, {"log.retention.hours": 2, "log.retention.minutes": 3, "log.roll.hours": 1})
     assert (settings.log_retention_ms, settings.log_roll_ms) == (180_000, 3_600_000)
     settings, _ = broker_settings({"log.retention.hours": "-1"}, {}, {"log.retention.ms": 5})
@@ -93,7 +93,7 @@ def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
         ("super.users", "User:admin"),
     ],
 )
-def test_a_name_that_asks_for_protection_is_refused_while_there_is_none(name: str, text: str) -> None:
+def test_a_security_setting_that_is_not_supported_is_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidOption, match="asks for protection"):
         broker_settings({name: text}, {}, {})
 
@@ -114,7 +114,7 @@ def test_the_only_accepted_authorizer_class_is_kafkas_standard_authorizer() -> N
         broker_settings({"super.users": "User:a;admin"}, {}, file)
 
 
-def test_a_wrong_value_is_refused_with_its_name() -> None:
+def test_an_invalid_setting_value_is_refused_with_the_settings_name() -> None:
     with pytest.raises(InvalidOption, match=r"Invalid value 0 for configuration num\.partitions"):
         broker_settings({"num.partitions": "0"}, {}, {})
     with pytest.raises(InvalidOption, match=r"Invalid value x for configuration log\.roll\.hours"):

@@ -153,7 +153,7 @@ def test_a_group_setting_without_a_broker_setting_has_its_default_as_synonym() -
     ]
 
 
-def test_a_session_has_to_be_longer_than_the_heartbeat_interval() -> None:
+def test_a_session_timeout_not_above_the_heartbeat_interval_is_refused() -> None:
     wide = BrokerSettings(group_consumer_max_heartbeat_interval_ms=60_000)
     check({SESSION: "50000", HEARTBEAT: "49999"}, wide)
     for configs in ({SESSION: "50000", HEARTBEAT: "50000"}, {HEARTBEAT: "45000"}):  # the second: the broker's session
@@ -162,7 +162,7 @@ def test_a_session_has_to_be_longer_than_the_heartbeat_interval() -> None:
         assert str(refused.value) == f"{SESSION} must be greater than {HEARTBEAT}"
 
 
-def test_values_equal_to_a_bound_are_accepted() -> None:
+def test_group_config_values_equal_to_a_bound_are_accepted() -> None:
     for name in (row.name for row in BOUNDED):
         kind, _, of = name.partition(".")
         for bound in ("min", "max"):

@@ -55,7 +55,9 @@ def of(**given: int) -> BrokerSettings:
         ),
     ],
 )
-def test_a_default_outside_of_its_bounds_is_refused_in_kafkas_words(given: dict[str, int], refusal: str) -> None:
+def test_a_group_default_outside_its_bounds_is_refused_with_kafkas_error_text(
+    given: dict[str, int], refusal: str
+) -> None:
     with pytest.raises(InvalidOption) as refused:
         of(**given)
     assert str(refused.value) == "group.consumer." + refusal.format("group.consumer.")

@@ -58,7 +58,7 @@ def test_unnamed_listener_addresses_use_the_configured_security_protocol() -> No
     assert [one.protocol for one in found] == ["SASL_PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT"]
 
 
-def test_a_setting_of_one_listener_is_not_that_of_another() -> None:
+def test_a_setting_with_a_listener_prefix_does_not_apply_to_other_listeners() -> None:
     own = {"listener.name.inside.sasl.enabled.mechanisms": "PLAIN"}
     inside, other = BrokerSettings.of(
         {

@@ -82,7 +82,7 @@ ROOT = Path(__file__).parents[3]
         ),
     ],
 )
-def test_a_wrong_topic_value_is_refused_in_kafkas_words(name: str, text: str, refusal: str) -> None:
+def test_an_invalid_topic_config_is_refused_with_kafkas_error_text(name: str, text: str, refusal: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         TopicSettings.of({name: text}, BrokerSettings()).check()
     assert str(refused.value) == refusal
@@ -149,7 +149,7 @@ def test_settings_given_in_code_survive_a_change_by_an_admin_and_count_as_given(
     assert settings.synonyms("num.partitions")[0] == ("num.partitions", "3", Source.STATIC_BROKER)
 
 
-def test_every_default_is_a_value_that_would_be_accepted() -> None:
+def test_every_default_value_of_a_setting_passes_its_own_check() -> None:
     for table in (BROKER_OPTIONS, TOPIC_OPTIONS):
         for row in table.values():
             assert row.parse(text_of(row.default)) == row.default, row.name

@@ -152,7 +152,7 @@ def test_embedded_settings_are_kafkas_names_in_snake_case():
         assert broker.inside(lambda inner: inner.settings.log_retention_ms) == 7_200_000
 
 
-def test_a_misspelt_setting_is_refused_with_the_nearest_name():
+def test_a_misspelt_embedded_setting_is_refused_and_the_nearest_name_suggested():
     with pytest.raises(TypeError, match="did you mean num_partitions"):
         Broker(num_partition=3)
 
@@ -211,7 +211,7 @@ def test_a_kill_resets_connections_and_a_restart_has_all_that_was_acknowledged(b
     assert end_of(broker) == 1
 
 
-def test_a_kill_loses_unsynced_records():
+def test_killing_an_embedded_broker_loses_unsynced_records():
     with Broker(durability_mode="os", log_checkpoint_interval_ms=3_600_000) as broker:
         make(broker)
         broker.advance(0.2)  # the topic is on disk, and so is the empty round that says so: no other sync is due
@@ -221,7 +221,7 @@ def test_a_kill_loses_unsynced_records():
         assert end_of(broker) == 0
 
 
-def test_an_orderly_restart_loses_nothing_in_any_mode():
+def test_an_orderly_restart_loses_no_records_in_any_durability_mode():
     with Broker(durability_mode="os") as broker:
         make(broker)
         write(broker)

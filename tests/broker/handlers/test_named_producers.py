@@ -37,7 +37,7 @@ def broker() -> Iterator[SimulatedBroker]:
 
 
 @pytest.mark.requirement("S-120")
-def test_what_is_at_or_below_the_highest_sequence_is_not_written_again(broker):
+def test_batches_at_or_below_a_names_highest_sequence_are_not_written_again(broker):
     epoch = opened(broker, "sensor", t=2)
     first = write(broker, "sensor", epoch, 1, 2, 5)
     assert (first.error_code, first.base_offset) == (0, 0)
@@ -50,7 +50,7 @@ def test_what_is_at_or_below_the_highest_sequence_is_not_written_again(broker):
     assert values(broker, "t") == [b"1", b"2", b"5", b"9"]
 
 
-def test_each_name_and_each_partition_has_its_own_highest_sequence(broker):
+def test_each_producer_name_has_its_own_highest_sequence_per_partition(broker):
     epochs = {name: opened(broker, name, t=2) for name in ("a", "b")}
     assert epochs["a"] != epochs["b"]
     write(broker, "a", epochs["a"], 10)
@@ -60,14 +60,14 @@ def test_each_name_and_each_partition_has_its_own_highest_sequence(broker):
     assert highest(broker, "b", epochs["b"]) == {0: 4}
 
 
-def test_sequences_have_64_bits(broker):
+def test_sequences_of_named_producers_have_64_bits(broker):
     epoch = opened(broker, "sensor", t=2)
     top = 2**63 - 1
     assert write(broker, "sensor", epoch, 2**40, top).named.highest == top
     assert write(broker, "sensor", epoch, top).named.duplicate
 
 
-def test_of_a_batch_that_straddles_the_highest_nothing_is_written_or_dropped(broker):
+def test_a_batch_partly_above_the_highest_sequence_is_refused_whole(broker):
     """Pulsar #6273: a batch that was written in part was dropped whole."""
     epoch = opened(broker, "sensor", t=2)
     write(broker, "sensor", epoch, 1, 2)
@@ -78,7 +78,7 @@ def test_of_a_batch_that_straddles_the_highest_nothing_is_written_or_dropped(bro
     assert values(broker, "t") == [b"1", b"2", b"3"]
 
 
-def test_only_the_newest_epoch_of_a_name_may_write(broker):
+def test_only_the_newest_epoch_of_a_named_producer_may_write(broker):
     old = opened(broker, "sensor", t=2)
     write(broker, "sensor", old, 1)
     new = opened(broker, "sensor", t=2)
@@ -93,7 +93,7 @@ def test_only_the_newest_epoch_of_a_name_may_write(broker):
     assert values(broker, "t") == [b"1", b"2"]
 
 
-def test_two_clients_that_open_a_name_at_once_never_have_the_same_epoch(broker):
+def test_two_clients_that_open_a_producer_name_at_once_get_different_epochs(broker):
     """Pulsar #25954: two recoveries of one name at a time."""
     others = [SimulatedClient(broker) for _ in range(3)]
     epochs = [opened(client, "sensor", t=2) for client in others]
@@ -103,7 +103,7 @@ def test_two_clients_that_open_a_name_at_once_never_have_the_same_epoch(broker):
     assert values(broker, "t") == [b"7"]
 
 
-def test_a_batch_and_its_highest_sequence_are_one_unit(broker):
+def test_a_batch_and_its_highest_sequence_are_written_in_one_unit(broker):
     epoch = opened(broker, "sensor", t=2)
     units = broker.broker.store.last_unit
     write(broker, "sensor", epoch, 1)
@@ -112,7 +112,7 @@ def test_a_batch_and_its_highest_sequence_are_one_unit(broker):
     assert broker.broker.store.last_unit == units + 1
 
 
-def test_a_retry_of_what_a_power_cut_took_is_written():
+def test_a_retried_batch_is_written_if_a_power_cut_lost_its_first_attempt():
     """Pulsar #5218: a sequence was marked before its message was durable, and the retry was dropped."""
     disk = SimulatedDisk()
     delays = slow(disk, journal=0.001)
@@ -130,7 +130,7 @@ def test_a_retry_of_what_a_power_cut_took_is_written():
         assert values(again, "t") == [b"1"]
 
 
-def test_a_retry_that_meets_its_first_attempt_is_answered_with_it(broker):
+def test_a_retry_during_its_first_attempt_waits_for_it_and_is_a_duplicate(broker):
     """Pulsar #21892: whether a message was a duplicate could not be determined while the first was pending."""
     epoch = opened(broker, "sensor", t=2)
     clients = SimulatedClient(broker), SimulatedClient(broker)
@@ -140,7 +140,7 @@ def test_a_retry_that_meets_its_first_attempt_is_answered_with_it(broker):
     assert [(each.error_code, each.named.duplicate) for each in answers] == [(0, False), (0, True)]
 
 
-def test_names_and_sequences_survive_a_power_cut_and_a_snapshot(broker):
+def test_producer_names_and_sequences_survive_a_power_cut_and_a_snapshot(broker):
     epoch = opened(broker, "sensor", t=2)
     write(broker, "sensor", epoch, 1, 2)
     with broker.after_power_cut() as second:
@@ -152,12 +152,12 @@ def test_names_and_sequences_survive_a_power_cut_and_a_snapshot(broker):
             assert opened(third, "sensor", t=2) == epoch + 1
 
 
-def test_a_client_that_knows_another_number_of_partitions_is_refused(broker):
+def test_opening_a_name_with_a_wrong_partition_count_is_refused(broker):
     (topic,) = broker.ask(opening("sensor", t=3)).topics
     assert (topic.error_code, topic.error_message is not None) == (PARTITIONS, True)
 
 
-def test_a_name_cannot_write_to_a_topic_whose_number_of_partitions_has_changed(broker):
+def test_a_named_producer_is_refused_after_its_topic_got_more_partitions(broker):
     epoch = opened(broker, "sensor", t=2)
     write(broker, "sensor", epoch, 1)
     more = CreatePartitionsRequest.Topic(name="t", count=3)
@@ -170,14 +170,14 @@ def test_a_name_cannot_write_to_a_topic_whose_number_of_partitions_has_changed(b
     assert write(broker, "sensor", opened(broker, "sensor", t=3), 2).error_code == 0
 
 
-def test_a_topic_that_was_not_opened_is_not_written_to(broker):
+def test_a_named_batch_for_a_topic_the_name_did_not_open_is_refused(broker):
     epoch = opened(broker, "sensor")
     assert write(broker, "sensor", epoch, 1).error_code == INVALID
     assert highest(broker, "sensor", epoch) == {}  # opens it, with the same epoch
     assert write(broker, "sensor", epoch, 1).error_code == 0
 
 
-def test_a_removed_name_begins_anew_and_its_old_client_is_fenced(broker):
+def test_a_removed_name_starts_without_sequences_and_its_old_client_is_fenced(broker):
     """Pulsar #15204: names that nobody needs stayed for ever."""
     old = opened(broker, "sensor", t=2)
     write(broker, "sensor", old, 5)
@@ -191,7 +191,7 @@ def test_a_removed_name_begins_anew_and_its_old_client_is_fenced(broker):
         assert highest(again, "sensor", new) == {0: 1}
 
 
-def test_what_a_name_wrote_to_a_deleted_topic_is_forgotten_with_the_topic(broker):
+def test_deleting_a_topic_forgets_the_sequences_that_names_had_in_it(broker):
     create(broker, "u", 1)
     epoch = opened(broker, "sensor", t=2, u=1)
     write(broker, "sensor", epoch, 5)
@@ -206,7 +206,7 @@ def test_what_a_name_wrote_to_a_deleted_topic_is_forgotten_with_the_topic(broker
         assert again.broker.named_producers.names.entries == 3
 
 
-def test_a_name_is_described_with_who_has_it_and_how_far_it_is(broker):
+def test_describing_a_name_returns_its_owner_and_highest_sequences(broker):
     epoch = opened(broker, "sensor", t=2)
     write(broker, "sensor", epoch, 5, partition=1)
     opened(broker, "other")
@@ -221,11 +221,11 @@ def test_a_name_is_described_with_who_has_it_and_how_far_it_is(broker):
 
 
 @pytest.mark.parametrize("name", ["", "x" * (LONGEST_NAME_BYTES + 1)])
-def test_a_name_is_neither_empty_nor_long(broker, name):
+def test_an_empty_or_too_long_producer_name_is_refused(broker, name):
     assert broker.ask(opening(name)).error_code == INVALID
 
 
-def test_sequences_that_do_not_fit_the_batch_are_refused(broker):
+def test_named_batches_with_invalid_sequences_are_refused(broker):
     epoch = opened(broker, "sensor", t=2)
     for sequences in ([3, 3], [5, 4], [-1], [-3, -1]):
         assert write(broker, "sensor", epoch, *sequences).error_code == INVALID
@@ -238,7 +238,7 @@ def test_sequences_that_do_not_fit_the_batch_are_refused(broker):
     assert values(broker, "t") == []
 
 
-def test_nobody_else_writes_to_the_topic_of_named_producers(broker):
+def test_the_internal_topic_of_named_producers_cannot_be_opened_for_writing(broker):
     opened(broker, "sensor")
     (topic,) = broker.ask(opening("sensor", **{PRODUCERS_TOPIC: 1})).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -246,7 +246,7 @@ def test_nobody_else_writes_to_the_topic_of_named_producers(broker):
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_names_and_what_they_write_to_are_bounded():
+def test_the_numbers_of_producer_names_and_of_their_partitions_are_limited():
     settings = BrokerSettings(max_named_producers=2, max_named_producer_partitions=3)
     with SimulatedBroker(settings) as broker:
         create(broker, partitions=3)
@@ -263,7 +263,7 @@ def test_names_and_what_they_write_to_are_bounded():
 
 
 @pytest.mark.parametrize("version", range(9, 13))
-def test_a_named_batch_goes_the_general_way_behind_ordinary_ones(broker, version):
+def test_a_named_batch_behind_ordinary_ones_does_not_take_the_fast_path(broker, version):
     epoch = opened(broker, "sensor", t=2)
     asked = writing("sensor", epoch, [1])
     part = Part(index=0, records=memoryview(numbered_batch([b"p"])))
@@ -277,7 +277,7 @@ def test_a_named_batch_goes_the_general_way_behind_ordinary_ones(broker, version
     assert values(broker, "t") == [b"p", b"p", b"1", b"p"]
 
 
-def test_a_named_batch_without_an_answer_is_written_once(broker):
+def test_a_named_batch_retried_after_a_lost_answer_is_written_once(broker):
     epoch = opened(broker, "sensor", t=2)
     client = SimulatedClient(broker)
     for _ in range(2):

@@ -101,7 +101,7 @@ def test_list_offsets_of_a_damaged_partition_gets_a_storage_error(client):
 
 
 @pytest.mark.requirement("S-11")
-def test_the_latest_offset_counts_only_durable_records(client):
+def test_list_offsets_latest_counts_only_durable_records(client):
     other = SimulatedClient(client.broker)
     executor, held = client.broker.broker.rounds._executor, []
     submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))

@@ -44,7 +44,7 @@ def stored(client, topic="t", version=11):
 
 @pytest.mark.parametrize("version", range(3, 12))
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_every_version_answers_with_the_offset_of_the_first_record(client, version, acks):
+def test_every_produce_version_returns_the_offset_of_the_first_record(client, version, acks):
     assert answers(client.ask(produce("t", batch(3), acks=acks), version)) == [(OK, 0)]
     assert answers(client.ask(produce("t", batch(2), acks=acks), version)) == [(OK, 3)]
     assert end_offset(client) == 5
@@ -109,7 +109,7 @@ def test_a_strict_broker_refuses_an_unknown_producer_with_a_nonzero_sequence():
 
 
 @pytest.mark.requirement("S-44", "S-32")
-def test_batches_behind_a_lost_one_are_refused_and_retries_land_in_order(client):
+def test_batches_after_a_lost_batch_are_refused_and_retries_are_stored_in_order(client):
     for sequence in (0, 2, 3, 4):
         client.send(produce("t", idempotent(sequence)))
     got = [code(client.receive()) for _ in range(4)]
@@ -137,7 +137,7 @@ def test_acks_other_than_minus_1_0_and_1_are_refused(client):
     assert end_offset(client) == 0
 
 
-def test_a_partition_carries_exactly_one_batch_of_the_second_format(client):
+def test_produce_data_other_than_one_batch_of_magic_2_is_refused(client):
     assert code(client.ask(produce("t", batch() + batch()))) == ErrorCode.INVALID_RECORD
     assert code(client.ask(produce("t", b""))) == ErrorCode.INVALID_RECORD
     assert code(client.ask(produce("t", None))) == ErrorCode.INVALID_RECORD
@@ -153,7 +153,7 @@ def test_a_batch_with_a_wrong_checksum_is_refused(client):
     assert code(client.ask(produce("t", bytes(damaged)))) == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_zstd_needs_produce_7(client):
+def test_zstd_is_refused_below_produce_version_7(client):
     packed = batch(5, codec=4)
     assert code(client.ask(produce("t", packed), 6)) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert code(client.ask(produce("t", packed), 7)) == OK
@@ -292,7 +292,7 @@ def test_a_batch_that_claims_log_append_time_is_refused(client):
     assert not stored(client)[0].is_log_append_time
 
 
-def test_a_compacted_topic_takes_no_record_without_a_key(client):
+def test_a_record_without_a_key_is_refused_by_a_compacted_topic(client):
     client.ask(create("keys", cleanup_policy="compact"))
     keyless = build([Record(0, EARLY_MS, b"k", b""), Record(1, EARLY_MS, None, b"")])
     refused = one(client.ask(produce("keys", keyless)))

@@ -59,7 +59,7 @@ def test_idempotent_produce_needs_only_write_on_the_topic(world: Guarded) -> Non
 
 
 @pytest.mark.requirement("S-35")
-def test_batches_are_authorized_by_their_own_producer_id_not_the_requests(world: Guarded) -> None:
+def test_batches_are_authorized_by_their_own_producer_id_not_the_requests_id(world: Guarded) -> None:
     """CVE-2018-17196: one batch of a transaction among others, with or without an id of the request."""
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob ALL TRANSACTIONAL_ID = x")
     txn = Txn(world.broker, client=world.client)
@@ -103,7 +103,7 @@ def test_a_user_without_the_transactional_id_cannot_write_with_its_producer_id(w
         ("WRITE TOPIC = x", NO_ID),
     ],
 )
-def test_to_write_as_the_producer_of_an_id_takes_the_right_to_write_as_it(
+def test_using_the_producer_of_a_transactional_id_needs_write_on_that_id(
     world: Guarded, right: str, expected: ErrorCode
 ) -> None:
     """Outside of transactions, too."""
@@ -115,7 +115,7 @@ def test_to_write_as_the_producer_of_an_id_takes_the_right_to_write_as_it(
 
 
 @pytest.mark.requirement("S-35", "S-37")
-def test_a_producer_id_not_yet_handed_out_cannot_be_written_with(world: Guarded) -> None:
+def test_produce_with_a_producer_id_not_yet_assigned_is_refused(world: Guarded) -> None:
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)

@@ -105,7 +105,7 @@ def ranges(found: Any) -> list[tuple[int, int, str | None, str]]:
     return [(each.first_offset, each.last_offset, each.transactional_id, each.member_id) for each in found.pending]
 
 
-def test_the_window_names_what_is_pending_of_whom_until_its_transaction_ends(broker):
+def test_pending_ranges_are_described_with_their_transaction_until_it_ends(broker):
     key, *_ = begin_at_zero(broker, "t", partitions=PARTITIONS)
     for _ in range(12):
         broker.ask(produce("t", batch(1)))
@@ -122,7 +122,7 @@ def test_the_window_names_what_is_pending_of_whom_until_its_transaction_ends(bro
     assert (window(broker).size, window(broker).pending_count, window(broker).pending) == (7, 0, [])
 
 
-def test_of_many_ranges_an_answer_has_the_first_and_counts_all(broker, monkeypatch):
+def test_describing_many_pending_ranges_lists_the_first_and_counts_all(broker, monkeypatch):
     monkeypatch.setattr(share_offsets, "PENDING_SHOWN", 2)
     key, *_ = begin_at_zero(broker, "t", partitions=PARTITIONS)
     acquire(broker, key, 0, 9)

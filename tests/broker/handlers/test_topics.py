@@ -253,7 +253,7 @@ def test_an_ambiguous_delete_topics_request_deletes_nothing(broker: SimulatedBro
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_older_versions_delete_by_name(broker: SimulatedBroker, version: int) -> None:
+def test_delete_topics_below_version_6_deletes_by_name(broker: SimulatedBroker, version: int) -> None:
     create(broker, New(name="a"))
     response = broker.ask(DeleteTopicsRequest(topic_names=["a", "nope"], timeout_ms=1000), version)
     assert [(answer.name, answer.error_code) for answer in response.responses] == [("a", 0), ("nope", 3)]

@@ -18,12 +18,12 @@ def init(broker: SimulatedBroker, version: int | None = None, **fields: object) 
 
 
 @pytest.mark.requirement("S-14", "S-15")
-def test_every_idempotent_producer_gets_an_id_of_its_own_at_epoch_0(broker: SimulatedBroker) -> None:
+def test_every_idempotent_producer_gets_a_new_producer_id_with_epoch_0(broker: SimulatedBroker) -> None:
     assert [init(broker) for _ in range(3)] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
 
 
 @pytest.mark.requirement("S-16")
-def test_a_restarted_broker_never_gives_an_id_again(broker: SimulatedBroker) -> None:
+def test_no_producer_id_is_assigned_twice_over_a_restart(broker: SimulatedBroker) -> None:
     first = init(broker)[1]
     with broker.again() as restarted:
         second = init(restarted)[1]
@@ -54,7 +54,7 @@ def test_a_malformed_init_producer_id_request_is_refused(broker: SimulatedBroker
 
 
 @pytest.mark.requirement("S-61")
-def test_a_transactional_id_keeps_its_producer_id_at_the_next_epoch(broker: SimulatedBroker) -> None:
+def test_init_producer_id_keeps_the_ids_producer_id_and_increments_its_epoch(broker: SimulatedBroker) -> None:
     assert init(broker, transactional_id="t", transaction_timeout_ms=1) == (0, 0, 0)
     assert init(broker, transactional_id="t", transaction_timeout_ms=1) == (0, 0, 1)
     assert init(broker, transactional_id="u", transaction_timeout_ms=1) == (0, 1, 0)

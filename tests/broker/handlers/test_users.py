@@ -134,7 +134,7 @@ def test_users_beyond_max_users_are_refused() -> None:
         assert altered(broker, putting("c")) == {"c": OK}
 
 
-def test_a_change_is_in_force_for_the_next_request_of_the_same_connection() -> None:
+def test_a_user_change_applies_to_the_next_request_of_the_same_connection() -> None:
     with SimulatedBroker() as broker:
         client = SimulatedClient(broker)
         first, second = client.ask_together(altering(putting("alice")), altering(removing("alice")))

@@ -106,7 +106,7 @@ class Cut(Touched):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_login_that_is_damaged_at_any_byte_lets_nobody_in_as_somebody_else(broker, mechanism):
+def test_a_login_with_any_byte_changed_authenticates_nobody_else(broker, mechanism):
     served = 0
     size = bytes_of_login(broker, mechanism)
     for position in range(size):
@@ -133,7 +133,7 @@ def _of(broker, login):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_login_that_stops_at_any_byte_is_closed_in_time(mechanism):
+def test_a_login_that_stops_at_any_byte_is_closed_at_the_login_timeout(mechanism):
     many = {"max_unauthenticated_connections": 2_000, "max_unauthenticated_connections_per_ip": 2_000}
     with SimulatedBroker(asking(**many)) as broker:
         add_users(broker.broker)
@@ -173,7 +173,7 @@ def test_a_client_cannot_choose_how_often_a_password_is_hashed(broker, count):
     assert response.error_code or b"i=4096" in bytes(response.auth_bytes)
 
 
-def test_a_crowd_with_wrong_passwords_does_not_keep_an_honest_client_waiting():
+def test_many_logins_with_wrong_passwords_do_not_delay_a_valid_login():
     disk = SimulatedDisk(history=False)
     slow(disk, passwords=0.01)
     settings = asking(listeners=("SASL_PLAINTEXT://0.0.0.0:9092",))
@@ -221,7 +221,7 @@ def test_passwords_of_clients_that_left_are_not_checked():
         assert not broker.broker.metrics.failures
 
 
-def test_a_broker_that_stops_waits_for_no_password():
+def test_stopping_the_broker_does_not_wait_for_password_checks():
     disk = SimulatedDisk(history=False)
     slow(disk, passwords=5)
     broker = SimulatedBroker(asking(), disk=disk)

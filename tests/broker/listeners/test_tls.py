@@ -63,7 +63,7 @@ def is_served(client):
 # ---- who comes in ------------------------------------------------------------------------------------------------
 
 
-def test_a_client_certificate_gives_the_principal(broker, authority):
+def test_the_principal_is_the_subject_of_the_client_certificate(broker, authority):
     with connect(broker, authority.trusting(authority.of_client())) as client:
         assert is_served(client) == port(broker)
         assert principals(broker) == {SUBJECT}
@@ -80,7 +80,7 @@ def test_on_sasl_ssl_the_login_gives_the_principal_not_the_certificate(broker, a
 
 
 @pytest.mark.parametrize("shown", ["nothing", "of another authority", "an ended one"])
-def test_without_a_certificate_that_counts_nobody_is_served(broker, authority, stranger, shown):
+def test_a_client_without_a_trusted_certificate_is_not_served(broker, authority, stranger, shown):
     certificate = {
         "nothing": lambda: None,
         "of another authority": lambda: stranger.of_client("stranger-client"),
@@ -104,7 +104,7 @@ def test_with_ssl_client_auth_requested_a_client_without_certificate_is_anonymou
             assert SUBJECT in principals(broker)
 
 
-def test_connections_with_one_certificate_are_limited(authority):
+def test_the_number_of_connections_with_the_same_certificate_is_limited(authority):
     settings = {"ssl_client_auth": "required", "ssl_truststore_location": authority.file}
     limited = serving(authority.of_broker(), **settings) | {"max_connections_per_principal": 1}
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **limited) as broker:
@@ -180,7 +180,7 @@ def test_only_the_configured_tls_versions_are_served(authority):
         connect(broker, context)
 
 
-def test_only_the_cipher_suites_that_are_set_are_spoken(authority):
+def test_only_the_configured_cipher_suites_are_accepted(authority):
     suites = ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256")
     settings = serving(authority.of_broker(), ssl_cipher_suites=suites)
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:

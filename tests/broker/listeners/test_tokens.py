@@ -53,7 +53,7 @@ def logs_in(broker, text):
         return say(client, b"\x01").error_code
 
 
-def test_a_token_gives_the_user_and_the_end_of_the_session(keys):
+def test_a_token_determines_the_user_and_when_the_session_ends(keys):
     with ServedBroker(**oauth(keys.as_uri())) as broker, broker.connect() as client:
         choose(client, "OAUTHBEARER")
         response = say(client, bearer(signed(sub="carol", lifetime_s=100)))

@@ -63,7 +63,7 @@ def codes(message):
     return found
 
 
-def test_produce_names_every_partition():
+def test_a_refused_produce_is_answered_with_an_error_for_every_partition():
     response = refused(produce("t", batch(), batch(), partition=3), 9)
     assert [topic.name for topic in response.responses] == ["t"]
     assert [(part.index, part.error_code) for part in response.responses[0].partition_responses] == [
@@ -74,7 +74,7 @@ def test_produce_names_every_partition():
 
 
 @pytest.mark.parametrize(("version", "topics"), [(6, 1), (7, 0), (12, 0)])
-def test_fetch_has_an_error_of_its_own_from_7_on_and_one_for_each_partition_before(version, topics):
+def test_a_refused_fetch_has_one_error_from_version_7_and_one_per_partition_below(version, topics):
     response = refused(fetch("t"), version)
     assert len(response.responses) == topics
     assert set(codes(response)) - {0} == {CODE}
@@ -82,19 +82,19 @@ def test_fetch_has_an_error_of_its_own_from_7_on_and_one_for_each_partition_befo
         assert response.responses[0].partitions[0].partition_index == 0
 
 
-def test_list_offsets_names_every_partition():
+def test_a_refused_list_offsets_has_an_error_for_every_partition():
     response = refused(list_offsets("t", -1, partition=5), 7)
     assert [(part.partition_index, part.error_code) for part in response.topics[0].partitions] == [(5, CODE)]
 
 
-def test_metadata_names_every_topic_and_has_its_own_error_from_13_on():
+def test_a_refused_metadata_has_an_error_per_topic_and_from_version_13_its_own():
     request = MetadataRequest(topics=[MetadataRequest.Topic(name="a"), MetadataRequest.Topic(name="b")])
     assert [topic.name for topic in refused(request, 9).topics] == ["a", "b"]
     assert refused(request, 13).error_code == CODE
     assert refused(MetadataRequest(topics=None), 9).topics == []
 
 
-def test_topics_are_named_one_by_one():
+def test_a_refused_topic_request_has_an_error_for_each_topic():
     created = refused(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]), 5)
     assert [(topic.name, topic.error_code) for topic in created.topics] == [("a", CODE)]
     assert created.topics[0].error_message
@@ -104,7 +104,7 @@ def test_topics_are_named_one_by_one():
     assert [(topic.name, topic.topic_id) for topic in by_id.responses] == [(None, b"i" * 16)]
 
 
-def test_partitions_are_named_one_by_one():
+def test_a_refused_partition_request_has_an_error_for_each_partition():
     part = DeleteRecordsRequest.Topic.Partition(partition_index=2, offset=0)
     deleted = refused(
         DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name="t", partitions=[part])], timeout_ms=1), 2
@@ -121,7 +121,7 @@ def test_partitions_are_named_one_by_one():
     assert ends.topics[0].topic == "t"
 
 
-def test_resources_are_named_one_by_one():
+def test_a_refused_config_request_has_an_error_for_each_resource():
     resource = DescribeConfigsRequest.Resource(resource_type=2, resource_name="t")
     (described,) = refused(DescribeConfigsRequest(resources=[resource]), 2).results
     assert (described.resource_type, described.resource_name, described.error_code) == (2, "t", CODE)
@@ -130,7 +130,7 @@ def test_resources_are_named_one_by_one():
     assert (altered.resource_type, altered.resource_name, altered.error_code) == (2, "t", CODE)
 
 
-def test_items_without_a_name_are_compared_one_by_one_in_their_order():
+def test_a_refused_acl_request_has_one_error_per_item_in_request_order():
     rule = {"operation": 3, "permission_type": 3}
     made = CreateAclsRequest.Creation(resource_type=2, resource_name="t", principal="User:a", host="*", **rule)
     created = refused(CreateAclsRequest(creations=[made] * 3), 3)
@@ -143,7 +143,7 @@ def test_items_without_a_name_are_compared_one_by_one_in_their_order():
     assert (described.error_code, described.resources) == (CODE, [])
 
 
-def test_coordinators_are_named_key_by_key_from_4_on():
+def test_a_refused_find_coordinator_has_an_error_per_key_from_version_4():
     assert refused(FindCoordinatorRequest(key="g"), 3).error_code == CODE
     batched = refused(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
     assert [(each.key, each.error_code) for each in batched.coordinators] == [("g", CODE), ("h", CODE)]
@@ -152,7 +152,7 @@ def test_coordinators_are_named_key_by_key_from_4_on():
 # ---- groups and their offsets ----------------------------------------------------------------------------------
 
 
-def test_a_member_is_shown_by_its_own_name_and_without_protocol():
+def test_a_refused_join_or_sync_returns_the_member_id_and_no_protocol():
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
     )
@@ -168,14 +168,14 @@ def test_a_member_is_shown_by_its_own_name_and_without_protocol():
     )
 
 
-def test_leaving_has_an_error_of_its_own_and_names_nobody():
+def test_a_refused_leave_group_has_one_error_and_no_members():
     members = [LeaveGroupRequest.Member(member_id="m")]
     response = refused(LeaveGroupRequest(group_id="g", members=members), 5)
     assert (response.error_code, response.members) == (CODE, [])
 
 
 @pytest.mark.parametrize("version", [0, 5, 6])
-def test_every_group_that_was_to_be_described_is_named(version):
+def test_a_refused_describe_groups_has_an_error_for_every_group(version):
     groups = refused(DescribeGroupsRequest(groups=["a", "", "a"]), version).groups
     assert [(group.group_id, group.error_code, group.members) for group in groups] == [
         ("a", CODE, []),
@@ -184,14 +184,14 @@ def test_every_group_that_was_to_be_described_is_named(version):
     ]
 
 
-def test_every_group_to_be_deleted_is_named_and_a_list_has_its_own_error():
+def test_a_refused_delete_groups_has_an_error_per_group_and_list_groups_one():
     results = refused(DeleteGroupsRequest(groups_names=["a", "b"]), 2).results
     assert [(result.group_id, result.error_code) for result in results] == [("a", CODE), ("b", CODE)]
     assert (refused(ListGroupsRequest(), 5).error_code, refused(ListGroupsRequest(), 5).groups) == (CODE, [])
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_commits_name_every_partition(version):
+def test_a_refused_offset_commit_has_an_error_for_every_partition(version):
     parts = [OffsetCommitRequest.Topic.Partition(partition_index=n, committed_offset=7) for n in (3, 1)]
     topic = OffsetCommitRequest.Topic(name="t", partitions=parts)
     if version >= 10:
@@ -201,7 +201,7 @@ def test_commits_name_every_partition(version):
     assert [(part.partition_index, part.error_code) for part in answered.partitions] == [(3, CODE), (1, CODE)]
 
 
-def test_fetched_offsets_are_refused_by_partition_then_whole_then_by_group():
+def test_a_refused_offset_fetch_has_errors_where_each_version_expects_them():
     topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[2, 4])]
     single = OffsetFetchRequest(group_id="g", topics=topics)
     parts = refused(single, 1).topics[0].partitions
@@ -219,7 +219,7 @@ def test_fetched_offsets_are_refused_by_partition_then_whole_then_by_group():
         assert [(each.group_id, each.error_code, each.topics) for each in groups] == [("g", CODE, []), ("h", CODE, [])]
 
 
-def test_deleting_offsets_has_an_error_of_its_own():
+def test_a_refused_offset_delete_has_one_error_for_the_request():
     part = OffsetDeleteRequest.Topic.Partition(partition_index=0)
     request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequest.Topic(name="t", partitions=[part])])
     assert (refused(request, 0).error_code, refused(request, 0).topics) == (CODE, [])
@@ -228,7 +228,7 @@ def test_deleting_offsets_has_an_error_of_its_own():
 # ---- transactions ----------------------------------------------------------------------------------------------
 
 
-def test_no_producer_id_is_answered_along_with_an_error():
+def test_an_error_answer_contains_no_producer_id():
     for request, version in (
         (InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1, producer_id=5, producer_epoch=2), 5),
         (EndTxnRequest(transactional_id="x", producer_id=5, producer_epoch=2, committed=True), 5),
@@ -237,7 +237,7 @@ def test_no_producer_id_is_answered_along_with_an_error():
         assert (response.error_code, response.producer_id, response.producer_epoch) == (CODE, -1, -1)
 
 
-def test_partitions_to_be_added_are_named_one_by_one_and_from_4_on_not_at_all():
+def test_a_refused_add_partitions_has_errors_per_partition_below_version_4():
     topics = [TxnTopic(name="t", partitions=[2, 0]), TxnTopic(name="u", partitions=[1])]
     request = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=topics)
     for version in (0, 3):
@@ -251,7 +251,7 @@ def test_partitions_to_be_added_are_named_one_by_one_and_from_4_on_not_at_all():
     assert (refused(brokers, 4).error_code, refused(brokers, 4).results_by_transaction) == (CODE, [])
 
 
-def test_offsets_of_a_transaction_are_named_partition_by_partition():
+def test_a_refused_txn_offset_commit_has_an_error_for_each_partition():
     Topic = TxnOffsetCommitRequest.Topic
     parts = [Topic.Partition(partition_index=n, committed_offset=1) for n in (5, 6)]
     request = TxnOffsetCommitRequest(
@@ -267,7 +267,7 @@ def test_offsets_of_a_transaction_are_named_partition_by_partition():
         assert [(part.partition_index, part.error_code) for part in topic.partitions] == [(5, CODE), (6, CODE)]
 
 
-def test_markers_are_named_producer_by_producer_and_partition_by_partition():
+def test_a_refused_write_txn_markers_has_an_error_per_producer_and_partition():
     Marker = WriteTxnMarkersRequest.Marker
     marker = Marker(
         producer_id=9,
@@ -281,7 +281,7 @@ def test_markers_are_named_producer_by_producer_and_partition_by_partition():
     assert [(part.partition_index, part.error_code) for part in answered.topics[0].partitions] == [(0, CODE), (2, CODE)]
 
 
-def test_every_transaction_that_was_to_be_described_is_named():
+def test_a_refused_describe_transactions_has_an_error_for_each_id():
     states = refused(DescribeTransactionsRequest(transactional_ids=["x", "", "x"]), 0).transaction_states
     assert [(state.transactional_id, state.error_code) for state in states] == [("x", CODE), ("", CODE), ("x", CODE)]
 

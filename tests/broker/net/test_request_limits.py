@@ -85,7 +85,7 @@ def test_topics_without_partitions_count_towards_the_limit_of_a_request(version)
 
 
 @pytest.mark.parametrize("version", [9, 12])
-def test_tagged_fields_that_nobody_knows_count_as_partitions_do(version):
+def test_unknown_tagged_fields_count_towards_the_limit_like_partitions(version):
     whole = frame_of(spread(1, MOST_PARTITIONS - 10), version)
     assert whole.endswith(b"\x00\x00\x00"), "the tags of a partition, of the topic, and of the request"
     beginning = whole[:-2]
@@ -172,7 +172,7 @@ def test_a_request_with_too_many_subjects_closes_its_connection(served):
             greedy.receive()
 
 
-def test_two_thousand_topics_at_once_are_made_described_and_fetched():
+def test_two_thousand_topics_can_be_created_described_and_fetched_per_request():
     names = [f"n{index}" for index in range(2_000)]
     with ServedBroker(log_checkpoint_interval_ms=600_000) as served, served.connect(timeout_s=60) as client:
         asked = MetadataRequest(topics=[Named(name=name) for name in names])

@@ -77,7 +77,7 @@ small_pool = pytest.mark.parametrize("world", [SMALL_POOL], indirect=True)
 
 
 @pytest.mark.parametrize("speed", [0, 1, LEAST_BYTES_PER_S // 2, 80_000])
-def test_frames_that_announce_much_and_send_little_reserve_no_memory(world, speed):
+def test_large_announced_frames_reserve_no_memory_before_their_bytes_arrive(world, speed):
     liars = begin(world, *[speed] * 20)
     assert took_to_produce(world) < 1
     world.wait(3 * ENOUGH_S)
@@ -87,7 +87,7 @@ def test_frames_that_announce_much_and_send_little_reserve_no_memory(world, spee
 
 @small_pool
 @pytest.mark.parametrize("speed", [0, 1, LEAST_BYTES_PER_S // 2, 80_000])
-def test_clients_that_fill_the_request_memory_are_cut_within_seconds(world, caplog, speed):
+def test_clients_that_fill_the_request_memory_are_disconnected_within_seconds(world, caplog, speed):
     caplog.set_level(logging.WARNING)
     liars = begin(world, speed, speed, speed, first=10 * MIB)
     assert took_to_produce(world) <= 3 * ENOUGH_S

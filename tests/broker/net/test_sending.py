@@ -138,7 +138,7 @@ def frame_of_first(client, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", range(4, 18))
-def test_the_second_reader_gets_the_same_bytes_uncopied(served, version):
+def test_a_second_read_is_sent_from_the_file_and_gives_the_same_bytes(served, version):
     before = uncopied(served)
     client = served.connect()
     if version <= NAMED:
@@ -152,7 +152,7 @@ def test_the_second_reader_gets_the_same_bytes_uncopied(served, version):
     settled(served)
 
 
-def test_a_connection_has_the_send_buffer_of_the_settings(served):
+def test_connections_get_the_configured_send_buffer_size(served):
     served.connect().call(large(), NAMED)
 
     def sizes(broker):
@@ -163,7 +163,7 @@ def test_a_connection_has_the_send_buffer_of_the_settings(served):
     assert all(wanted <= size <= 2 * wanted for size in served.inside(sizes))
 
 
-def test_requests_sent_ahead_are_answered_in_order_around_a_large_one(served):
+def test_pipelined_requests_around_a_large_answer_are_answered_in_order(served):
     client = served.connect()
     for offset in (0, 2 * BATCHES, 0, 2 * BATCHES):
         client.send(large(offset), NAMED)
@@ -226,7 +226,7 @@ def test_a_client_that_disconnects_during_sendfile_leaves_nothing_open(served, r
     wait_until(lambda: len(served.broker.server.connections) == connections)
 
 
-def test_a_connection_cut_by_the_broker_leaves_nothing_behind(served):
+def test_a_connection_the_broker_closes_leaves_no_open_files(served):
     client = connect_narrow(served)
     client.send(large(), NAMED)
     half_sent(served)
@@ -236,7 +236,7 @@ def test_a_connection_cut_by_the_broker_leaves_nothing_behind(served):
         client.receive()
 
 
-def test_a_connection_that_is_hung_up_on_is_closed_after_its_answer(served):
+def test_hang_up_closes_a_connection_only_after_its_answer_was_sent(served):
     client = connect_narrow(served)
     client.send(large(), NAMED)
     half_sent(served)
@@ -258,7 +258,7 @@ def test_answers_are_copied_when_no_descriptor_is_left_for_sendfile(served, monk
 
 
 @pytest.mark.slow
-def test_clients_that_read_nothing_cost_a_window_each_where_there_are_no_descriptors(served, monkeypatch):
+def test_without_descriptors_clients_that_do_not_read_use_one_window_each(served, monkeypatch):
     def none_left(fd, call):
         raise OSError(24, "Too many open files")
 
@@ -294,7 +294,7 @@ def test_file_parts_are_copied_where_sendfile_does_not_work(served, monkeypatch)
     settled(served)
 
 
-def test_a_file_cut_short_costs_the_connection_and_the_log_but_sends_nothing_wrong():
+def test_a_truncated_file_closes_the_connection_and_takes_the_log_offline():
     with ServedBroker() as served:
         client = served.connect()
         client.call(create("t"))
@@ -405,7 +405,7 @@ def test_file_parts_are_copied_in_order_through_transports_without_sendfile(kind
             there.recv(1)
 
 
-def test_a_transport_that_is_closing_gets_nothing_and_no_part_is_read_for_it():
+def test_nothing_is_read_or_written_for_a_transport_that_is_closing():
     wire = Wire(closing=True)
     part = Part(b"part")
     sending.send(Sender(wire), [b"head", part], Metrics())

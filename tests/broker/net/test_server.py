@@ -114,7 +114,7 @@ def test_connections_beyond_the_limit_of_an_address_are_closed():
         served.close_clients()
 
 
-def test_a_silent_connection_is_closed_and_a_talking_one_is_not():
+def test_an_idle_connection_is_closed_and_an_active_one_is_not():
     with (
         Broker(connections_max_idle_ms=60_000) as broker,
         WireClient(broker.host, broker.port) as silent,
@@ -139,7 +139,7 @@ def test_localhost_is_served_on_both_families_at_one_port():
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
-def test_ipv6_is_served():
+def test_the_broker_serves_clients_over_ipv6():
     with ServedBroker(listeners=("[::1]:0",)) as served, WireClient("::1", served.port) as client:
         brokers = client.call(MetadataRequest(topics=[]), 1).brokers
         assert brokers[0].host == "::1"
@@ -251,7 +251,7 @@ def test_produce_is_listed_from_version_0_and_0_to_2_close_the_connection(served
             assert closes(old)
 
 
-def test_throttling_is_always_zero(client):
+def test_without_quotas_the_throttle_time_is_zero(client):
     assert client.call(ApiVersionsRequest(), 2).throttle_time_ms == 0
     assert client.call(fetch("none"), NAMED).throttle_time_ms == 0
 

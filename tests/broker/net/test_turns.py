@@ -38,7 +38,7 @@ def count(broker):
     return len(broker.ask(MetadataRequest(topics=None)).topics)
 
 
-def test_each_item_is_answered_in_the_order_asked(broker):
+def test_the_items_of_a_long_request_are_answered_in_request_order(broker):
     created = broker.ask(create([*NAMES, "no good", "t3", "t3"])).topics
     assert [topic.name for topic in created] == [name for name in NAMES if name != "t3"] + ["no good", "t3"]
     assert [topic.error_code for topic in created] == [0] * 49 + [17, 42]
@@ -63,7 +63,7 @@ def test_each_item_is_answered_in_the_order_asked(broker):
     assert count(broker) == 0
 
 
-def test_others_are_served_in_between(broker):
+def test_other_clients_are_served_while_a_long_request_is_processed(broker):
     client, other = SimulatedClient(broker), SimulatedClient(broker)
     client.send(create())
     other.send(MetadataRequest(topics=None))
@@ -72,7 +72,7 @@ def test_others_are_served_in_between(broker):
     assert len(client.receive().topics) == count(broker) == 50
 
 
-def test_later_requests_of_the_connection_are_answered_after_a_long_one(broker):
+def test_later_requests_of_a_connection_are_answered_after_its_long_request(broker):
     client = SimulatedClient(broker)
     client.send(create())
     client.send(MetadataRequest(topics=None))
@@ -80,7 +80,7 @@ def test_later_requests_of_the_connection_are_answered_after_a_long_one(broker):
     assert len(client.receive().topics) == 50
 
 
-def test_a_short_request_is_done_in_one_slice(broker, monkeypatch):
+def test_a_request_that_fits_in_one_slice_is_completed_in_it(broker, monkeypatch):
     monkeypatch.setattr(turns, "SLICE_UNITS", 1_000)
     assert [topic.error_code for topic in broker.ask(create()).topics] == [0] * 50
 
@@ -114,7 +114,7 @@ def heartbeat():
     return HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
-def test_pipelined_requests_take_turns_with_those_of_others(handled, crowded):
+def test_pipelined_requests_take_turns_with_requests_of_other_clients(handled, crowded):
     many, one = SimulatedClient(crowded, "many"), SimulatedClient(crowded, "one")
     for _ in range(20):
         many.send(heartbeat())
@@ -139,7 +139,7 @@ def test_connections_with_queued_requests_are_served_in_turns(handled, crowded):
         assert max(counts) - min(counts) <= 3
 
 
-def test_requests_that_wait_for_their_turn_are_answered_in_order(crowded):
+def test_queued_requests_of_a_connection_are_answered_in_order(crowded):
     client = SimulatedClient(crowded)
     for number in range(6):
         client.send(create([f"t{number}"]))
@@ -149,7 +149,7 @@ def test_requests_that_wait_for_their_turn_are_answered_in_order(crowded):
         assert len(client.receive().topics) == number + 1
 
 
-def test_a_request_without_an_answer_may_be_among_those_that_wait(crowded):
+def test_queued_acks_0_requests_keep_their_order_among_the_others(crowded):
     crowded.ask(create(["t"]))
     client = SimulatedClient(crowded)
     for number in range(5):
@@ -161,7 +161,7 @@ def test_a_request_without_an_answer_may_be_among_those_that_wait(crowded):
     assert crowded.ask(list_offsets("t", -1)).topics[0].partitions[0].offset == 5
 
 
-def test_bytes_that_do_not_parse_close_the_connection_after_the_replies_before_them(handled, crowded):
+def test_malformed_bytes_close_the_connection_after_the_earlier_replies(handled, crowded):
     client = SimulatedClient(crowded)
     for _ in range(4):
         client.send(heartbeat())
@@ -186,7 +186,7 @@ def test_queued_requests_are_dropped_when_their_client_disconnects(handled, crow
     assert len(crowded.broker.turns) == 0
 
 
-def test_a_bug_in_a_request_that_waited_is_answered_as_any_other(monkeypatch, crowded):
+def test_a_bug_in_a_queued_request_is_answered_with_an_error(monkeypatch, crowded):
     def answer(broker, call, request):
         raise ZeroDivisionError("oops")
 
@@ -199,7 +199,7 @@ def test_a_bug_in_a_request_that_waited_is_answered_as_any_other(monkeypatch, cr
     crowded.broker.metrics.failures.clear()
 
 
-def test_a_broker_that_stops_drops_long_jobs(broker):
+def test_stopping_the_broker_drops_unfinished_long_requests(broker):
     client = SimulatedClient(broker)
     client.send(create([f"t{number}" for number in range(1_000)]))
     broker.wait(0)
@@ -208,7 +208,7 @@ def test_a_broker_that_stops_drops_long_jobs(broker):
     assert len(broker.broker.topics.by_name) < 1_000
 
 
-def test_a_request_that_fits_in_a_turn_is_not_queued_for_work_of_earlier_turns(monkeypatch, broker):
+def test_work_of_earlier_turns_does_not_queue_a_request_that_fits_in_this_one(monkeypatch, broker):
     monkeypatch.setattr(turns, "SLICE_UNITS", 50)
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
     broker.ask(create(["t"]))
@@ -221,7 +221,7 @@ def test_a_request_that_fits_in_a_turn_is_not_queued_for_work_of_earlier_turns(m
 
 
 @pytest.mark.slow
-def test_short_requests_wait_for_one_long_step_and_not_for_all(monkeypatch):
+def test_a_short_request_waits_for_one_step_of_a_long_one_and_not_for_all(monkeypatch):
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
     with SimulatedBroker(BrokerSettings()) as broker:
         producers = [SimulatedClient(broker) for _ in range(30)]
@@ -252,7 +252,7 @@ def test_requests_after_a_postponed_produce_see_its_records(monkeypatch):
             assert client.receive().topics[0].partitions[0].offset == number
 
 
-def test_a_produce_that_was_put_back_is_counted_once(monkeypatch):
+def test_a_postponed_produce_request_is_counted_once(monkeypatch):
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
     with SimulatedBroker(BrokerSettings()) as broker:
         broker.ask(create(["t"]))
@@ -271,7 +271,7 @@ def steps(count, done):
 
 
 @pytest.mark.parametrize("turns_before", [0, 1, 2, 5])
-def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_before):
+def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_before):
     """Of 30 long ones each is worked a little, once; then they wait among themselves, wherever they were by then."""
     store, later, worked, done = SimpleNamespace(turn=0), [], [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
@@ -308,7 +308,7 @@ def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_b
     assert len(done) == 31
 
 
-def test_one_that_yields_behind_short_goes_on_after_all_that_is_short():
+def test_a_job_that_yields_behind_short_continues_after_all_short_jobs():
     store, later, done = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 
@@ -328,7 +328,7 @@ def test_one_that_yields_behind_short_goes_on_after_all_that_is_short():
     assert done == [0, 1, 2, "puts itself off", "waited and puts itself off"]
 
 
-def test_a_job_that_nobody_wants_is_closed_and_reported_and_takes_no_time():
+def test_a_cancelled_job_is_closed_and_reported_without_running():
     store, later, reported = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 
@@ -347,7 +347,7 @@ def test_a_job_that_nobody_wants_is_closed_and_reported_and_takes_no_time():
     assert not later
 
 
-def test_requests_that_arrive_after_the_queues_get_a_whole_turns_allowance():
+def test_requests_that_arrive_after_queued_work_get_the_full_allowance():
     store, later = SimpleNamespace(turn=0), []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
     queue.spend(turns.ARRIVAL_UNITS)
@@ -370,13 +370,13 @@ class Clock:
         return self.now_ms
 
 
-def test_a_slice_ends_with_its_time_looked_at_every_twenty_units_of_any_steps():
+def test_a_slice_checks_its_time_limit_every_twenty_units():
     job = turns.Job(7 for _ in range(1_000))
     assert job.work(Clock(0, 1), 3, 10**9) == (False, 3 * 21)
     assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)
 
 
-def test_a_step_that_takes_long_counts_by_its_duration():
+def test_a_slow_step_counts_by_its_duration_instead_of_its_units():
     clock = Clock()
     queue = turns.Turns(SimpleNamespace(turn=0), clock, lambda call: None, lambda: False)
 
@@ -388,7 +388,7 @@ def test_a_step_that_takes_long_counts_by_its_duration():
     assert queue.left == turns.ARRIVAL_UNITS - turns.SLICE_UNITS // 2
 
 
-def test_large_answers_share_the_memory_and_each_gets_some():
+def test_large_answers_share_the_answer_memory_with_a_minimum_for_each():
     found = [turns.AnswerRoom(connections).left_bytes for connections in (0, 1, 16, 64, 1_024, 100_000)]
     assert found == [16 << 20, 16 << 20, 16 << 20, 4 << 20, 256 << 10, 256 << 10]
     assert not turns.AnswerRoom(1).is_full

@@ -34,7 +34,7 @@ def asked(broker, request, client):
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_nothing_is_read_for_a_client_that_has_left(cold, request_name):
+def test_queued_reads_of_a_disconnected_client_are_dropped(cold, request_name):
     workers, client, other = cold.broker.read_executor, SimulatedClient(cold), SimulatedClient(cold)
     asked(cold, request_name, client)
     asked(cold, request_name, other)

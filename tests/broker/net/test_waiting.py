@@ -24,7 +24,7 @@ def parked(waiting, *args, **kwargs):
     return looks
 
 
-def test_a_waiter_is_looked_at_once_however_many_of_its_logs_moved():
+def test_a_waiter_is_checked_once_even_if_several_of_its_logs_moved():
     waiting = Waiting()
     looks = parked(waiting, ["a", "b"])
     waiting.wake(["a", "b", "c"])
@@ -32,7 +32,7 @@ def test_a_waiter_is_looked_at_once_however_many_of_its_logs_moved():
     assert len(waiting) == 0
 
 
-def test_a_waiter_that_is_not_done_goes_on_waiting():
+def test_a_waiter_whose_check_fails_continues_to_wait():
     waiting = Waiting()
     looks = parked(waiting, ["a"], done=False)
     waiting.wake(["a"])
@@ -41,7 +41,7 @@ def test_a_waiter_that_is_not_done_goes_on_waiting():
     assert len(waiting) == 1
 
 
-def test_a_log_nobody_waits_for_wakes_nobody():
+def test_waking_a_log_without_waiters_checks_no_waiter():
     waiting = Waiting()
     looks = parked(waiting, ["a"])
     waiting.wake(["b"])
@@ -56,7 +56,7 @@ def test_waiters_are_woken_in_the_order_in_which_they_parked():
     assert order == ["x", "y", "z"]
 
 
-def test_the_deadline_ends_the_wait_whatever_the_look_says():
+def test_the_deadline_ends_a_wait_even_if_its_check_fails():
     waiting = Waiting()
     looks = parked(waiting, ["a"], deadline_ms=50, done=False)
     waiting.expire(49)
@@ -78,7 +78,7 @@ def test_the_next_deadline_ignores_answered_waiters():
     assert waiting.next_deadline_ms() is None
 
 
-def test_a_waiter_may_leave_twice_and_while_others_are_woken():
+def test_removing_a_waiter_twice_or_during_a_wake_is_harmless():
     waiting = Waiting()
     second = Looks(["a"])
 
@@ -94,7 +94,7 @@ def test_a_waiter_may_leave_twice_and_while_others_are_woken():
     assert len(waiting) == 0
 
 
-def test_answered_waiters_with_far_deadlines_do_not_pile_up():
+def test_answered_waiters_are_freed_before_their_deadlines():
     waiting = Waiting()
     for _ in range(10_000):
         parked(waiting, ["a"], deadline_ms=2**31)
@@ -103,14 +103,14 @@ def test_answered_waiters_with_far_deadlines_do_not_pile_up():
     assert waiting._by_log == {}
 
 
-def test_an_answer_given_before_anyone_asked_is_kept():
+def test_an_answer_given_before_a_callback_was_set_is_delivered_to_it():
     answers, parked = [], Parked()
     parked.answer("yes")
     parked.then(answers.append)
     assert answers == ["yes"]
 
 
-def test_only_the_first_answer_counts():
+def test_only_the_first_answer_of_a_parked_reply_counts():
     answers, parked = [], Parked()
     parked.then(answers.append)
     parked.answer("first")
@@ -118,7 +118,7 @@ def test_only_the_first_answer_counts():
     assert answers == ["first"]
 
 
-def test_an_answer_for_a_client_that_has_gone_is_dropped():
+def test_the_answer_of_a_cancelled_parked_reply_is_dropped():
     answers, cancelled, parked = [], [], Parked()
     parked.then(answers.append)
     parked.on_cancel = lambda: cancelled.append(True)
@@ -130,7 +130,7 @@ def test_an_answer_for_a_client_that_has_gone_is_dropped():
 
 
 @pytest.mark.parametrize("end", [lambda parked: parked.answer("here"), lambda parked: parked.cancel()])
-def test_a_parked_reply_that_is_over_needs_no_garbage_collector(end):
+def test_an_answered_parked_reply_is_freed_without_the_garbage_collector(end):
     """What is made for it refers to it and is kept by it until then; serve freezes what it finds alive."""
     parked = Parked()
     parked.then(lambda _: parked.cancelled)

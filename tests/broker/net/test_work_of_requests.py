@@ -398,7 +398,7 @@ def frames_of(name: str, world: World) -> list[bytes]:
     return [frame_of(request, OLDER.get(name)) for request in ROWS[name].ask(world)]
 
 
-def test_every_api_has_a_row():
+def test_every_served_api_has_a_worst_case_request_in_the_table():
     assert set(ROWS) == {handler.api.name for handler in load_handlers().values()}
     assert len(READING) > 24
 
@@ -412,13 +412,13 @@ def check_work(name: str, world: World) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in READING])
-def test_the_nastiest_request_of_each_api_takes_no_more_than_its_turn(short_turns, name):
+def test_the_worst_request_of_each_api_exceeds_no_turn(short_turns, name):
     world = World()
     check_work(name, world)
     world.broker.stop()
 
 
-def test_the_nastiest_request_of_each_api_that_reads_takes_no_more_than_its_turn(short_turns):
+def test_the_worst_request_of_each_reading_api_exceeds_no_turn(short_turns):
     world = World()
     for name in sorted(READING):
         check_work(name, world)
@@ -452,7 +452,7 @@ def states_of_transactions(world: World) -> list[int]:
         (states_of_transactions, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_subjects_beyond_the_answers_size_get_a_retriable_error(monkeypatch, codes_of, later):
+def test_items_that_do_not_fit_in_the_answer_get_a_retriable_error(monkeypatch, codes_of, later):
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
     world = World()
@@ -480,7 +480,7 @@ def test_connections_share_the_bytes_that_answers_may_hold(monkeypatch):
     world.broker.stop()
 
 
-def test_of_a_resource_that_is_named_again_and_again_an_answer_has_its_room(monkeypatch):
+def test_a_resource_repeated_in_a_request_counts_each_time_in_the_answer_size(monkeypatch):
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
     world = World()

@@ -100,7 +100,7 @@ def applied(rows) -> Names:
 
 
 @given(st.lists(EVENTS, max_size=40))
-def test_no_sequence_is_written_twice_and_what_is_replayed_is_what_was(events):
+def test_no_sequence_is_written_twice_and_a_replay_gives_the_same_state(events):
     model = Model()
     for event, *arguments in events:
         getattr(model, event)(*arguments)
@@ -112,7 +112,7 @@ def test_no_sequence_is_written_twice_and_what_is_replayed_is_what_was(events):
     assert model.names.entries == counts
 
 
-def test_bytes_that_are_no_record_are_refused_and_change_nothing():
+def test_bytes_that_do_not_parse_as_a_name_record_are_refused():
     names = applied([name_row("x", 1, "me"), topic_row("x", TOPICS[0], 2)])
     before = shown(names)
     for key, value in (

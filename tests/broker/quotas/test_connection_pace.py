@@ -75,14 +75,14 @@ class Place:
         self.clock.advance(until - self.clock.monotonic_ms())
 
 
-def test_without_a_rate_everybody_is_let_in_and_nothing_is_kept() -> None:
+def test_without_a_connection_rate_all_are_accepted_and_no_state_is_kept() -> None:
     place = Place()
     for number in range(1000):
         place.pace.arrived(Arrival(f"10.0.{number // 250}.{number % 250}"))
     assert (len(place.let_in), len(place.pace), place.timers) == (1000, 0, [])
 
 
-def test_over_the_rate_of_the_broker_they_wait_in_order_and_all_are_let_in() -> None:
+def test_connections_over_the_brokers_rate_wait_in_order_and_are_all_accepted() -> None:
     place = Place(most=10)
     arrivals = [Arrival() for _ in range(300)]
     for arrival in arrivals:
@@ -107,7 +107,7 @@ def test_a_waiting_client_that_disconnects_does_not_delay_those_behind_it() -> N
     assert [arrival for _, arrival in place.let_in] == [*arrivals[:10], arrivals[39]]
 
 
-def test_over_the_rate_of_its_address_one_is_closed_after_a_wait_and_does_not_count() -> None:
+def test_connections_over_the_rate_of_their_address_are_closed_after_a_wait() -> None:
     place = Place(a10_0_0_1=2.0)
     arrivals = [Arrival() for _ in range(60)]
     for arrival in arrivals:
@@ -124,7 +124,7 @@ def test_over_the_rate_of_its_address_one_is_closed_after_a_wait_and_does_not_co
     assert place.let_in[-1][1] is again, "those that were refused are not held against it"
 
 
-def test_an_honest_client_gets_in_while_its_neighbour_tries_all_the_time() -> None:
+def test_a_slow_client_is_accepted_while_another_address_floods_the_broker() -> None:
     place = Place(everybody=1.0)
     for second in range(60):
         for _ in range(20):
@@ -136,7 +136,7 @@ def test_an_honest_client_gets_in_while_its_neighbour_tries_all_the_time() -> No
     assert 55 < len(place.let_in) - 12 < 75
 
 
-def test_with_tls_the_rate_of_an_address_is_looked_at_before_the_handshake_and_once() -> None:
+def test_with_tls_the_address_rate_is_checked_once_before_the_handshake() -> None:
     place = Place(a10_0_0_1=1.0)
     assert [place.pace.is_too_fast("10.0.0.1") for _ in range(12)] == [False] * 10 + [True] * 2
     assert not place.pace.is_too_fast("10.0.0.2")
@@ -158,7 +158,7 @@ def test_a_hundred_thousand_addresses_take_bounded_memory(monkeypatch: pytest.Mo
 # ---- with sockets of a kind ----------------------------------------------------------------------------------
 
 
-def test_a_connection_over_the_rate_is_not_heard_and_then_closed() -> None:
+def test_a_connection_over_the_rate_is_not_read_and_then_closed() -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, f"ip={HOST}", connection_creation_rate=1)
         clients = [SimulatedClient(broker) for _ in range(14)]
@@ -192,7 +192,7 @@ def test_bytes_of_a_connection_that_waits_to_be_accepted_stay_in_its_socket(
         served.close_clients()
 
 
-def test_the_rate_of_the_broker_may_be_set_while_it_runs_and_late_ones_are_served() -> None:
+def test_connections_delayed_by_the_brokers_rate_are_served() -> None:
     with SimulatedBroker(BrokerSettings(max_connection_creation_rate=1)) as broker:
         clients = [SimulatedClient(broker) for _ in range(13)]
         for client in clients:
@@ -203,14 +203,14 @@ def test_the_rate_of_the_broker_may_be_set_while_it_runs_and_late_ones_are_serve
         assert broker.broker.metrics.refused_connections == 0
 
 
-def test_some_addresses_may_have_more_connections_or_fewer_than_others() -> None:
+def test_connection_limits_can_be_overridden_for_single_addresses() -> None:
     settings = BrokerSettings(max_connections_per_ip=10, max_connections_per_ip_overrides=f"{HOST}:2,10.0.0.1:500")
     with SimulatedBroker(settings) as broker:
         clients = [SimulatedClient(broker) for _ in range(3)]
         assert [client.closed(0.1) for client in clients] == [False, False, True]
 
 
-def test_overrides_are_addresses_with_numbers_and_nothing_else() -> None:
+def test_malformed_connection_limit_overrides_are_refused() -> None:
     assert connections_of_addresses("10.0.0.1:5, [::1]:7,fe80::1:9") == {"10.0.0.1": 5, "::1": 7, "fe80::1": 9}
     for wrong in ("localhost:5", "10.0.0.1", "10.0.0.1:x", "10.0.0.1:-1", "10.0.0.1:99999999999"):
         with pytest.raises(InvalidOption, match=r"max\.connections\.per\.ip\.overrides"):

@@ -27,7 +27,7 @@ KAFKAS_ORDER = [
 OTHERS = [{USER: "bob"}, {CLIENT_ID: "other"}, {USER: "alice", CLIENT_ID: "other"}, {USER: "bob", CLIENT_ID: "app"}]
 
 
-def test_of_any_quotas_that_there_are_the_first_in_kafkas_order_counts() -> None:
+def test_of_all_matching_quotas_the_first_in_kafkas_order_applies() -> None:
     for count in range(len(KAFKAS_ORDER) + 1):
         for chosen in combinations(range(len(KAFKAS_ORDER)), count):
             quotas = Quotas()
@@ -54,7 +54,7 @@ def test_a_client_without_a_client_id_shares_the_default_quota() -> None:
     assert quotas.limit(PRODUCER_BYTE_RATE, "alice", "") == Limit(("", ""), 1.0)
 
 
-def test_an_address_has_its_own_rate_or_that_of_all() -> None:
+def test_an_address_without_its_own_rate_has_the_default_rate() -> None:
     quotas = Quotas()
     assert quotas.address_limit("10.0.0.1") is None
     quotas.put(entity_of({IP: None}), CONNECTION_CREATION_RATE, 5.0)

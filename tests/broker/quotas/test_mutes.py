@@ -53,7 +53,7 @@ class World:
 
 
 @pytest.mark.parametrize("waits", [(8_000, 100), (100, 8_000), (8_000, 100, 200)])
-def test_a_shorter_wait_ends_no_longer_one_and_a_longer_one_counts(waits: tuple[int, ...]) -> None:
+def test_of_two_throttle_waits_the_longer_one_applies(waits: tuple[int, ...]) -> None:
     """A connection is looked at every few seconds, so the waits are longer than that."""
     world, connection = World(), Connection()
     for wait_ms in waits:
@@ -66,7 +66,7 @@ def test_a_shorter_wait_ends_no_longer_one_and_a_longer_one_counts(waits: tuple[
     assert world.calls == []
 
 
-def test_a_wait_that_begins_later_counts_by_when_it_ends() -> None:
+def test_of_two_throttle_waits_the_one_that_ends_later_applies() -> None:
     world, connection = World(), Connection()
     world.mutes.mute(connection, 3_000)
     world.pass_ms(2_900)
@@ -77,7 +77,7 @@ def test_a_wait_that_begins_later_counts_by_when_it_ends() -> None:
     assert not connection.is_muted
 
 
-def test_a_client_that_leaves_is_noticed_before_its_wait_ends() -> None:
+def test_a_disconnect_is_noticed_during_a_throttle_wait() -> None:
     world, connection = World(), Connection()
     world.mutes.mute(connection, 10 * LOOKED_AT_AFTER_MS)
     connection.left = True

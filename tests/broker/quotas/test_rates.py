@@ -42,7 +42,9 @@ class PlainRate:
 
 
 @given(shapes, events, st.floats(0.5, 1e5))
-def test_a_rate_is_that_of_the_windows_that_count(shape: Windows, came: list[tuple[int, float]], limit: float) -> None:
+def test_a_windowed_rate_equals_that_of_the_plain_model(
+    shape: Windows, came: list[tuple[int, float]], limit: float
+) -> None:
     rate, plain, now_ms = WindowedRate(), PlainRate(shape), 5
     for pause_ms, amount in came:
         now_ms += pause_ms
@@ -74,7 +76,7 @@ def test_a_rate_whose_windows_have_passed_measures_like_a_new_one(
 
 
 @given(st.floats(10, 1e6), st.lists(st.tuples(st.integers(0, 50), st.floats(1, 1e6)), min_size=1, max_size=60))
-def test_a_client_that_waits_its_throttle_times_keeps_to_the_limit(limit: float, came: list[tuple[int, float]]) -> None:
+def test_a_client_that_waits_as_told_does_not_exceed_its_quota(limit: float, came: list[tuple[int, float]]) -> None:
     rate, now_ms, total = WindowedRate(), 0, 0.0
     largest = max(amount for _, amount in came)
     for pause_ms, amount in came:
@@ -85,7 +87,7 @@ def test_a_client_that_waits_its_throttle_times_keeps_to_the_limit(limit: float,
         assert total <= limit * (now_ms + KAFKAS.all_ms) / 1000 * 1.25 + largest
 
 
-def test_an_amount_that_is_taken_back_is_not_in_the_rate() -> None:
+def test_an_amount_taken_back_no_longer_counts_in_the_rate() -> None:
     rate = WindowedRate()
     rate.record(100.0, 0, KAFKAS)
     rate.record(1e6, 500, KAFKAS)
@@ -93,7 +95,7 @@ def test_an_amount_that_is_taken_back_is_not_in_the_rate() -> None:
     assert rate.per_second(500, KAFKAS) == pytest.approx(100 * 1000 / 10_500)
 
 
-def test_no_wait_is_longer_than_an_answer_can_tell() -> None:
+def test_a_throttle_time_never_exceeds_what_an_answer_can_hold() -> None:
     rate, bucket = WindowedRate(), TokenBucket()
     rate.record(1e300, 0, KAFKAS)
     bucket.record(1e300, 1e-9, 0)
@@ -108,7 +110,7 @@ def test_an_unlimited_rate_never_waits() -> None:
 
 
 @given(shapes, events, st.floats(0.5, 1e4))
-def test_a_bucket_fills_at_the_limit_and_may_be_overdrawn(
+def test_a_token_bucket_fills_at_its_limit_and_may_be_overdrawn(
     shape: Windows, came: list[tuple[int, float]], limit: float
 ) -> None:
     bucket, now_ms, burst = TokenBucket(), 0, limit * shape.number * shape.size_ms / 1000

@@ -226,7 +226,7 @@ steps = st.lists(
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=25)
 @given(steps)
-def test_a_short_cut_and_the_long_way_come_to_the_same(way, steps):
+def test_the_fast_and_the_general_path_give_the_same_answers_and_state(way, steps):
     assert carried_out(steps, None) == carried_out(steps, WAYS[way])
 
 
@@ -236,7 +236,7 @@ def each(odd: dict[str, list]) -> list[dict]:
 
 @pytest.mark.parametrize("version", [7, 9, 12])
 @pytest.mark.parametrize("producer_id", [-1, 7000])
-def test_each_odd_produce_behind_ordinary_ones_is_answered_the_same_on_both_ways(version, producer_id):
+def test_each_unusual_produce_is_answered_the_same_on_both_paths(version, producer_id):
     ordinary = ordinary_produce(0, version, -1, producer_id)
     steps: list[Step] = []
     for odd in each(ODD_PRODUCES):
@@ -252,7 +252,7 @@ def test_each_odd_produce_behind_ordinary_ones_is_answered_the_same_on_both_ways
 @pytest.mark.parametrize("version", [0, 3])
 @pytest.mark.parametrize("what", ["add", "send", "end"])
 @pytest.mark.parametrize("way", ["no_fast_paths", "no_fast_transactions"])
-def test_each_odd_step_of_a_transaction_is_answered_the_same_on_both_ways(version, what, way):
+def test_each_unusual_transaction_request_is_answered_the_same_on_both_paths(version, what, way):
     """In a transaction that is open, and where none is."""
     ordinary = ordinary_step(0)
     steps: list[Step] = []

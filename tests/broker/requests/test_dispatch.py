@@ -61,7 +61,7 @@ def test_a_response_that_cannot_be_written_is_a_bug_too(broker, answering):
     broker.broker.metrics.failures.clear()
 
 
-def test_where_not_even_a_refusal_can_be_written_the_connection_is_closed(broker, answering, monkeypatch):
+def test_a_connection_is_closed_if_no_error_answer_can_be_encoded(broker, answering, monkeypatch):
     """Without a reply in its place, a client would take the next one for it, or wait for ever."""
     answering(ListOffsetsRequest, lambda *_: "no response at all")
     monkeypatch.setattr(dispatch, "refusal", lambda *_: "no refusal either")
@@ -73,7 +73,7 @@ def test_where_not_even_a_refusal_can_be_written_the_connection_is_closed(broker
     broker.broker.metrics.failures.clear()
 
 
-def test_a_parked_reply_may_be_an_error(broker, answering):
+def test_an_error_given_to_a_parked_reply_becomes_the_response(broker, answering):
     parked = Parked()
     answering(ListOffsetsRequest, lambda *_: parked)
     client = SimulatedClient(broker)
@@ -93,7 +93,7 @@ def test_a_parked_reply_is_cancelled_when_its_client_has_gone(broker, answering)
     assert parked.cancelled
 
 
-def test_replies_wait_for_the_last_unit_and_exempt_ones_do_not(broker):
+def test_replies_wait_for_the_last_journal_unit_unless_their_api_is_exempt(broker):
     client, other = SimulatedClient(broker), SimulatedClient(broker)
     executor, held = broker.broker.rounds._executor, []
     submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
@@ -119,7 +119,7 @@ def test_a_halted_broker_answers_nobody(broker):
     assert client.closed()
 
 
-def test_a_handler_knows_who_asks(broker, answering):
+def test_a_handler_gets_the_client_and_user_of_its_request(broker, answering):
     calls = []
 
     def answer(broker, call, request):
@@ -151,5 +151,5 @@ def test_an_unsupported_api_or_version_closes_the_connection_and_is_logged(broke
     assert broker.broker.metrics.closed_unsupported == 1
 
 
-def test_no_api_that_is_served_is_named_among_those_that_are_not():
+def test_no_served_api_is_listed_as_unserved():
     assert not UNSERVED.keys() & load_handlers().keys()

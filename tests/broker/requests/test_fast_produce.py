@@ -73,7 +73,7 @@ def replies(version, shapes, client_ids, *, fast):
 
 
 @pytest.mark.parametrize("version", range(3, 12))
-def test_the_fast_path_answers_as_the_general_one_does(version):
+def test_the_fast_path_of_produce_answers_like_the_general_path(version):
     clients = ("a", "", "a-rather-long-client-id-" * 8)
     assert replies(version, SHAPES, clients, fast=True) == replies(version, SHAPES, clients, fast=False)
 
@@ -91,7 +91,7 @@ def headers_with_a_byte_changed(sound):
 
 
 @pytest.mark.parametrize("version", [7, 11])
-def test_any_byte_of_a_header_changed_is_answered_the_same_on_both_ways(version):
+def test_produce_with_any_header_byte_changed_is_answered_alike_on_both_paths(version):
     shapes = []
     for sound in (batch(3), idempotent(3), batch(codec=1)):
         shapes += [produce("t", idempotent(0)), produce("t", idempotent(1, 2)), produce("t", sound)]
@@ -99,7 +99,7 @@ def test_any_byte_of_a_header_changed_is_answered_the_same_on_both_ways(version)
     assert replies(version, shapes, ("a",), fast=True) == replies(version, shapes, ("a",), fast=False)
 
 
-def test_the_fast_path_is_taken(client):
+def test_ordinary_produce_requests_take_the_fast_path(client):
     client.ask(produce("t", idempotent(0), partition=1))  # a producer's first batch is for the general path
     metrics = client.broker.broker.metrics
     dispatcher = client.broker.broker.server.serve.__self__
@@ -117,7 +117,7 @@ def test_a_client_may_change_the_version_of_produce_between_requests(client):
 
 
 @pytest.mark.parametrize("version", [7, 9, 11])
-def test_a_produce_request_that_lies_closes_its_connection(broker, version):
+def test_a_produce_request_with_false_lengths_closes_its_connection(broker, version):
     broker.ask(create("t"))
     good = SimulatedClient(broker)
     good.ask(produce("t", batch()), version)

@@ -64,14 +64,14 @@ def in_older_words(found: list[object]) -> list[list[object]]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_the_fast_path_and_the_general_one_answer_and_leave_the_same(version, monkeypatch):
+def test_the_fast_path_of_transactions_gives_the_same_answers_and_state(version, monkeypatch):
     fast = history(version)
     monkeypatch.setattr(FastTransactions, "_carry_out", lambda self, asked, connection: False)
     assert history(version) == fast
     assert in_older_words(history(3)[0]) == in_older_words(fast[0])
 
 
-def test_each_turn_has_a_time_of_its_own():
+def test_fast_transactions_use_the_time_of_the_current_turn():
     """Else a transaction is taken for as old as the first one, and is ended by its timeout as soon as it begins."""
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
@@ -96,7 +96,7 @@ def test_forgotten_requests_are_answered_the_same_as_remembered_ones(monkeypatch
     assert history(1) == fast
 
 
-def test_the_policy_for_old_clients_holds_here_too():
+def test_transaction_v1_policy_also_applies_on_the_fast_path():
     with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
         broker.ask(create("t"))
         txn = begun(broker)
@@ -105,7 +105,7 @@ def test_the_policy_for_old_clients_holds_here_too():
         assert txn.client.ask(txn.ending(True), 3).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_lying_length_in_such_a_request_closes_its_connection_and_no_other():
+def test_a_false_length_in_a_transaction_request_closes_only_its_connection():
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         txn, other = begun(broker), begun(broker, name="y")

@@ -50,7 +50,7 @@ def names(keys):
     return {name for name, _ in keys}
 
 
-def test_a_full_fetch_opens_a_session_and_names_every_partition():
+def test_a_full_fetch_opens_a_session_and_returns_every_partition():
     cache = sessions()
     fetching = begin(cache, parts=wanted("a", "b"))
     assert names(dict(fetching.partitions())) == {"a", "b"}
@@ -58,7 +58,7 @@ def test_a_full_fetch_opens_a_session_and_names_every_partition():
     assert fetching.session_id == 1
 
 
-def test_the_final_epoch_reads_without_a_session_and_closes_the_one_it_names():
+def test_a_fetch_with_the_final_epoch_closes_its_session_and_reads_without():
     cache = sessions()
     session_id = opened(cache, "a")
     fetching = begin(cache, session_id, FINAL_EPOCH, wanted("b"))
@@ -76,12 +76,12 @@ def test_a_new_full_fetch_closes_the_session_it_names_and_opens_another():
     assert cache.cache.get(first) is None
 
 
-def test_an_unknown_session_is_refused():
+def test_an_unknown_fetch_session_is_refused():
     assert begin(sessions(), 77, 1).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("epoch", [2, 7, HIGHEST_EPOCH])
-def test_a_wrong_epoch_is_refused_and_leaves_the_session_alone(epoch):
+def test_a_wrong_fetch_session_epoch_is_refused_and_the_session_is_unchanged(epoch):
     cache = sessions()
     session_id = opened(cache, "a")
     assert begin(cache, session_id, epoch).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -89,13 +89,13 @@ def test_a_wrong_epoch_is_refused_and_leaves_the_session_alone(epoch):
 
 
 @pytest.mark.parametrize("ids", [False, True])
-def test_a_session_never_switches_between_names_and_topic_ids(ids):
+def test_a_fetch_session_cannot_switch_between_topic_names_and_topic_ids(ids):
     cache = sessions()
     session_id = opened(cache, "a", ids=ids)
     assert begin(cache, session_id, 1, ids=not ids).error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_an_incremental_fetch_without_changes_reads_all_partitions_and_names_none():
+def test_an_incremental_fetch_without_changes_reads_all_and_returns_none():
     cache = sessions()
     fetching = begin(cache, opened(cache, "a", "b"), 1)
     assert names(dict(fetching.partitions())) == {"a", "b"}
@@ -110,7 +110,7 @@ def test_a_request_adds_changes_and_removes_partitions_of_a_session():
     assert names(fetching.finish(reported("b", "c"), 0)) == {"c"}
 
 
-def test_a_session_without_partitions_ends_and_its_id_is_no_longer_answered():
+def test_a_fetch_session_ends_when_its_last_partition_is_removed():
     cache = sessions()
     session_id = opened(cache, "a")
     fetching = begin(cache, session_id, 1, forget=[("a", 0)])
@@ -123,14 +123,14 @@ def test_a_session_without_partitions_ends_and_its_id_is_no_longer_answered():
 @pytest.mark.parametrize(
     "change", [{"records": True}, {"hw": 1}, {"start": 1}, {"error": 3}], ids=["records", "hw", "start", "error"]
 )
-def test_a_partition_is_named_when_anything_about_it_changed(change):
+def test_a_fetch_session_returns_a_partition_whenever_its_state_changed(change):
     cache = sessions()
     session_id = opened(cache, "a", "b")
     fetching = begin(cache, session_id, 1)
     assert names(fetching.finish(reported("a", **change) + reported("b"), 0)) == {"a"}
 
 
-def test_a_partition_is_named_again_when_its_error_is_gone():
+def test_a_fetch_session_returns_a_partition_whose_error_has_ended():
     cache = sessions()
     session_id = opened(cache, "a")
     assert names(begin(cache, session_id, 1).finish(reported("a", error=6), 0)) == {"a"}
@@ -138,14 +138,14 @@ def test_a_partition_is_named_again_when_its_error_is_gone():
     assert begin(cache, session_id, 3).finish(reported("a"), 0) == set()
 
 
-def test_a_partition_that_got_records_goes_to_the_end():
+def test_a_partition_that_returned_records_is_moved_to_the_end_of_the_session():
     cache = sessions()
     session_id = opened(cache, "a", "b", "c")
     begin(cache, session_id, 1).finish(reported("a", records=True) + reported("b", "c"), 0)
     assert [key[0] for key, _ in begin(cache, session_id, 2).partitions()] == ["b", "c", "a"]
 
 
-def test_an_answer_overtaken_by_the_next_request_is_an_epoch_error():
+def test_a_fetch_overtaken_by_the_sessions_next_request_gets_an_epoch_error():
     cache = sessions()
     session_id = opened(cache, "a")
     slow = begin(cache, session_id, 1)
@@ -155,14 +155,14 @@ def test_an_answer_overtaken_by_the_next_request_is_an_epoch_error():
     assert slow.session_id == session_id
 
 
-def test_a_repeated_request_is_refused():
+def test_a_repeated_fetch_session_request_is_refused():
     cache = sessions()
     session_id = opened(cache, "a")
     assert begin(cache, session_id, 1).error is None
     assert begin(cache, session_id, 1).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_the_epoch_after_the_highest_is_one():
+def test_the_fetch_session_epoch_after_the_maximum_is_1():
     assert next_epoch(INITIAL_EPOCH) == 1
     assert next_epoch(HIGHEST_EPOCH) == 1
     assert next_epoch(FINAL_EPOCH) == FINAL_EPOCH
@@ -174,7 +174,7 @@ def test_a_full_cache_refuses_a_new_session_but_answers_the_fetch():
     assert opened(cache, "b", "c") == NO_SESSION
 
 
-def test_a_stale_session_gives_way_to_any_other():
+def test_a_fetch_session_unused_for_long_is_evicted_for_any_new_one():
     cache = sessions(slots=1)
     stale = opened(cache, "a", "b", "c")
     assert opened(cache, "x", now_ms=EVICTION_MS) == NO_SESSION
@@ -183,7 +183,7 @@ def test_a_stale_session_gives_way_to_any_other():
     assert cache.cache.evictions == 1
 
 
-def test_an_old_session_in_use_gives_way_only_to_a_larger_one():
+def test_a_fetch_session_in_use_is_evicted_only_for_a_larger_one():
     cache = sessions(slots=1)
     session_id = opened(cache, "a", "b")
     late = EVICTION_MS + 10
@@ -192,7 +192,7 @@ def test_an_old_session_in_use_gives_way_only_to_a_larger_one():
     assert opened(cache, "x", "y", "z", now_ms=late) != NO_SESSION
 
 
-def test_the_cache_counts_partitions():
+def test_the_session_cache_counts_the_partitions_of_its_sessions():
     cache = sessions()
     session_id = opened(cache, "a", "b")
     assert cache.cache.partitions == 2
@@ -202,7 +202,7 @@ def test_the_cache_counts_partitions():
     assert cache.cache.partitions == 0
 
 
-def test_a_session_that_grows_beyond_any_full_fetch_ends(monkeypatch):
+def test_a_fetch_session_with_more_partitions_than_one_fetch_may_name_ends(monkeypatch):
     monkeypatch.setattr(fetch_sessions, "MOST_OF_A_SESSION", 3)
     cache = sessions()
     session_id = opened(cache, "a", "b")
@@ -225,13 +225,13 @@ def test_the_partitions_of_all_fetch_sessions_together_are_limited(monkeypatch):
     assert (len(cache.cache), cache.cache.partitions) == (1, 4)
 
 
-def test_no_two_sessions_share_an_id():
+def test_no_two_fetch_sessions_have_the_same_id():
     draws = iter([5, 5, 0, 6])
     cache = FetchSessions(10, EVICTION_MS, lambda: next(draws))
     assert [opened(cache, "a"), opened(cache, "b")] == [5, 6]
 
 
-def test_the_same_report_twice_adds_nothing_the_second_time():
+def test_a_partition_state_reported_twice_is_not_returned_again():
     part = Wanted("a", NO_ID, 0, 0, 1)
     state = LastAnswer(False, 0, 5, 2)
     assert must_tell(part, state)

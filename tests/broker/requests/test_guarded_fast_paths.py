@@ -41,7 +41,7 @@ def test_a_client_without_the_write_right_is_refused_after_others_wrote(world: G
     assert world.handled["Produce"] == 6
 
 
-def test_a_right_that_is_gone_is_gone_at_the_next_produce(world: Guarded) -> None:
+def test_a_removed_write_right_applies_to_the_next_produce(world: Guarded) -> None:
     world.have(ALICE_WRITES)
     assert world.write("alice") == OK
     world.have("deny User:alice WRITE TOPIC ^ t @127.0.0.1")
@@ -54,20 +54,20 @@ def test_a_right_that_is_gone_is_gone_at_the_next_produce(world: Guarded) -> Non
     assert world.written() == 2
 
 
-def test_another_topic_of_the_same_client_is_judged_by_itself(world: Guarded) -> None:
+def test_the_write_right_is_checked_for_each_topic_of_a_client(world: Guarded) -> None:
     world.as_user("root", lambda: world.broker.ask(create("u")))
     world.have(ALICE_WRITES)
     assert [world.write("alice", topic=topic) for topic in ("t", "u", "t", "u")] == [OK, NO_TOPIC, OK, NO_TOPIC]
 
 
-def test_a_topic_that_is_not_there_looks_like_one_that_may_not_be_written(world: Guarded) -> None:
+def test_a_missing_topic_gets_the_same_error_as_a_forbidden_one(world: Guarded) -> None:
     assert world.write("alice", topic="t") == world.write("alice", topic="none") == NO_TOPIC
     world.have("allow User:alice WRITE TOPIC = none")
     assert world.write("alice", topic="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.requirement("S-35", "S-37")
-def test_a_batch_of_a_transaction_needs_the_id_and_the_topic(world: Guarded) -> None:
+def test_a_transactional_batch_needs_rights_on_its_id_and_its_topic(world: Guarded) -> None:
     world.have(ALICE_WRITES, ALICE_HAS_X, "allow User:bob WRITE TOPIC = t", "allow User:carl ALL TRANSACTIONAL_ID = x")
     world.have("allow User:dan WRITE TOPIC = t", "allow User:dan DESCRIBE TRANSACTIONAL_ID = x")
     txn = Txn(world.broker, client=world.client)
@@ -85,7 +85,7 @@ def test_a_batch_of_a_transaction_needs_the_id_and_the_topic(world: Guarded) -> 
     assert world.written() == 3
 
 
-def test_the_same_bytes_of_another_user_do_not_end_a_transaction(world: Guarded) -> None:
+def test_an_end_txn_repeated_by_another_user_is_refused(world: Guarded) -> None:
     world.have(ALICE_WRITES, ALICE_HAS_X)
     txn = Txn(world.broker, client=world.client)
 
@@ -101,7 +101,7 @@ def test_the_same_bytes_of_another_user_do_not_end_a_transaction(world: Guarded)
     assert world.as_user("alice", txn.commit) == OK
 
 
-def test_a_topic_that_may_not_be_written_does_not_join_a_transaction(world: Guarded) -> None:
+def test_a_topic_without_the_write_right_is_not_added_to_a_transaction(world: Guarded) -> None:
     world.have(ALICE_WRITES, ALICE_HAS_X)
     txn = Txn(world.broker, client=world.client)
     world.as_user("alice", lambda: (txn.init(), txn.add("t", 0), txn.send("t", b"v"), txn.commit()))
@@ -118,7 +118,7 @@ def test_an_internal_topic_cannot_be_added_to_a_transaction(world: Guarded) -> N
     assert not world.broker.broker.transactions.transactions["x"].partitions
 
 
-def test_partitions_that_may_not_be_written_do_not_join_by_their_batches(world: Guarded) -> None:
+def test_a_batch_without_the_write_right_adds_no_partition_to_a_transaction(world: Guarded) -> None:
     """The newer protocol: what is refused of a request adds nothing to the transaction."""
     world.as_user("root", lambda: world.broker.ask(create("u")))
     world.have(ALICE_WRITES, ALICE_HAS_X)

@@ -36,7 +36,7 @@ def test_a_fetch_without_the_read_right_is_refused_at_once_without_records(world
     assert bytes_of(fetched(ask(world, "alice", fetch("t"))))
 
 
-def test_a_session_is_not_there_for_another_user(world: Guarded) -> None:
+def test_a_fetch_session_of_another_user_is_not_found(world: Guarded) -> None:
     opened = ask(world, "alice", fetch("t", epoch=0))
     assert opened.session_id
     more = {"session_id": opened.session_id, "topics": []}
@@ -46,7 +46,7 @@ def test_a_session_is_not_there_for_another_user(world: Guarded) -> None:
     assert ask(world, "alice", fetch(epoch=1, **more)).error_code == OK
 
 
-def test_a_session_names_a_partition_when_it_may_not_be_read_any_more(world: Guarded) -> None:
+def test_a_fetch_session_reports_a_partition_whose_read_right_was_removed(world: Guarded) -> None:
     """Though nothing happened to the partition, of which the client knows everything."""
     opened = ask(world, "alice", fetch("t", epoch=0))
     more = {"session_id": opened.session_id, "topics": []}
@@ -81,7 +81,7 @@ def test_a_waiting_fetch_returns_nothing_after_the_right_to_read_is_removed(worl
     assert not any(bytes_of(part) for part in found)
 
 
-def test_of_many_partitions_those_are_read_that_may_be(world: Guarded) -> None:
+def test_a_fetch_reads_only_partitions_with_the_read_right(world: Guarded) -> None:
     names = [f"t{number}" for number in range(6)]
 
     def make() -> None:
@@ -107,7 +107,7 @@ def test_of_many_partitions_those_are_read_that_may_be(world: Guarded) -> None:
     assert sum(bool(bytes_of(part)) for topic in found.responses for part in topic.partitions) == 2
 
 
-def test_only_who_acts_for_the_cluster_may_fetch_as_a_replica(world: Guarded) -> None:
+def test_fetching_as_a_replica_needs_the_cluster_action_right(world: Guarded) -> None:
     asked = fetch("t")
     asked.replica_id = 3
     assert fetched(ask(world, "alice", asked)).error_code == NO_TOPIC

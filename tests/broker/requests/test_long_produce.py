@@ -66,7 +66,7 @@ def offsets(broker, topic: str = "keys") -> list[tuple[int, int]]:
     return [(found.base_offset, found.record_count) for found in walk(memoryview(sent))]
 
 
-def test_requests_take_effect_in_the_order_in_which_they_were_sent(broker, client, workers):
+def test_produce_requests_of_a_connection_are_appended_in_the_order_sent(broker, client, workers):
     begun(client, workers, *(produce("keys", sent) for sent in (long(0), idempotent(MANY, key=b"k"), long(MANY + 1))))
     client.send(list_offsets("keys", -1))
     assert client.quiet()
@@ -80,7 +80,7 @@ def test_requests_take_effect_in_the_order_in_which_they_were_sent(broker, clien
     assert offsets(broker) == [(0, MANY), (MANY, 1), (MANY + 1, MANY)]
 
 
-def test_a_retry_sent_behind_the_first_attempt_is_its_duplicate(broker, client, workers):
+def test_a_retry_pipelined_after_its_first_attempt_is_answered_as_duplicate(broker, client, workers):
     begun(client, workers, produce("keys", long(0)), produce("keys", long(0)))
     finish(client, workers)
     finish(client, workers)
@@ -119,7 +119,7 @@ def test_after_a_client_left_only_its_acks_0_requests_are_appended(broker, clien
     assert not broker.broker.metrics.failures
 
 
-def test_a_client_that_leaves_in_the_middle_ends_the_work_for_it(broker, client, workers, monkeypatch):
+def test_a_disconnect_stops_the_remaining_work_of_its_produce_request(broker, client, workers, monkeypatch):
     """Between two batches of one request; each of them may take as long as the budget lets it."""
     seen = []
 
@@ -136,7 +136,7 @@ def test_a_client_that_leaves_in_the_middle_ends_the_work_for_it(broker, client,
     assert offsets(broker) == []
 
 
-def test_each_connection_has_a_turn_of_its_own_with_the_workers(broker, client, workers):
+def test_workers_take_turns_between_connections(broker, client, workers):
     other = SimulatedClient(broker)
     begun(client, workers, produce("keys", long()))
     other.send(produce("keys", long()))
@@ -147,7 +147,7 @@ def test_each_connection_has_a_turn_of_its_own_with_the_workers(broker, client, 
     assert answers(client.receive()) + answers(other.receive()) == [(OK, 0), (OK, MANY)]
 
 
-def test_acks_0_keeps_its_order_and_gets_no_reply(broker, client, workers):
+def test_acks_0_requests_keep_their_order_and_get_no_reply(broker, client, workers):
     client.send_unanswered(produce("keys", long(), acks=0))
     begun(client, workers, produce("keys", batch(key=b"k")))
     finish(client, workers)
@@ -211,7 +211,7 @@ def test_a_stop_while_a_worker_checks_records_is_orderly(broker, client, workers
         assert offsets(successor) == []
 
 
-def test_a_bug_of_a_worker_is_reported_as_one(broker, client, workers, monkeypatch):
+def test_an_exception_in_a_worker_is_reported_as_a_bug(broker, client, workers, monkeypatch):
     begun(client, workers, produce("keys", long()), produce("keys", batch(key=b"k")))
     partition = broker.broker.topics.by_name["keys"].partitions[0]
     monkeypatch.setattr(type(partition), "_accept_by_rules", lambda *_: 1 / 0)
@@ -270,7 +270,7 @@ def test_only_slow_batches_are_given_to_a_worker(broker, client, config, sent, i
     assert (work > FEW_RECORDS) is is_long
 
 
-def test_many_batches_that_are_short_each_are_long_together(broker, client, workers):
+def test_many_small_batches_of_one_request_together_are_given_to_a_worker(broker, client, workers):
     broker.ask(create("many", 3, cleanup_policy="compact"))
     part = batch(FEW_RECORDS // 2, key=b"k")
     assert answers(client.ask(produce("many", part, part))) == [(OK, 0)] * 2
@@ -279,7 +279,7 @@ def test_many_batches_that_are_short_each_are_long_together(broker, client, work
     assert answers(client.receive()) == [(OK, FEW_RECORDS // 2)] * 2 + [(OK, 0)]
 
 
-def test_no_batch_can_make_up_for_the_work_of_another(broker, client, workers):
+def test_a_negative_record_count_does_not_reduce_the_work_of_other_batches(broker, client, workers):
     """A count below zero, of which only the check of the whole batch would tell."""
     negative = bytearray(batch(key=b"k"))
     negative[57:61] = (-MANY).to_bytes(4, "big", signed=True)
@@ -316,7 +316,7 @@ def test_a_batch_that_says_it_has_millions_of_records_is_not_decompressed(broker
     assert f"{LEAST_BYTES} records" in part.error_message
 
 
-def test_batches_that_do_not_decompress_use_up_the_budget_too(broker, client, workers):
+def test_batches_that_fail_to_decompress_count_towards_the_budget(broker, client, workers):
     broker.ask(create("many", 40, cleanup_policy="compact"))
     broken = zstd_batch(b"no zstd")
     begun(client, workers, produce("many", *[broken] * 40))

@@ -50,7 +50,7 @@ def turns() -> Turns:
     return Turns()
 
 
-def test_an_answer_that_waits_for_nothing_took_its_turn(turns: Turns) -> None:
+def test_an_answer_that_waits_for_nothing_is_timed_to_the_end_of_its_turn(turns: Turns) -> None:
     turns.times.begin_turn()
     assert turns.times.note_answer(METADATA, False) == 0
     turns.times.note_answer(METADATA, False)
@@ -59,7 +59,7 @@ def test_an_answer_that_waits_for_nothing_took_its_turn(turns: Turns) -> None:
     assert turns.found(METADATA) == (2, 14)
 
 
-def test_an_answer_that_waits_took_until_the_release_of_its_round(turns: Turns) -> None:
+def test_an_answer_that_waits_is_timed_to_the_release_of_its_round(turns: Turns) -> None:
     turns.units.last_unit = 5
     turns.times.begin_turn()
     assert turns.times.note_answer(END_TXN, True) == 5
@@ -105,7 +105,7 @@ def test_an_answer_that_waits_for_a_unit_in_flight_is_timed_to_its_release(turns
     assert (turns.found(PRODUCE), turns.found(END_TXN)) == ((1, 5), (1, 3))
 
 
-def test_a_request_that_was_put_off_is_timed_from_then_on(turns: Turns) -> None:
+def test_a_postponed_request_is_timed_from_its_first_attempt(turns: Turns) -> None:
     turns.now = 100
     assert turns.times.note_late_answer(FETCH, False, 40) == 0
     turns.units.last_unit = 1
@@ -117,7 +117,7 @@ def test_a_request_that_was_put_off_is_timed_from_then_on(turns: Turns) -> None:
     assert (turns.found(FETCH), turns.found(END_TXN)) == ((1, 60), (1, 60))
 
 
-def test_every_request_is_in_the_durations_once() -> None:
+def test_every_request_is_counted_once_in_the_durations() -> None:
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         client = SimulatedClient(broker)

@@ -74,7 +74,7 @@ def make_by_asking(broker: SimulatedBroker) -> int:
         (make_by_asking, "Metadata", "max.partitions"),
     ],
 )
-def test_the_limit_that_was_met_is_named(
+def test_a_refusal_by_a_limit_is_logged_with_the_limits_name(
     meet: Callable[[SimulatedBroker], int],
     api: str,
     name: str,

@@ -46,7 +46,7 @@ def produced(client: SimulatedClient, value: bytes = KB, **more: Any) -> int:
 # ---- Produce -------------------------------------------------------------------------------------------------
 
 
-def test_a_client_over_its_quota_is_answered_and_then_not_read_for_a_while(broker: SimulatedBroker) -> None:
+def test_a_client_over_its_quota_is_answered_and_then_muted(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1000)
     fast, other = SimulatedClient(broker, "fast"), SimulatedClient(broker, "other")
     begun = now_ms(broker)
@@ -60,7 +60,7 @@ def test_a_client_over_its_quota_is_answered_and_then_not_read_for_a_while(broke
     assert now_ms(broker) - begun == pytest.approx(reported, abs=60)
 
 
-def test_twenty_times_its_quota_ends_at_the_quota_and_others_go_on_as_before(broker: SimulatedBroker) -> None:
+def test_a_client_sending_twenty_times_its_quota_is_slowed_to_the_quota(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=5_000)
     fast, other = SimulatedClient(broker, "fast"), SimulatedClient(broker, "other")
     sent, longest, begun = 0, 0, now_ms(broker)
@@ -84,7 +84,7 @@ def test_twenty_times_its_quota_ends_at_the_quota_and_others_go_on_as_before(bro
     assert longest <= 20
 
 
-def test_acks_0_has_no_answer_and_waits_all_the_same(broker: SimulatedBroker) -> None:
+def test_a_client_over_its_quota_is_muted_with_acks_0_too(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1000)
     client = SimulatedClient(broker, "fast")
     client.send_unanswered(produce("t", batch(value=b"v" * 20_000), acks=0))
@@ -93,7 +93,7 @@ def test_acks_0_has_no_answer_and_waits_all_the_same(broker: SimulatedBroker) ->
     client.receive()
 
 
-def test_requests_that_came_together_wait_and_are_carried_out_in_order(broker: SimulatedBroker) -> None:
+def test_requests_received_together_over_quota_are_delayed_and_stay_in_order(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1000)
     client = SimulatedClient(broker, "fast")
     requests = [produce("t", idempotent(number, value=KB * 12)) for number in range(3)]
@@ -108,7 +108,7 @@ def test_requests_that_came_together_wait_and_are_carried_out_in_order(broker: S
     assert answered[2] == pytest.approx(16_200, rel=0.01), "24.2 KB are 14.1 s more than 10.1 s are free"
 
 
-def test_a_quota_counts_from_the_moment_it_is_set_and_until_it_is_removed(broker: SimulatedBroker) -> None:
+def test_a_quota_applies_from_when_it_is_set_until_it_is_removed(broker: SimulatedBroker) -> None:
     client = SimulatedClient(broker, "app")
     assert produced(client, KB * 50) == 0
     set_quota(broker, "user=<default>", producer_byte_rate=1000)
@@ -120,7 +120,7 @@ def test_a_quota_counts_from_the_moment_it_is_set_and_until_it_is_removed(broker
     assert produced(other, KB * 900) == 0
 
 
-def test_a_quota_of_a_user_is_shared_by_all_its_clients_and_one_of_client_ids_is_not(broker: SimulatedBroker) -> None:
+def test_a_user_quota_is_shared_by_the_users_clients_a_client_id_quota_is_not(broker: SimulatedBroker) -> None:
     set_quota(broker, "user=ANONYMOUS", producer_byte_rate=1000)
     assert [produced(SimulatedClient(broker, name), KB * 8) > 0 for name in ("a", "b")] == [False, True]
     set_quota(broker, "user=ANONYMOUS client-id=<default>", producer_byte_rate=1000)
@@ -128,7 +128,7 @@ def test_a_quota_of_a_user_is_shared_by_all_its_clients_and_one_of_client_ids_is
     assert [produced(SimulatedClient(broker, name), KB * 8) > 0 for name in ("c", "d")] == [True, True]
 
 
-def test_fast_paths_are_for_clients_without_a_quota(broker: SimulatedBroker) -> None:
+def test_clients_with_a_quota_take_no_fast_path(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=slow", producer_byte_rate=1000)
     slow, free = SimulatedClient(broker, "slow"), SimulatedClient(broker, "free")
     calls = []
@@ -168,7 +168,7 @@ def filled(broker: SimulatedBroker, batches: int = 40) -> None:
         client.ask(produce("t", idempotent(number, value=KB)))
 
 
-def test_a_fetch_over_its_quota_brings_nothing_tells_to_wait_and_does_not_count(broker: SimulatedBroker) -> None:
+def test_a_fetch_over_its_quota_is_empty_with_a_throttle_time_and_not_counted(broker: SimulatedBroker) -> None:
     filled(broker)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
     client = SimulatedClient(broker, "reader")
@@ -192,7 +192,7 @@ def test_a_fetch_returns_at_most_the_bytes_its_quota_allows_in_all_windows(broke
     assert 9_000 < len(bytes_of(fetched(response))) <= 10_000
 
 
-def test_a_batch_larger_than_its_quota_can_bear_comes_and_is_waited_for(broker: SimulatedBroker) -> None:
+def test_a_batch_larger_than_the_quota_allows_is_returned_and_then_throttled(broker: SimulatedBroker) -> None:
     writer = SimulatedClient(broker, "writer")
     for number in range(3):
         writer.ask(produce("t", idempotent(number, value=KB * 60)))
@@ -205,7 +205,7 @@ def test_a_batch_larger_than_its_quota_can_bear_comes_and_is_waited_for(broker: 
         assert now_ms(broker) - begun == pytest.approx(50_000 * number, abs=2_000)
 
 
-def test_a_new_connection_has_to_wait_for_a_large_batch_as_well(broker: SimulatedBroker) -> None:
+def test_a_new_connection_waits_too_after_a_batch_larger_than_its_quota(broker: SimulatedBroker) -> None:
     """The windows of the quota forget within eleven seconds what takes a minute to wait for."""
     writer = SimulatedClient(broker, "writer")
     for number in range(2):
@@ -233,7 +233,7 @@ def test_a_quota_that_is_raised_ends_the_wait_for_a_large_batch(broker: Simulate
     assert (response.throttle_time_ms, len(bytes_of(fetched(response))) > 60_000) == (0, True)
 
 
-def test_a_reader_gets_everything_at_its_rate(broker: SimulatedBroker) -> None:
+def test_a_reader_over_its_quota_gets_all_records_at_the_quotas_rate(broker: SimulatedBroker) -> None:
     filled(broker)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
     client, offset, begun = SimulatedClient(broker, "reader"), 0, now_ms(broker)
@@ -245,7 +245,7 @@ def test_a_reader_gets_everything_at_its_rate(broker: SimulatedBroker) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 60, 600])
-def test_a_session_goes_on_after_a_fetch_that_had_to_wait(broker: SimulatedBroker, partitions: int) -> None:
+def test_a_fetch_session_continues_after_a_throttled_fetch(broker: SimulatedBroker, partitions: int) -> None:
     broker.ask(create("wide", partitions))
     writer = SimulatedClient(broker, "writer")
     writer.ask(produce("wide", batch(value=KB * 8)))
@@ -271,7 +271,7 @@ def test_a_session_goes_on_after_a_fetch_that_had_to_wait(broker: SimulatedBroke
     assert (again.error_code, len(bytes_of(fetched(again))) > 19_000) == (OK, True)
 
 
-def test_no_session_is_opened_by_a_fetch_that_had_to_wait(broker: SimulatedBroker) -> None:
+def test_a_throttled_fetch_opens_no_fetch_session(broker: SimulatedBroker) -> None:
     filled(broker, 20)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
     client = SimulatedClient(broker, "reader")
@@ -310,7 +310,7 @@ def working(broker: SimulatedBroker) -> SimulatedBroker:
 @pytest.mark.parametrize(
     "request_", [ApiVersionsRequest(), MetadataRequest(topics=None), InitProducerIdRequest(transaction_timeout_ms=1)]
 )
-def test_request_time_over_its_quota_waits_one_window_at_the_most(working: SimulatedBroker, request_: Any) -> None:
+def test_request_time_over_its_quota_throttles_for_at_most_one_window(working: SimulatedBroker, request_: Any) -> None:
     set_quota(working, "client-id=busy", request_percentage=1)
     WorkingClock.step_ns = 1_000_000
     client = SimulatedClient(working, "busy")
@@ -346,14 +346,14 @@ def test_failed_logins_do_not_use_up_a_users_request_time(quota_of: str, monkeyp
         assert any(waits), "once it is known who a client is, its quota counts"
 
 
-def test_a_request_that_waits_takes_no_time_meanwhile(broker: SimulatedBroker) -> None:
+def test_time_in_which_a_fetch_waits_does_not_count_as_request_time(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=reader", request_percentage=0.001)
     client = SimulatedClient(broker, "reader")
     for wait_ms in (5_000, 20):
         assert client.ask(fetch("t", max_wait_ms=wait_ms), 12).throttle_time_ms == 0
 
 
-def test_a_fetch_over_its_request_time_brings_nothing(working: SimulatedBroker) -> None:
+def test_a_fetch_over_its_request_time_quota_is_answered_empty(working: SimulatedBroker) -> None:
     filled(working, 2)
     set_quota(working, "client-id=reader", request_percentage=0.1)
     WorkingClock.step_ns = 1_000_000_000
@@ -365,7 +365,7 @@ def test_a_fetch_over_its_request_time_brings_nothing(working: SimulatedBroker) 
 # ---- partitions made and deleted -----------------------------------------------------------------------------
 
 
-def test_topics_beyond_the_quota_are_refused_until_it_allows_them(broker: SimulatedBroker) -> None:
+def test_creating_topics_beyond_the_quota_is_refused_until_it_allows_them(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=admin", controller_mutation_rate=1)
     client = SimulatedClient(broker, "admin")
     made = client.ask(CreateTopicsRequest(topics=[*create("a", 8).topics, *create("b", 8).topics, *create("c").topics]))
@@ -392,7 +392,7 @@ def test_topics_beyond_the_quota_are_refused_until_it_allows_them(broker: Simula
     assert [topic.error_code for topic in gone.responses] == [OK, EXCEEDED]
 
 
-def test_older_clients_that_do_not_know_the_error_are_served_and_wait(broker: SimulatedBroker) -> None:
+def test_clients_that_do_not_know_the_quota_error_are_served_and_throttled(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=admin", controller_mutation_rate=1)
     client = SimulatedClient(broker, "admin")
     made = client.ask(CreateTopicsRequest(topics=[*create("a", 16).topics, *create("b", 4).topics]), 5)
@@ -400,7 +400,7 @@ def test_older_clients_that_do_not_know_the_error_are_served_and_wait(broker: Si
     assert made.throttle_time_ms == 9_000
 
 
-def test_topics_that_metadata_makes_count_too(broker: SimulatedBroker) -> None:
+def test_topics_auto_created_by_metadata_count_towards_the_quota(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=app", controller_mutation_rate=0.1)
     client = SimulatedClient(broker, "app")
     asked = MetadataRequest(topics=[MetadataRequest.Topic(name=f"m{number}") for number in range(4)])
@@ -417,7 +417,7 @@ def test_topics_that_metadata_makes_count_too(broker: SimulatedBroker) -> None:
 # ---- what it costs -------------------------------------------------------------------------------------------
 
 
-def test_a_hundred_thousand_client_ids_take_bounded_memory_and_one_still_waits(
+def test_quota_memory_stays_bounded_with_a_hundred_thousand_client_ids(
     broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MOST_MEASURED", 500)
@@ -450,7 +450,7 @@ def test_a_long_client_id_is_cut_to_the_length_that_quotas_allow(broker: Simulat
     assert max(len(client_id) for _, client_id in measures.produce._by_owner) == LONGEST_NAME + 1
 
 
-def test_rates_that_measure_nothing_any_more_are_dropped(broker: SimulatedBroker) -> None:
+def test_rates_of_clients_without_traffic_are_dropped(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=<default>", producer_byte_rate=1000)
     measures = broker.broker.throttling.measures
     for number in range(5_000):
@@ -461,7 +461,7 @@ def test_rates_that_measure_nothing_any_more_are_dropped(broker: SimulatedBroker
     assert len(measures.produce) < 130, "eleven seconds of ten a second"
 
 
-def test_a_client_that_leaves_while_it_waits_is_let_go(broker: SimulatedBroker) -> None:
+def test_a_client_that_disconnects_while_muted_leaves_no_state(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1)
     client = SimulatedClient(broker, "fast")
     assert produced(client) > 100 * LOOKED_AT_AFTER_MS
@@ -472,7 +472,7 @@ def test_a_client_that_leaves_while_it_waits_is_let_go(broker: SimulatedBroker) 
     assert len(broker.broker.throttling._mutes) == 0
 
 
-def test_a_broker_that_stops_waits_for_nobody_who_is_over_a_quota(broker: SimulatedBroker) -> None:
+def test_stopping_the_broker_does_not_wait_for_muted_clients(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1)
     assert produced(SimulatedClient(broker, "fast")) > 0
     begun = broker.loop.time()
@@ -480,7 +480,7 @@ def test_a_broker_that_stops_waits_for_nobody_who_is_over_a_quota(broker: Simula
     assert broker.loop.time() - begun < 2
 
 
-def test_waits_are_counted_by_the_kind_of_quota(broker: SimulatedBroker) -> None:
+def test_throttles_are_counted_by_the_kind_of_quota(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1000, controller_mutation_rate=1)
     reported = produced(SimulatedClient(broker, "fast"), KB * 20)
     made = SimulatedClient(broker, "fast").ask(create("a", 16), 5)
@@ -489,7 +489,7 @@ def test_waits_are_counted_by_the_kind_of_quota(broker: SimulatedBroker) -> None
     assert metrics.throttle_ms == {"producer_byte_rate": reported, "controller_mutation_rate": made.throttle_time_ms}
 
 
-def test_without_quotas_of_clients_nothing_is_measured(broker: SimulatedBroker) -> None:
+def test_without_client_quotas_no_rates_are_measured(broker: SimulatedBroker) -> None:
     measures = broker.broker.throttling.measures
     assert not measures.is_active
     set_quota(broker, "ip=10.0.0.1", connection_creation_rate=1)

@@ -37,7 +37,7 @@ def found(response):
 
 @pytest.mark.parametrize("partition", [0, 1, 20, 39])
 @pytest.mark.parametrize("turn", range(0, 30, 3))
-def test_records_that_come_while_others_are_read_are_not_missed(broker, partition, turn):
+def test_a_wide_fetch_returns_records_appended_while_it_reads(broker, partition, turn):
     reader, writer = SimulatedClient(broker, "reader"), SimulatedClient(broker, "writer")
     reader.send(everything(max_wait_ms=60_000), NAMED)
     for _ in range(turn):
@@ -48,7 +48,7 @@ def test_records_that_come_while_others_are_read_are_not_missed(broker, partitio
     assert broker.broker.clock.monotonic_ms() - began_ms < 1_000
 
 
-def test_others_are_served_while_it_is_read(broker):
+def test_other_clients_are_served_while_a_wide_fetch_is_read(broker):
     reader, other = SimulatedClient(broker, "reader"), SimulatedClient(broker, "other")
     reader.send(everything(), NAMED)
     other.send(fetch("t", 0), NAMED)
@@ -58,7 +58,7 @@ def test_others_are_served_while_it_is_read(broker):
 
 
 @pytest.mark.parametrize(("few", "many"), [(2, 4), (PARTITIONS - 1, PARTITIONS)])
-def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker, monkeypatch, few, many):
+def test_a_further_wide_fetch_of_a_connection_ends_the_wait_of_the_earlier(broker, monkeypatch, few, many):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", few)
     monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", few)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
@@ -74,7 +74,7 @@ def test_the_next_one_of_a_connection_ends_the_wait_of_the_one_before(broker, mo
     assert (len(broker.broker.waiting), len(broker.broker.waiting_places)) == (0, 0)
 
 
-def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
+def test_an_answered_wide_fetch_is_not_kept_in_memory(broker, monkeypatch):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", PARTITIONS - 1)
     monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", PARTITIONS - 1)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", PARTITIONS)
@@ -88,7 +88,7 @@ def test_one_that_got_its_answer_is_not_kept(broker, monkeypatch):
 
 @pytest.mark.parametrize("many", [4, PARTITIONS])
 @pytest.mark.parametrize("turns_before", range(0, 30, 3))
-def test_nothing_is_left_of_it_when_its_client_goes(broker, monkeypatch, turns_before, many):
+def test_a_wide_fetch_leaves_no_state_when_its_client_disconnects(broker, monkeypatch, turns_before, many):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", many - 1)
     monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", many - 1)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
@@ -101,7 +101,7 @@ def test_nothing_is_left_of_it_when_its_client_goes(broker, monkeypatch, turns_b
     assert (len(broker.broker.waiting), len(broker.broker.waiting_places), len(broker.broker.turns)) == (0, 0, 0)
 
 
-def test_a_bug_while_it_reads_again_is_its_own(broker, monkeypatch):
+def test_a_bug_in_a_woken_wide_fetch_affects_no_other_request(broker, monkeypatch):
     reader, writer = SimulatedClient(broker), SimulatedClient(broker)
     reader.send(everything(max_wait_ms=60_000), NAMED)
     assert reader.quiet(1)

@@ -20,7 +20,7 @@ def access_of(*rules: str) -> Access:
 
 
 @pytest.mark.parametrize(("kind", "name", "operations"), ALL_OPERATIONS)
-def test_without_an_authorizer_everybody_may_do_everything(kind: ResourceType, name: str, operations: int) -> None:
+def test_without_an_authorizer_every_operation_is_allowed(kind: ResourceType, name: str, operations: int) -> None:
     authorizer = Authorizer()
     authorizer.add(rule("deny User:* ALL TOPIC = *"))
     access = Access(authorizer, is_enforced=False)
@@ -31,7 +31,7 @@ def test_without_an_authorizer_everybody_may_do_everything(kind: ResourceType, n
     assert access.operations(ALICE, kind, name) == operations
 
 
-def test_with_one_it_is_asked_for_whoever_is_there_from_where_it_is() -> None:
+def test_an_authorizer_is_asked_with_the_connections_user_and_address() -> None:
     access = access_of(
         "allow User:alice READ TOPIC ^ a @10.0.0.1",
         "deny User:alice READ TOPIC = ab",

@@ -25,7 +25,7 @@ KEY = [ACL, 2, 3, "orders", "User:alice", "*", 3, 3]
 
 
 @pytest.mark.parametrize("binding", RULES)
-def test_a_rule_comes_back_as_it_was_written_and_goes_with_its_key(binding) -> None:
+def test_an_acl_record_reads_back_and_its_tombstone_removes_the_acl(binding) -> None:
     authorizer = Authorizer()
     apply_acl(authorizer, *acl_added(binding))
     assert list(authorizer) == [binding]
@@ -37,7 +37,7 @@ def test_a_rule_comes_back_as_it_was_written_and_goes_with_its_key(binding) -> N
     apply_acl(authorizer, *acl_removed(binding))
 
 
-def test_the_bytes_of_a_record_are_those_of_the_documentation() -> None:
+def test_acl_records_have_the_documented_bytes() -> None:
     key, value = acl_added(RULES[0])
     assert msgpack.unpackb(key) == KEY
     assert value is not None
@@ -67,7 +67,7 @@ def test_the_bytes_of_a_record_are_those_of_the_documentation() -> None:
         (KEY, b"\xc1"),
     ],
 )
-def test_a_record_that_is_not_a_valid_rule_is_damage(key: object, value: object) -> None:
+def test_an_invalid_acl_record_counts_as_damage(key: object, value: object) -> None:
     authorizer = Authorizer()
     packed = [part if isinstance(part, bytes) else msgpack.packb(part) for part in (key, value)]
     with pytest.raises(DamagedAclRecord):
@@ -86,7 +86,7 @@ def test_a_record_of_a_later_version_raises_newer_acl_record(key: object, value:
     assert not list(authorizer)
 
 
-def test_a_record_names_its_acl() -> None:
+def test_an_error_about_an_acl_record_names_the_acl() -> None:
     state = SecurityState(Authorizer())
     credential = credential_from(Mechanism.SHA_256, b"s" * 32, b"salt", 4096)
     for record in (secret_set(b"x" * 32), acl_added(RULES[0]), credential_set("alice", credential)):

@@ -38,7 +38,7 @@ ALL = AclFilter(ResourceType.ANY, PatternType.ANY, None, None, None, Operation.A
         {"resource_type": ResourceType.USER, "permission": Permission.DENY},
     ],
 )
-def test_a_rule_that_kafka_takes_is_taken(change: dict[str, Any]) -> None:
+def test_every_acl_that_kafka_accepts_is_accepted(change: dict[str, Any]) -> None:
     check_binding(BINDING._replace(**change))
 
 
@@ -61,7 +61,7 @@ def test_a_rule_that_kafka_takes_is_taken(change: dict[str, Any]) -> None:
         {"permission": Permission.ANY},
     ],
 )
-def test_a_rule_that_means_nothing_is_refused(change: dict[str, Any]) -> None:
+def test_an_acl_with_an_invalid_field_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(KafkaError) as refused:
         check_binding(BINDING._replace(**change))
     assert refused.value.code == ErrorCode.INVALID_REQUEST
@@ -117,7 +117,7 @@ LITERAL, PREFIXED, ANY, MATCH = PatternType.LITERAL, PatternType.PREFIXED, Patte
         (ANY, "", []),
     ],
 )
-def test_names_are_compared_as_the_type_of_the_pattern_says(
+def test_acl_patterns_match_names_by_their_pattern_type(
     pattern: PatternType, name: str | None, found: list[str]
 ) -> None:
     rules = {"= orders": LITERAL, "= *": LITERAL, "^ ord": PREFIXED, "^ orders": PREFIXED, "^ *": PREFIXED}
@@ -135,6 +135,6 @@ def test_a_filter_with_an_unknown_code_is_refused(field: str) -> None:
 
 
 @pytest.mark.parametrize("code", [-128, -1, 0, 16, 127])
-def test_an_unassigned_code_is_read_as_unknown(code: int) -> None:
+def test_an_unassigned_acl_code_is_read_as_unknown(code: int) -> None:
     assert member_of(Operation, code) is Operation.UNKNOWN
     assert member_of(ResourceType, code) is ResourceType.UNKNOWN

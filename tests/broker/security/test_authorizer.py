@@ -105,21 +105,21 @@ IMPLIED = {
 
 
 @pytest.mark.parametrize(("asked", "given_"), list(product(REAL_OPERATIONS, REAL_OPERATIONS)))
-def test_an_operation_that_is_allowed_or_denied_means_these(asked: Operation, given_: Operation) -> None:
+def test_an_allowed_operation_implies_others_as_in_kafka_a_denied_one_none(asked: Operation, given_: Operation) -> None:
     allowing = authorizer_of(f"allow alice {given_.name} = t")
     assert allowing.allows(ALICE, HERE, asked, TOPIC, "t") is (asked is given_ or given_ in IMPLIED.get(asked, ()))
     denying = authorizer_of("allow alice ALL = t", f"deny alice {given_.name} = t")
     assert denying.allows(ALICE, HERE, asked, TOPIC, "t") is (asked is not given_), "to deny implies nothing"
 
 
-def test_a_rule_of_one_type_of_resource_says_nothing_of_another() -> None:
+def test_an_acl_does_not_apply_to_resources_of_another_type() -> None:
     made = Authorizer()
     made.add(rule("allow alice ALL = t"))
     for kind in ResourceType:
         assert made.allows(ALICE, HERE, READ, kind, "t") is (kind is TOPIC)
 
 
-def test_a_super_user_may_do_everything_whatever_is_denied() -> None:
+def test_a_super_user_may_do_everything_even_if_an_acl_denies_it() -> None:
     made = authorizer_of("deny * ALL = *", super_users=[ALICE])
     assert made.allows(ALICE, HERE, READ, TOPIC, "t")
     assert made.allows_on_any(ALICE, HERE, WRITE, TOPIC)
@@ -141,7 +141,7 @@ def test_a_super_user_may_do_everything_whatever_is_denied() -> None:
         (["allow bob READ = orders", "allow alice READ = orders"], True),
     ],
 )
-def test_everyone_is_allowed_where_asked_for_and_no_rule_fits_the_name(rules: list[str], allowed: bool) -> None:
+def test_allow_everyone_if_no_acl_found_applies_to_names_without_acls(rules: list[str], allowed: bool) -> None:
     made = authorizer_of(*rules, allow_everyone_if_no_acl=True)
     assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed
 
@@ -169,13 +169,13 @@ def test_everyone_is_allowed_where_asked_for_and_no_rule_fits_the_name(rules: li
         (["allow alice WRITE = a", "deny bob WRITE = *"], True),
     ],
 )
-def test_whether_there_may_be_a_topic_that_one_may_write(rules: list[str], allowed: bool) -> None:
+def test_allows_on_any_tells_if_some_topic_may_be_written(rules: list[str], allowed: bool) -> None:
     made = authorizer_of(*rules)
     assert made.allows_on_any(ALICE, HERE, WRITE, TOPIC) is allowed
     assert made.allows_on_any(ALICE, HERE, WRITE, TOPIC) is allowed, "asked again"
 
 
-def test_an_answer_is_forgotten_with_every_change() -> None:
+def test_cached_authorizer_answers_are_dropped_at_every_change() -> None:
     made, allow, deny = Authorizer(), rule("allow alice WRITE = t"), rule("deny * ALL ^ t")
 
     def answers() -> tuple[bool, bool]:
@@ -192,7 +192,7 @@ def test_an_answer_is_forgotten_with_every_change() -> None:
     assert answers() == (False, False)
 
 
-def test_a_prefix_stays_when_another_of_its_length_goes() -> None:
+def test_removing_a_prefixed_acl_keeps_others_of_the_same_prefix_length() -> None:
     made = authorizer_of("allow alice READ ^ ab", "allow alice READ ^ cd", "allow bob READ ^ ab")
     made.remove(rule("allow alice READ ^ cd"))
     made.remove(rule("allow bob READ ^ ab"))
@@ -200,7 +200,7 @@ def test_a_prefix_stays_when_another_of_its_length_goes() -> None:
     assert not made.allows(BOB, HERE, READ, TOPIC, "abc")
 
 
-def test_answers_that_are_kept_have_a_bound() -> None:
+def test_the_number_and_name_length_of_cached_answers_are_limited() -> None:
     made = authorizer_of("allow alice READ ^ t")
     for number in range(KEPT_ANSWERS + 10):
         assert made.allows(ALICE, HERE, READ, TOPIC, f"t{number}")
@@ -209,7 +209,7 @@ def test_answers_that_are_kept_have_a_bound() -> None:
     assert max(len(name) for *_, name in made._answers if name) <= LONGEST_KEPT_NAME
 
 
-def test_when_all_rules_are_gone_nothing_of_them_is_kept() -> None:
+def test_removing_all_acls_leaves_an_empty_authorizer() -> None:
     made = Authorizer()
     empty = {name: len(value) for name, value in vars(made).items() if isinstance(value, dict)}
     rules = [
@@ -229,7 +229,7 @@ def test_when_all_rules_are_gone_nothing_of_them_is_kept() -> None:
     assert not any(made._prefix_lengths.values())
 
 
-def test_the_work_of_an_answer_does_not_grow_with_rules_that_do_not_fit() -> None:
+def test_authorizing_takes_no_longer_with_more_acls_that_do_not_match() -> None:
     looked: list[int] = []
 
     class Counting(dict[Any, Any]):
@@ -283,7 +283,7 @@ SUPER_USERS = st.sets(st.sampled_from([ALICE, GROUP]), max_size=1)
 @pytest.mark.slow
 @settings(max_examples=140)
 @given(CHANGES, SUPER_USERS, st.booleans())
-def test_every_answer_is_that_of_a_reference_that_looks_at_all_rules(
+def test_the_authorizer_answers_like_a_reference_that_scans_all_acls(
     changes: list[AclBinding | int], super_users: set[Principal], everyone: bool
 ) -> None:
     check_all_answers(changes, super_users, everyone)
@@ -292,7 +292,7 @@ def test_every_answer_is_that_of_a_reference_that_looks_at_all_rules(
 @pytest.mark.long
 @settings(max_examples=5_000)
 @given(CHANGES, SUPER_USERS, st.booleans())
-def test_every_answer_of_many_sets_of_rules_is_that_of_the_reference(
+def test_the_authorizer_answers_like_the_reference_for_many_sets_of_acls(
     changes: list[AclBinding | int], super_users: set[Principal], everyone: bool
 ) -> None:
     check_all_answers(changes, super_users, everyone)
@@ -358,9 +358,7 @@ def answers_to(rules: list[AclBinding]) -> list[bool]:
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(SETS_OF_RULES, BINDINGS)
-def test_a_rule_that_denies_never_allows_more_and_one_that_allows_never_less(
-    rules: list[AclBinding], more: AclBinding
-) -> None:
+def test_a_deny_acl_never_allows_more_and_an_allow_acl_never_less(rules: list[AclBinding], more: AclBinding) -> None:
     before, after = answers_to(rules), answers_to([*rules, more])
     denies = more.permission is Permission.DENY
     assert all(new <= old if denies else new >= old for old, new in zip(before, after, strict=True))
@@ -369,7 +367,7 @@ def test_a_rule_that_denies_never_allows_more_and_one_that_allows_never_less(
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(SETS_OF_RULES, st.randoms(use_true_random=False))
-def test_the_order_in_which_rules_came_does_not_matter(rules: list[AclBinding], random: Random) -> None:
+def test_the_authorizer_ignores_the_order_in_which_acls_were_added(rules: list[AclBinding], random: Random) -> None:
     assert answers_to(random.sample(rules, len(rules))) == answers_to(rules)
 
 
@@ -385,7 +383,7 @@ def test_a_deny_rule_for_everybody_wins_over_any_allow_rule(rule: AclBinding) ->
     assert not made.allows(ALICE, HERE, READ if denied.operation is ALL else denied.operation, TOPIC, name)
 
 
-def test_the_version_changes_with_the_rules_and_with_nothing_else() -> None:
+def test_the_authorizers_version_changes_only_with_its_acls() -> None:
     made = authorizer_of("allow alice READ = orders")
     before = made.version
     made.add(rule("allow alice READ = orders"))

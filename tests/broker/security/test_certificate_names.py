@@ -46,11 +46,11 @@ def with_name(der_of_name: bytes) -> bytes:
     return wrapped(0x30, wrapped(0x30, fields))
 
 
-def test_a_subject_is_written_with_its_last_part_first():
+def test_a_certificate_subject_is_written_with_its_last_part_first():
     assert subject_of(CERTIFICATE) == r"CN=alice,OU=u\, v,O=o"
 
 
-def test_a_certificates_end_is_read_in_both_of_its_forms():
+def test_a_certificates_expiry_is_read_in_both_time_formats():
     assert expires_ms(CERTIFICATE) == END.timestamp() * 1000
     early = trustme.CA().issue_cert("a", not_after=END.replace(year=2031)).cert_chain_pems[0].bytes()
     assert expires_ms(der_of(early)) == END.replace(year=2031).timestamp() * 1000
@@ -66,7 +66,7 @@ JAVA = [
 
 
 @pytest.mark.parametrize(("name", "written"), JAVA)
-def test_a_name_is_written_as_java_writes_it(name, written):
+def test_a_certificate_name_is_escaped_as_in_java(name, written):
     assert subject_of(with_name(b64decode(name))) == written
 
 
@@ -94,7 +94,7 @@ def test_broken_certificates_raise_bad_certificate_only(noise, at):
         (r"RULE:CN=a/x/", "CN=ab", None),
     ],
 )
-def test_the_first_rule_that_fits_makes_the_name(rules, subject, name):
+def test_the_first_matching_mapping_rule_gives_the_user_name(rules, subject, name):
     assert name_of(subject, mapping_rules(rules)) == name
 
 
@@ -102,6 +102,6 @@ def test_the_first_rule_that_fits_makes_the_name(rules, subject, name):
     "text",
     ["RULE:a/b", "RULE:a/b/X", "OTHER", "DEFAULT DEFAULT", "RULE:(/b/", "RULE:a/$1/", "RULE:a/b/ DEFAULT", "RULE:///"],
 )
-def test_rules_that_do_not_read_are_refused(text):
+def test_malformed_mapping_rules_are_refused(text):
     with pytest.raises(ValueError):
         mapping_rules(text)

@@ -57,7 +57,7 @@ def test_the_example_of_rfc_7677_gives_its_proof_and_signature():
     assert credential.signature(AUTH_MESSAGE) == SIGNATURE
 
 
-def test_scramp_makes_the_same_credential_of_sha_512():
+def test_a_sha_512_credential_is_the_same_as_the_one_scramp_makes():
     from scramp import ScramMechanism
 
     credential = made(SHA_512)
@@ -66,7 +66,7 @@ def test_scramp_makes_the_same_credential_of_sha_512():
 
 
 @pytest.mark.parametrize("byte", range(32))
-def test_a_proof_with_any_bit_changed_proves_nothing(byte):
+def test_a_scram_proof_with_any_bit_changed_is_refused(byte):
     credential = made()
     for bit in range(8):
         wrong = bytearray(PROOF)
@@ -75,7 +75,7 @@ def test_a_proof_with_any_bit_changed_proves_nothing(byte):
 
 
 @pytest.mark.parametrize("proof", [b"", PROOF[:-1], PROOF + b"\0", PROOF * 2, bytes(32), bytes(64)])
-def test_a_proof_of_another_size_or_of_zeros_proves_nothing(proof):
+def test_a_scram_proof_of_wrong_size_or_of_zeros_is_refused(proof):
     assert not made().proves(AUTH_MESSAGE, proof)
 
 
@@ -86,7 +86,7 @@ def test_stored_keys_are_not_accepted_as_a_proof_or_password(field):
     assert not credential.is_made_from(getattr(credential, field))
 
 
-def test_a_password_is_recognised_by_either_mechanism():
+def test_a_password_is_accepted_by_both_scram_mechanisms():
     for mechanism in Mechanism:
         assert made(mechanism).is_made_from(PASSWORD.encode())
         assert not made(mechanism).is_made_from(b"Pencil")
@@ -104,7 +104,7 @@ def test_no_repr_shows_a_stored_credential():
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 
-def test_a_user_is_found_by_name_and_mechanism_as_it_was_put():
+def test_a_credential_is_found_by_user_name_and_mechanism():
     users = table()
     assert list(users.names) == list(USERS)
     for name, credential in USERS.items():
@@ -114,7 +114,7 @@ def test_a_user_is_found_by_name_and_mechanism_as_it_was_put():
     assert users.find("alice", SHA_512) is users.find("Alice", SHA_256) is users.find("", SHA_256) is None
 
 
-def test_a_user_may_have_both_mechanisms_and_is_gone_with_the_last():
+def test_a_user_exists_until_the_last_of_its_mechanisms_is_removed():
     users = table()
     users.apply(*credential_set("alice", made(SHA_512)))
     assert {each.mechanism for each in users.of("alice")} == {SHA_256, SHA_512}
@@ -125,14 +125,14 @@ def test_a_user_may_have_both_mechanisms_and_is_gone_with_the_last():
     assert not list(users.of("alice"))
 
 
-def test_a_new_credential_takes_the_place_of_the_old():
+def test_a_new_credential_replaces_the_old_one():
     users = table()
     users.apply(*credential_set("alice", made(password="new")))
     assert users.any_or_decoy("alice").is_made_from(b"new")
     assert len(list(users.of("alice"))) == 1
 
 
-def test_a_removal_of_an_unknown_credential_changes_nothing():
+def test_removing_an_unknown_credential_changes_nothing():
     users = table()
     users.apply(*credential_removed("nobody", SHA_256))
     assert list(users.names) == list(USERS)
@@ -141,7 +141,7 @@ def test_a_removal_of_an_unknown_credential_changes_nothing():
 # ---- decoys ------------------------------------------------------------------------------------------------------
 
 
-def test_a_decoy_is_the_same_each_time_and_after_a_restart_and_another_for_each_name():
+def test_decoy_credentials_are_stable_over_restarts_and_differ_by_name():
     decoy = table().find_or_decoy("nobody", SHA_256)
     reordered = table(dict(reversed(USERS.items())))
     assert decoy == table().find_or_decoy("nobody", SHA_256) == reordered.find_or_decoy("nobody", SHA_256)
@@ -151,7 +151,7 @@ def test_a_decoy_is_the_same_each_time_and_after_a_restart_and_another_for_each_
 
 
 @pytest.mark.parametrize("mechanism", Mechanism)
-def test_without_users_a_decoy_looks_like_a_credential_that_the_sdk_makes(mechanism):
+def test_without_users_decoys_look_like_credentials_made_by_the_sdk(mechanism):
     decoy = table({}).find_or_decoy("nobody", mechanism)
     assert (decoy.mechanism, decoy.iterations, len(decoy.salt)) == (mechanism, LEAST_ITERATIONS, 24)
     real = made(mechanism)
@@ -220,7 +220,7 @@ def with_field(number, value):
         with_field(3, None),
     ],
 )
-def test_a_damaged_value_is_refused_and_not_shown(value):
+def test_a_damaged_credential_record_is_refused_without_showing_it(value):
     users = table()
     with pytest.raises(DamagedUserRecord) as refused:
         users.apply(KEY, value)
@@ -240,7 +240,7 @@ def test_a_damaged_value_is_refused_and_not_shown(value):
         msgpack.packb(["scram user", b"a", 1]),
     ],
 )
-def test_a_damaged_key_is_refused(key):
+def test_a_credential_record_with_a_damaged_key_is_refused(key):
     with pytest.raises(DamagedUserRecord):
         table().apply(key, VALUE)
 
@@ -251,13 +251,13 @@ def test_a_user_record_of_a_later_version_raises_newer_user_record():
             table().apply(*record)
 
 
-def test_a_secret_is_never_taken_away():
+def test_a_tombstone_for_the_decoy_secret_is_damage():
     with pytest.raises(DamagedUserRecord):
         table().apply(secret_set(b"s")[0], None)
 
 
 @given(st.binary(max_size=80), st.none() | st.binary(max_size=80))
-def test_any_bytes_at_all_are_applied_or_refused(key, value):
+def test_arbitrary_bytes_as_a_user_record_are_applied_or_refused(key, value):
     try:
         table().apply(key, value)
     except (DamagedUserRecord, NewerUserRecord):

@@ -78,7 +78,7 @@ NOBODY = [f"nobody{number}" for number in range(400)]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_names_that_nobody_has_look_like_users_that_any_client_made(client):
+def test_decoys_of_unknown_names_look_like_users_made_by_known_clients(client):
     users = users_of(client)
     real = [answered(users, name) for name in users.names]
     decoys = [answered(users, name) for name in NOBODY]
@@ -88,14 +88,14 @@ def test_names_that_nobody_has_look_like_users_that_any_client_made(client):
     assert set().union(*(salt for salt, _ in decoys)) <= drawn_from
 
 
-def test_a_salt_of_kafka_s_tools_is_a_number_of_130_bits():
+def test_salts_of_kafkas_tools_are_recognised_as_numbers_of_130_bits():
     decoys = [answered(users_of("kafka-configs.sh"), name)[0] for name in NOBODY]
     assert max(int(salt, 36) for salt in decoys) < 1 << 130
     assert {len(salt) for salt in decoys} >= {25, 26}
     assert {salt[:1] for salt in decoys if len(salt) == 26} == {b"1"}
 
 
-def test_names_are_answered_in_the_proportion_in_which_clients_made_users():
+def test_decoys_have_the_same_mix_of_salt_kinds_as_the_users():
     users = users_of("the SDK", "confluent-kafka", each=10)
     for number in range(20):
         add(users, f"k{number}", CLIENTS["kafka-configs.sh"][0](), 4096)
@@ -130,7 +130,7 @@ def test_the_work_for_one_name_is_bounded_and_does_not_depend_on_the_order_of_us
 
 
 @given(st.binary(max_size=60), st.integers(4096, 16_384))
-def test_of_any_salt_at_all_there_is_a_decoy_of_its_length(salt, iterations):
+def test_decoys_exist_for_any_kind_and_length_of_salt(salt, iterations):
     users = ScramUsers()
     add(users, "a", salt, iterations)
     decoy = users.find_or_decoy("b", Mechanism.SHA_256)

@@ -51,7 +51,7 @@ def world():
     world.loop.close()
 
 
-def test_keys_are_fetched_at_once_and_then_from_time_to_time(world):
+def test_jwks_keys_are_fetched_at_once_and_then_periodically(world):
     began = world.fetched_s[0] if world.fetched_s else round(world.loop.time())
     world.wait(1)
     assert world.put == [{"p256-1"}]
@@ -61,7 +61,7 @@ def test_keys_are_fetched_at_once_and_then_from_time_to_time(world):
     assert world.put == [{"p256-1"}, {"p256-2"}, {"p256-2"}]
 
 
-def test_a_missing_key_brings_the_next_fetch_forward_but_not_each_time(world):
+def test_an_unknown_key_id_hurries_the_next_jwks_fetch_but_not_every_time(world):
     world.wait(1)
     began = world.fetched_s[0]
     for _ in range(100):
@@ -87,7 +87,7 @@ def test_a_failed_fetch_keeps_the_old_keys_and_is_repeated_soon(world, failure, 
     assert world.put == [{"p256-1"}, {"p256-2"}]
 
 
-def test_after_the_end_nothing_is_fetched_or_put(world):
+def test_after_stop_no_jwks_keys_are_fetched(world):
     world.wait(1)
     world.refresher.stop()
     world.do(world.refresher.hurry)

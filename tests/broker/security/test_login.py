@@ -142,7 +142,7 @@ def test_a_message_without_a_handshake_and_a_second_handshake_end_the_login():
     assert line.login.name is None
 
 
-def test_while_a_password_is_checked_nothing_else_may_come():
+def test_a_message_during_a_password_check_ends_the_login():
     line = Line()
     line.choose("PLAIN")
     check = line.login.authenticate(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-pw"), line.now)
@@ -151,7 +151,7 @@ def test_while_a_password_is_checked_nothing_else_may_come():
     assert line.login.name is None
 
 
-def test_a_known_client_may_not_log_in_again_where_sessions_do_not_end():
+def test_a_second_login_is_refused_if_sessions_do_not_expire():
     line = Line()
     line.log_in()
     assert code(line.choose("SCRAM-SHA-256")) == ILLEGAL
@@ -198,7 +198,7 @@ def test_the_wall_clock_does_not_prolong_a_session():
     assert line.login.is_expired(line.now.monotonic_ms)
 
 
-def test_nobody_becomes_somebody_else_by_renewing_a_session():
+def test_renewing_a_session_as_another_user_is_refused():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     reply = line.log_in("bob", "bob-pw")
@@ -209,7 +209,7 @@ def test_nobody_becomes_somebody_else_by_renewing_a_session():
     assert line.login.name == "alice"
 
 
-def test_a_session_is_renewed_by_the_mechanism_that_began_it_alone():
+def test_a_session_renewal_with_another_mechanism_is_refused():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     reply = line.choose("PLAIN")
@@ -225,7 +225,7 @@ def test_a_renewal_that_fails_ends_the_connection():
     assert reply.response.error_message == INVALID.format("re-authentication", "SCRAM-SHA-256")
 
 
-def test_the_first_renewal_may_come_at_once_and_another_not_before_a_second_is_over():
+def test_a_session_can_be_renewed_at_once_and_then_at_most_once_a_second():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     assert code(line.log_in()) == OK
@@ -259,7 +259,7 @@ LOGINS = {
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12), st.sampled_from([0, 1_000]))
-def test_in_any_order_only_a_whole_login_counts_and_the_first_failure_is_final(steps, max_reauth_ms):
+def test_in_any_message_order_only_a_complete_login_succeeds(steps, max_reauth_ms):
     line = Line(max_reauth_ms=max_reauth_ms)
     done: list[str] = []
     for step in steps:

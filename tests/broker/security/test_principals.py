@@ -33,7 +33,7 @@ def test_a_principal_without_a_colon_is_refused(text: str) -> None:
         parse_principal(text)
 
 
-def test_super_users_have_semicolons_between_them_and_may_have_commas_in_them() -> None:
+def test_super_users_are_separated_by_semicolons_and_may_contain_commas() -> None:
     named = parse_super_users(" User:a ; User:CN=b,O=c;;")
     assert named == {Principal("User", "a"), Principal("User", "CN=b,O=c")}
     assert parse_super_users("") == frozenset()
@@ -57,6 +57,6 @@ def test_super_users_have_semicolons_between_them_and_may_have_commas_in_them() 
         ("some.host", "some.host"),
     ],
 )
-def test_an_address_has_one_form_whoever_wrote_it(written: str, plain: str) -> None:
+def test_equal_addresses_have_the_same_normalized_text(written: str, plain: str) -> None:
     assert plain_host(written) == plain
     assert Session(ANONYMOUS, written).host == plain

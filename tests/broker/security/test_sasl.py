@@ -75,7 +75,7 @@ def test_a_scram_exchange_sends_the_messages_of_rfc_7677s_example():
 
 
 @pytest.mark.parametrize("mechanism", Mechanism)
-def test_scramp_gets_in(mechanism):
+def test_the_scramp_library_logs_in(mechanism):
     from scramp import ScramClient as ScrampClient
 
     client = ScrampClient([mechanism.sasl_name], "alice", "alice-pw", c_nonce="abc")
@@ -89,7 +89,7 @@ def test_scramp_gets_in(mechanism):
 
 @pytest.mark.parametrize("name", PASSWORDS)
 @pytest.mark.parametrize("mechanism", Mechanism)
-def test_every_user_gets_in_by_either_mechanism_under_its_own_name(name, mechanism):
+def test_every_user_logs_in_with_either_scram_mechanism_as_itself(name, mechanism):
     client = ScramClient(name, PASSWORDS[name], mechanism.digest)
     assert logged_in(scram(mechanism), client) == Identity(name)
 
@@ -99,7 +99,7 @@ def test_scram_accepts_clients_without_channel_binding_that_name_only_themselves
     assert logged_in(scram(), ScramClient("alice", "alice-pw", gs2=gs2)) == Identity("alice")
 
 
-def test_extensions_that_nobody_knows_change_nothing():
+def test_unknown_scram_extensions_are_ignored():
     client = ScramClient("alice", "alice-pw", nonce="abc,foo=true,x=1")
     exchange = scram()
     challenge = exchange.receive(client.first(), 0).message
@@ -107,7 +107,7 @@ def test_extensions_that_nobody_knows_change_nothing():
     assert exchange.receive(client.final(challenge), 0).identity == Identity("alice")
 
 
-def test_no_two_exchanges_share_a_nonce_that_is_ours():
+def test_every_scram_exchange_has_a_new_server_nonce():
     firsts = {scram(nonce=fresh_nonce(bytes([n]) * 24)).receive(b"n,,n=alice,r=a", 0).message for n in range(5)}
     assert len(firsts) == 5
 
@@ -115,7 +115,7 @@ def test_no_two_exchanges_share_a_nonce_that_is_ours():
 # ---- SCRAM: who does not -----------------------------------------------------------------------------------------
 
 
-def test_a_wrong_password_and_an_unknown_user_are_told_the_same_at_the_same_step():
+def test_a_wrong_password_and_an_unknown_user_fail_at_the_same_step_alike():
     for name, password in (("alice", "wrong"), ("nobody", "wrong"), ("bob", "")):
         assert fails(scram(), ScramClient(name, password)) == ""
     real, decoy = (scram().receive(ScramClient(name, "").first(), 0).message for name in ("alice", "nobody"))
@@ -123,7 +123,7 @@ def test_a_wrong_password_and_an_unknown_user_are_told_the_same_at_the_same_step
     assert decoy == scram().receive(ScramClient("nobody", "").first(), 0).message
 
 
-def test_a_password_of_the_other_mechanism_does_not_do():
+def test_a_password_stored_only_for_the_other_mechanism_is_refused():
     assert fails(scram(Mechanism.SHA_512), ScramClient("alice", "alice-pw", "sha256")) == ""
 
 
@@ -219,7 +219,7 @@ def part(name, value):
         part(b"p", b"!" * 44),
     ],
 )
-def test_a_final_message_that_differs_in_any_part_ends_the_login(final):
+def test_a_final_scram_message_with_any_field_changed_ends_the_login(final):
     assert fails(scram(), CLIENT, final=final) == ""
 
 
@@ -239,7 +239,7 @@ def test_a_channel_binding_not_announced_is_refused_even_with_a_valid_proof(clai
         exchange.receive(CLIENT.final(challenge, gs2=claimed), 0)
 
 
-def test_a_login_that_was_heard_does_not_do_again():
+def test_a_recorded_final_scram_message_cannot_be_replayed():
     heard: list[bytes] = []
     logged_in(scram(), CLIENT, final=lambda said: heard.append(said) or said)
     assert fails(scram(nonce=fresh_nonce(b"x" * 24)), CLIENT, final=lambda said: heard[0]) == ""
@@ -260,7 +260,7 @@ FIRST_BYTES, FINAL_BYTES = len(CLIENT.first()), len(CLIENT.final(scram().receive
 
 
 @pytest.mark.parametrize("position", range(FIRST_BYTES))
-def test_any_bit_of_the_first_message_changed_on_its_way_ends_the_login(position):
+def test_a_first_scram_message_with_any_bit_changed_ends_the_login(position):
     said = CLIENT.first()
     for change in CHANGES:
         if change(said[position]) != said[position]:
@@ -268,7 +268,7 @@ def test_any_bit_of_the_first_message_changed_on_its_way_ends_the_login(position
 
 
 @pytest.mark.parametrize("position", range(FINAL_BYTES))
-def test_any_bit_of_the_final_message_changed_on_its_way_ends_the_login(position):
+def test_a_final_scram_message_with_any_bit_changed_ends_the_login(position):
     for change in CHANGES:
         exchange = scram()
         said = CLIENT.final(exchange.receive(CLIENT.first(), 0).message)
@@ -278,14 +278,14 @@ def test_any_bit_of_the_final_message_changed_on_its_way_ends_the_login(position
 
 
 @pytest.mark.parametrize("message", ["first", "final"])
-def test_a_message_cut_anywhere_ends_the_login(message):
+def test_a_scram_message_cut_at_any_byte_ends_the_login(message):
     for size in range(FIRST_BYTES if message == "first" else FINAL_BYTES):
         fails(scram(), CLIENT, **{message: lambda said, size=size: said[:size]})
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
 @example(b"n,,n=alice,r=x", b"c=biws,r=x" + NONCE + b",p=" + base64.b64encode(bytes(32)))
-def test_bytes_by_chance_never_log_anybody_in(first, final):
+def test_random_bytes_as_scram_messages_authenticate_nobody(first, final):
     exchange, outcomes = scram(), []
     with contextlib.suppress(LoginFailed):
         outcomes += [exchange.receive(message, 0) for message in (first, final)]
@@ -293,7 +293,7 @@ def test_bytes_by_chance_never_log_anybody_in(first, final):
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda text: "\0" not in text), st.text(max_size=20))
-def test_any_name_and_password_get_in_and_as_nobody_else(name, password):
+def test_users_with_any_name_and_password_log_in_as_themselves(name, password):
     users = users_with({name: password})
     assert logged_in(scram(users=users), ScramClient(name, password)) == Identity(name)
     fails(scram(users=users), ScramClient(name, password + "x"))
@@ -303,7 +303,7 @@ def test_any_name_and_password_get_in_and_as_nobody_else(name, password):
 
 
 @pytest.mark.parametrize("identity", [b"", b"alice"])
-def test_plain_names_a_user_and_a_password_that_is_checked_elsewhere(identity):
+def test_a_plain_message_gives_the_user_and_a_password_check_to_run(identity):
     for password, is_right in ((b"alice-pw", True), (b"alice-p", False), (b"alice-pw ", False)):
         check = PlainExchange(USERS).receive(identity + b"\0alice\0" + password, 0)
         assert isinstance(check, PasswordCheck)
@@ -312,7 +312,7 @@ def test_plain_names_a_user_and_a_password_that_is_checked_elsewhere(identity):
         assert repr(check) == "PasswordCheck()"
 
 
-def test_plain_of_nobody_is_checked_too_and_never_right():
+def test_plain_with_an_unknown_user_runs_a_password_check_that_fails():
     for name in (b"nobody", b"Alice", b"alice "):
         check = PlainExchange(USERS).receive(b"\0" + name + b"\0alice-pw", 0)
         assert isinstance(check, PasswordCheck)
@@ -321,7 +321,7 @@ def test_plain_of_nobody_is_checked_too_and_never_right():
 
 
 @pytest.mark.parametrize("mechanism", Mechanism)
-def test_plain_of_nobody_takes_as_long_as_that_of_most_users(mechanism):
+def test_plain_with_an_unknown_user_takes_as_many_iterations_as_most_users(mechanism):
     users = ScramUsers()
     salted = salted_password(mechanism, b"pw", b"salt", 8192)
     users.apply(*credential_set("alice", credential_from(mechanism, salted, b"salt", 8192)))
@@ -374,7 +374,7 @@ def bearer(reasons=None):
         b"n,,\x01auth=Bearer %b\x01logicalCluster=lkc, 1 = x\x01\x01",
     ],
 )
-def test_a_token_that_is_verified_says_who_it_is_and_until_when(message):
+def test_a_verified_token_gives_the_user_and_its_expiry(message):
     assert bearer().receive(message % TOKEN.encode(), 5) == Success(b"", Identity("alice", 1005))
 
 
@@ -412,19 +412,19 @@ def test_a_malformed_oauth_message_ends_the_login(message):
         b"n,,\x01" + b"a=b\x01" * 30 + b"auth=Bearer " + TOKEN.encode() + b"\x01\x01",
     ],
 )
-def test_a_message_that_would_be_long_work_is_not_looked_into(message):
+def test_an_oauth_message_above_the_size_limit_is_refused(message):
     with pytest.raises(LoginFailed):
         bearer().receive(message, 0)
 
 
-def test_a_token_as_long_as_web_servers_take_it_is_verified():
+def test_a_token_of_8_kb_is_verified():
     seen = []
     exchange = BearerExchange(lambda token, _: seen.append(token) or Identity("alice"), lambda _: None)
     exchange.receive(b"n,,\x01auth=Bearer " + b"a" * (LONGEST_BEARER_MESSAGE - 100) + b"\x01\x01", 0)
     assert len(seen[0]) == LONGEST_BEARER_MESSAGE - 100
 
 
-def test_a_token_of_somebody_else_is_refused():
+def test_a_token_of_another_user_than_the_authorization_identity_is_refused():
     with pytest.raises(LoginFailed, match="different from username"):
         bearer().receive(b"n,a=bob,\x01auth=Bearer %b\x01\x01" % TOKEN.encode(), 0)
 

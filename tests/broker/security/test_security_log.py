@@ -43,7 +43,7 @@ def test_the_security_log_is_created_with_the_first_rule() -> None:
             assert folders(restarted) == [FOLDER]
 
 
-def test_the_rules_of_a_request_are_one_unit() -> None:
+def test_all_acls_of_a_request_are_written_in_one_unit() -> None:
     with SimulatedBroker(guarded()) as broker:
         store = broker.broker.store
         broker.ask(creating(OTHER))
@@ -57,7 +57,7 @@ def test_the_rules_of_a_request_are_one_unit() -> None:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_the_rules_are_the_same_after_a_restart_and_after_a_power_cut(flushed: bool) -> None:
+def test_acls_survive_a_restart_and_a_power_cut(flushed: bool) -> None:
     broker = SimulatedBroker(guarded())
     broker.ask(creating(ALLOW, DENY, OTHER))
     if flushed:
@@ -112,7 +112,7 @@ def test_compaction_keeps_the_log_short_and_gives_the_same_acls(monkeypatch: pyt
             assert described(unplugged) == [ALLOW, DENY]
 
 
-def test_users_are_kept_in_the_same_log() -> None:
+def test_users_and_acls_are_kept_in_the_same_log() -> None:
     credential = credential_from(Mechanism.SHA_512, b"s" * 64, b"salt", 4096)
     with SimulatedBroker() as broker:
         log = broker.broker.security_log
@@ -126,7 +126,7 @@ def test_users_are_kept_in_the_same_log() -> None:
             assert list(state.authorizer) == [rule(ALLOW)]
 
 
-def test_without_room_nothing_is_changed_and_the_client_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_disk_space_acl_changes_get_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker(guarded()) as broker:
         broker.ask(creating(ALLOW))
         store = broker.broker.store
@@ -158,7 +158,7 @@ def started(disk: SimulatedDisk) -> SimulatedBroker:
     return SimulatedBroker(guarded(log_dir="/d"), disk=disk)
 
 
-def test_a_damaged_log_is_not_believed_and_the_broker_does_not_start() -> None:
+def test_the_broker_refuses_to_start_with_a_damaged_security_log() -> None:
     disk = stopped(ALLOW, DENY)
     (name,) = (name for name in disk.list(FOLDER) if name.endswith(".log"))
     file = disk.open(f"{FOLDER}/{name}")
@@ -174,7 +174,7 @@ def test_a_damaged_log_is_not_believed_and_the_broker_does_not_start() -> None:
     file.close()
 
 
-def test_a_start_without_an_authorizer_needs_it_as_well() -> None:
+def test_a_damaged_security_log_prevents_a_start_without_authorizer_too() -> None:
     disk = stopped(ALLOW)
     (name,) = (name for name in disk.list(FOLDER) if name.endswith(".log"))
     file = disk.open(f"{FOLDER}/{name}")
@@ -184,7 +184,7 @@ def test_a_start_without_an_authorizer_needs_it_as_well() -> None:
         SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk)
 
 
-def test_a_damaged_log_comes_back_whole_from_a_copy_and_the_journal() -> None:
+def test_a_damaged_security_log_is_restored_from_a_copy_and_the_journal() -> None:
     broker = SimulatedBroker(guarded(log_dir="/d"))
     broker.ask(creating(ALLOW))
     broker.wait(60)
@@ -205,14 +205,14 @@ def test_a_damaged_log_comes_back_whole_from_a_copy_and_the_journal() -> None:
         assert described(mended) == [ALLOW, DENY]
 
 
-def test_a_log_that_is_gone_is_missed() -> None:
+def test_a_missing_security_log_folder_prevents_the_start() -> None:
     disk = stopped(ALLOW, DENY)
     disk.remove_tree(FOLDER)
     with pytest.raises(SecurityLogDamaged, match=FOLDER):
         started(disk)
 
 
-def test_a_log_that_only_the_catalogue_knows_is_missed() -> None:
+def test_a_security_log_known_only_to_the_catalogue_prevents_the_start() -> None:
     broker = SimulatedBroker(guarded(log_dir="/d"))
     broker.broker.topics.commit([security_log_made(77)], [])
     broker.wait(0.1)
@@ -229,7 +229,7 @@ def test_a_log_that_only_the_catalogue_knows_is_missed() -> None:
         ((b"\xc1", b""), SecurityLogDamaged),
     ],
 )
-def test_a_record_that_this_version_does_not_know_ends_the_start(
+def test_a_security_record_of_a_newer_version_prevents_the_start(
     record: tuple[bytes, bytes], kind: type[Exception]
 ) -> None:
     broker = SimulatedBroker(guarded(log_dir="/d"))
@@ -241,7 +241,7 @@ def test_a_record_that_this_version_does_not_know_ends_the_start(
         broker.again()
 
 
-def test_rules_that_no_authorizer_enforces_are_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_acls_without_an_authorizer_are_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     disk = stopped(ALLOW, DENY)
     with caplog.at_level(logging.WARNING), SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as broker:
         assert "2 rules of access are kept and not enforced: set authorizer.class.name" in caplog.text

@@ -56,7 +56,7 @@ def users():
     return users
 
 
-def test_a_password_that_was_put_is_accepted_and_no_longer_when_it_is_removed(users):
+def test_a_password_is_accepted_from_its_upsertion_until_its_deletion(users):
     salted = salted_password(Mechanism.SHA_256, b"secret", b"salt", 4096)
     assert alter(users, put("carol", salted=salted)) == {"carol": OK}
     assert users.find("carol", Mechanism.SHA_256) == credential_from(Mechanism.SHA_256, salted, b"salt", 4096)
@@ -97,7 +97,7 @@ def test_a_password_that_was_put_is_accepted_and_no_longer_when_it_is_removed(us
         ([put("ü,=x y")], {"ü,=x y": OK}),
     ],
 )
-def test_each_user_is_judged_as_by_kafka(users, asked, results):
+def test_each_user_change_gets_the_same_error_as_from_kafka(users, asked, results):
     before = {name: list(users.of(name)) for name in users.names}
     assert alter(users, *asked) == results
     for name, result in results.items():
@@ -123,7 +123,7 @@ def test_an_unusable_credential_is_refused_though_kafka_takes_it(users, asked):
     assert asked.name not in users.names
 
 
-def test_sizes_at_their_limits_are_taken(users):
+def test_credential_sizes_at_their_limits_are_accepted(users):
     asked = [put("c", salt=b"s" * LONGEST_SALT_BYTES), put("d", salt=b"s"), put("e" * LONGEST_NAME)]
     assert set(alter(users, *asked).values()) == {OK}
 
