@@ -34,7 +34,7 @@ def is_served(client):
 
 
 @pytest.mark.parametrize("name", ["max_connections", "max_connections_per_ip"])
-def test_connections_up_to_the_limit_are_served_and_the_next_when_one_has_left(name):
+def test_max_connections_are_served_and_one_more_once_another_has_closed(name):
     with begin(**{name: 5}) as broker:
         clients = [SimulatedClient(broker) for _ in range(6)]
         assert [is_served(client) for client in clients] == [True] * 5 + [False]
@@ -48,7 +48,7 @@ def test_connections_up_to_the_limit_are_served_and_the_next_when_one_has_left(n
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_request_of_the_largest_size_is_served_and_a_byte_more_closes(version):
+def test_a_request_of_the_maximum_size_is_served_a_byte_more_disconnects(version):
     with begin(socket_request_max_bytes=100_000, queued_max_request_bytes=100_000) as broker:
         broker.ask(create("t"))
         overhead = len(SimulatedClient(broker).encoded(produce("t", batch(value=bytes(90_000))), version)[2]) - 90_000
@@ -65,7 +65,7 @@ def test_a_request_of_the_largest_size_is_served_and_a_byte_more_closes(version)
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_batch_of_the_largest_size_is_taken_and_a_byte_more_is_refused(version):
+def test_a_batch_of_the_maximum_size_is_accepted_a_byte_more_is_refused(version):
     with begin() as broker:
         broker.ask(create("t", max_message_bytes=5_000))
         overhead = len(batch(value=bytes(1_000))) - 1_000
@@ -117,7 +117,7 @@ def test_open_files_stay_within_the_limit_and_everything_can_be_read(count):
 # ---- fetch sessions ------------------------------------------------------------------------------------------
 
 
-def test_fetch_sessions_up_to_the_limit_are_kept_and_the_next_client_goes_without():
+def test_the_fetch_session_limit_is_kept_and_further_clients_get_no_session():
     with begin(max_incremental_fetch_session_cache_slots=3) as broker:
         broker.ask(create("t"))
         clients = [SimulatedClient(broker) for _ in range(4)]
@@ -131,7 +131,7 @@ def test_fetch_sessions_up_to_the_limit_are_kept_and_the_next_client_goes_withou
 # ---- partitions ----------------------------------------------------------------------------------------------
 
 
-def test_partitions_up_to_the_limit_are_made_and_more_when_some_are_gone():
+def test_max_partitions_are_created_and_more_once_some_are_deleted():
     text = "there are {} partitions, and 5 are allowed: max.partitions"
     full, full_again = ((ErrorCode.POLICY_VIOLATION, text.format(count)) for count in (5, 1))
     with begin(max_partitions=5) as broker:
@@ -167,7 +167,7 @@ def test_partitions_up_to_the_limit_are_made_and_more_when_some_are_gone():
 # ---- what is in memory and not in segments -------------------------------------------------------------------
 
 
-def test_the_tail_stays_within_the_limit_and_whoever_produces_waits():
+def test_the_unflushed_tail_stays_within_its_limit_and_producers_wait():
     """The segments' executor stands still: above the limit produce requests are not read, and readers are served."""
     disk = SimulatedDisk(history=False)
     delays = slow(disk)
@@ -192,7 +192,7 @@ def test_the_tail_stays_within_the_limit_and_whoever_produces_waits():
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_large_batches_wait_for_the_files_of_a_new_journal_and_none_is_refused(version):
+def test_large_batches_wait_for_new_journal_files_and_none_is_refused(version):
     """Those that are ready are small and few: 1 MiB and twice that."""
     with begin() as broker:
         broker.ask(create("t"))

@@ -142,7 +142,7 @@ def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
 
 
 @JUMPS
-def test_segments_are_not_rolled_by_a_jump(broker, jump_ms):
+def test_a_wall_clock_jump_rolls_no_segment(broker, jump_ms):
     broker.ask(create("t", segment_ms=MINUTE, **ANY_TIME))
     for _ in range(4):
         broker.ask(produce("t", batch()), FAST)
@@ -153,7 +153,7 @@ def test_segments_are_not_rolled_by_a_jump(broker, jump_ms):
     assert len(log.segments) == 1
 
 
-def test_records_from_the_future_do_not_stay_for_ever_and_old_ones_do_not_go_at_once(broker):
+def test_retention_ignores_record_timestamps_far_ahead_or_far_back(broker):
     """Retention is by the time of the append, whatever producers stamp."""
     settings = {"retention_ms": MINUTE, "segment_ms": 5 * SECOND, "message_timestamp_after_max_ms": 2 * YEAR}
     for name, timestamp in (("future", EARLY_MS + YEAR), ("past", 1_000)):
@@ -166,7 +166,7 @@ def test_records_from_the_future_do_not_stay_for_ever_and_old_ones_do_not_go_at_
 
 
 @JUMPS
-def test_a_tombstone_stays_its_time(broker, jump_ms):
+def test_a_tombstone_stays_for_delete_retention_ms(broker, jump_ms):
     """Compaction, which looks every 15 s, and delete.retention.ms after it count on the same clock."""
     broker.ask(
         create(
@@ -213,7 +213,7 @@ def test_the_age_of_a_data_directory_is_its_uptime_whatever_any_clock_says(jump_
 
 
 @pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
-def test_a_crash_after_a_long_silence_takes_ten_minutes_of_the_age_at_most(leave):
+def test_a_crash_loses_at_most_ten_minutes_of_the_directorys_age(leave):
     broker = begin()
     broker.ask(create("t"))
     broker.wait(800)
@@ -222,7 +222,7 @@ def test_a_crash_after_a_long_silence_takes_ten_minutes_of_the_age_at_most(leave
     end(later)
 
 
-def test_ages_that_lie_ahead_of_a_crashed_directory_count_from_now(broker):
+def test_ages_ahead_of_the_recovered_directory_age_count_from_now(broker):
     """What was appended after the last checkpoint is not taken for older than it is."""
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
     broker.wait(30)
@@ -258,7 +258,7 @@ def test_an_open_transaction_is_aborted_in_time_by_a_broker_killed_over_and_over
 
 
 @JUMPS
-def test_a_fetch_waits_as_long_as_it_asked_for(broker, jump_ms):
+def test_a_wall_clock_jump_does_not_change_how_long_a_fetch_waits(broker, jump_ms):
     broker.ask(create("t"))
     client = SimulatedClient(broker)
     client.send(fetch("t", max_wait_ms=10_000), FAST)
@@ -270,7 +270,7 @@ def test_a_fetch_waits_as_long_as_it_asked_for(broker, jump_ms):
 
 
 @JUMPS
-def test_a_silent_connection_is_not_closed_early(jump_ms):
+def test_a_wall_clock_jump_closes_no_idle_connection_early(jump_ms):
     with begin(settings=small(connections_max_idle_ms=MINUTE)) as broker:
         client = SimulatedClient(broker)
         broker.wait(20)
@@ -303,7 +303,7 @@ def test_after_a_jump_timestamps_are_compared_with_the_new_wall_clock(broker, ju
     assert answers(broker.ask(produce("t", batch(timestamp=now_ms)), FAST))[0][0] == code
 
 
-def test_the_limits_are_the_topics_own(broker):
+def test_timestamp_limits_are_taken_from_the_topics_settings(broker):
     broker.ask(create("t", message_timestamp_after_max_ms=1_000, message_timestamp_before_max_ms=2_000))
     now_ms = broker.broker.clock.now_ms()
     codes = {}
@@ -313,7 +313,7 @@ def test_the_limits_are_the_topics_own(broker):
     assert codes == {-3_000: refused, -1_900: OK, 0: OK, 900: OK, 1_500: refused}
 
 
-def test_log_append_time_follows_the_wall_clock_back_and_look_ups_by_time_stay_right(broker):
+def test_lookups_by_log_append_time_are_right_after_the_clock_went_back(broker):
     broker.ask(create("t", message_timestamp_type="LogAppendTime"))
     stamps = []
     for jump_ms in (0, HOUR, -2 * HOUR, 3 * HOUR):

@@ -94,7 +94,7 @@ def comes_when_durable(client):
 
 @pytest.mark.requirement("S-21", "S-23")
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_retry_elsewhere_is_not_answered_before_its_first_attempt_is_durable(broker, version):
+def test_a_retry_on_another_connection_waits_until_the_first_is_durable(broker, version):
     first = on_its_way(broker, version=version)
     retry = SimulatedClient(broker)
     retry.send(produce("t", idempotent(0)), version)
@@ -112,7 +112,7 @@ def test_a_retry_whose_first_attempt_was_cut_off_is_answered_once_that_is_durabl
     assert len(read_all(broker, "t")) == 1
 
 
-def test_a_batch_refused_for_an_undurable_one_is_refused_once_that_is_durable(broker):
+def test_a_refusal_caused_by_an_undurable_batch_waits_until_it_is_durable(broker):
     """The error tells of the state, too: after a cut the same batch might be in order."""
     on_its_way(broker)
     other = SimulatedClient(broker)
@@ -120,7 +120,7 @@ def test_a_batch_refused_for_an_undurable_one_is_refused_once_that_is_durable(br
     assert answers(comes_when_durable(other)) == [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
 
 
-def test_five_in_flight_are_answered_in_order_as_their_rounds_become_durable(broker):
+def test_five_produces_in_flight_are_answered_in_order_when_durable(broker):
     client = SimulatedClient(broker)
     for sequence in range(5):
         client.send(produce("t", idempotent(sequence)))
@@ -136,14 +136,14 @@ def test_a_read_only_admin_answer_waits_for_earlier_undurable_changes(broker, re
 
 
 @pytest.mark.parametrize("request_", READS, ids=lambda one: type(one).__name__)
-def test_with_nothing_on_its_way_nobody_waits(broker, request_):
+def test_answers_leave_at_once_when_no_unit_is_undurable(broker, request_):
     admin = SimulatedClient(broker)
     admin.send(request_)
     assert not admin.quiet(0.01)
 
 
 @pytest.mark.parametrize("request_", CHANGES, ids=lambda one: type(one).__name__)
-def test_a_change_is_not_confirmed_before_it_is_durable(broker, request_):
+def test_an_admin_change_is_not_answered_before_it_is_durable(broker, request_):
     admin = SimulatedClient(broker)
     admin.send(request_)
     assert comes_when_durable(admin)
@@ -161,7 +161,7 @@ def test_only_answers_without_undurable_state_leave_at_once():
     assert exempt == views | constants | refusals | timers | memory | {"Metadata"}
 
 
-def test_metadata_is_answered_at_once(broker):
+def test_metadata_is_answered_without_waiting_for_undurable_changes(broker):
     on_its_way(broker)
     other = SimulatedClient(broker)
     other.send(MetadataRequest(topics=None))
@@ -169,7 +169,7 @@ def test_metadata_is_answered_at_once(broker):
 
 
 @pytest.mark.requirement("S-16")
-def test_an_id_out_of_a_block_that_is_not_durable_is_not_given(broker):
+def test_no_producer_id_is_answered_before_its_block_is_durable(broker):
     clients = [SimulatedClient(broker) for _ in range(2)]
     for client in clients:
         client.send(InitProducerIdRequest(transaction_timeout_ms=0))
@@ -182,7 +182,7 @@ def test_an_id_out_of_a_block_that_is_not_durable_is_not_given(broker):
 
 
 @pytest.mark.requirement("S-16")
-def test_no_producer_id_is_given_twice_whatever_a_power_cut_took(broker):
+def test_no_producer_id_is_assigned_twice_after_a_power_cut(broker):
     given = [broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).producer_id for _ in range(3)]
     disk = unplug(broker)
     with SimulatedBroker(broker.settings, disk=disk) as later:
@@ -203,7 +203,7 @@ def test_a_fetch_never_shows_a_record_that_is_not_durable(broker):
     assert (len(bytes_of(part)) > 0, part.high_watermark, part.last_stable_offset) == (True, 1, 1)
 
 
-def test_a_fetch_that_waits_is_woken_by_durability_and_not_by_the_append(broker):
+def test_a_waiting_fetch_is_woken_once_records_are_durable_not_when_appended(broker):
     consumer = SimulatedClient(broker)
     consumer.send(fetch("t", max_wait_ms=10_000), 11)
     assert consumer.quiet(0.1)
@@ -213,7 +213,7 @@ def test_a_fetch_that_waits_is_woken_by_durability_and_not_by_the_append(broker)
     assert bytes_of(part)
 
 
-def test_a_fetch_of_much_is_answered_only_with_the_part_that_is_durable(broker):
+def test_a_large_fetch_returns_only_durable_records(broker):
     for sequence in range(3):
         broker.ask(produce("t", idempotent(sequence)), FAST)
     on_its_way(broker, sequence=3)
@@ -252,7 +252,7 @@ def test_records_shown_or_acknowledged_survive_a_power_cut(broker):
             assert answers(later.ask(produce("t", idempotent(sequence)), FAST)) == [(OK, sequence)]
 
 
-def test_a_topic_is_confirmed_only_when_a_power_cut_keeps_it(broker):
+def test_a_topic_creation_is_answered_only_when_a_power_cut_keeps_the_topic(broker):
     admin = SimulatedClient(broker)
     admin.send(create("slow"))
     broker.wait(SYNC_S / 2)
@@ -293,7 +293,7 @@ def deletion_on_its_way(broker):
     return client
 
 
-def test_a_log_start_is_seen_when_it_is_durable_and_not_before(broker):
+def test_a_log_start_moved_by_delete_records_is_visible_once_durable(broker):
     client = deletion_on_its_way(broker)
     assert start_seen(broker) == (0, 0, OK, 0)
     assert len(read_all(broker, "t", partition=1)) == 1
@@ -301,7 +301,7 @@ def test_a_log_start_is_seen_when_it_is_durable_and_not_before(broker):
     assert start_seen(broker) == (1, -1, ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_log_start_that_a_power_cut_takes_back_was_seen_by_nobody(broker):
+def test_a_log_start_undone_by_a_power_cut_was_never_returned(broker):
     deletion_on_its_way(broker)
     before = start_seen(broker)
     with broker.after_power_cut() as again:
@@ -326,7 +326,7 @@ def expiring():
         yield broker
 
 
-def test_a_log_start_moved_by_retention_is_seen_when_it_is_durable_and_not_before(expiring):
+def test_a_log_start_moved_by_retention_is_visible_once_durable(expiring):
     assert start_seen(expiring) == (0, 0, OK, 0)
     expiring.wait(SYNC_S * 0.8)
     assert start_seen(expiring) == (0, 0, OK, 0)
@@ -334,13 +334,13 @@ def test_a_log_start_moved_by_retention_is_seen_when_it_is_durable_and_not_befor
     assert start_seen(expiring) == (1, 1, ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_log_start_of_retention_that_a_power_cut_takes_back_was_seen_by_nobody(expiring):
+def test_a_retention_undone_by_a_power_cut_was_never_visible(expiring):
     before = start_seen(expiring)
     with SimulatedBroker(small(), disk=unplug(expiring)) as again:
         assert start_seen(again) == before == (0, 0, OK, 0)
 
 
-def test_a_checkpoint_meanwhile_takes_nothing_away_that_is_still_to_be_seen(broker):
+def test_a_checkpoint_removes_no_segment_above_the_visible_log_start(broker):
     broker.ask(produce("t", batch(), partition=1), FAST)
     broker.wait(25)  # flushed, and in a checkpoint
     part = DeleteRecordsRequest.Topic.Partition(partition_index=1, offset=-1)

@@ -32,7 +32,7 @@ def write(broker: SimulatedBroker, times: int) -> None:
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("kinds", [(Open,), (Link,), (SyncDirectory,), (Open, Link, SyncDirectory)])
-def test_a_broker_that_can_open_no_file_for_a_while_writes_behind_later(error, kinds):
+def test_without_descriptors_flushes_are_postponed_until_files_can_be_opened(error, kinds):
     disk = SimulatedDisk(history=False)
     settings = small(log_checkpoint_interval_ms=1_000, max_open_files=64)
     with SimulatedBroker(settings, disk=disk) as broker:

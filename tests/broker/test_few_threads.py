@@ -18,7 +18,7 @@ LOGIN = {"users": {"ada": "secret"}}
 
 @pytest.mark.parametrize("left", range(OWN + FIRSTS))
 @pytest.mark.parametrize("settings", [{}, LOGIN], ids=["plain", "logins"])
-def test_too_few_threads_refuse_the_start_by_name_and_the_next_start_can_be(tmp_path, left, settings):
+def test_a_start_without_enough_threads_is_refused_and_a_later_one_succeeds(tmp_path, left, settings):
     broker = Broker(tmp_path / "data", **settings)
     with threads_left(left) as refused, pytest.raises(CannotStartThread):
         broker.start()
@@ -29,7 +29,7 @@ def test_too_few_threads_refuse_the_start_by_name_and_the_next_start_can_be(tmp_
         assert broker.running
 
 
-def test_a_start_that_is_refused_leaves_no_descriptor_and_no_directory(tmp_path, monkeypatch):
+def test_a_start_refused_for_lack_of_threads_leaves_no_descriptors_or_files(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with Broker():
         pass
@@ -41,7 +41,7 @@ def test_a_start_that_is_refused_leaves_no_descriptor_and_no_directory(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_with_one_thread_for_each_pool_all_is_written_and_read(tmp_path):
+def test_with_one_thread_per_pool_the_broker_still_writes_and_reads(tmp_path):
     sync.Admin("127.0.0.1:1").close()  # the clients' own thread is there before
     with threads_left(OWN + FIRSTS) as refused, Broker(tmp_path / "data") as broker:
         servers = broker.bootstrap_servers

@@ -108,7 +108,7 @@ def delete_records(broker, name, offset):
 # ---- what is said of it ----------------------------------------------------------------------------------------
 
 
-def test_both_edges_are_in_the_log_and_each_refusal_names_the_setting(disk, caplog):
+def test_low_space_and_its_end_are_logged_and_refusals_name_the_setting(disk, caplog):
     caplog.set_level(logging.INFO, "fencepost.storage")
     with begin(disk) as broker:
         broker.ask(create("t"))
@@ -170,7 +170,7 @@ def test_produce_is_refused_retriably_before_the_last_byte_is_used(broker, disk,
     producer.check(broker)
 
 
-def test_on_a_full_disk_everything_else_goes_on(broker):
+def test_on_a_full_disk_all_requests_but_produce_are_served(broker):
     producer = Producer(broker)
     producer.fill()
     producer.check(broker)
@@ -186,7 +186,7 @@ def test_on_a_full_disk_everything_else_goes_on(broker):
     producer.check(broker)
 
 
-def test_when_a_topic_is_deleted_producing_goes_on(broker, disk):
+def test_producing_resumes_when_deleting_a_topic_freed_space(broker, disk):
     Producer(broker, "t").fill()
     broker.wait(5)
     other = Producer(broker, "t", producer_id=8)
@@ -199,7 +199,7 @@ def test_when_a_topic_is_deleted_producing_goes_on(broker, disk):
     other.check(broker)
 
 
-def test_retention_makes_room_and_producing_goes_on(disk):
+def test_producing_resumes_when_retention_freed_space(disk):
     with begin(disk) as broker:
         broker.ask(create("t", retention_bytes=5 * MIB, segment_bytes=MIB))
         producer = Producer(broker)
@@ -215,7 +215,7 @@ def test_retention_makes_room_and_producing_goes_on(disk):
         assert offset_at(broker, "t", EARLIEST) > 300
 
 
-def test_delete_records_makes_room_and_producing_goes_on(disk):
+def test_producing_resumes_when_delete_records_freed_space(disk):
     with begin(disk) as broker:
         broker.ask(create("t", segment_bytes=MIB))
         producer = Producer(broker)
@@ -264,7 +264,7 @@ def test_after_a_restart_on_a_full_disk_everything_acknowledged_is_there(broker,
 
 
 @pytest.mark.parametrize("left_bytes", [FLOOR - 1, FLOOR // 2, FLOOR // 4 - 1, 20_000, 0])
-def test_when_others_fill_the_disk_reads_and_deletes_go_on_and_later_produce_too(broker, disk, left_bytes):
+def test_a_disk_filled_by_others_stops_only_produce_until_space_is_free(broker, disk, left_bytes):
     broker.ask(create("other"))
     producer = Producer(broker)
     for _ in range(30):
@@ -300,7 +300,7 @@ def test_retention_goes_on_when_others_have_taken_the_last_byte(disk):
         assert producer.send() == OK
 
 
-def test_a_disk_that_fills_between_two_looks_loses_nothing(broker, disk):
+def test_a_disk_that_fills_between_two_space_checks_loses_no_records(broker, disk):
     """Writes behind the journal meet the end of the disk: what they had stays in tail and journal."""
     producer = Producer(broker)
     for _ in range(10):

@@ -146,7 +146,7 @@ def test_a_failed_sync_of_a_checkpoint_halts_the_broker(number, monkeypatch):
     end(broker)
 
 
-def test_a_sync_that_fails_for_want_of_space_is_a_failed_sync_and_not_retried(sites):
+def test_a_sync_that_fails_with_enospc_halts_and_is_not_retried(sites):
     """Of delayed allocation, quotas and networks: the pages are marked clean, so a second sync would lie."""
     for site, indexes in sites.items():
         broker, late = failing(indexes[-1], errno.ENOSPC)
@@ -227,20 +227,20 @@ def test_a_halted_broker_says_why_and_every_later_change_raises(halted):
     assert "another" not in topics.by_name
 
 
-def test_a_halted_broker_serves_nobody_new(halted):
+def test_a_halted_broker_accepts_no_new_connections(halted):
     broker, _ = halted
     newcomer = SimulatedClient(broker)
     assert newcomer.closed()
 
 
-def test_a_halted_broker_touches_the_disk_no_more(halted):
+def test_a_halted_broker_makes_no_more_disk_operations(halted):
     broker, _ = halted
     before = len(broker.disk.operations)
     broker.wait(60)
     assert len(broker.disk.operations) == before
 
 
-def test_a_halted_broker_stops_writes_nothing_and_lets_go_of_the_directory(halted):
+def test_stopping_a_halted_broker_writes_nothing_and_unlocks_the_directory(halted):
     broker, _ = halted
     before = len(broker.disk.operations)
     broker.stop()
@@ -251,7 +251,7 @@ def test_a_halted_broker_stops_writes_nothing_and_lets_go_of_the_directory(halte
     end(again)
 
 
-def test_a_second_start_in_the_same_process_recovers_from_scratch(halted):
+def test_a_start_after_a_halt_in_the_same_process_recovers_from_the_files(halted):
     """An embedded broker is halted, stopped and made anew: what only a failed sync had covered is written again."""
     broker, _ = halted
     broker.stop()

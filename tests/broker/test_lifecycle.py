@@ -31,7 +31,7 @@ class Busy(asyncio.Protocol):
         self.transport.write(self.frame)
 
 
-def test_a_broker_under_load_from_all_sides_stops():
+def test_a_broker_under_all_kinds_of_load_stops():
     disk = SimulatedDisk(history=False)
     slow(disk, journal=0.004)
     one = SimulatedBroker(small(), disk=disk)
@@ -50,7 +50,7 @@ def test_a_broker_under_load_from_all_sides_stops():
         end(one)
 
 
-def test_a_broker_that_is_halted_in_its_start_does_not_say_that_it_serves():
+def test_a_broker_halted_during_its_start_does_not_report_ready():
     disk = SimulatedDisk(history=False)
     loop = SimulatedLoop()
     broker = Broker(small(), disk=disk, clock=loop.clock(), rng=SeededRng(1), net=SimulatedNet(seed=1))
@@ -65,7 +65,7 @@ def test_a_broker_that_is_halted_in_its_start_does_not_say_that_it_serves():
     assert broker.halted is not None
 
 
-def test_the_expiration_of_producers_is_obeyed_as_it_was_changed_while_running():
+def test_a_producer_id_expiration_changed_at_run_time_takes_effect():
     one = SimulatedBroker(small(producer_id_expiration_check_interval_ms=1_000), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
     one.broker.topics.alter_broker_configs("", {"producer.id.expiration.ms": "5000"})
@@ -77,7 +77,7 @@ def test_the_expiration_of_producers_is_obeyed_as_it_was_changed_while_running()
     one.stop()
 
 
-def test_a_bug_in_a_callback_of_a_round_halts_and_ends_all_waits():
+def test_a_bug_in_a_round_callback_halts_the_broker_and_ends_all_waits():
     one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
 
@@ -97,7 +97,7 @@ def test_a_bug_in_a_callback_of_a_round_halts_and_ends_all_waits():
         end(one)
 
 
-def test_waiting_for_an_idle_journal_leaves_nothing_behind():
+def test_waiting_for_an_idle_journal_leaves_no_callback_behind():
     one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
     try:
         before = len(one.broker.rounds.on_halt)

@@ -43,7 +43,7 @@ def served(world: SimulatedBroker, records: int = 3) -> SimulatedBroker:
 
 @pytest.mark.parametrize("waits_s", [0, 1, 60], ids=["at once", "a moment later", "later"])
 @pytest.mark.parametrize("change", [rename, rename_parent, remove])
-def test_records_of_a_successor_survive_the_end_of_the_old_broker(change: Change, waits_s: int) -> None:
+def test_stopping_the_old_broker_keeps_records_of_a_new_one_in_its_directory(change: Change, waits_s: int) -> None:
     disk = SimulatedDisk(history=False)
     old = served(SimulatedBroker(SETTINGS, disk=disk), records=2)
     outsider = disk.beside()
@@ -57,7 +57,7 @@ def test_records_of_a_successor_survive_the_end_of_the_old_broker(change: Change
 
 
 @pytest.mark.parametrize("change", [rename, rename_parent, remove])
-def test_a_broker_at_work_notices_by_itself(change: Change) -> None:
+def test_a_running_broker_halts_by_itself_when_its_directory_was_moved(change: Change) -> None:
     disk = SimulatedDisk(history=False)
     world = served(SimulatedBroker(SETTINGS, disk=disk))
     change(disk.beside())
@@ -67,7 +67,7 @@ def test_a_broker_at_work_notices_by_itself(change: Change) -> None:
 
 
 @pytest.mark.parametrize("asked", [DescribeLogDirsRequest(topics=None), DescribeMetricsRequest()])
-def test_a_request_that_meets_it_is_not_answered_and_halts_the_broker_by_name(asked: object) -> None:
+def test_a_request_to_a_broker_with_a_moved_directory_halts_it_unanswered(asked: object) -> None:
     disk = SimulatedDisk(history=False)
     world = served(SimulatedBroker(SETTINGS, disk=disk))
     rename(disk.beside())
@@ -78,7 +78,7 @@ def test_a_request_that_meets_it_is_not_answered_and_halts_the_broker_by_name(as
     world.stop()
 
 
-def test_all_that_was_acknowledged_is_in_the_directory_that_was_moved() -> None:
+def test_a_moved_directory_contains_all_acknowledged_records() -> None:
     disk = SimulatedDisk(history=False)
     old = served(SimulatedBroker(SETTINGS, disk=disk))
     outsider = disk.beside()
@@ -91,7 +91,7 @@ def test_all_that_was_acknowledged_is_in_the_directory_that_was_moved() -> None:
         assert end_of(again, "t") == 3
 
 
-def test_a_directory_that_is_back_in_time_was_never_missed() -> None:
+def test_a_directory_moved_and_moved_back_at_once_does_not_halt_the_broker() -> None:
     disk = SimulatedDisk(history=False)
     world = served(SimulatedBroker(SETTINGS, disk=disk))
     world.wait(60)

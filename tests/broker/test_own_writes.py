@@ -113,7 +113,7 @@ def test_a_fetch_of_the_offsets_topic_shows_offsets_committed_earlier(broker, cl
     assert offset(listed) == 2
 
 
-def test_a_read_does_not_see_requests_sent_after_it(client):
+def test_a_read_does_not_return_effects_of_requests_sent_after_it(client):
     _, between, _, after = client.ask_together(
         produced(), list_offsets("t", LATEST), produced(), list_offsets("t", LATEST)
     )
@@ -145,7 +145,7 @@ def test_a_connection_does_not_wait_for_requests_of_others(broker, client):
     assert offset(client.receive()) == 5
 
 
-def test_answers_behind_a_waiting_read_wait_with_it(broker, client):
+def test_answers_after_a_waiting_read_on_a_connection_wait_too(broker, client):
     rounds = HeldRounds(broker)
     client.send_together(produced(), list_offsets("t", LATEST))
     client.send(*produced())
@@ -158,7 +158,7 @@ def test_answers_behind_a_waiting_read_wait_with_it(broker, client):
     assert offset(client.ask(list_offsets("t", LATEST))) == 7
 
 
-def test_a_client_that_leaves_before_its_read_leaves_nothing(broker, client):
+def test_a_disconnect_before_a_waiting_read_leaves_no_state(broker, client):
     rounds = HeldRounds(broker)
     client.send_together(produced(), (fetch("t", 5, max_wait_ms=60_000), 12))
     client.broker.wait(0.1)
@@ -169,7 +169,7 @@ def test_a_client_that_leaves_before_its_read_leaves_nothing(broker, client):
     assert not broker.broker.metrics.failures
 
 
-def test_a_client_that_leaves_while_its_read_waits_for_more_leaves_nothing(broker, client):
+def test_a_disconnect_while_a_fetch_waits_for_min_bytes_leaves_no_state(broker, client):
     client.send_together(produced(), (fetch("t", 5, max_wait_ms=60_000), 12))
     client.receive()
     assert client.quiet()
@@ -178,14 +178,14 @@ def test_a_client_that_leaves_while_its_read_waits_for_more_leaves_nothing(broke
     assert not len(broker.broker.waiting)
 
 
-def test_a_fetch_that_waits_for_more_holds_up_nothing_behind_it(broker, client):
+def test_a_fetch_waiting_for_min_bytes_does_not_delay_later_requests(broker, client):
     client.send_together(produced(), (fetch("t", 5, max_wait_ms=60_000), 12))
     client.receive()
     client.send(*produced(1))
     assert fetched(client.receive()).high_watermark == 6
 
 
-def test_a_read_that_fails_behind_a_write_is_an_error_of_its_own(broker, client, monkeypatch):
+def test_a_failing_read_after_a_write_gets_its_own_error(broker, client, monkeypatch):
     monkeypatch.setattr("fencepost.broker.handlers.offsets.find_partition", lambda *_: 1 / 0)
     _, listed = client.ask_together(produced(), list_offsets("t", LATEST))
     assert listed.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR

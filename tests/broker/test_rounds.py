@@ -82,7 +82,7 @@ async def test_in_mode_os_released_units_do_not_count_as_synced(disk, driven, lo
 
 
 @driven_by("interval")
-async def test_in_mode_interval_all_that_is_written_is_synced_in_the_interval_under_load(disk, driven, log, rounds):
+async def test_in_mode_interval_all_units_are_synced_within_the_interval(disk, driven, log, rounds):
     for _ in range(40):
         driven.fill()
         driven.append(log, [b"x"])
@@ -151,7 +151,7 @@ def test_a_failed_sync_halts_and_sends_no_reply(quick):
 
 
 @pytest.mark.parametrize("halt", [Rounds.halt, Rounds.halt_unheard])
-def test_a_halt_calls_those_that_wait_for_an_idle_journal(halt):
+def test_a_halt_ends_the_wait_for_an_idle_journal(halt):
     @driven_by("fsync")
     async def test(disk, driven, log, rounds):
         driven.append(log, [b"x"])
@@ -264,7 +264,7 @@ async def test_on_a_quick_device_a_small_round_is_synced_at_the_end_of_the_turn(
 
 
 @driven_by("fsync", quick=True)
-async def test_a_large_round_is_a_workers_also_on_a_quick_device(disk, driven, log, rounds):
+async def test_a_large_round_is_written_by_a_worker_even_on_a_fast_device(disk, driven, log, rounds):
     driven.append(log, [b"x" * SYNCED_HERE_BYTES])
     client = Client(rounds, driven.store.last_unit)
     await end_of_turn()
@@ -274,7 +274,7 @@ async def test_a_large_round_is_a_workers_also_on_a_quick_device(disk, driven, l
 
 
 @pytest.mark.parametrize("records", [1, SYNCED_HERE_BYTES // 1_000])
-def test_the_bytes_to_sync_decide_whether_the_loop_syncs_itself(records):
+def test_the_number_of_unsynced_bytes_decides_if_the_loop_or_a_worker_syncs(records):
     @driven_by("os", quick=True)
     async def test(disk, driven, log, rounds):
         for _ in range(records):
@@ -308,7 +308,7 @@ def ask(driven, log, rounds, client=None, data=b"x"):
 
 
 @driven_by("fsync", quick=True)
-async def test_a_round_waits_a_turn_for_a_client_that_was_just_answered(disk, driven, log, rounds):
+async def test_a_small_round_waits_one_turn_for_a_client_that_was_just_answered(disk, driven, log, rounds):
     one = ask(driven, log, rounds)
     await end_of_turn()
     before = len(syncs(disk))
@@ -345,7 +345,7 @@ async def test_times_of_a_turn_end_before_the_second_look_begins(disk, driven, l
 
 
 @driven_by("fsync", quick=True)
-async def test_a_client_that_is_alone_waits_for_no_second_look(disk, driven, log, rounds):
+async def test_the_only_client_does_not_wait_for_a_second_look(disk, driven, log, rounds):
     client = None
     for _ in range(3):
         client = ask(driven, log, rounds, client)
@@ -354,7 +354,7 @@ async def test_a_client_that_is_alone_waits_for_no_second_look(disk, driven, log
 
 
 @driven_by("fsync", quick=True)
-async def test_nobody_waits_for_a_client_that_is_gone(disk, driven, log, rounds):
+async def test_a_round_does_not_wait_for_a_client_that_disconnected(disk, driven, log, rounds):
     gone = ask(driven, log, rounds)
     await end_of_turn()
     rounds.forget(gone)

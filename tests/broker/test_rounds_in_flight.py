@@ -97,7 +97,7 @@ async def test_a_round_beside_others_waits_for_no_second_look(world):
 
 
 @in_world
-async def test_one_that_ends_first_releases_no_more_than_itself(world):
+async def test_a_round_that_ends_before_an_earlier_one_releases_no_units_yet(world):
     await world.send()
     await world.send()
     world.writer.steps[0].end()
@@ -108,7 +108,7 @@ async def test_one_that_ends_first_releases_no_more_than_itself(world):
 
 
 @in_world
-async def test_no_more_are_in_flight_than_the_writer_takes_and_the_rest_shares_a_round(world):
+async def test_rounds_in_flight_are_limited_and_further_units_share_one_round(world):
     for _ in range(7):
         await world.send()
     assert len(world.writer.steps) == 4
@@ -211,7 +211,7 @@ async def test_when_synced_calls_back_also_under_a_load_without_a_gap(world):
 
 
 @in_world
-async def test_the_journal_is_idle_when_none_is_in_flight(world):
+async def test_the_journal_is_idle_when_no_round_is_in_flight(world):
     idle = []
     await world.send()
     await world.send()
@@ -224,7 +224,7 @@ async def test_the_journal_is_idle_when_none_is_in_flight(world):
 
 
 @in_world
-async def test_a_round_that_the_writer_does_not_take_is_a_workers_and_keeps_its_place(world):
+async def test_a_round_the_async_writer_refuses_is_written_by_a_worker_in_order(world):
     await world.send()
     world.writer.begin = lambda *arguments: False
     await world.send()
@@ -335,7 +335,7 @@ async def test_a_round_too_large_to_begin_gathers_units_until_its_turn(world):
 
 
 @in_world
-async def test_without_a_writer_that_takes_any_rounds_gather_as_ever(world):
+async def test_without_an_async_writer_units_gather_in_one_round_at_a_time(world):
     world.writer.at_once = 0
     world.writer.begin = lambda *arguments: False
     before = world.driven.store.journal.next_round

@@ -20,7 +20,7 @@ def begin(look, here, late=""):
     return looked
 
 
-def test_the_first_round_is_not_looked_for(look):
+def test_the_first_round_waits_for_no_second_look(look):
     assert not begin(look, "ab")
 
 
@@ -36,12 +36,12 @@ def test_the_first_round_is_not_looked_for(look):
         ("a", "", True),  # units that no connection waits for
     ],
 )
-def test_a_look_is_for_those_of_the_last_round_who_are_not_here(look, last, here, expected):
+def test_a_second_look_is_wanted_if_clients_of_the_last_round_are_missing(look, last, here, expected):
     begin(look, last)
     assert begin(look, here) is expected
 
 
-def test_there_is_one_look_for_a_round(look):
+def test_a_round_takes_at_most_one_second_look(look):
     begin(look, "abc")
     assert look.is_wanted(set("a"))
     assert not look.is_wanted(set("b"))
@@ -54,7 +54,7 @@ def test_clients_that_come_before_the_second_look_share_the_round(look):
     assert begin(look, "a", late="b")
 
 
-def test_two_groups_that_are_answered_in_turns_become_one(look):
+def test_a_second_look_merges_two_groups_of_clients_into_shared_rounds(look):
     """Without a look each is found while the other's round is synced, and answered when the next one has begun."""
     begin(look, "ab")
     assert begin(look, "cd", late="ab")
@@ -62,28 +62,28 @@ def test_two_groups_that_are_answered_in_turns_become_one(look):
 
 
 @pytest.mark.parametrize("late", ["", "x"])
-def test_after_a_look_that_finds_none_of_the_missing_rounds_stop_looking(look, late):
+def test_after_a_second_look_that_found_nobody_rounds_stop_looking(look, late):
     begin(look, "ab")
     assert begin(look, "c", late=late)
     looked = [begin(look, here) for here in itertools.islice(itertools.cycle("ab"), PAUSE_ROUNDS + 1)]
     assert looked == [False] * PAUSE_ROUNDS + [True]
 
 
-def test_after_a_look_that_finds_one_of_the_missing_the_next_round_looks(look):
+def test_after_a_second_look_that_found_a_client_the_next_round_looks_too(look):
     begin(look, "abc")
     for _ in range(3):
         assert begin(look, "a", late="b")
         assert begin(look, "c", late="ab")
 
 
-def test_a_round_that_begins_without_a_look_is_the_last_one_then(look):
+def test_a_round_begun_without_a_second_look_becomes_the_last_round(look):
     begin(look, "ab")
     look.round_begins(set("c"))
     assert not begin(look, "c")
 
 
 @pytest.mark.parametrize("when", ["before the look", "during it"])
-def test_nobody_waits_for_a_connection_that_has_ended(look, when):
+def test_no_second_look_is_taken_for_a_closed_connection(look, when):
     begin(look, "a")
     if when == "before the look":
         look.forget("a")
@@ -105,7 +105,7 @@ def test_a_second_look_remembers_only_connections_of_the_last_round(rounds):
 
 
 @given(st.lists(st.frozensets(st.sampled_from("abcd")), min_size=3 * PAUSE_ROUNDS, max_size=4 * PAUSE_ROUNDS))
-def test_looks_that_bring_nobody_are_rare(rounds):
+def test_second_looks_that_find_nobody_are_rare(rounds):
     look = SecondLook()
     looks = sum(begin(look, here) for here in rounds)
     assert looks <= len(rounds) // (PAUSE_ROUNDS + 1) + 1

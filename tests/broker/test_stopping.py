@@ -43,7 +43,7 @@ def assert_all_there(disk):
         assert all(read_all(broker, f"t{number}") for number in range(TOPICS))
 
 
-def test_a_stop_on_a_slow_disk_leaves_the_rest_to_the_journal_in_time(said):
+def test_a_stop_on_a_slow_disk_ends_in_time_without_flushing_everything(said):
     disk = SimulatedDisk(history=False)
     delays = slow(disk)
     broker = filled(disk)
@@ -56,7 +56,7 @@ def test_a_stop_on_a_slow_disk_leaves_the_rest_to_the_journal_in_time(said):
     assert_all_there(disk)
 
 
-def test_a_stop_whose_directory_nobody_uses_again_makes_nothing_ready_for_it():
+def test_stopping_a_throwaway_directory_writes_no_flush_and_no_checkpoint():
     disk = SimulatedDisk(history=False)
     broker = filled(disk)
     housekeeping = broker.broker.housekeeping
@@ -66,13 +66,13 @@ def test_a_stop_whose_directory_nobody_uses_again_makes_nothing_ready_for_it():
     assert_all_there(disk)
 
 
-def test_a_stop_that_takes_no_time_says_nothing(said):
+def test_a_quick_stop_logs_no_progress(said):
     broker = filled(SimulatedDisk(history=False))
     assert stop(broker) * 1000 < SAID_AFTER_MS
     assert not [line for line in said.messages if line.startswith("stopping")]
 
 
-def test_a_stop_says_that_it_waits_for_a_disk_that_hangs(said):
+def test_a_stop_logs_that_it_waits_for_a_disk_that_does_not_answer(said):
     disk = SimulatedDisk(history=False)
     delays = slow(disk)
     broker = filled(disk)

@@ -15,7 +15,7 @@ ARCHIVES = sorted(FOLDER.glob("*.tar.xz"), key=lambda path: path.name)
 every_archive = pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
 
 
-def test_there_is_one_of_this_version() -> None:
+def test_a_data_directory_of_this_version_is_stored() -> None:
     assert f"{__version__}.tar.xz" in [path.name for path in ARCHIVES]
 
 

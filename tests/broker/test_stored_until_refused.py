@@ -188,7 +188,7 @@ def test_entries_stored_until_the_limit_are_there_after_a_restart(monkeypatch: p
         assert codes_in(third.ask(create("one"))) <= {ErrorCode.NONE, POLICY}, "and it serves"
 
 
-def test_a_bound_that_is_lowered_later_refuses_no_start() -> None:
+def test_the_broker_starts_although_a_limit_was_lowered_below_stored_entries() -> None:
     world = SimulatedBroker(BrokerSettings())
     for number in range(5):
         assert codes_in(world.ask(topics_with_settings(number))) == {ErrorCode.NONE}
@@ -204,7 +204,7 @@ def test_the_broker_makes_its_own_topics_though_no_setting_has_room() -> None:
         assert set(world.broker.topics.by_name) == {"t", *INTERNAL - NOT_NEEDED}
 
 
-def test_settings_of_the_brokers_own_topics_take_no_room_of_others() -> None:
+def test_settings_of_internal_topics_do_not_count_towards_the_limit() -> None:
     room = len("retention.ms") + len("1")
     with SimulatedBroker(BrokerSettings(configs_max_bytes=room)) as world:
         world.ask(create("t"))

@@ -86,7 +86,7 @@ def test_a_record_of_a_later_version_raises_newer_acl_record(key: object, value:
     assert not list(authorizer)
 
 
-def test_an_error_about_an_acl_record_names_the_acl() -> None:
+def test_each_security_record_changes_the_acls_the_users_or_the_decoy_secret() -> None:
     state = SecurityState(Authorizer())
     credential = credential_from(Mechanism.SHA_256, b"s" * 32, b"salt", 4096)
     for record in (secret_set(b"x" * 32), acl_added(RULES[0]), credential_set("alice", credential)):

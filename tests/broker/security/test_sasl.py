@@ -417,7 +417,7 @@ def test_an_oauth_message_above_the_size_limit_is_refused(message):
         bearer().receive(message, 0)
 
 
-def test_a_token_of_8_kb_is_verified():
+def test_a_token_that_fills_the_longest_accepted_message_is_verified():
     seen = []
     exchange = BearerExchange(lambda token, _: seen.append(token) or Identity("alice"), lambda _: None)
     exchange.receive(b"n,,\x01auth=Bearer " + b"a" * (LONGEST_BEARER_MESSAGE - 100) + b"\x01\x01", 0)

@@ -112,7 +112,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_whoever_waits_for_a_share_partition_is_woken_when(event: str, world: World) -> None:
+def test_each_change_that_frees_records_wakes_waiting_share_fetches(event: str, world: World) -> None:
     world.acquire(0, 4)
     world.park("first")
     world.park("second")

@@ -11,7 +11,7 @@ def test_a_record_is_acknowledged_if_and_only_if_one_output_is_committed(scene: 
 
 
 @pytest.mark.parametrize("flaw", [flaw for flaw in Flaw if flaw is not Flaw.NONE])
-def test_each_flaw_is_found(flaw: Flaw) -> None:
+def test_the_model_detects_each_planted_flaw(flaw: Flaw) -> None:
     scenario = Scenario(FLAWED_SCENES[flaw], flaw)
     with pytest.raises(Broken):
         explore(scenario.first, scenario.after)
@@ -19,6 +19,6 @@ def test_each_flaw_is_found(flaw: Flaw) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("scene", SCENES)
-def test_it_holds_with_many_faults(scene: str) -> None:
+def test_the_share_transaction_model_holds_with_many_faults(scene: str) -> None:
     scenario = Scenario(SCENES[scene])
     assert explore(scenario.first, scenario.after) > 100_000

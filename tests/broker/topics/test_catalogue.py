@@ -36,20 +36,20 @@ def compacted(changes: list[Change]) -> list[Change]:
     return [change for number, change in enumerate(changes) if last[change.key] == number]
 
 
-def test_the_last_record_of_a_topic_wins() -> None:
+def test_the_last_catalogue_record_of_a_topic_applies() -> None:
     grown = TopicEntry("a", IDS[0], (1, 2, 7), {})
     catalogue = replayed([topic_changed(TOPIC), topic_changed(grown)])
     assert catalogue.topics == {IDS[0]: grown}
     assert replayed([topic_changed(TOPIC), topic_gone(IDS[0])]).topics == {}
 
 
-def test_a_topic_made_again_is_another_topic() -> None:
+def test_a_recreated_topic_gets_a_new_topic_id() -> None:
     again = TopicEntry("a", IDS[1], (3,), {})
     catalogue = replayed([topic_changed(TOPIC), topic_gone(IDS[0]), topic_changed(again)])
     assert catalogue.topics == {IDS[1]: again}
 
 
-def test_the_other_things_it_knows() -> None:
+def test_the_catalogue_keeps_cluster_id_producer_ids_and_broker_configs() -> None:
     catalogue = replayed(
         [
             cluster_begun("abc"),
@@ -72,7 +72,7 @@ def test_settings_of_a_group_are_replaced_by_newer_ones_and_removed_by_an_empty_
     assert replayed([*given, group_configs_changed("a", {})]).group_configs == {"b": session}
 
 
-def test_a_marker_is_owed_to_a_log_until_it_is_paid() -> None:
+def test_the_catalogue_keeps_an_owed_marker_until_it_is_written() -> None:
     debts = [MarkerDebt(3, 0, True), MarkerDebt(0, 0, False)]
     catalogue = replayed([marker_owed(5, 1000, debts[0]), marker_owed(5, 1001, debts[1]), marker_paid(5, 1001)])
     assert catalogue.marker_debts == {(5, 1000): debts[0]}

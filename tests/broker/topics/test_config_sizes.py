@@ -25,7 +25,7 @@ TOO_LONG = (
 
 
 @pytest.mark.parametrize("verb", [SET, APPEND])
-def test_a_value_may_have_32767_bytes_and_every_client_can_be_told_it(topic: SimulatedBroker, verb: int) -> None:
+def test_a_config_value_of_32767_bytes_is_stored_and_described(topic: SimulatedBroker, verb: int) -> None:
     most = "0:1," + "1" * (32_767 - 6) + ":1"
     assert change(topic, TOPIC, "a", (REPLICAS, verb, most)) == OK
     assert change(topic, TOPIC, "a", (REPLICAS, APPEND, "2:1")) == TOO_LONG
@@ -37,7 +37,7 @@ def test_a_value_may_have_32767_bytes_and_every_client_can_be_told_it(topic: Sim
         assert overrides(again) == {REPLICAS: most}
 
 
-def test_bytes_are_counted_and_not_letters(broker: SimulatedBroker) -> None:
+def test_the_size_of_a_config_value_is_counted_in_bytes_not_characters(broker: SimulatedBroker) -> None:
     name = "sasl.kerberos.service.name"
     assert change(broker, BROKER, "1", (name, SET, "ü" * 16_383)) == OK
     broker.broker.topics.check_broker_configs("1", {name: "ü" * 16_383})
@@ -57,7 +57,7 @@ def test_hostile_requests_for_settings_leave_a_catalogue_that_opens(topic: Simul
         assert again.broker.topics.broker_configs("1") == again.broker.topics.broker_configs("") == {}
 
 
-def test_all_settings_together_have_a_bound_that_its_error_names() -> None:
+def test_the_total_size_of_settings_is_limited_and_the_error_names_the_limit() -> None:
     full = (44, "the settings of topics and brokers take all that is allowed: configs.max.bytes")
     text = "0:1," * 249 + "0:1"
     with SimulatedBroker(BrokerSettings(configs_max_bytes=2_000)) as broker:
@@ -79,7 +79,7 @@ def test_all_settings_together_have_a_bound_that_its_error_names() -> None:
             assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == OK
 
 
-def test_one_resource_has_a_bound_of_its_own() -> None:
+def test_the_settings_of_one_resource_have_a_size_limit() -> None:
     sizes = ConfigSizes()
     before = {f"n{number}": "x" * 32_000 for number in range(8)}
     sizes.check({}, before, 1 << 30)

@@ -38,7 +38,7 @@ def replayed(broker: Broker) -> Seen:
 
 
 @pytest.mark.requirement("S-58")
-def test_the_topic_is_made_by_the_first_who_needs_it_in_one_unit() -> None:
+def test_an_internal_topic_is_created_at_its_first_use_in_one_unit() -> None:
     with SimulatedBroker() as world:
         broker = world.broker
         topic = topic_of(broker)
@@ -55,7 +55,7 @@ def test_the_topic_is_made_by_the_first_who_needs_it_in_one_unit() -> None:
         assert made.settings.segment_bytes == 1 << 20
 
 
-def test_a_topic_that_was_made_with_another_number_of_partitions_keeps_it() -> None:
+def test_an_internal_topic_keeps_the_partition_count_it_was_created_with() -> None:
     with SimulatedBroker() as world:
         world.broker.topics.create(NAME, 5)
         topic = topic_of(world.broker)
@@ -74,7 +74,7 @@ def test_without_disk_space_the_topic_is_not_created_and_ensure_raises() -> None
         assert not topic.exists
 
 
-def test_without_room_nothing_is_committed() -> None:
+def test_committing_to_an_internal_topic_without_space_writes_nothing() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         topic.ensure()
@@ -192,7 +192,7 @@ def test_a_sound_log_that_cannot_be_read_a_second_time_is_not_damaged(
         assert replayed(world.broker) == [(1, 0, b"a", b"1")]
 
 
-def test_records_that_are_whole_and_say_nothing_known_are_named_and_end_the_start() -> None:
+def test_unknown_coordinator_records_are_named_and_prevent_the_start() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         topic.ensure()
@@ -206,7 +206,7 @@ def test_records_that_are_whole_and_say_nothing_known_are_named_and_end_the_star
             topic_of(world.broker).load(apply)
 
 
-def test_nobody_but_its_coordinator_writes_to_it() -> None:
+def test_clients_cannot_produce_to_an_internal_topic() -> None:
     with SimulatedBroker() as world:
         topic_of(world.broker).ensure()
         batch = memoryview(build([Record(0, 0, b"k", b"v")]))
@@ -216,7 +216,7 @@ def test_nobody_but_its_coordinator_writes_to_it() -> None:
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_clients_can_neither_delete_it_nor_give_it_more_partitions() -> None:
+def test_clients_can_neither_delete_nor_extend_an_internal_topic() -> None:
     """Apache Kafka lets them, and loses every group's offsets, or looks for them in another partition."""
     with SimulatedBroker() as world:
         topic_of(world.broker).ensure()

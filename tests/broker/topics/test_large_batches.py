@@ -101,7 +101,9 @@ def largest(world: SimulatedBroker) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOGS)
 @pytest.mark.parametrize("flushed", [True, False])
-def test_the_largest_that_is_committed_is_read(tmp_path: Path, name: str, flushed: bool) -> None:
+def test_the_largest_committed_batch_of_a_coordinator_is_read_after_a_crash(
+    tmp_path: Path, name: str, flushed: bool
+) -> None:
     world = new_world()
     commit, found = LOGS[name]
     text = largest(world)
@@ -115,7 +117,7 @@ def test_the_largest_that_is_committed_is_read(tmp_path: Path, name: str, flushe
     assert verified.exit_code == 0, verified.output
 
 
-def test_more_than_the_journal_takes_is_refused_before_anything_has_changed(world: SimulatedBroker) -> None:
+def test_a_coordinator_batch_above_the_journals_limit_changes_nothing(world: SimulatedBroker) -> None:
     text = "x" * (world.broker.store.largest_append_bytes + 1)
     before = world.broker.store.last_unit
     refused: list[Callable[[Broker, str], None]] = [to_catalogue, to_security_log, to_internal_topic]

@@ -23,7 +23,7 @@ CHARACTERS = "contains one or more characters other than ASCII alphanumerics, '.
         ("x" * 300, f"the length of '{'x' * 300}' is longer than the max allowed length 249"),
     ],
 )
-def test_a_name_that_kafka_refuses_is_refused_in_its_words(name: str, reason: str) -> None:
+def test_a_topic_name_that_kafka_refuses_is_refused_with_kafkas_error_text(name: str, reason: str) -> None:
     with pytest.raises(KafkaError) as refused:
         check_name(name)
     assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -31,7 +31,7 @@ def test_a_name_that_kafka_refuses_is_refused_in_its_words(name: str, reason: st
 
 
 @pytest.mark.parametrize("name", ["a", "...", "-", "_", "A.b_C-9", "x" * 249, "__consumer_offsets"])
-def test_other_names_are_fine(name: str) -> None:
+def test_every_other_topic_name_is_accepted(name: str) -> None:
     check_name(name)
 
 

@@ -46,7 +46,7 @@ def remembered(broker):
 
 
 @BOTH
-def test_a_new_producer_takes_the_place_of_the_longest_silent_on_any_partition(version):
+def test_a_new_producer_at_the_limit_evicts_the_longest_idle_one(version):
     with begin(max_producer_ids=4) as broker:
         broker.ask(create("t", 2))
         ids = [new_producer(broker) for _ in range(8)]
@@ -57,7 +57,7 @@ def test_a_new_producer_takes_the_place_of_the_longest_silent_on_any_partition(v
         assert remembered(broker) == {("t", 0, ids[0]), ("t", 1, ids[5]), ("t", 0, ids[6]), ("t", 1, ids[7])}
 
 
-def test_a_sink_with_a_new_transactional_id_for_each_checkpoint_goes_on_for_ever():
+def test_a_sink_that_uses_new_transactional_ids_is_never_refused():
     """Ids that are used once: each leaves an entry in every partition it wrote to."""
     with begin(max_producer_ids=10) as broker:
         broker.ask(create("t", 4))
@@ -97,7 +97,7 @@ def test_when_all_are_in_transactions_a_new_one_is_refused_until_one_of_them_end
         assert write(broker, newcomer) == OK
 
 
-def test_more_than_may_be_remembered_after_a_restart_are_evicted_and_new_ones_served():
+def test_producers_above_the_limit_after_a_restart_are_evicted():
     broker = begin(SimulatedDisk(), max_producer_ids=10)
     broker.ask(create("t"))
     ids = [new_producer(broker) for _ in range(6)]
@@ -112,7 +112,7 @@ def test_more_than_may_be_remembered_after_a_restart_are_evicted_and_new_ones_se
     end(later)
 
 
-def test_a_marker_without_data_takes_no_room():
+def test_a_marker_without_data_does_not_count_towards_the_producer_limit():
     with begin(max_producer_ids=3) as broker:
         broker.ask(create("t", 8))
         for number in range(5):
@@ -133,7 +133,7 @@ def test_an_id_never_given_out_evicts_nobody_and_its_client_may_ask_for_a_new_on
         assert write(broker, new_producer(broker)) == OK, "the same id, given out by now"
 
 
-def test_while_there_is_room_an_id_of_another_broker_is_taken_as_kafka_takes_it():
+def test_below_the_limit_a_producer_id_of_another_broker_is_accepted():
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t"))
         assert write(broker, 1 << 40, 17) == OK

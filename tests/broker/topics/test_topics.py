@@ -42,7 +42,7 @@ def busy(broker: SimulatedBroker) -> Topics:
     return topics
 
 
-def test_a_restart_gives_the_same_topics_by_replay_as_there_were_live() -> None:
+def test_replaying_the_catalogue_gives_the_same_topics_as_before_the_restart() -> None:
     broker = SimulatedBroker()
     before = pictured(busy(broker))
     ids = broker.broker.topics.by_id.keys()
@@ -81,7 +81,7 @@ def test_a_change_is_one_unit_with_the_logs_it_makes_or_ends() -> None:
         assert set(store.logs) == {CATALOGUE_LOG_ID}
 
 
-def test_a_damaged_catalogue_is_not_believed_and_the_broker_does_not_start() -> None:
+def test_the_broker_refuses_to_start_with_a_damaged_catalogue() -> None:
     broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
     busy(broker)
     broker.wait(60)
@@ -134,7 +134,7 @@ def test_a_damaged_catalogue_comes_back_whole_from_a_copy_and_the_journal() -> N
         assert set(mended.broker.topics.by_name) == {"kept", "gone", "__consumer_offsets", "only-in-the-journal"}
 
 
-def test_log_ids_and_topic_ids_never_come_back() -> None:
+def test_log_ids_and_topic_ids_are_never_reused() -> None:
     broker = SimulatedBroker()
     seen_logs: set[int] = set()
     seen_ids: set[bytes] = set()
@@ -197,7 +197,7 @@ def test_a_fetch_that_waits_is_answered_when_its_topic_is_deleted() -> None:
         assert broker.loop.time() - began < 2
 
 
-def test_a_deleted_topic_is_not_answered_before_that_is_durable() -> None:
+def test_a_topic_deletion_is_not_answered_before_it_is_durable() -> None:
     broker = SimulatedBroker()
     broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
     (answer,) = broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="a")], timeout_ms=1)).responses

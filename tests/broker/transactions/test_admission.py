@@ -30,7 +30,7 @@ def test_a_batch_for_a_partition_that_was_not_added_is_refused_by_tv1(broker, ve
     assert offset_at(broker, "t", -1) == 0
 
 
-def test_one_request_has_one_transactional_producer(broker):
+def test_a_produce_request_with_two_transactional_producers_is_refused(broker):
     one, two = begun(broker, 2, "one"), begun(broker, 2, "two")
     request, other = one.producing("t", b"1"), two.producing("t", b"2", 1)
     request.topic_data[0].partition_data += other.topic_data[0].partition_data

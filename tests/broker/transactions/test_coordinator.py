@@ -73,7 +73,7 @@ def test_an_open_transaction_holds_up_committed_readers_of_its_partition_alone(b
 
 
 @BOTH
-def test_the_last_stable_offset_only_grows(broker, version):
+def test_the_last_stable_offset_never_moves_back(broker, version):
     one, two = begun(broker, version, "one"), begun(broker, version, "two")
     seen = [0]
     for number in range(6):
@@ -93,7 +93,7 @@ def test_the_last_stable_offset_only_grows(broker, version):
 
 
 @pytest.mark.requirement("S-76", "S-136", "C-12")
-def test_an_empty_transaction_leaves_no_trace(broker):
+def test_an_empty_transaction_writes_nothing_to_partitions(broker):
     txn = begun(broker)
     assert state(broker) == "Empty"
     assert txn.add("t", 0) == [OK]
@@ -102,7 +102,7 @@ def test_an_empty_transaction_leaves_no_trace(broker):
     assert offset_at(broker, "t", -1) == 1  # its marker
 
 
-def test_partitions_are_added_all_or_none(broker):
+def test_partitions_are_added_to_a_transaction_all_or_none(broker):
     txn = begun(broker)
     missing, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
     assert txn.add("t", 0, 7) == [others, missing]
@@ -279,7 +279,7 @@ def test_an_admins_abort_of_one_partition_ends_the_transaction_and_refuses_commi
 
 
 @BOTH
-def test_whatever_comes_late_of_a_transaction_that_an_admin_aborted_is_refused(broker, version):
+def test_late_requests_of_a_transaction_an_admin_aborted_are_refused(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x")
     txn.write_offset("t", 5)
@@ -296,7 +296,7 @@ def test_whatever_comes_late_of_a_transaction_that_an_admin_aborted_is_refused(b
     assert values(broker, "t") == [b"begun anew"]
 
 
-def test_markers_by_hand_are_judged_like_any_other(broker):
+def test_write_txn_markers_by_an_admin_is_checked_like_any_marker(broker):
     zombie = begun(broker)
     zombie.write("t", b"x")
     begun(broker)
@@ -368,7 +368,7 @@ def delete(broker: SimulatedBroker, topic: str) -> None:
 
 
 @BOTH
-def test_a_topic_deleted_inside_a_transaction_holds_nobody_up(broker, version):
+def test_a_topic_deleted_inside_a_transaction_does_not_block_its_end(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x")
     txn.write("u", b"y")

@@ -89,7 +89,7 @@ def lives(broker, number, version, client):
     return txn
 
 
-def test_of_2000_ended_ephemeral_ids_nothing_is_left(broker):
+def test_2000_ended_ephemeral_ids_leave_no_state(broker):
     assert left(broker) == NOTHING
     client = Txn(broker, "client").client
     for number in range(2000):
@@ -108,7 +108,7 @@ def test_of_2000_ended_ephemeral_ids_nothing_is_left(broker):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_after_a_power_cut_nothing_is_left_either(broker, version):
+def test_2000_ended_ephemeral_ids_leave_no_state_after_a_power_cut(broker, version):
     client = Txn(broker, "client").client
     for number in range(15):
         lives(broker, number, version, client)
@@ -133,7 +133,7 @@ def test_a_late_request_is_refused_because_its_transaction_is_unknown(broker, ve
     assert state(broker, "once-1") == "105"
 
 
-def test_an_id_that_is_begun_again_is_a_new_one(broker):
+def test_an_ephemeral_id_that_is_used_again_gets_a_new_producer_id(broker):
     txn = Txn(broker, "once-1")
     txn.init()
     txn.write("a", b"v")
@@ -144,7 +144,7 @@ def test_an_id_that_is_begun_again_is_a_new_one(broker):
 
 
 @pytest.mark.long
-def test_of_1_000_000_ended_ephemeral_ids_nothing_is_left(broker):
+def test_one_million_ended_ephemeral_ids_leave_no_state(broker):
     """By the coordinator itself: what requests add is the same for all ids."""
     coordinator = broker.broker.transactions
     coordinator.topic.ensure()

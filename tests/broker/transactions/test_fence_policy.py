@@ -60,7 +60,7 @@ def test_a_connection_the_fence_closes_is_logged_but_not_more_than_once_a_second
     assert "(4 so far)" in last
 
 
-def test_with_policy_allow_such_a_request_ends_the_wrong_transaction_as_with_kafka():
+def test_with_policy_allow_a_late_tv1_end_ends_the_wrong_transaction():
     with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
         broker.ask(create("t"))
         txn = begun(broker)
@@ -73,7 +73,7 @@ def test_with_policy_allow_such_a_request_ends_the_wrong_transaction_as_with_kaf
         assert values(broker, "t") == [b"1", b"2"]
 
 
-def test_a_stale_epoch_moves_no_fence_so_a_hammering_zombie_harms_nobody(broker):
+def test_requests_with_a_stale_epoch_do_not_move_the_fence(broker):
     zombie, live = begun(broker), begun(broker)
     live.write("t", b"x")
     for _ in range(5):
@@ -85,7 +85,7 @@ def test_a_stale_epoch_moves_no_fence_so_a_hammering_zombie_harms_nobody(broker)
     assert broker.broker.metrics.fenced_connections == 0
 
 
-def test_policy_refuse_serves_tv2_only():
+def test_with_policy_refuse_only_tv2_requests_are_served():
     with SimulatedBroker(BrokerSettings(transaction_v1_policy="refuse")) as broker:
         broker.ask(create("t"))
         assert Txn(broker, version=1).init() == ErrorCode.UNSUPPORTED_VERSION

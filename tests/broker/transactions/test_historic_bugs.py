@@ -130,7 +130,7 @@ def test_kafka_14884_no_batch_under_way_with_an_abort_lands_behind_the_marker(br
 
 
 @BOTH
-def test_kafka_14920_a_batch_that_was_bounced_is_followed_by_none_before_it_is_there(broker, version):
+def test_kafka_14920_no_batch_is_accepted_before_an_earlier_refused_one(broker, version):
     """The first was turned away for now, the second taken for the first of an unknown producer: stuck for ever."""
     txn = begun(broker, version)
     if version == 1:
@@ -203,7 +203,7 @@ def test_kafka_9600_an_epoch_that_was_never_given_out_moves_nothing(broker, vers
 
 
 @BOTH
-def test_kafka_6119_who_was_timed_out_writes_nothing_more_of_that_transaction(broker, version):
+def test_kafka_6119_a_timed_out_producer_cannot_write_to_that_transaction(broker, version):
     txn = begun(broker, version, timeout_ms=5_000)
     txn.write("t", b"x")
     broker.wait(20)

@@ -52,7 +52,7 @@ def test_without_an_entry_any_number_is_a_decision():
         st.tuples(st.integers(0, 4), st.sampled_from("AB"), st.sampled_from([b"d", b"e"]), st.booleans()), max_size=20
     )
 )
-def test_however_often_asked_a_number_never_goes_back_and_is_decided_once(calls):
+def test_a_ledger_number_never_decreases_and_is_decided_only_once(calls):
     entry, decided = None, {}
     for number, owner, digest, takeover in calls:
         proposal = asked(number, owner, digest, takeover=takeover)
@@ -81,7 +81,7 @@ def test_a_listed_transaction_must_wait_for_exactly_this_decision(txn, code):
     assert wrong_with(ITEM, txn, asked(3), lambda _: True) == code
 
 
-def test_a_partition_that_went_can_be_aborted_but_not_committed():
+def test_a_transaction_with_a_deleted_partition_can_only_be_aborted():
     assert wrong_with(ITEM, prepared(), asked(3), lambda log_id: log_id != 12) == 3
     assert wrong_with(ITEM, prepared(), asked(3, commit=False), lambda log_id: log_id != 12) == 0
 
@@ -100,7 +100,7 @@ def test_prepared_ids_are_found_by_key_and_up_to_a_number():
     assert (len(ids), list(ids.keys()), ids.up_to("sink", 99)) == (0, [], [])
 
 
-def test_a_record_is_as_documented():
+def test_a_ledger_record_has_the_documented_bytes():
     assert record_key("sink").hex() == "0000" + b"sink".hex()
     assert record_value(STANDS).hex() == "000000000000000000050100000000000003e800014164"
 

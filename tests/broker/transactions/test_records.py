@@ -96,7 +96,7 @@ def test_a_record_written_by_kafka_is_read_and_written_in_the_same_bytes(name):
     assert without_ours(value(txn)) == written
 
 
-def test_version_0_is_read():
+def test_transaction_records_of_version_0_are_decoded():
     """From before KIP-890; written with the layout of Kafka's message definition."""
     old = struct.pack(">hqhib", 0, 56, 3, 60000, 1)
     old += struct.pack(">ih4sii", 1, 4, b"px-a", 2, 0) + struct.pack(">i", 2) + struct.pack(">qq", 2000, 1000)
@@ -107,7 +107,7 @@ def test_version_0_is_read():
 
 
 @pytest.mark.requirement("S-113")
-def test_a_null_value_is_an_id_that_was_forgotten():
+def test_a_null_value_means_that_the_transactional_id_was_removed():
     assert read(key("gone"), None) == ("gone", None)
 
 

@@ -13,7 +13,7 @@ NEARLY_LAST = 32_766
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_nobody_else_writes_with_the_producer_id_that_follows(commit):
+def test_another_user_cannot_write_with_the_next_producer_id_of_an_id(commit):
     with SimulatedBroker(guarded(super_users="User:root")) as broker:
         world = Guarded(broker)
         world.have("allow User:alice WRITE TOPIC = t")
@@ -39,7 +39,7 @@ def ending(world, txn, commit):
     return before
 
 
-def test_nobody_else_writes_with_a_producer_id_that_waits_for_an_end():
+def test_another_user_cannot_write_with_a_pending_next_producer_id():
     """That of a prepared transaction whose producer begins anew, or whose directory was restored."""
     with SimulatedBroker(guarded(super_users="User:root")) as broker:
         world, coordinator = Guarded(broker), broker.broker.transactions

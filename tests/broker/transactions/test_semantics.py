@@ -78,7 +78,7 @@ def test_a_partition_of_the_coordinators_log_that_is_offline_stops_only_its_own_
 
 @BOTH
 @pytest.mark.requirement("S-74")
-def test_no_partition_votes_on_a_commit_and_none_can_hold_it_up(broker, version):
+def test_an_offline_partition_cannot_delay_or_prevent_a_commit(broker, version):
     """The outcome is known with the decision; a participant that is away gets to know it later; time is limited."""
     txn = begun(broker, version, timeout_ms=20_000)
     txn.write("t", b"x", 0, 1)
@@ -232,7 +232,7 @@ def test_a_large_transaction_delays_committed_readers_of_its_partition_to_its_en
 
 @pytest.mark.requirement("S-114")
 @pytest.mark.parametrize("limited", [True, False])
-def test_without_timeouts_memory_start_and_readers_suffer_and_with_them_do_not(limited):
+def test_without_transaction_timeouts_abandoned_ones_block_readers(limited):
     """30 producers begin a transaction and are never heard of again; KIP-939 lets one ask for no timeout."""
     settings = BrokerSettings(
         transaction_two_phase_commit_enable=True,

@@ -48,7 +48,7 @@ def debts(broker: SimulatedBroker) -> dict:
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.requirement("S-70")
-def test_an_offline_partition_holds_nobody_up_and_gets_its_marker_first_when_back(broker, version, commit):
+def test_a_marker_for_an_offline_partition_is_written_first_once_back(broker, version, commit):
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)
     log = put_offline(broker, "t", 1)
@@ -68,7 +68,7 @@ def test_an_offline_partition_holds_nobody_up_and_gets_its_marker_first_when_bac
             assert offset_at(third, "t", -1, 1) == 2
 
 
-def test_the_first_of_two_debts_of_one_producer_decides(broker):
+def test_of_two_markers_owed_to_an_offline_partition_the_first_counts(broker):
     txn = begun(broker, 2)
     txn.write("t", b"x", 1)
     log = put_offline(broker, "t", 1)
@@ -109,7 +109,7 @@ def test_an_offline_partition_stops_no_start_and_a_deleted_one_owes_nothing(brok
 
 @pytest.mark.parametrize(("status", "expected"), [(Status.PREPARE_COMMIT, [b"x"]), (Status.PREPARE_ABORT, [])])
 @pytest.mark.requirement("S-67", "S-112")
-def test_a_decision_found_in_the_log_is_carried_out_before_anybody_is_served(broker, status, expected):
+def test_an_unfinished_decision_is_completed_before_clients_are_served(broker, status, expected):
     txn = begun(broker)
     txn.write("t", b"x", 0, 1)
     txn.write_offset("t", 3)

@@ -45,7 +45,7 @@ transactions = st.builds(
 
 @settings(max_examples=400)
 @given(st.lists(transactions, max_size=3), int64, st.booleans())
-def test_states_are_written_as_records_of_their_values(states, now_ms, gone):
+def test_the_fast_state_batch_has_the_bytes_of_the_general_encoder(states, now_ms, gone):
     key = records.key(states[0].transactional_id if states else "k")
     contents = [(key, records.value(state)) for state in states]
     if gone or not states:
@@ -55,7 +55,7 @@ def test_states_are_written_as_records_of_their_values(states, now_ms, gone):
     verify(read(batch.buffer))
 
 
-def test_one_layout_fits_every_id_of_the_same_length():
+def test_the_fast_state_batch_is_right_for_every_id_of_one_length():
     for name in ("abc", "xyz", "\xff\xff", "\x00\x00\x00"):
         state = Transaction(name, 7, 1, 60_000, Status.ONGOING, {("t", 1): 9}, 5, 6, 7, 8)
         key = records.key(name)

@@ -81,7 +81,7 @@ def test_kafka_7519_ids_whose_log_is_offline_stay_and_hold_up_no_others():
         assert coordinator.transactions == {}
 
 
-def test_kafka_9666_6119_one_that_cannot_be_aborted_yet_keeps_its_epoch():
+def test_kafka_9666_6119_a_transaction_that_cannot_be_aborted_keeps_its_epoch():
     """KAFKA-9666, KAFKA-6119: epochs that moved without a record."""
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
@@ -130,7 +130,7 @@ def test_a_transaction_that_is_not_too_old_when_the_broker_starts_goes_on():
             assert state(second) == "Ongoing"
 
 
-def test_one_open_at_a_sweep_is_aborted_when_too_old_and_not_an_interval_later():
+def test_a_transaction_is_aborted_at_its_timeout_not_at_the_next_sweep():
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         txn = Txn(broker)
@@ -142,7 +142,7 @@ def test_one_open_at_a_sweep_is_aborted_when_too_old_and_not_an_interval_later()
         assert state(broker) == "CompleteAbort"
 
 
-def test_a_bug_in_one_transaction_that_is_late_is_kept_to_it(monkeypatch):
+def test_a_bug_in_aborting_one_timed_out_transaction_affects_no_other(monkeypatch):
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         for name in ("bad", "late"):
@@ -161,7 +161,7 @@ def test_a_bug_in_one_transaction_that_is_late_is_kept_to_it(monkeypatch):
         assert {type(each) for each in broker.broker.metrics.failures} == {ZeroDivisionError}
 
 
-def test_a_bug_in_one_id_that_expires_is_kept_to_it(monkeypatch):
+def test_a_bug_in_expiring_one_transactional_id_affects_no_other(monkeypatch):
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, 500)
         coordinator = broker.broker.transactions

@@ -71,7 +71,7 @@ def test_neither_a_transactional_batch_nor_its_duplicate_is_answered_undurable(b
         assert values(after, "t", committed=False) == [b"x"]
 
 
-def test_a_duplicate_is_answered_with_the_first_ones_offset_when_that_is_durable(broker, open_txn):
+def test_a_duplicate_gets_the_first_batchs_offset_once_that_is_durable(broker, open_txn):
     request = open_txn.producing("t", b"y", sequence=1)
     first, second = both_are_answered(broker, (request, 12), (request, 12))
     assert answers(first) == answers(second) == [(OK, 1)]
@@ -84,7 +84,7 @@ def test_neither_end_txn_nor_its_retry_is_answered_before_it_is_durable(broker, 
         assert (state(after), values(after, "t")) == ("Ongoing", [])
 
 
-def test_end_txn_is_answered_twice_alike_when_it_is_durable(broker, open_txn):
+def test_end_txn_and_its_retry_get_equal_answers_once_durable(broker, open_txn):
     asked = open_txn.ending(True), 3 if open_txn.version == 1 else 5
     first, second = both_are_answered(broker, asked, asked)
     assert first == second
@@ -100,7 +100,7 @@ def test_neither_init_producer_id_nor_its_retry_is_answered_before_it_is_durable
         assert state(after, "new") == UNKNOWN
 
 
-def test_init_producer_id_that_names_the_pair_it_had(broker, open_txn):
+def test_init_producer_id_with_the_current_identity_waits_for_durability(broker, open_txn):
     pair = {"producer_id": open_txn.producer_id, "producer_epoch": open_txn.epoch}
     asked = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000, **pair), 4
     with again(neither_is_answered(broker, asked, asked)) as after:
@@ -116,7 +116,7 @@ def test_neither_adding_partitions_nor_its_retry_is_answered_before_it_is_durabl
         assert state(after) == "Empty"
 
 
-def test_fetching_offsets_after_a_commit(broker, open_txn):
+def test_offset_fetch_after_a_commit_waits_until_the_commit_is_durable(broker, open_txn):
     open_txn.write_offset("t", 5)
     group = OffsetFetchRequest.Group(
         group_id="g", topics=[OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0])]

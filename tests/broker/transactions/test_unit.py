@@ -108,7 +108,7 @@ def test_several_markers_for_one_partition_of_offsets_follow_each_other():
     assert broker.decisions == [(5, 7, True, 40), (5, 8, False, 90), (5, 9, False, 41), (5, 10, True, 42)]
 
 
-def test_partitions_whose_log_is_gone_are_passed_over_and_none_writes_nothing():
+def test_partitions_with_a_deleted_log_are_skipped_in_a_transaction_unit():
     broker = Partitions(0)
     unit = TransactionUnit(broker, broker, broker.participants)
     unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)

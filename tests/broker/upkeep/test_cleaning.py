@@ -35,7 +35,7 @@ def begun():
         yield broker
 
 
-def test_a_bug_in_the_compaction_of_one_log_leaves_it_and_the_broker_as_they_are(begun, monkeypatch, caplog):
+def test_a_bug_while_compacting_a_log_changes_neither_log_nor_broker(begun, monkeypatch, caplog):
     original = Compaction.run_slice
 
     def run_slice(run: Compaction) -> None:
@@ -57,7 +57,7 @@ def test_a_bug_in_the_compaction_of_one_log_leaves_it_and_the_broker_as_they_are
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "many"), OSError(errno.EACCES, "no"), MemoryError()])
-def test_a_compaction_that_lacks_something_is_tried_again_later(begun, monkeypatch, caplog, error):
+def test_a_compaction_that_lacks_memory_or_descriptors_is_retried_later(begun, monkeypatch, caplog, error):
     original, left = Compaction.run_slice, [error] * 2
 
     def run_slice(run: Compaction) -> None:
@@ -104,7 +104,7 @@ def test_a_disk_that_fails_under_a_compaction_halts_the_broker(begun, monkeypatc
     begun.abandon()
 
 
-def test_a_bug_in_the_expiry_of_one_logs_producers_is_kept_to_it():
+def test_a_bug_while_expiring_producers_of_one_log_affects_no_other():
     settings = BrokerSettings(producer_id_expiration_ms=5_000, producer_id_expiration_check_interval_ms=1_000)
     with SimulatedBroker(settings) as broker:
         logs = {}
@@ -119,7 +119,7 @@ def test_a_bug_in_the_expiry_of_one_logs_producers_is_kept_to_it():
         assert {type(each) for each in broker.broker.metrics.failures} == {ZeroDivisionError}
 
 
-def test_how_often_compaction_looks_may_be_changed_while_it_waits():
+def test_a_changed_log_cleaner_interval_takes_effect_during_a_wait():
     with SimulatedBroker(BrokerSettings(log_cleaner_backoff_ms=3_600_000, log_checkpoint_interval_ms=300)) as broker:
         broker.ask(create("t", cleanup_policy="compact", segment_ms=1000, min_cleanable_dirty_ratio=0))
         feed(SimulatedClient(broker), "t", 8)

@@ -78,7 +78,7 @@ def without_snapshots(world: SimulatedBroker) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_the_state_from_a_snapshot_is_that_from_a_replay_of_everything(seed: int) -> None:
+def test_a_coordinator_snapshot_gives_the_same_state_as_a_full_replay(seed: int) -> None:
     world = SimulatedBroker(SETTINGS, seed=seed)
     busy(world, seed)
     world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
@@ -92,7 +92,7 @@ def test_the_state_from_a_snapshot_is_that_from_a_replay_of_everything(seed: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_a_snapshot_taken_in_slices_while_everything_changes_is_as_good(
+def test_a_coordinator_snapshot_taken_in_slices_during_changes_is_correct(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_snapshots, "SLICE_ROWS", 1)
@@ -109,7 +109,7 @@ def test_a_snapshot_taken_in_slices_while_everything_changes_is_as_good(
         assert pictured(later.broker) == before
 
 
-def test_an_orderly_end_leaves_a_snapshot_and_nothing_is_replayed() -> None:
+def test_after_an_orderly_stop_the_next_start_replays_no_coordinator_log() -> None:
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
     before = pictured(world.broker)
@@ -189,7 +189,9 @@ def test_files_with_names_similar_to_snapshots_are_ignored_and_kept(
         [{}, {}, {OFFSETS_TOPIC: [msgpack.packb([5])]}],
     ],
 )
-def test_a_snapshot_of_another_shape_is_not_used(content: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_coordinator_snapshot_with_unexpected_content_is_ignored(
+    content: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
     before = pictured(world.broker)

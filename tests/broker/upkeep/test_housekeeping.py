@@ -47,13 +47,13 @@ def idle():
         yield broker
 
 
-def test_a_broker_with_nothing_to_do_does_not_look_up(idle, monkeypatch):
+def test_an_idle_broker_runs_no_housekeeping(idle, monkeypatch):
     asked = looks(idle, monkeypatch)
     idle.wait(IDLE_S)
     assert len(asked) < IDLE_S / 4  # passes over all logs; ten looks a second would be thousands
 
 
-def test_after_a_long_rest_it_flushes_and_checkpoints_as_ever(idle):
+def test_after_a_long_idle_time_housekeeping_flushes_and_checkpoints_again(idle):
     idle.wait(IDLE_S)
     store, housekeeping = idle.broker.store, idle.broker.housekeeping
     flushes, checkpoints = housekeeping.flushes, housekeeping.checkpoints
@@ -168,7 +168,7 @@ def before_each(broker, monkeypatch, kind, work):
     monkeypatch.setattr(housekeeping, "job", later)
 
 
-def test_files_that_go_slowly_do_not_hold_up_checkpoints(monkeypatch):
+def test_slow_removal_of_files_does_not_delay_checkpoints(monkeypatch):
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
         broker.ask(produce("t", batch()), BY_NAME)
@@ -240,7 +240,7 @@ def checkpoint_files(broker):
     return {name for name in store.disk.list(store.directory) if name.startswith("checkpoint-")}
 
 
-def test_a_flush_of_which_one_part_finds_no_room_counts_as_none(monkeypatch):
+def test_a_flush_with_one_failed_part_ends_only_when_all_parts_ended(monkeypatch):
     """The other part is at work still: nothing is captured again before it has ended."""
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t", 2))
@@ -260,7 +260,7 @@ def test_a_flush_of_which_one_part_finds_no_room_counts_as_none(monkeypatch):
         assert begin() is None
 
 
-def test_the_last_flush_before_a_stop_is_not_paced(monkeypatch):
+def test_the_last_flush_before_a_stop_is_written_at_full_speed(monkeypatch):
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t", 1))
         upkeep = broker.broker.housekeeping._upkeep

@@ -80,7 +80,7 @@ def test_a_named_producer_is_opened_again_and_goes_on_from_what_was_restored(ori
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_transaction_that_was_open_is_aborted_and_its_producer_fenced(origin, version):
+def test_a_restored_open_transaction_is_aborted_and_its_producer_fenced(origin, version):
     txn = begun(origin, version)
     txn.write("a", b"open")
     with restored(origin) as copy:
@@ -109,7 +109,7 @@ def test_a_transaction_begun_after_the_backup_cannot_be_committed(origin, versio
         assert values(copy, "a") == [b"one"]
 
 
-def test_no_pair_is_given_again_that_was_given_after_the_backup(origin):
+def test_no_producer_identity_given_after_the_backup_is_given_again(origin):
     txn = begun(origin)
     copy = restored(origin)
     pairs = {(txn.producer_id, txn.epoch)}
@@ -137,7 +137,7 @@ def test_a_restored_prepared_transaction_can_be_decided_and_fences_its_producer(
         assert successor.producer_id > txn.producer_id + 1_000_000_000
 
 
-def test_offsets_of_a_transaction_that_was_open_are_not_committed(origin):
+def test_offsets_of_a_restored_open_transaction_are_not_committed(origin):
     txn = begun(origin)
     txn.write_offset("a", 5)
     with restored(origin) as copy:
@@ -153,7 +153,7 @@ def test_a_member_of_a_share_group_joins_again_and_its_group_goes_on(origin):
         assert share_groups.starts(copy, topic="a") == begun
 
 
-def test_a_member_of_a_group_joins_again(origin):
+def test_a_group_member_joins_again_after_a_restore(origin):
     member_id, generation = alone(origin)
     with restored(origin) as copy:
         assert state_of(copy) == "Empty"

@@ -46,7 +46,7 @@ def test_the_first_producer_of_an_id_gets_a_new_producer_id_at_epoch_0(environme
 
 
 @pytest.mark.requirement("S-61")
-def test_the_same_id_keeps_its_producer_id_and_moves_to_the_next_epoch(environment):
+def test_a_second_init_keeps_the_producer_id_and_increments_the_epoch(environment):
     assert pair(begin(transaction(), environment)) == (PRODUCER, EPOCH + 1)
     assert environment.ids_given == 0
 
@@ -63,7 +63,7 @@ def test_init_aborts_the_open_transaction_in_the_same_unit(environment):
 
 @pytest.mark.requirement("S-71", "S-67")
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
-def test_a_decision_found_in_the_log_is_not_touched_by_a_newcomer(environment, status):
+def test_init_during_an_unfinished_decision_gets_concurrent_transactions(environment, status):
     assert begin(transaction(status), environment) == (ErrorCode.CONCURRENT_TRANSACTIONS, (), None, -1, -1, False)
 
 
@@ -75,7 +75,7 @@ def test_a_timeout_above_the_limit_or_not_positive_is_refused(environment, timeo
     assert begin(None, environment, timeout_ms=1).error is ErrorCode.NONE
 
 
-def test_an_empty_id_and_half_a_pair_are_invalid_requests(environment):
+def test_init_with_an_empty_id_or_half_a_producer_identity_is_invalid(environment):
     for request in (Initialisation("", 1000), Initialisation("id", 1000, 5, -1), Initialisation("id", 1000, -1, 5)):
         decision = init_producer_id(None, request, Limits(), environment.inputs())
         assert decision == (ErrorCode.INVALID_REQUEST, (), None, -1, -1, False)
@@ -106,7 +106,7 @@ def test_a_lost_answer_to_init_with_a_new_producer_id_is_given_again(environment
     assert begin(rotated.states[-1], environment, (NEXT_PRODUCER, 32766)).error is FENCED
 
 
-def test_after_somebody_else_came_the_pair_before_is_a_zombies(environment):
+def test_a_producer_replaced_by_another_is_fenced_when_it_repeats_init(environment):
     bumped = begin(transaction(), environment, (PRODUCER, EPOCH)).states[-1]
     taken_over = begin(bumped, environment).states[-1]
     assert begin(taken_over, environment, (PRODUCER, EPOCH)).error is FENCED
@@ -114,7 +114,7 @@ def test_after_somebody_else_came_the_pair_before_is_a_zombies(environment):
 
 
 @pytest.mark.requirement("S-62")
-def test_a_zombie_that_asks_for_its_next_epoch_aborts_nothing_of_the_living_one(environment):
+def test_init_by_a_fenced_producer_aborts_no_transaction_of_the_current_one(environment):
     """Kafka aborts first and refuses at the retry."""
     decision = begin(transaction(Status.ONGOING), environment, (PRODUCER, EPOCH - 1))
     assert decision == (FENCED, (), None, -1, -1, False)
@@ -171,19 +171,19 @@ def test_the_first_partition_begins_the_transaction_and_its_clock(environment):
     assert (more.last_update_ms, more.updated_age_ms) == (environment.now_ms, environment.age_ms)
 
 
-def test_partitions_that_are_there_are_a_success_and_nothing_is_logged(environment):
+def test_adding_partitions_again_succeeds_and_logs_nothing(environment):
     txn = transaction(Status.ONGOING)
     assert add(txn, environment, {("orders", 0): 11}) == (ErrorCode.NONE, (), None, -1, -1, False)
     assert machine.add_partitions(transaction(), PRODUCER, EPOCH, {}, 2, environment.inputs()).states == ()
 
 
-def test_a_topic_made_again_inside_a_transaction_is_another_one(environment):
+def test_a_topic_recreated_inside_a_transaction_counts_as_another_topic(environment):
     txn = add(transaction(Status.ONGOING), environment, {("orders", 0): 99}).states[-1]
     assert txn.partitions["orders", 0] == 99
     assert machine.verify(transaction(Status.ONGOING), PRODUCER, EPOCH, ("orders", 0), 99) is BAD_STATE
 
 
-def test_adding_changes_no_transaction_that_somebody_else_holds(environment):
+def test_adding_partitions_does_not_modify_the_earlier_state_object(environment):
     txn = transaction(Status.ONGOING)
     add(txn, environment)
     assert txn.partitions == PARTITIONS
@@ -205,7 +205,7 @@ def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(environm
 @pytest.mark.requirement("S-65", "S-88", "S-72")
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_is_prepare_markers_and_complete_in_one_decision(environment, commit, version):
+def test_ending_a_transaction_is_one_decision_of_prepare_markers_and_complete(environment, commit, version):
     decision = end(transaction(Status.ONGOING), commit, environment, version=version)
     bumped = EPOCH + (version == 2)
     prepare, complete = decision.states
@@ -348,7 +348,7 @@ def test_a_prepared_transaction_has_the_prepared_timeout_from_its_prepare_on(env
     assert machine.deadline_age_ms(never) is None
 
 
-def test_the_same_prepare_again_is_a_success_and_any_other_is_refused(environment):
+def test_repeating_a_prepare_succeeds_and_a_different_one_is_refused(environment):
     txn = prepared()
     same = txn.prepared._replace(since_age_ms=0)
     again = machine.prepare(txn, PRODUCER, EPOCH, same, None, environment.inputs())
@@ -400,7 +400,7 @@ def test_a_prepared_transaction_always_ends_with_the_next_epoch(environment, com
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("txn", [transaction(Status.ONGOING), prepared()], ids=["ongoing", "prepared"])
-def test_an_ephemeral_id_goes_with_its_transaction_and_its_producer_id_with_it(environment, txn, version):
+def test_an_ephemeral_id_and_its_producer_id_end_with_its_transaction(environment, txn, version):
     decision = end(txn, True, environment, version=version, ephemeral=True)
     assert decision.gone
     assert decision.marker == MarkerOrder(True, PRODUCER, RETIRED_EPOCH, PARTITIONS)
@@ -409,7 +409,7 @@ def test_an_ephemeral_id_goes_with_its_transaction_and_its_producer_id_with_it(e
     assert end(None, True, environment, version=version).error is UNKNOWN
 
 
-def test_an_ephemeral_id_taken_over_goes_on_with_another_producer_id(environment):
+def test_an_ephemeral_id_that_is_initialised_again_gets_a_new_producer_id(environment):
     decision = begin(transaction(Status.ONGOING), environment, ephemeral=True)
     assert decision.marker == MarkerOrder(False, PRODUCER, RETIRED_EPOCH, PARTITIONS)
     assert pair(decision) == (NEXT_PRODUCER, 0)
@@ -422,7 +422,7 @@ def test_an_ephemeral_id_taken_over_goes_on_with_another_producer_id(environment
 @pytest.mark.requirement("S-67", "S-112", "S-71")
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_found_in_the_log_is_finished_as_it_was_decided(environment, commit, version):
+def test_an_unfinished_decision_in_the_log_is_completed_as_decided(environment, commit, version):
     prepare, complete = end(transaction(Status.ONGOING), commit, environment, version=version).states
     _, found = records.read(records.key("id"), records.value(prepare))
     assert machine.owed_markers(found) == MarkerOrder(commit, PRODUCER, prepare.producer_epoch, PARTITIONS)
@@ -434,7 +434,7 @@ def test_a_decision_found_in_the_log_is_finished_as_it_was_decided(environment, 
 
 
 @pytest.mark.requirement("S-68")
-def test_an_open_transaction_survives_in_the_log_and_its_timeout_runs_on(environment):
+def test_an_open_transaction_survives_a_restart_and_its_timeout_continues(environment):
     txn = transaction(Status.ONGOING)
     _, found = records.read(records.key("id"), records.value(txn))
     assert machine.deadline_age_ms(found) == machine.deadline_age_ms(txn)

@@ -13,7 +13,9 @@ BEFORE = 6  # the producer id that a rotation replaced
 @pytest.mark.parametrize("status", STATES)
 @pytest.mark.parametrize("last_epoch", [NO_EPOCH, EPOCH - 1, LAST_EPOCH])
 @pytest.mark.parametrize("epoch", [0, EPOCH, LAST_EPOCH])
-def test_no_producer_of_before_is_given_the_new_pair(status: Status, last_epoch: int, epoch: int) -> None:
+def test_after_a_renewal_no_earlier_producer_is_given_the_new_identity(
+    status: Status, last_epoch: int, epoch: int
+) -> None:
     """The pair that the last bump replaced may come again, as a retry (KIP-360): of another life of the directory."""
     known = transaction(status, epoch, last_producer_epoch=last_epoch, previous_producer_id=BEFORE)
     environment = Environment()

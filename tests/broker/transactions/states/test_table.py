@@ -101,14 +101,14 @@ def test_every_event_in_every_state_has_the_answer_that_the_protocol_gives(call,
     assert answers == dict(zip(STATES, expected, strict=True))
 
 
-def test_the_calls_reach_every_row_of_the_table():
+def test_the_tests_call_every_row_of_the_transaction_table():
     assert set(CALLS) == {name for name, *_ in ROWS}
     assert {len(row) for row in TABLE.values()} == {len(State)}
     assert set(TABLE) == set(Event)
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_partition_may_be_written_without_being_added_nowhere_but_where_it_was(state):
+def test_only_partitions_added_to_the_open_transaction_may_be_written(state):
     txn = in_state(state)
     verdicts = {"UNKNOWN": 49, "PREPARE_COMMIT": 51, "PREPARE_ABORT": 51}
     assert machine.verify(txn, PRODUCER, EPOCH, ("payments", 0), 21) == verdicts.get(state, 48)
@@ -119,7 +119,7 @@ def test_a_partition_may_be_written_without_being_added_nowhere_but_where_it_was
         assert machine.verify(txn, PRODUCER + 1, EPOCH, ("orders", 0), 11) == 49
 
 
-def test_a_dead_id_is_as_unknown_and_an_epoch_fence_is_as_an_abort_begun():
+def test_status_dead_counts_as_unknown_and_epoch_fence_as_prepare_abort():
     assert state_of(transaction(Status.DEAD)) is State.UNKNOWN
     assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
     assert summary(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
@@ -131,7 +131,7 @@ def test_a_dead_id_is_as_unknown_and_an_epoch_fence_is_as_an_abort_begun():
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_retry_by_tv2_after_an_end_by_tv1_is_an_old_epoch(state, version, commit):
+def test_a_tv2_request_with_the_previous_epoch_after_a_tv1_end_is_fenced(state, version, commit):
     """Kafka takes any epoch one behind for a retry; but here the last end did not move the epoch, so it is a zombie."""
     txn = in_state(state, version=0)
     decision = machine.end(txn, commit, PRODUCER, EPOCH - 1, version, Environment().inputs())
