@@ -106,6 +106,13 @@ class Slot:
         self.reply: list[Buffer] | None = None
         self.expected_bytes = 0
 
+    def wait_for(self, parked: Parked) -> None:
+        """The reply comes from this one from now on, and no more from the one before."""
+        self.parked = parked
+        if parked.outcome is None:
+            parked.slot = self
+            self.expect(parked.expected_bytes)
+
     def expect(self, size_bytes: int) -> None:
         """Say how large the reply may be, and count the difference for the connection."""
         self.connection.count(size_bytes - self.expected_bytes)

@@ -409,13 +409,17 @@ class Dispatcher:
         parked.then(lambda answer: self._fill(slot, call, answer))
         return parked
 
-    def _fill(self, slot: Slot, call: Call, answer: object) -> None:
+    def _fill(self, slot: Slot, call: Call, answer: Any) -> None:
         """The answer has come: an outcome if a job has worked on it, else as a handler returns it."""
         if answer.__class__ is GeneratorType:
             job = Job(_metered(call, self._outcome_in_steps(call, answer)))
             job.wanted = lambda: call.connection.transport is not None
             job.finish = lambda: self._fill(slot, call, job.result)
             self._turns.enqueue(job)
+            return
+        if answer.__class__ is Parked:  # steps that came as a late answer have ended in another wait
+            slot.wait_for(answer)
+            answer.then(lambda later: self._fill(slot, call, later))
             return
         outcome = answer if answer.__class__ in (list, _Close) else self._outcome(call, answer)
         if isinstance(outcome, list):

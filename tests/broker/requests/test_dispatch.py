@@ -93,6 +93,36 @@ def test_a_parked_reply_is_cancelled_when_its_client_has_gone(broker, answering)
     assert parked.cancelled
 
 
+def parks_again(parked):
+    yield 1
+    return parked
+
+
+def test_steps_that_come_as_a_late_answer_may_park_the_request_once_more(broker, answering):
+    first, second = Parked(), Parked()
+    answering(ListOffsetsRequest, lambda *_: first)
+    client = SimulatedClient(broker)
+    client.send(list_offsets("t", -1))
+    assert client.quiet()
+    first.answer(parks_again(second))
+    assert client.quiet()
+    second.answer(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    assert client.receive().topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert client.ask(MetadataRequest(topics=[]), 1).brokers
+
+
+def test_a_request_parked_once_more_is_cancelled_when_its_client_has_gone(broker, answering):
+    first, second = Parked(), Parked()
+    answering(ListOffsetsRequest, lambda *_: first)
+    client = SimulatedClient(broker)
+    client.send(list_offsets("t", -1))
+    assert client.quiet()
+    first.answer(parks_again(second))
+    assert client.quiet()
+    client.close()
+    assert second.cancelled
+
+
 def test_replies_wait_for_the_last_journal_unit_unless_their_api_is_exempt(broker):
     client, other = SimulatedClient(broker), SimulatedClient(broker)
     executor, held = broker.broker.rounds._executor, []
