@@ -14,8 +14,8 @@ OWN_APIS_FROM, OWN_APIS_AT = 20_000, 120  # our own are counted behind them
 KEPT_FAILURES = 20
 
 
-def place_of_count(api_key: int) -> int:
-    """The place of an API's count in Metrics.requests."""
+def counter_of(api_key: int) -> int:
+    """Return where an API is counted in Metrics.requests."""
     return api_key if api_key < OWN_APIS_AT else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
 
@@ -97,7 +97,7 @@ class Metrics:
     )
 
     def __init__(self) -> None:
-        # By API key, see place_of_count: those that the dispatcher reads, and those that took a fast path.
+        # By API key, see counter_of: those that the dispatcher reads, and those that took a fast path.
         self.general_requests = [0] * API_KEYS
         self.fast_requests = [0] * API_KEYS
         self.request_ns: dict[int, Histogram] = {}  # how long they took, by the same
@@ -143,7 +143,7 @@ class Metrics:
 
     @property
     def requests(self) -> list[int]:
-        """How many there were, by API key: see place_of_count."""
+        """How many there were, by API key: see counter_of."""
         return [a + b for a, b in zip(self.general_requests, self.fast_requests, strict=True)]
 
     @property

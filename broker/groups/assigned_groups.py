@@ -285,19 +285,17 @@ class AssignedGroups(Generic[Group, Change]):
     def _begin(self, group: Group, steps: Steps[None]) -> None:
         job = Job(steps)
 
-        def finish() -> None:
-            if isinstance(job.result, Exception):
-                self._give_up(group)
-                with contain_bugs(self._metrics, f"group {group.group_id!r}", besides=KafkaError):
-                    raise job.result
-
-        def finish_or_tell() -> None:
+        def finish(result: Exception | None) -> None:
+            if result is None:
+                return
+            self._give_up(group)
             try:
-                finish()
+                with contain_bugs(self._metrics, f"group {group.group_id!r}", besides=KafkaError):
+                    raise result
             except KafkaError as error:
                 log.warning("group %s is assigned again later: %s", group.group_id, error.text)
 
-        job.finish = finish_or_tell
+        job.finish = finish
         self._turns.enqueue(job, long=True)
 
     def _give_up(self, group: Group) -> None:

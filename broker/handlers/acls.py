@@ -64,7 +64,7 @@ def _check_access(broker: Services, call: Call, operation: Operation) -> None:
 # ---- CreateAcls ----------------------------------------------------------------------------------------------
 
 
-@handles(CreateAclsRequest, in_steps=True)
+@handles(CreateAclsRequest, may_be_long=True)
 def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
     """Create ACLs. One that exists already is accepted and changes nothing."""
     _check_access(broker, call, Operation.ALTER)
@@ -137,7 +137,7 @@ def _commit(
 # ---- DescribeAcls --------------------------------------------------------------------------------------------
 
 
-@handles(DescribeAclsRequest, in_steps=True)
+@handles(DescribeAclsRequest, may_be_long=True)
 def describe_acls(broker: Services, call: Call, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
     """List the ACLs that match a filter, by resource. Unknown codes match nothing."""
     _check_access(broker, call, Operation.DESCRIBE)
@@ -190,7 +190,7 @@ def _find(wanted: AclFilter, candidates: Sequence[AclBinding]) -> Steps[list[Acl
 # ---- DeleteAcls ----------------------------------------------------------------------------------------------
 
 
-@handles(DeleteAclsRequest, in_steps=True)
+@handles(DeleteAclsRequest, may_be_long=True)
 def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
     """Delete all ACLs that match one of the filters. Each filter's answer lists those it matched."""
     _check_access(broker, call, Operation.ALTER)

@@ -48,7 +48,7 @@ _Topic = MetadataResponse.Topic
 _Page = DescribeTopicPartitionsResponse.Topic
 
 
-@handles(ApiVersionsRequest, waits=False, in_steps=True)
+@handles(ApiVersionsRequest, waits=False, may_be_long=True)
 def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Answer with the served APIs of Kafka, and the features that they provide.
 
@@ -84,7 +84,7 @@ def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> A
 UPGRADE, UNSAFE_DOWNGRADE = 1, 3
 
 
-@handles(UpdateFeaturesRequest, waits=False, in_steps=True)
+@handles(UpdateFeaturesRequest, waits=False, may_be_long=True)
 def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
     """Refuse changes: features stay at their highest versions. A request for just these versions succeeds."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
@@ -121,7 +121,7 @@ def _wrong_with(update: UpdateFeaturesRequest.Update, feature: Feature | None) -
 # ---- Metadata ------------------------------------------------------------------------------------------------
 
 
-@handles(MetadataRequest, waits=False, in_steps=True)
+@handles(MetadataRequest, waits=False, may_be_long=True)
 def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
     """Answer with topics, by name or id. Missing ones are created if the client asks for that and may."""
     everything = request.topics is None or (call.version == 0 and not request.topics)
@@ -284,7 +284,7 @@ def _no_endpoint(kind: int) -> KafkaError | None:
 # ---- DescribeTopicPartitions ---------------------------------------------------------------------------------
 
 
-@handles(DescribeTopicPartitionsRequest, in_steps=True)
+@handles(DescribeTopicPartitionsRequest, may_be_long=True)
 def describe_topic_partitions(
     broker: Services, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
@@ -366,7 +366,7 @@ def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
 # ---- DescribeLogDirs -----------------------------------------------------------------------------------------
 
 
-@handles(DescribeLogDirsRequest, in_steps=True)
+@handles(DescribeLogDirsRequest, may_be_long=True)
 def describe_log_dirs(broker: Services, call: Call, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     """Answer with the data directory, and the size of each partition in it."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)

@@ -208,7 +208,7 @@ class _Reading(NamedTuple):
     sees: Callable[[str], bool]
 
 
-@handles(OffsetFetchRequest, in_steps=True)
+@handles(OffsetFetchRequest, may_be_long=True)
 def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer with the committed offsets of one or several groups."""
     how = _Reading(

@@ -56,7 +56,7 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 # ---- ListConfigResources -------------------------------------------------------------------------------------
 
 
-@handles(ListConfigResourcesRequest, in_steps=True)
+@handles(ListConfigResourcesRequest, may_be_long=True)
 def list_config_resources(
     broker: Services, call: Call, request: ListConfigResourcesRequest
 ) -> Steps[ListConfigResourcesResponse]:
@@ -81,7 +81,7 @@ def list_config_resources(
 # ---- DescribeConfigs -----------------------------------------------------------------------------------------
 
 
-@handles(DescribeConfigsRequest, in_steps=True)
+@handles(DescribeConfigsRequest, may_be_long=True)
 def describe_configs(broker: Services, call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     """Answer with each setting, the source of its value, and the values it would fall back to."""
     known: _Known = {}
@@ -260,7 +260,7 @@ def _describe(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest,
 # ---- changing ------------------------------------------------------------------------------------------------
 
 
-@handles(AlterConfigsRequest, in_steps=True)
+@handles(AlterConfigsRequest, may_be_long=True)
 def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
     """Replace all settings of each resource."""
     doubled = _find_doubled(request.resources)
@@ -274,7 +274,7 @@ def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) ->
     return AlterConfigsResponse(responses=(yield from answer_each(request.resources, alter, SUBJECT_UNITS)))
 
 
-@handles(IncrementalAlterConfigsRequest, in_steps=True)
+@handles(IncrementalAlterConfigsRequest, may_be_long=True)
 def incremental_alter_configs(
     broker: Services, call: Call, request: IncrementalAlterConfigsRequest
 ) -> Steps[IncrementalAlterConfigsResponse]:

@@ -190,7 +190,7 @@ def _assignment(assigned: Held) -> _Assignment:
 # ---- ConsumerGroupDescribe -----------------------------------------------------------------------------------
 
 
-@handles(ConsumerGroupDescribeRequest, in_steps=True)
+@handles(ConsumerGroupDescribeRequest, may_be_long=True)
 def consumer_group_describe(
     broker: Services, call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:

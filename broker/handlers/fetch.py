@@ -16,12 +16,12 @@ from ..requests.running_fetch import FEW_PARTITIONS, READ_COMMITTED, TOPIC_IDS_S
 from ..requests.services import Services
 from ..requests.wide_fetch import WideFetch, chunks
 
-Outcome = FetchResponse | Parked | Steps[FetchResponse | Parked]
+Answer = FetchResponse | Parked | Steps[FetchResponse | Parked]
 MANY_PARTITIONS = 500  # more are read in steps
 
 
 @handles(FetchRequest, waits=False, reads_released=True)
-def fetch(broker: Services, call: Call, request: FetchRequest) -> Outcome:
+def fetch(broker: Services, call: Call, request: FetchRequest) -> Answer:
     """Begin a fetch: answer it, or park it until there is more."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
@@ -46,7 +46,7 @@ def _begin_in_steps(broker: Services, call: Call, request: FetchRequest) -> Step
     return begun if isinstance(begun, FetchResponse | Parked) else (yield from begun)
 
 
-def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key, Wanted]) -> Outcome:
+def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key, Wanted]) -> Answer:
     fetching = broker.fetch_sessions.begin(
         request.session_id,
         request.session_epoch,

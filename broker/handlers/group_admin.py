@@ -29,7 +29,7 @@ LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # 
 _Described = DescribeGroupsResponse.Group
 
 
-@handles(DescribeGroupsRequest, in_steps=True)
+@handles(DescribeGroupsRequest, may_be_long=True)
 def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Answer with each group's state and members; members' metadata only while the group is Stable."""
     room = AnswerRoom(len(broker.server.connections))
@@ -103,7 +103,7 @@ def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Describe
     )
 
 
-@handles(ListGroupsRequest, in_steps=True)
+@handles(ListGroupsRequest, may_be_long=True)
 def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """List the groups in one of the states and of one of the types; without a filter all.
 
@@ -149,7 +149,7 @@ def _list_entry(broker: Services, group_id: str) -> ListGroupsResponse.Group | N
     )
 
 
-@handles(DeleteGroupsRequest, in_steps=True)
+@handles(DeleteGroupsRequest, may_be_long=True)
 def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponse]:
     """Delete groups with their offsets, each in its own unit. One named twice is answered once, as in Kafka."""
     names = dict.fromkeys(request.groups_names)

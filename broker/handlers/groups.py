@@ -39,7 +39,7 @@ NAMES_SINCE = 5  # of SyncGroup: the protocol must be named (KIP-559)
 MEMBERS_SINCE = 3  # of LeaveGroup
 
 
-@handles(FindCoordinatorRequest, waits=False, in_steps=True)
+@handles(FindCoordinatorRequest, waits=False, may_be_long=True)
 def find_coordinator(broker: Services, call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
     """Answer with this broker, after creating the internal topic if needed. Unknown key types are refused."""
     if call.version < BATCHED_SINCE:

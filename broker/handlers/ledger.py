@@ -66,7 +66,7 @@ def _check_access(broker: Services, call: Call, operation: Operation, name: str)
     broker.access.check(call.session, operation, ResourceType.TRANSACTIONAL_ID, name)
 
 
-@handles(EndTxnsRequest, in_steps=True)
+@handles(EndTxnsRequest, may_be_long=True)
 def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
     """Decide about transactions, in slices if there are many. The answer is sent when every marker is durable."""
     _check_access(broker, call, Operation.WRITE, request.ledger_key)
@@ -135,7 +135,7 @@ def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
     )
 
 
-@handles(DescribeLedgerRequest, in_steps=True)
+@handles(DescribeLedgerRequest, may_be_long=True)
 def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
     """Answer with ledger entries and the transactions that wait, as far as the client may describe them."""
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
@@ -177,7 +177,7 @@ def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
     return _Key(key=key, error_code=code, entry=_entry_on_wire(entry), waiting=waiting)
 
 
-@handles(RemoveLedgerEntriesRequest, in_steps=True)
+@handles(RemoveLedgerEntriesRequest, may_be_long=True)
 def remove_ledger_entries(
     broker: Services, call: Call, request: RemoveLedgerEntriesRequest
 ) -> Steps[RemoveLedgerEntriesResponse]:

@@ -28,7 +28,7 @@ Client = DescribeClientsResponse.Client
 Owned = DescribeTransactionOwnersResponse.Owner
 
 
-@handles(DescribeClientsRequest, waits=False, in_steps=True)
+@handles(DescribeClientsRequest, waits=False, may_be_long=True)
 def describe_clients(broker: Services, call: Call, request: DescribeClientsRequest) -> Steps[DescribeClientsResponse]:
     """Answer with the connected clients. Connections that differ only in their number are one entry."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
@@ -73,7 +73,7 @@ def _bytes_of_names(owner: Owner) -> int:
     return 3 * sum(map(len, names))
 
 
-@handles(DescribeTransactionOwnersRequest, waits=False, in_steps=True)
+@handles(DescribeTransactionOwnersRequest, waits=False, may_be_long=True)
 def describe_transaction_owners(
     broker: Services, call: Call, request: DescribeTransactionOwnersRequest
 ) -> Steps[DescribeTransactionOwnersResponse]:
@@ -122,7 +122,7 @@ def _describe_owner(name: str, owner: Owner, connected: set[int]) -> Owned:
     )
 
 
-@handles(DescribeMetricsRequest, waits=False, in_steps=True)
+@handles(DescribeMetricsRequest, waits=False, may_be_long=True)
 def describe_metrics(broker: Services, call: Call, request: DescribeMetricsRequest) -> Steps[DescribeMetricsResponse]:
     """Answer with the broker's metrics, under their Prometheus names."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)

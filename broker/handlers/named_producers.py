@@ -29,7 +29,7 @@ _Described = DescribeNamedProducersResponse.Producer
 _Removed = RemoveNamedProducersResponse.Producer
 
 
-@handles(OpenNamedProducerRequest, in_steps=True)
+@handles(OpenNamedProducerRequest, may_be_long=True)
 def open_named_producer(
     broker: Services, call: Call, request: OpenNamedProducerRequest
 ) -> Steps[OpenNamedProducerResponse]:
@@ -66,7 +66,7 @@ def _open_topic(broker: Services, call: Call, name: str, epoch: int, topic_name:
     return _Opened(name=topic_name, topic_id=topic.id, partitions=partitions)
 
 
-@handles(DescribeNamedProducersRequest, in_steps=True)
+@handles(DescribeNamedProducersRequest, may_be_long=True)
 def describe_named_producers(
     broker: Services, call: Call, request: DescribeNamedProducersRequest
 ) -> Steps[DescribeNamedProducersResponse]:
@@ -105,7 +105,7 @@ def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
     return _Described(name=name, epoch=found.epoch, owner=found.owner, partitions=partitions)
 
 
-@handles(RemoveNamedProducersRequest, in_steps=True)
+@handles(RemoveNamedProducersRequest, may_be_long=True)
 def remove_named_producers(
     broker: Services, call: Call, request: RemoveNamedProducersRequest
 ) -> Steps[RemoveNamedProducersResponse]:

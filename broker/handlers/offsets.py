@@ -54,7 +54,7 @@ KNOWN_SINCE = {
 }
 
 
-@handles(ListOffsetsRequest, waits=False, reads_released=True, in_steps=True)
+@handles(ListOffsetsRequest, waits=False, reads_released=True, may_be_long=True)
 def list_offsets(broker: Services, call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | Parked]:
     """Answer with offsets: at once if the log knows them, else after a worker has searched the records."""
     if request.isolation_level not in (0, READ_COMMITTED):
@@ -166,7 +166,7 @@ class _Listing:
         answer.error_code = error.code
 
 
-@handles(OffsetForLeaderEpochRequest, waits=False, reads_released=True, in_steps=True)
+@handles(OffsetForLeaderEpochRequest, waits=False, reads_released=True, may_be_long=True)
 def offset_for_leader_epoch(
     broker: Services, call: Call, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:

@@ -80,18 +80,18 @@ def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceRes
 
     def finish() -> None:
         try:
-            outcome: object = _outcome(broker, call, request, targets)
+            answer: object = _answer(broker, call, request, targets)
         except OlderConnection:
             call.connection.abort()
             return
         except Exception as error:
             if request.acks == 0 or isinstance(error, BrokerHalted):
                 raise
-            outcome = error
-        parked.answer(outcome)
+            answer = error
+        parked.answer(answer)
 
     if not LongProduce(broker, call.connection, targets, finish, answered=request.acks != 0, meter=call.meter).begin():
-        return _outcome(broker, call, request, targets)
+        return _answer(broker, call, request, targets)
     return None if request.acks == 0 else parked
 
 
@@ -99,7 +99,7 @@ def _may_write(broker: Services, call: Call, topic: str) -> bool:
     return broker.access.allows(call.session, Operation.WRITE, ResourceType.TOPIC, topic)
 
 
-def _outcome(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse | None:
+def _answer(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse | None:
     if request.acks != 0:
         return _produce(broker, call, request, targets)
     _produce_unanswered(broker, call, request, targets)

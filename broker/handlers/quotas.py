@@ -36,7 +36,7 @@ log = logging.getLogger("fencepost.broker")
 # ---- AlterClientQuotas ---------------------------------------------------------------------------------------
 
 
-@handles(AlterClientQuotasRequest, in_steps=True)
+@handles(AlterClientQuotasRequest, may_be_long=True)
 def alter_client_quotas(
     broker: Services, call: Call, request: AlterClientQuotasRequest
 ) -> Steps[AlterClientQuotasResponse]:
@@ -114,7 +114,7 @@ def _alter_result(asked: AlterClientQuotasRequest.Entry, error: KafkaError | Non
 # ---- DescribeClientQuotas ------------------------------------------------------------------------------------
 
 
-@handles(DescribeClientQuotasRequest, in_steps=True)
+@handles(DescribeClientQuotasRequest, may_be_long=True)
 def describe_client_quotas(
     broker: Services, call: Call, request: DescribeClientQuotasRequest
 ) -> Steps[DescribeClientQuotasResponse]:

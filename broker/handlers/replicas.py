@@ -55,7 +55,7 @@ def _partition(broker: Services, topic: str, index: int) -> Partition | None:
 # ---- ElectLeaders --------------------------------------------------------------------------------------------
 
 
-@handles(ElectLeadersRequest, in_steps=True)
+@handles(ElectLeadersRequest, may_be_long=True)
 def elect_leaders(broker: Services, call: Call, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
     """Answer that each partition has its leader already, or is offline."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
@@ -94,7 +94,7 @@ def _election(broker: Services, kind: int, topic: str, index: int) -> _Elected.P
 # ---- reassignments -------------------------------------------------------------------------------------------
 
 
-@handles(AlterPartitionReassignmentsRequest, in_steps=True)
+@handles(AlterPartitionReassignmentsRequest, may_be_long=True)
 def alter_partition_reassignments(
     broker: Services, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> Steps[AlterPartitionReassignmentsResponse]:
@@ -144,7 +144,7 @@ def list_partition_reassignments(
 # ---- AlterReplicaLogDirs -------------------------------------------------------------------------------------
 
 
-@handles(AlterReplicaLogDirsRequest, in_steps=True)
+@handles(AlterReplicaLogDirsRequest, may_be_long=True)
 def alter_replica_log_dirs(
     broker: Services, call: Call, request: AlterReplicaLogDirsRequest
 ) -> Steps[AlterReplicaLogDirsResponse]:
@@ -185,7 +185,7 @@ def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCod
 # ---- DescribeQuorum ------------------------------------------------------------------------------------------
 
 
-@handles(DescribeQuorumRequest, waits=False, in_steps=True)
+@handles(DescribeQuorumRequest, waits=False, may_be_long=True)
 def describe_quorum(broker: Services, call: Call, request: DescribeQuorumRequest) -> Steps[DescribeQuorumResponse]:
     """Answer with this broker as only voter and leader. There is no metadata log here, so offsets are 0."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)

@@ -35,7 +35,7 @@ Asked = dict[TopicIdPartition, list[AckRange] | KafkaError]
 Answers = dict[TopicIdPartition, KafkaError | None]
 
 
-@handles(ShareFetchRequest, reads_released=True, in_steps=True)
+@handles(ShareFetchRequest, reads_released=True, may_be_long=True)
 def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Steps[ShareFetchResponse | Parked]:
     """Take the acknowledgements that it brings; then acquire records, now or as soon as there are some."""
     group, member = _check_who(broker, call, request.group_id, request.member_id)
@@ -68,7 +68,7 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
     return (yield from ShareFetching(broker, call, request, session, acknowledged).begin())
 
 
-@handles(ShareAcknowledgeRequest, in_steps=True)
+@handles(ShareAcknowledgeRequest, may_be_long=True)
 def share_acknowledge(
     broker: Services, call: Call, request: ShareAcknowledgeRequest
 ) -> Steps[ShareAcknowledgeResponse]:

@@ -182,7 +182,7 @@ class _Lookup:
 # ---- ShareGroupDescribe --------------------------------------------------------------------------------------
 
 
-@handles(ShareGroupDescribeRequest, in_steps=True)
+@handles(ShareGroupDescribeRequest, may_be_long=True)
 def share_group_describe(
     broker: Services, call: Call, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:

@@ -42,7 +42,7 @@ _Altered = AlterShareGroupOffsetsResponse.Topic.Partition
 # ---- describing ----------------------------------------------------------------------------------------------
 
 
-@handles(DescribeShareGroupOffsetsRequest, in_steps=True)
+@handles(DescribeShareGroupOffsetsRequest, may_be_long=True)
 def describe_share_group_offsets(
     broker: Services, call: Call, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
@@ -159,7 +159,7 @@ def _window(broker: Services, call: Call, key: SharePartitionKey, room: AnswerRo
 # ---- altering ------------------------------------------------------------------------------------------------
 
 
-@handles(AlterShareGroupOffsetsRequest, in_steps=True)
+@handles(AlterShareGroupOffsetsRequest, may_be_long=True)
 def alter_share_group_offsets(
     broker: Services, call: Call, request: AlterShareGroupOffsetsRequest
 ) -> Steps[AlterShareGroupOffsetsResponse]:
@@ -238,7 +238,7 @@ def _error_of_start(
 # ---- deleting ------------------------------------------------------------------------------------------------
 
 
-@handles(DeleteShareGroupOffsetsRequest, in_steps=True)
+@handles(DeleteShareGroupOffsetsRequest, may_be_long=True)
 def delete_share_group_offsets(
     broker: Services, call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> Steps[DeleteShareGroupOffsetsResponse]:

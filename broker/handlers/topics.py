@@ -43,7 +43,7 @@ _Grown = CreatePartitionsResponse.Topic
 # ---- CreateTopics --------------------------------------------------------------------------------------------
 
 
-@handles(CreateTopicsRequest, in_steps=True)
+@handles(CreateTopicsRequest, may_be_long=True)
 def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Create topics, or only check whether they could be created."""
     may_create = yield from _may_create(broker, call, {topic.name for topic in request.topics})
@@ -183,7 +183,7 @@ def _assigned_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> 
 # ---- DeleteTopics --------------------------------------------------------------------------------------------
 
 
-@handles(DeleteTopicsRequest, in_steps=True)
+@handles(DeleteTopicsRequest, may_be_long=True)
 def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
     """Delete topics, by name or by id. One that is named twice is not deleted, and answered once."""
     if not broker.settings.delete_topic_enable:
@@ -276,7 +276,7 @@ def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
 # ---- CreatePartitions ----------------------------------------------------------------------------------------
 
 
-@handles(CreatePartitionsRequest, in_steps=True)
+@handles(CreatePartitionsRequest, may_be_long=True)
 def create_partitions(
     broker: Services, call: Call, request: CreatePartitionsRequest
 ) -> Steps[CreatePartitionsResponse]:
@@ -356,7 +356,7 @@ def _check_growth(broker: Services, topic: Topic, asked: CreatePartitionsRequest
 # ---- DeleteRecords -------------------------------------------------------------------------------------------
 
 
-@handles(DeleteRecordsRequest, reads_released=True, in_steps=True)
+@handles(DeleteRecordsRequest, reads_released=True, may_be_long=True)
 def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     """Move logs' start offsets. Records below are gone for readers at once, and from disk some time later."""
     answers: dict[str, dict[int, DeleteRecordsResponse.Topic.Partition]] = {}

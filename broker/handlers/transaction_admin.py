@@ -46,7 +46,7 @@ _Listed = ListTransactionsResponse.TransactionState
 _STATES = {status.text: status for status in Status}
 
 
-@handles(WriteTxnMarkersRequest, in_steps=True)
+@handles(WriteTxnMarkersRequest, may_be_long=True)
 def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
     """Write markers by hand. Each partition has its own answer."""
     if not broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION):
@@ -97,7 +97,7 @@ def _existing(broker: Services, name: str, index: int) -> Partition:
     return topic.partitions[index]
 
 
-@handles(DescribeTransactionsRequest, in_steps=True)
+@handles(DescribeTransactionsRequest, may_be_long=True)
 def describe_transactions(
     broker: Services, call: Call, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
@@ -152,7 +152,7 @@ def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerR
     )
 
 
-@handles(ListTransactionsRequest, in_steps=True)
+@handles(ListTransactionsRequest, may_be_long=True)
 def list_transactions(
     broker: Services, call: Call, request: ListTransactionsRequest
 ) -> Steps[ListTransactionsResponse]:
@@ -220,7 +220,7 @@ class _Filter:
         return self._age_ms - txn.started_age_ms
 
 
-@handles(DescribeProducersRequest, in_steps=True)
+@handles(DescribeProducersRequest, may_be_long=True)
 def describe_producers(broker: Services, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Answer with the producers that each partition knows."""
     topics, room = request.topics, AnswerRoom(len(broker.server.connections))

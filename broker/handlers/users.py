@@ -43,7 +43,7 @@ log = logging.getLogger("fencepost.broker")
 # ---- AlterUserScramCredentials -------------------------------------------------------------------------------
 
 
-@handles(AlterUserScramCredentialsRequest, in_steps=True)
+@handles(AlterUserScramCredentialsRequest, may_be_long=True)
 def alter_users(
     broker: Services, call: Call, request: AlterUserScramCredentialsRequest
 ) -> Steps[AlterUserScramCredentialsResponse]:
@@ -87,7 +87,7 @@ def _alter_response(broker: Services, results: list[Altered]) -> AlterUserScramC
 # ---- DescribeUserScramCredentials ----------------------------------------------------------------------------
 
 
-@handles(DescribeUserScramCredentialsRequest, in_steps=True)
+@handles(DescribeUserScramCredentialsRequest, may_be_long=True)
 def describe_users(
     broker: Services, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:

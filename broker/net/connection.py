@@ -18,7 +18,7 @@ from ..config.listener_settings import ListenerSettings
 from ..security.principals import ANONYMOUS, Session
 from .owner import Owner
 from .sending import Overflow, Transport, send
-from .waiting import Parked, Slot
+from .waiting import NOT_YET, Parked, Slot
 
 JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies of any size that together are smaller are one write: no part of a file
 WAITING_REPLIES = 4096  # unanswered requests after which a client is not read further
@@ -320,7 +320,7 @@ class Connection:
         slot = Slot(self, parked)
         self.slots.append((0, slot))
         self._other_replies += 1
-        if parked.outcome is None:
+        if parked.given is NOT_YET:
             parked.slot = slot
             slot.expect(parked.expected_bytes)
         return slot

@@ -83,7 +83,8 @@ class AnswerRoom:
 class Job:
     """Work in steps that belongs to one request. result: what came of it, or what it raised, once it is finished.
 
-    wanted: whether anybody still waits for it; if not, it is dropped. finish: called when it is finished or dropped.
+    wanted: whether anybody still waits for it; if not, it is dropped. finish: called with the result when it is
+    finished, and with None when it is dropped.
     is_long: it has said so itself, before it took any time.
     """
 
@@ -94,7 +95,7 @@ class Job:
         self.is_long = False
         self.result: Any = None
         self.wanted: Callable[[], bool] = lambda: True
-        self.finish: Callable[[], None] = lambda: None
+        self.finish: Callable[[Any], object] = lambda result: None
 
     def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
         """One slice. Returns whether the work is finished, and the units that it took. Raises BrokerHalted only."""
@@ -203,13 +204,13 @@ class Turns:
     def _work_next(self, job: Job, most_units: int) -> None:
         if not job.wanted():
             job.drop()
-            job.finish()
+            job.finish(None)
             return
         try:
             finished = self._work(job, min(self.left, most_units))
         except BrokerHalted:  # nobody is answered any more
             return
         if finished:
-            job.finish()
+            job.finish(job.result)
         else:
             self._long.append(job)

@@ -21,18 +21,22 @@ class Expecting(Protocol):
     def expect(self, size_bytes: int) -> None: ...
 
 
+NOT_YET = object()
+"""Stands where an answer will be; None is an answer."""
+
+
 class Parked:
     """A reply that comes later. The handler returns it at once and calls answer() when it knows.
 
-    `answer` takes the response, or the KafkaError to refuse the request with. `cancel` is called when the client
-    has gone; then nobody wants the answer any more. Once it is over it lets go of both callbacks and of its slot, which
-    refer back to it: thousands of circles a second would be left to the garbage collector.
+    `answer` takes what a handler may return, or the error that it may raise (requests/dispatch.py). `cancel` is called
+    when the client has gone; then nobody wants the answer any more. Once it is over it lets go of both callbacks and of
+    its slot, which refer back to it: thousands of circles a second would be left to the garbage collector.
     """
 
-    __slots__ = ("_on_answer", "cancelled", "expected_bytes", "on_cancel", "outcome", "slot")
+    __slots__ = ("_on_answer", "cancelled", "expected_bytes", "given", "on_cancel", "slot")
 
     def __init__(self) -> None:
-        self.outcome: object | None = None
+        self.given: object = NOT_YET  # the answer
         self.cancelled = False
         self.on_cancel: Callable[[], None] | None = None
         self._on_answer: Callable[[object], None] | None = None
@@ -45,23 +49,23 @@ class Parked:
         if self.slot is not None:
             self.slot.expect(size_bytes)
 
-    def answer(self, outcome: object) -> None:
-        """Give the reply. The first answer counts; one that nobody waits for any more is dropped."""
-        if self.outcome is None and not self.cancelled:
-            self.outcome = outcome
+    def answer(self, answer: object) -> None:
+        """Give the answer. The first one counts; one that nobody waits for any more is dropped."""
+        if self.given is NOT_YET and not self.cancelled:
+            self.given = answer
             on_answer, self._on_answer, self.on_cancel, self.slot = self._on_answer, None, None, None
             if on_answer is not None:
-                on_answer(outcome)
+                on_answer(answer)
 
     def then(self, on_answer: Callable[[object], None]) -> None:
         """Hand the answer to `on_answer`: at once if it is there already."""
-        if self.outcome is None:
+        if self.given is NOT_YET:
             self._on_answer = on_answer
         else:
-            on_answer(self.outcome)
+            on_answer(self.given)
 
-    def take_place_of(self, place: "Parked") -> None:
-        """The answer goes where that of `place` was to go."""
+    def pass_on_to(self, place: "Parked") -> None:
+        """Answer `place`, whose place among the replies is kept already, as soon as the answer is there."""
         if place.cancelled:
             self.cancel()
         place.on_cancel = self.cancel
@@ -73,11 +77,11 @@ class Parked:
         """Hand the answer to `way`, with whoever would have got it: for faults in tests."""
         on_answer = self._on_answer
         if on_answer is not None:
-            self._on_answer = lambda outcome: way(on_answer, outcome)
+            self._on_answer = lambda answer: way(on_answer, answer)
 
     def cancel(self) -> None:
         """Give the answer up, since its connection has ended, and call on_cancel."""
-        if self.outcome is None and not self.cancelled:
+        if self.given is NOT_YET and not self.cancelled:
             self.cancelled = True
             on_cancel, self._on_answer, self.on_cancel, self.slot = self.on_cancel, None, None, None
             if on_cancel is not None:
@@ -109,7 +113,7 @@ class Slot:
     def wait_for(self, parked: Parked) -> None:
         """The reply comes from this one from now on, and no more from the one before."""
         self.parked = parked
-        if parked.outcome is None:
+        if parked.given is NOT_YET:
             parked.slot = self
             self.expect(parked.expected_bytes)
 

@@ -1,22 +1,42 @@
-"""From a frame to its handler and back: which function answers which API, and what becomes of what it raises.
+"""From a frame to its reply: which handler answers which API, and what becomes of what it returns or raises.
 
-The rules: a KafkaError becomes the error of the response; bytes that do not parse, and versions that have no error
-shape, close the connection; anything else raised is a bug: logged with its traceback, counted, and answered
-UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the moment it was decided, so nobody learns of
-what a power cut could take back; handlers that read released state only say waits=False. Requests of one connection
-act in order: where what it sent before is not released yet, one that reads released state waits for that
-(reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time.
+An answer is what a handler gives, one of five things:
 
-The way of a request: one job reads it, answers it and encodes the answer, in steps. Its first slice is worked at once,
-which nearly always is all; what is left keeps the request's place among the replies and takes turns with other
-requests (net/turns.py). What comes of a job is an Outcome: a frame, the end of the connection, or a Parked, which the
-handler answers later. A Produce is no job: the whole of it is one step, before which nothing else acts. One that comes
-when the turn is over is put back, since it may have no reply that could be put off.
+    a response
+    None        no reply at all: Produce with acks=0
+    an error    raised, or given late. A KafkaError becomes the error of the response. OlderConnection closes the
+                connection without a reply. BrokerHalted, only raised, ends it at once. Anything else is a bug: logged
+                with its traceback, counted, and answered UNKNOWN_SERVER_ERROR
+    Steps       a generator, for work that may not fit one slice; it returns, or raises, one of the others
+    Parked      the answer comes later, when the handler gives one of these five to its answer()
+
+A reply is what comes of it: the buffers of one frame, or NO_REPLY. Bytes that do not parse, versions that have no error
+shape, and a refusal that cannot be encoded close the connection instead, once the replies before are sent.
+
+A request is in one of these states:
+
+    put back    only Produce: nothing of it was read, because the turn's allowance is spent. It is the first of its
+                connection's requests again, since it may have no reply whose place could be kept
+    at hand     it is worked right now: the whole of a Produce, and of others the first slice of their job, which reads
+                the request, answers it and encodes the answer. Nearly all are replied to from here
+    queued      its job, or what is left of that, takes turns with others (net/turns.py). Its place among the replies is
+                kept, and what its connection sent behind it waits until the job is done
+    parked      its handler waits for something. Its place is kept; what was sent behind it is served
+    replied     its reply leaves after those before it, and when the unit is released that it waits for
+
+So a fast path replies in one step, Produce in one step before which nothing else acts, and all others are jobs. What a
+client asked for that has left is given up: parked, always; queued, where it may be long.
+
+Reply barrier: a reply waits for the last unit at the moment it was decided, so nobody learns of what a power cut could
+take back; handlers that read released state only say waits=False. Requests of one connection act in order, as Kafka
+handles one of them at a time: where what it sent before is not released yet, one that reads released state is queued
+until that is (reads_released).
 """
 
 import importlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import Any, TypeVar
 
@@ -28,7 +48,7 @@ from ...protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ...protocol.primitives import Buffer, Readable
 from ...protocol.schema import schema_of
 from ...storage.store import BrokerHalted
-from ..metrics import place_of_count
+from ..metrics import counter_of
 from ..net.advertised import advertised_address
 from ..net.connection import Connection
 from ..net.features import highest_served
@@ -73,16 +93,20 @@ AREAS = (
 PRODUCE, API_VERSIONS = 0, 18
 PARTITION_UNITS = 4  # of a Produce
 
-Answer = Callable[[Services, "Call", Any], Any]
+Reply = list[Buffer]
+NO_REPLY: Reply = []
+AnswerFunction = Callable[[Services, "Call", Any], Any]
+"""Returns an answer: a response, None, Steps or a Parked."""
 FastPath = Callable[[Connection, Readable], bool]
 """Answers a request that is ordinary and returns True; or changes nothing and returns False."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call:
-    """Who asks, and how: what a handler may know beside the request itself. request: None until it is read.
+    """One request: who asks, and how, which handlers may look at; and where it is on its way to a reply.
 
-    handler: who answers. meter: what it costs, where its client has a quota.
+    request: None until it is read. meter: what it costs, where its client has a quota. slot: its place among the
+    replies, if one is kept for it; parked_ns: since when.
     """
 
     __slots__ = (
@@ -95,6 +119,7 @@ class Call:
         "meter",
         "parked_ns",
         "request",
+        "slot",
         "version",
     )
 
@@ -106,7 +131,8 @@ class Call:
         self.client_id: str | None = header.client_id
         self.request: Any = None
         self.meter: Meter | None = None
-        self.parked_ns = 0  # when it was put off
+        self.slot: Slot | None = None
+        self.parked_ns = 0
         self.client_host = connection.client_host
         self.listener_address = connection.listener_address
 
@@ -130,30 +156,19 @@ class Call:
 
 
 class Handler:
-    """The function that answers one API."""
+    """The function that answers one API, and what it has said of itself: see handles()."""
 
-    __slots__ = ("answer", "api", "in_steps", "place", "reads_released", "waits")
+    __slots__ = ("answer", "api", "counter", "may_be_long", "reads_released", "waits")
 
     def __init__(
-        self, api: Api, answer: Answer, waits: bool, reads_released: bool = False, in_steps: bool = False
+        self, api: Api, answer: AnswerFunction, waits: bool, reads_released: bool = False, may_be_long: bool = False
     ) -> None:
         self.api = api
-        self.place = place_of_count(api.key)
+        self.counter = counter_of(api.key)
         self.answer = answer
         self.waits = waits
         self.reads_released = reads_released
-        self.in_steps = in_steps
-
-
-class _Close:
-    """A request without a reply: the connection is closed once the replies before it are sent."""
-
-
-CLOSE = _Close()
-NO_REPLY: list[Buffer] = []
-
-Outcome = list[Buffer] | Parked | _Close
-"""What a request comes to: the frame of its reply, or NO_REPLY; what will have its answer; or the connection's end."""
+        self.may_be_long = may_be_long
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -161,23 +176,23 @@ FAST_PATHS: list[tuple[tuple[int, ...], Callable[[Services], FastPath]]] = []
 
 
 def handles(
-    request: type, *, waits: bool = True, reads_released: bool = False, in_steps: bool = False
+    request: type, *, waits: bool = True, reads_released: bool = False, may_be_long: bool = False
 ) -> Callable[[F], F]:
-    """Register a function as the one that answers `request`.
+    """Register a function as the one that answers `request`. It gets (broker, call, request) and gives an answer.
 
-    It gets (broker, call, request) and returns the response, a Parked that will have it, or None for no reply at all.
     waits=False: its replies need not wait for what is not durable yet, because they tell nothing of it.
     reads_released=True: it looks at what is released (high watermarks, last stable offsets, where logs begin), so it is
         not called before everything is released that its connection sent before.
-    in_steps=True: it may be a lot of work. Then it may also return Steps, whose result is one of these, and the
-        response is encoded in steps. What does not fit one slice is done in turns with other requests (net/turns.py).
+    may_be_long=True: its work grows with the request, or with what the broker holds. So its response is encoded in
+        steps, as that of Steps always is, and a job that is queued is dropped once its client has left. Other jobs are
+        done all the same: they are little, and a client may leave right after its last request.
     """
     key = schema_of(request).api
     assert key is not None
 
     def register(answer: F) -> F:
         assert key not in HANDLERS, f"two handlers for API {key}"
-        HANDLERS[key] = Handler(APIS[key], answer, waits, reads_released, in_steps)
+        HANDLERS[key] = Handler(APIS[key], answer, waits, reads_released, may_be_long)
         return answer
 
     return register
@@ -237,13 +252,13 @@ class Dispatcher:
         if header.api_key == PRODUCE:
             self._serve_produce(call, frame, header)
             return
-        self._requests[handler.place] += 1
+        self._requests[handler.counter] += 1
         self._add_meter(call, len(frame))
-        job = Job(_metered(call, self._answer_frame(call, frame, header)))
+        job = Job(_metered(call, self._work(call, frame, header)))
         if handler.reads_released and connection.newest_unit > self._broker.store.released_unit:
-            self._enqueue_when_released(call, job)
+            self._queue(call, job, after_unit=connection.newest_unit)
         elif self._turns.is_spent():
-            self._enqueue(call, job)
+            self._queue(call, job)
         else:
             self._begin(call, job)
 
@@ -254,7 +269,7 @@ class Dispatcher:
             call.connection.put_back(frame)
             turns.enqueue(Job(_go_on(call.connection)), long=len(frame) > SMALL_BYTES)
             return
-        self._requests[call.handler.place] += 1
+        self._requests[call.handler.counter] += 1
         self._add_meter(call, len(frame))
         try:
             if len(frame) > SMALL_BYTES:
@@ -265,25 +280,23 @@ class Dispatcher:
             return
         turns.spend(sum(len(topic.partition_data) for topic in call.request.topic_data) * PARTITION_UNITS)
         try:
-            outcome = self._outcome(call, call.handler.answer(self._broker, call, call.request))
+            answer = call.handler.answer(self._broker, call, call.request)
         except BrokerHalted:
             call.connection.abort()
             return
-        except OlderConnection:
-            outcome = CLOSE
         except Exception as error:
-            outcome = self._outcome(call, error)
+            answer = error
+        self._finish(call, answer)
         if call.meter is not None:
             call.meter.pause()
-        self._reply(call, outcome)
 
     def _add_meter(self, call: Call, size_bytes: int) -> None:
         if self._measures.is_active:
             call.meter = self._throttling.meter(call.connection, call.handler.api.key, call.client_id, size_bytes)
 
-    # ---- the work of a request -------------------------------------------------------------------------------
+    # ---- the job of a request: from its frame to the reply, or to a Parked -------------------------------------
 
-    def _answer_frame(self, call: Call, frame: Readable, header: RequestHeader) -> Steps[Outcome]:
+    def _work(self, call: Call, frame: Readable, header: RequestHeader) -> Steps[Reply | Parked]:
         """Read the request, answer it, and encode the answer. Raises BrokerHalted."""
         try:
             if len(frame) > SMALL_BYTES:
@@ -293,43 +306,45 @@ class Dispatcher:
                 yield REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
         except MalformedFrame as error:
             call.connection.fail(_unreadable(call, error))
-            return CLOSE
+            return NO_REPLY
         try:
             answer = call.handler.answer(self._broker, call, call.request)
         except BrokerHalted:
             raise
-        except OlderConnection:
-            return CLOSE
         except Exception as error:
             answer = error
-        if answer.__class__ is GeneratorType or call.handler.in_steps:
-            return (yield from self._outcome_in_steps(call, answer))
-        return self._outcome(call, answer)
+        if isinstance(answer, Parked):
+            return answer
+        if answer.__class__ is GeneratorType or call.handler.may_be_long:
+            return (yield from self._work_on(call, answer))
+        return self._encode(call, answer)
 
-    def _outcome_in_steps(self, call: Call, answer: Any) -> Steps[Outcome]:
-        """Like _outcome(), but the answer may be a generator of steps, and is encoded in steps. Raises BrokerHalted."""
+    def _work_on(self, call: Call, answer: Any) -> Steps[Reply | Parked]:
+        """Work an answer that is Steps, and encode in steps what it returns, or a response. Raises BrokerHalted."""
         try:
             if answer.__class__ is GeneratorType:
                 answer = yield from answer
-            if answer.__class__ is Parked or isinstance(answer, Exception):
-                return self._outcome(call, answer)
-            if call.meter is not None:
-                answer = self._throttling.judge(call.meter, answer)
-            return (yield from encode_response_in_steps(call.handler.api, call.version, call.correlation_id, answer))
+            if isinstance(answer, Parked):
+                return answer
+            if answer is not None and not isinstance(answer, Exception):
+                if call.meter is not None:
+                    answer = self._throttling.judge(call.meter, answer)
+                api = call.handler.api
+                return (yield from encode_response_in_steps(api, call.version, call.correlation_id, answer))
         except BrokerHalted:
             raise
-        except OlderConnection:
-            return CLOSE
         except Exception as error:  # rows are made while they are encoded
-            return self._outcome(call, error)
+            answer = error
+        return self._encode(call, answer)
 
-    def _outcome(self, call: Call, answer: Any) -> Outcome:
-        """What a handler returned or raised, encoded: a response, None for no reply, an error, or a Parked as it is."""
-        if answer.__class__ is Parked:
-            return answer
+    def _encode(self, call: Call, answer: Any) -> Reply:
+        """Encode, in one step, a response, None or an error. Whatever happens, the request has its end."""
         api = call.handler.api
         try:
             if isinstance(answer, BaseException):
+                if isinstance(answer, OlderConnection):
+                    call.connection.close_after_replies()
+                    return NO_REPLY
                 answer = self._refusal(call, answer)
             if call.meter is not None:
                 answer = self._throttling.judge(call.meter, answer)
@@ -342,9 +357,10 @@ class Dispatcher:
                 return encode_response(api, call.version, call.correlation_id, response)
             except Exception:
                 log.exception("%s cannot be answered, closing the connection", api.name)
-                return CLOSE
+                call.connection.close_after_replies()
+                return NO_REPLY
 
-    # ---- its turns -------------------------------------------------------------------------------------------
+    # ---- its states: at hand, queued, parked, replied ----------------------------------------------------------
 
     def _begin(self, call: Call, job: Job) -> None:
         """Work the first slice now, which nearly always is all."""
@@ -354,79 +370,69 @@ class Dispatcher:
             call.connection.abort()
             return
         if is_finished:
-            self._reply(call, job.result)
+            self._finish(call, job.result)
         else:
-            self._enqueue(call, job)
+            self._queue(call, job)
 
-    def _enqueue(self, call: Call, job: Job) -> None:
-        """Work the job, or what is left of it, in turns with other requests."""
-        self._hold_place(call, job)
-        self._turns.enqueue(job, long=job.is_long)
+    def _queue(self, call: Call, job: Job, after_unit: int = 0) -> None:
+        """Work the job, or what is left of it, in turns with others; what was sent behind the request waits for it.
 
-    def _enqueue_when_released(self, call: Call, job: Job) -> None:
-        """Call _enqueue() once everything that its connection wrote before is released, as Kafka does."""
-        place = self._hold_place(call, job)
-        self._broker.rounds.when_released(
-            call.connection.newest_unit, lambda: None if place.cancelled else self._turns.enqueue(job)
-        )
-
-    def _hold_place(self, call: Call, job: Job) -> Parked:
-        """Keep the request's place among the replies; those behind it on its connection are begun when it is done."""
+        after_unit: the job is not begun before this one is released.
+        """
         if call.meter is not None:
             call.meter.pause()
-        place = self._park(call, Parked())
+        place = Parked()  # answered by the job
+        self._park(call, place)
         call.connection.hold()
-        if call.handler.in_steps:  # else it is little, and what a client sent before it left is done
+        if call.handler.may_be_long:
             job.wanted = lambda: not (place.cancelled or call.connection.has_left())
-        job.finish = lambda: self._finish(call, place, job.result)
-        return place
-
-    def _finish(self, call: Call, place: Parked, outcome: Outcome | Exception | None) -> None:
-        """A job that held a place is done; None: nobody wanted it any more."""
-        if isinstance(outcome, Parked):
-            outcome.take_place_of(place)
+        job.finish = partial(self._finish_queued, call, place)
+        if after_unit:
+            begin = partial(self._turns.enqueue, job)
+            self._broker.rounds.when_released(after_unit, lambda: None if place.cancelled else begin())
         else:
-            place.answer(outcome if outcome is not None else NO_REPLY)
+            self._turns.enqueue(job, long=job.is_long)
+
+    def _finish_queued(self, call: Call, place: Parked, result: Reply | Parked | Exception | None) -> None:
+        """A job is done, or was dropped (None). The connection goes on behind it."""
+        if isinstance(result, Parked):
+            result.pass_on_to(place)
+        else:
+            place.answer(NO_REPLY if result is None else result)
         self._turns.enqueue(Job(_go_on(call.connection)))
 
-    # ---- replies ---------------------------------------------------------------------------------------------
+    def _park(self, call: Call, parked: Parked) -> None:
+        """Keep the request's place among the replies until `parked` has the answer."""
+        if call.slot is None:
+            call.parked_ns = self._times.now_ns()
+            call.slot = call.connection.park(parked)
+        else:
+            call.slot.wait_for(parked)
+        parked.then(partial(self._finish, call))
 
-    def _reply(self, call: Call, outcome: Outcome | Exception) -> None:
-        """The outcome of a request that needed no other turn."""
-        if isinstance(outcome, Exception):
-            outcome = self._outcome(call, outcome)
-        if isinstance(outcome, Parked):
-            self._park(call, outcome)
-        elif isinstance(outcome, _Close):
-            call.connection.close_after_replies()
-        elif outcome:
-            call.connection.reply(outcome, self._times.note_answer(call.handler.place, call.handler.waits))
+    def _finish(self, call: Call, answer: Any) -> None:
+        """Put the reply in the request's place. answer: one of the five, at once or late, or the reply a job has made.
 
-    def _park(self, call: Call, parked: Parked) -> Parked:
-        """Give what will have the answer its place among the replies. Returns it."""
-        call.parked_ns = call.parked_ns or self._times.now_ns()
-        slot = call.connection.park(parked)
-        parked.then(lambda answer: self._fill(slot, call, answer))
-        return parked
-
-    def _fill(self, slot: Slot, call: Call, answer: Any) -> None:
-        """The answer has come: an outcome if a job has worked on it, else as a handler returns it."""
+        Two of the five are no end yet: a Parked, and Steps that come late, which are worked in turns with others.
+        """
+        if answer.__class__ is Parked:
+            self._park(call, answer)
+            return
         if answer.__class__ is GeneratorType:
-            job = Job(_metered(call, self._outcome_in_steps(call, answer)))
+            job = Job(_metered(call, self._work_on(call, answer)))
             job.wanted = lambda: call.connection.transport is not None
-            job.finish = lambda: self._fill(slot, call, job.result)
+            job.finish = partial(self._finish, call)
             self._turns.enqueue(job)
             return
-        if answer.__class__ is Parked:  # steps that came as a late answer have ended in another wait
-            slot.wait_for(answer)
-            answer.then(lambda later: self._fill(slot, call, later))
-            return
-        outcome = answer if answer.__class__ in (list, _Close) else self._outcome(call, answer)
-        if isinstance(outcome, list):
-            slot.fill(outcome, self._times.note_late_answer(call.handler.place, call.handler.waits, call.parked_ns))
-        else:
-            slot.fill(NO_REPLY, 0)
-            call.connection.close_after_replies()
+        reply = answer if answer.__class__ is list else self._encode(call, answer)
+        slot, handler = call.slot, call.handler
+        if slot is not None:
+            late = self._times.note_late_answer
+            slot.fill(reply, late(handler.counter, handler.waits, call.parked_ns) if reply else 0)
+        elif reply:
+            call.connection.reply(reply, self._times.note_answer(handler.counter, handler.waits))
+
+    # ---- refusals ----------------------------------------------------------------------------------------------
 
     def _refusal(self, call: Call, error: BaseException) -> Any:
         error, name = self._bug_error(call, error), call.handler.api.name
@@ -468,7 +474,7 @@ def _unreadable(call: Call, error: MalformedFrame) -> str:
     return f"a {call.handler.api.name} request v{call.version} that does not parse: {error}"
 
 
-def _metered(call: Call, steps: Steps[Outcome]) -> Steps[Outcome]:
+def _metered(call: Call, steps: Steps[Reply | Parked]) -> Steps[Reply | Parked]:
     return steps if call.meter is None else call.meter.pieces(steps)
 
 

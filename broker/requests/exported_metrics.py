@@ -12,7 +12,7 @@ from ... import __version__
 from ...protocol.apis import APIS
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.monitoring import COUNTER, GAUGE, HISTOGRAM
-from ..metrics import Histogram, place_of_count
+from ..metrics import Histogram, counter_of
 from ..net.turns import Steps
 from .metric_families import Exported, Family, Sample, Samples, Seen, TopicSums, by, one
 from .services import Services
@@ -29,12 +29,12 @@ def _of_topics(value: Callable[[TopicSums], float]) -> Callable[[Services, Seen]
 
 def _requests(broker: Services) -> dict[str, float]:
     counts = broker.metrics.requests
-    return {api.name: counts[place_of_count(key)] for key, api in APIS.items() if counts[place_of_count(key)]}
+    return {api.name: counts[counter_of(key)] for key, api in APIS.items() if counts[counter_of(key)]}
 
 
 def _durations(broker: Services) -> dict[tuple[str, ...], Histogram]:
     found = broker.metrics.request_ns
-    return {(api.name,): found[place_of_count(key)] for key, api in APIS.items() if place_of_count(key) in found}
+    return {(api.name,): found[counter_of(key)] for key, api in APIS.items() if counter_of(key) in found}
 
 
 def _errors(broker: Services, seen: Seen) -> Samples:

@@ -43,7 +43,7 @@ class RequestTimes:
     def __init__(self, metrics: Metrics, store: Units, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
         self._store = store
-        self._answered: Counts = {}  # in this turn, by API (metrics.place_of_count)
+        self._answered: Counts = {}  # in this turn, by API (metrics.counter_of)
         self._waiting: Counts = {}  # those of this turn whose answers wait for a round
         self._fast = metrics.fast_requests
         self._fast_before = list(self._fast)
@@ -54,20 +54,20 @@ class RequestTimes:
 
     # ---- called by the dispatcher ------------------------------------------------------------------------------
 
-    def note_answer(self, place: int, waits: bool) -> int:
-        """A request has an answer. Returns the unit that it waits for, or 0. place: metrics.place_of_count."""
+    def note_answer(self, counter: int, waits: bool) -> int:
+        """A request has an answer. Returns the unit that it waits for, or 0. counter: metrics.counter_of."""
         unit = self._store.last_unit if waits else 0
         counts = self._waiting if unit > self._store.released_unit else self._answered
-        counts[place] = counts.get(place, 0) + 1
+        counts[counter] = counts.get(counter, 0) + 1
         return unit
 
-    def note_late_answer(self, place: int, waits: bool, put_off_ns: int) -> int:
-        """Like note_answer(), for a request that was not answered in its turn. put_off_ns: when it was put off."""
+    def note_late_answer(self, counter: int, waits: bool, parked_ns: int) -> int:
+        """Like note_answer(), for a request whose place among the replies was kept. parked_ns: since when."""
         unit = self._store.last_unit if waits else 0
         if unit > self._store.released_unit:
-            self._open.append((put_off_ns, {place: 1}))
+            self._open.append((parked_ns, {counter: 1}))
         else:
-            self._add(self.now_ns() - put_off_ns, {place: 1})
+            self._add(self.now_ns() - parked_ns, {counter: 1})
         return unit
 
     # ---- called by rounds --------------------------------------------------------------------------------------
@@ -79,11 +79,11 @@ class RequestTimes:
     def end_turn(self, waits: bool) -> None:
         """No more requests in this turn; waits: a round is open, or being written."""
         counts, fast, before = self._waiting, self._fast, self._fast_before
-        for place in COUNTED_FAST:
-            more = fast[place] - before[place]
+        for counter in COUNTED_FAST:
+            more = fast[counter] - before[counter]
             if more:
-                before[place] = fast[place]
-                counts[place] = counts.get(place, 0) + more
+                before[counter] = fast[counter]
+                counts[counter] = counts.get(counter, 0) + more
         if not counts:
             return
         self._waiting = {}
@@ -114,8 +114,8 @@ class RequestTimes:
                 self._add(now_ns - began_ns, counts)
 
     def _add(self, duration_ns: int, counts: Counts) -> None:
-        for place, count in counts.items():
-            histogram = self._histograms.get(place)
+        for counter, count in counts.items():
+            histogram = self._histograms.get(counter)
             if histogram is None:
-                histogram = self._histograms[place] = Histogram()
+                histogram = self._histograms[counter] = Histogram()
             histogram.add(max(0, duration_ns), count)

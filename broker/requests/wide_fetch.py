@@ -123,7 +123,7 @@ class WideFetch:
     def _enqueue(self, steps: Steps[FetchResponse | None]) -> None:
         job = Job(steps)
         job.wanted = lambda: not self._parked.cancelled
-        job.finish = lambda: self._finish(job.result)
+        job.finish = self._finish
         self._broker.turns.enqueue(job)
 
     def _finish(self, result: FetchResponse | Exception | None) -> None:

@@ -154,13 +154,13 @@ class ShareFetching:
         self._is_working = True
         job = Job(self._work() if self._meter is None else self._meter.pieces(self._work()))
         job.wanted = lambda: not self._is_answered
-        job.finish = lambda: self._end_work(job.result)
+        job.finish = self._end_work
         try:
             is_finished = self._broker.turns.begin(job)
         except BrokerHalted:  # nobody is answered any more
             return
         if is_finished:
-            job.finish()
+            self._end_work(job.result)
         else:
             self._broker.turns.enqueue(job)
 

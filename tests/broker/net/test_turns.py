@@ -340,7 +340,7 @@ def test_a_cancelled_job_is_closed_and_reported_without_running():
 
     job = turns.Job(steps())
     job.work(SimpleNamespace(monotonic_ms=lambda: 0), 1, 1)
-    job.wanted, job.finish = (lambda: False), (lambda: reported.append("over"))
+    job.wanted, job.finish = (lambda: False), (lambda result: reported.append("over"))
     queue.enqueue(job)
     later.pop()()
     assert reported == ["closed", "over"]

@@ -123,6 +123,20 @@ def test_a_request_parked_once_more_is_cancelled_when_its_client_has_gone(broker
     assert second.cancelled
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_parked_request_may_get_no_reply(broker, answering, is_late):
+    parked = Parked()
+    if not is_late:
+        parked.answer(None)
+    answering(ListOffsetsRequest, lambda *_: parked)
+    client = SimulatedClient(broker)
+    client.send_unanswered(list_offsets("t", -1))
+    assert client.quiet()
+    if is_late:
+        parked.answer(None)
+    assert client.ask(MetadataRequest(topics=[]), 1).brokers
+
+
 def test_replies_wait_for_the_last_journal_unit_unless_their_api_is_exempt(broker):
     client, other = SimulatedClient(broker), SimulatedClient(broker)
     executor, held = broker.broker.rounds._executor, []
