@@ -10,6 +10,7 @@ Sources: KIP-932; Kafka's GroupCoordinatorService, SharePartition.startOffsetDur
 import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -69,12 +70,9 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         self._broker_topics = shared.topics
         shared.topics.at_deletion.append(self._topic_goes)
         self._share_partitions = share_partitions
-        self._looked_up: Starts = NOT_LOOKED_UP  # for the heartbeat that is being answered
 
     def _make_group(self, group_id: str) -> ShareGroup:
-        return ShareGroup(
-            group_id, self.topics, lambda: self.rules(group_id), self._rights, self._begin_share_partitions, self._keep
-        )
+        return ShareGroup(group_id, self.topics, lambda: self.rules(group_id), self._rights, self._keep)
 
     def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
         return read(key, value)
@@ -104,13 +102,11 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         if beat.epoch == JOINS and group_id not in self.groups:
             self.groups[group_id] = self._make_group(group_id)
         group = self._find(group_id)
-        now_ms, self._looked_up = self._clock.monotonic_ms(), looked_up
-        try:
-            with self._event(group):
-                self._check_room(group, beat)
-                answer = group.heartbeat(beat, now_ms, self._clock.now_ms())
-        finally:
-            self._looked_up = NOT_LOOKED_UP
+        now_ms = self._clock.monotonic_ms()
+        begin = partial(self._begin_share_partitions, group_id, looked_up)
+        with self._event(group):
+            self._check_room(group, beat)
+            answer = group.heartbeat(beat, now_ms, self._clock.now_ms(), begin)
         self._assign_if_due(group, now_ms)
         return answer
 
@@ -146,20 +142,22 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         return [(each.place, at_ms) for each in missing if not each.is_new]
 
     def _begin_share_partitions(
-        self, group: ShareGroup, missing: Sequence[Missing]
+        self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
     ) -> tuple[Collection[TopicIdPartition], ShareStates | None]:
         """Return the states of new share partitions whose log is online and whose start offset is known."""
         most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
-        starts = dict(islice(self._starts(group, missing), most))
+        starts = dict(islice(self._starts(group_id, looked_up, missing), most))
         self._turns.spend(UNITS_OF_A_SHARE_PARTITION * len(starts))
         try:
-            return starts.keys(), self._share_partitions.initialize(group.group_id, starts) if starts else None
+            return starts.keys(), self._share_partitions.initialize(group_id, starts) if starts else None
         except KafkaError as error:
-            log.warning("group %s begins with some partitions later: %s", group.group_id, error.text)
+            log.warning("group %s begins with some partitions later: %s", group_id, error.text)
             return (), None
 
-    def _starts(self, group: ShareGroup, missing: Sequence[Missing]) -> Iterator[tuple[TopicIdPartition, int]]:
-        reset = self._configs.obeyed(group.group_id).share_auto_offset_reset
+    def _starts(
+        self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
+    ) -> Iterator[tuple[TopicIdPartition, int]]:
+        reset = self._configs.obeyed(group_id).share_auto_offset_reset
         for (topic_id, index), is_new in missing:
             partition_log = self._broker_topics.by_id[topic_id].partitions[index].log
             if partition_log.offline is not None:
@@ -168,9 +166,8 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
                 yield (topic_id, index), partition_log.start_offset
             elif reset == LATEST:
                 yield (topic_id, index), partition_log.end_offset
-            elif (topic_id, index) in self._looked_up:
-                found = self._looked_up[topic_id, index]
-                yield (topic_id, index), max(found, partition_log.start_offset)
+            elif (topic_id, index) in looked_up:
+                yield (topic_id, index), max(looked_up[topic_id, index], partition_log.start_offset)
 
     def alter(self, group_id: str, starts: Starts) -> None:
         """Set the start offsets of a group without members. Creates the group if it does not exist.

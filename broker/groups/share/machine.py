@@ -55,8 +55,8 @@ class ShareStates(Protocol):
 
 
 Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareStates]], None]
-Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareStates | None]]
-"""Which of the missing share partitions can be begun now, and their states."""
+Begin = Callable[[Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareStates | None]]
+"""Returns which of the missing share partitions can be begun now, and their states."""
 
 
 class ShareGroup(Roster, AssigningGroup[Change]):
@@ -72,7 +72,6 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         topics: TopicView,
         rules: Callable[[], Rules],
         rights: Rights,
-        begin_share_partitions: Begin,
         log: Log,
     ) -> None:
         super().__init__(group_id, topics)
@@ -80,7 +79,6 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self.is_assigning = False  # somebody works on an assignment, in slices
         self.rights = MembersRights(rights, topics)
         self._rules = rules
-        self._begin_share_partitions = begin_share_partitions
         self._log = log
         self._made: list[tuple[Change, Change]] = []  # in this event: what was changed, and how it was before
         self._states: list[ShareStates] = []  # in this event: what is to be kept with the changes
@@ -127,8 +125,11 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     # ---- heartbeats ------------------------------------------------------------------------------------------
 
-    def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> Answer:
-        """Handle a heartbeat; epoch 0 joins. Raises KafkaError, and nothing has changed."""
+    def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, begin: Begin) -> Answer:
+        """Handle a heartbeat; epoch 0 joins. begin: for share partitions that are missing.
+
+        Raises KafkaError, and nothing has changed.
+        """
         member_id, version = beat.member_id, self._topics.version
         self._check_room(member_id)
         before = self.current(member_id)
@@ -136,7 +137,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             self._check_epoch(beat, before)
         with self._event():
             resubscribed = self._note(beat)
-            complete, changed = self._initialize() if resubscribed or self._seen_version != version else (True, False)
+            complete, changed = True, False
+            if resubscribed or self._seen_version != version:
+                complete, changed = self._initialize(begin)
             if resubscribed or changed or (self._seen_version != version and self._topics_changed()):
                 self._next_epoch()
             self._assign_if_due(now_ms, wall_ms, joins=beat.epoch == JOINS)
@@ -219,13 +222,13 @@ class ShareGroup(Roster, AssigningGroup[Change]):
                     is_new = known is not None and (begun is None or partition not in begun.partitions)
                     yield Missing((topic_id, partition), is_new)
 
-    def _initialize(self) -> tuple[bool, bool]:
+    def _initialize(self, begin: Begin) -> tuple[bool, bool]:
         """Initialize missing share partitions. Returns whether none is left, and whether any was initialized."""
         missing = self.missing()
         now = list(islice(missing, INITIALIZED_AT_ONCE))
         if not now:
             return True, False
-        begun, states = self._begin_share_partitions(self, now)
+        begun, states = begin(now)
         if states is not None:
             self._states.append(states)
         left = [each for each in [*now, *missing] if each.place not in begun]

@@ -48,12 +48,12 @@ class ShareGroupDriver:
         self.group = self._made()
 
     def _made(self) -> ShareGroup:
-        return ShareGroup(GROUP, self.topics, lambda: self.rules, self.rights, self._begin, self._keep)  # type: ignore[arg-type]
+        return ShareGroup(GROUP, self.topics, lambda: self.rules, self.rights, self._keep)  # type: ignore[arg-type]
 
     def states(self, *places: TopicIdPartition) -> States:
         return States(frozenset(places), self)
 
-    def _begin(self, group: ShareGroup, missing: Sequence[Missing]) -> tuple[frozenset[TopicIdPartition], States]:
+    def _begin(self, missing: Sequence[Missing]) -> tuple[frozenset[TopicIdPartition], States]:
         begun = frozenset(each.place for each in missing if each.place not in self.offline)
         self.grown |= {each.place for each in missing if each.is_new} & begun
         return begun, self.states(*begun)
@@ -79,7 +79,8 @@ class ShareGroupDriver:
 
     def beat(self, member_id: str, epoch: int, topics: Sequence[str] | None = None, **fields: object) -> Answer:
         named = None if topics is None else tuple(topics)
-        return self.group.heartbeat(Heartbeat(member_id, epoch, topics=named, **fields), self.now_ms, self.now_ms)  # type: ignore[arg-type]
+        beat = Heartbeat(member_id, epoch, topics=named, **fields)  # type: ignore[arg-type]
+        return self.group.heartbeat(beat, self.now_ms, self.now_ms, self._begin)
 
     def join(self, member_id: str, *topics: str, user: Session | None = None) -> "ShareMember":
         member = ShareMember(self, member_id, topics or ("t",), user)
