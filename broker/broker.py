@@ -21,7 +21,7 @@ from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings
-from .groups.consumer.configs import ConfigsByGroup
+from .groups.configs import ConfigsByGroup
 from .groups.consumer.coordinator import ConsumerGroups
 from .groups.coordinator import GroupCoordinator
 from .groups.kinds import GroupKinds

@@ -10,7 +10,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import Store
 from ..config.live_settings import LiveSettings
 from ..config.settings import BrokerSettings
-from ..groups.consumer.configs import ConfigsByGroup
+from ..groups.configs import ConfigsByGroup
 from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator
 from ..groups.kinds import GroupKinds

@@ -5,10 +5,10 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker.groups import group_records
+from fencepost.broker.groups.assigned.roster import metadata_hash
 from fencepost.broker.groups.consumer import classic_members, migration
 from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.records import Change, GroupEpoch, Kind
-from fencepost.broker.groups.consumer.roster import metadata_hash
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from simulation.planting import _around, around, breaks, killed_by, replaced
 

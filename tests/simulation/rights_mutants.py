@@ -3,9 +3,9 @@
 from contextlib import ExitStack
 from typing import Any
 
+from fencepost.broker.groups.assigned.rights import MembersRights, View
 from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.rights import UsersRoster
-from fencepost.broker.groups.rights import MembersRights, View
 from fencepost.broker.security.access import Access
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer

@@ -10,43 +10,27 @@ Sources: KIP-848; Kafka's UniformAssignor and RangeAssignor, of which range has 
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
-from ..record_fields import NOTHING, Partitions, TopicId
+from ...topics.names import TopicIdPartition
+from ..assigned.assignment import (
+    TOPICS_OF_A_UNIT,
+    UNITS_AT_ONCE,
+    Assigned,
+    AssignmentSteps,
+    Class,
+    Subscriber,
+    Topics,
+    classes_of,
+)
+from ..record_fields import TopicId
 
-UNITS_AT_ONCE = 100
-TOPICS_OF_A_UNIT = 10  # that one member subscribes to, where they are only gone through
-
-Assigned = dict[str, Partitions]
-"""What each member is to read, by member id."""
-
-Steps = Generator[int, None, Assigned]
-Assignor = Callable[["Sequence[Subscriber]", "Topics"], Steps]
-_Place = tuple[TopicId, int]
-
-
-class Subscriber(NamedTuple):
-    """A member, as an assignor needs it. has: what it was to read until now."""
-
-    member_id: str
-    topics: frozenset[TopicId]
-    has: Partitions = NOTHING
-    instance_id: str | None = None
-
-
-class TopicShape(NamedTuple):
-    """A topic, as an assignor needs it: how many partitions it has."""
-
-    partitions: int
-
-
-Topics = Mapping[TopicId, TopicShape]
+Assignor = Callable[[Sequence[Subscriber], Topics], AssignmentSteps]
 
 
 # ---- range ---------------------------------------------------------------------------------------------------
 
 
-def range_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
+def range_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSteps:
     """Assign topic by topic: each member in order, static ones first, takes the next share of the partitions."""
     ordered = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
     assigned: dict[str, dict[TopicId, frozenset[int]]] = {each.member_id: {} for each in ordered}
@@ -79,27 +63,12 @@ def _subscribers(
 # ---- uniform -------------------------------------------------------------------------------------------------
 
 
-class Class:
-    """Topics with the same subscribers: their partitions can be exchanged between these.
-
-    members: indices of the subscribers.
-    """
-
-    __slots__ = ("free", "held", "members", "topics")
-
-    def __init__(self, members: list[int]) -> None:
-        self.members = members
-        self.topics: list[TopicId] = []
-        self.held: dict[int, list[_Place]] = {}  # by member: what it has of these topics
-        self.free: list[_Place] = []
-
-
-def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
+def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSteps:
     """Keep what members have, give the rest to those with the fewest partitions, then move some for balance."""
     classes = yield from classes_of(members, topics)
     loads = [0] * len(members)
     class_of = {topic_id: each for each in classes for topic_id in each.topics}
-    taken: set[_Place] = set()
+    taken: set[TopicIdPartition] = set()
     for index, member in enumerate(members):
         loads[index] = _keep(member, index, class_of, topics, taken)
         yield 1 + loads[index]
@@ -118,35 +87,9 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
     return (yield from _collect(members, classes))
 
 
-def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
-    """Return the classes, those with few subscribers for their partitions first: they leave the least choice."""
-    if not members:
-        return []
-    first = members[0].topics
-    indices: dict[TopicId, list[int]] = {}
-    yield len(members)
-    if all(member.topics is first or member.topics == first for member in members):
-        everybody = list(range(len(members)))
-        indices = {topic_id: everybody for topic_id in sorted(first) if topic_id in topics}
-    else:
-        for index, member in enumerate(members):
-            for topic_id in member.topics:
-                if topic_id in topics:
-                    indices.setdefault(topic_id, []).append(index)
-            yield 1 + len(member.topics) // TOPICS_OF_A_UNIT
-    by_members: dict[tuple[int, ...] | int, Class] = {}
-    for topic_id in sorted(indices):
-        of_topic = indices[topic_id]
-        key = len(of_topic) if len(of_topic) == len(members) else tuple(of_topic)
-        found = by_members.get(key)
-        if found is None:
-            found = by_members[key] = Class(of_topic)
-        found.topics.append(topic_id)
-        yield 1 + (0 if isinstance(key, int) else len(key) // TOPICS_OF_A_UNIT)
-    return sorted(by_members.values(), key=lambda each: len(each.members))
-
-
-def _keep(member: Subscriber, index: int, class_of: Mapping[TopicId, Class], topics: Topics, taken: set[_Place]) -> int:
+def _keep(
+    member: Subscriber, index: int, class_of: Mapping[TopicId, Class], topics: Topics, taken: set[TopicIdPartition]
+) -> int:
     """Note which of its partitions a member may keep. Returns how many."""
     kept = 0
     for topic_id, partitions in member.has.items():
@@ -213,7 +156,7 @@ def _balance(each: Class, loads: list[int]) -> Generator[int, None, int]:
     return moves
 
 
-def _collect(members: Sequence[Subscriber], classes: Iterable[Class]) -> Steps:
+def _collect(members: Sequence[Subscriber], classes: Iterable[Class]) -> AssignmentSteps:
     found: list[dict[TopicId, set[int]]] = [{} for _ in members]
     for each in classes:
         for index, held in each.held.items():
@@ -229,13 +172,3 @@ def _collect(members: Sequence[Subscriber], classes: Iterable[Class]) -> Steps:
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform_steps, "range": range_steps}
 """By name; the first is the default."""
-
-
-def run_steps(steps: Generator[int, None, Assigned]) -> Assigned:
-    """Run all steps now, and return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Assigned = end.value
-            return result

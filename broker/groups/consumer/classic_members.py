@@ -22,16 +22,16 @@ from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...security.principals import Session
+from ..assigned.rights import Rights
+from ..assigned.roster import TopicView
 from ..consumer_protocol import UnreadableMetadata, assignment_for, read_subscription
 from ..members import NO_MEMBER, Joined, Joining, Leaving, Synced, Syncing
 from ..record_fields import TopicId
-from ..rights import Rights
 from ..subscriptions import CONSUMER
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import ConsumerGroup, Log, Rules
 from .migration import TakeBack, handed_over
 from .records import Change, Classic, Kind, MemberState, Subscription
-from .roster import TopicView
 
 
 class Caller(NamedTuple):

@@ -1,6 +1,6 @@
 """The coordinator of consumer groups: between heartbeats, the pure groups, the loop's clock, and the log.
 
-The rules are those of assigned_groups.py; the topics of regular expressions, too, are worked in slices.
+The rules are those of assigned/coordinator.py; the topics of regular expressions, too, are worked in slices.
 Source: Kafka's GroupCoordinatorService, TopicRegexResolver.
 """
 
@@ -16,10 +16,10 @@ from ...security.access import Access
 from ...security.principals import Session
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
-from ..assigned_groups import AssignedGroups
+from ..assigned.coordinator import AssignedGroups
+from ..configs import ConfigsByGroup
 from ..members import Joined, Joining, Leaving, Synced, Syncing, protocols_bytes
 from .classic_members import Caller, MixedGroup
-from .configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import ConsumerGroup, Rules
 from .migration import HandOver, Policy, TakeBack

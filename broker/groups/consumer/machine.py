@@ -14,23 +14,16 @@ from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...deadlines import NEVER
-from ..assigning import AssigningGroup
+from ..assigned.assignment import TOPICS_OF_A_UNIT, Assigned, AssignmentSteps, Subscriber, run_steps
+from ..assigned.group import AssigningGroup
+from ..assigned.rights import Rights
+from ..assigned.roster import TopicView
 from ..record_fields import NOTHING, Target, TargetEpoch
-from ..rights import Rights
-from .assignors import (
-    ASSIGNORS,
-    TOPICS_OF_A_UNIT,
-    Assigned,
-    Assignor,
-    Steps,
-    Subscriber,
-    run_steps,
-)
+from .assignors import ASSIGNORS, Assignor
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
 from .reconciling import Goal, owns_only, reconcile
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Value
 from .rights import UsersRoster
-from .roster import TopicView
 from .states import GroupState
 
 ASSIGNED_AT_ONCE = 1_500  # members and partitions of a group that is assigned within one heartbeat
@@ -307,7 +300,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
         return len(self.subscriptions) + named // TOPICS_OF_A_UNIT + partitions
 
-    def begin_assignment(self) -> tuple[int, Steps]:
+    def begin_assignment(self) -> tuple[int, AssignmentSteps]:
         """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""
         self.is_assigning = True
         self._static_then, self._rights_then = dict(self.static), self._rights_seen
@@ -316,7 +309,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
 
     def _assignment_steps(
         self, assignor: Assignor, subscriptions: dict[str, Subscription], targets: dict[str, Target]
-    ) -> Steps:
+    ) -> AssignmentSteps:
         """Return the steps that compute an assignment for the present members."""
         subscribers = []
         shares = yield from self._shares(subscriptions, targets)

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ..assigned.roster import FIRST_EPOCH, TopicView, metadata_hash
 from ..consumer_protocol import (
     ByTopic,
     Subscribed,
@@ -33,7 +34,7 @@ from ..record_fields import Target, TargetEpoch, TopicId
 from ..states import State
 from ..subscriptions import CONSUMER
 from .records import Change, Classic, Current, GroupEpoch, Held, Kind, MemberState, Subscription
-from .roster import FIRST_EPOCH, Roster, TopicView, metadata_hash
+from .roster import Roster
 
 
 class Policy(Enum):

@@ -1,17 +1,18 @@
 """Which topics the members of a consumer group may be given by their own rights, and match by patterns. Pure.
 
-What rights count is in ../rights.py. Of a pattern the topics are looked up that any of its members may describe, and
-again for rights that changed. Kafka resolves patterns by the rights of whoever asks, and nothing else (decision 30).
+What rights count is in assigned/rights.py. Of a pattern the topics are looked up that any of its members may describe,
+and again for rights that changed. Kafka resolves patterns by the rights of whoever asks, and nothing else (decision
+30).
 """
 
 from collections.abc import Mapping
 
 from ...security.principals import Session
+from ..assigned.rights import MembersRights, Rights, Shares
+from ..assigned.roster import TopicView
 from ..record_fields import Target, TopicId
-from ..rights import MembersRights, Rights, Shares
 from .fencing import FencedRoster
 from .records import Change, Kind, Subscription
-from .roster import TopicView
 
 
 class UsersRoster(FencedRoster):

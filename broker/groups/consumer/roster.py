@@ -7,30 +7,12 @@ Source: Kafka's ConsumerGroup, ModernGroup.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from ..assigned.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView, metadata_hash
 from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
-from .assignors import Topics
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription
 from .states import GroupState
-
-FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever answered epoch 0
-TEXT_BYTES = 60
-MEMBER_BYTES = 2_000  # without what it names and has
-PARTITION_BYTES = 100
-LARGE_PRIME = (1 << 61) - 1
-
-
-class TopicView(Protocol):
-    """The topics of the broker, as groups see them. version: changes when a topic or partition is added or removed."""
-
-    @property
-    def version(self) -> int: ...
-    def id_of(self, name: str) -> TopicId | None: ...
-    def sizes(self, names: Iterable[str]) -> Iterable[tuple[TopicId, int]]: ...
-    def shapes(self, topic_ids: Iterable[TopicId]) -> Topics: ...
-    def names(self) -> Collection[str]: ...
-    def name_of(self, topic_id: TopicId) -> str | None: ...
 
 
 class Roster:
@@ -207,14 +189,6 @@ class Roster:
     def metadata_hash(self) -> int:
         """A hash of the subscribed topics and their partition counts; see metadata_hash()."""
         return metadata_hash(self._topics, self.subscribed_names())
-
-
-def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
-    """A hash of the existing topics among `names`: it changes when one is created or deleted or gets partitions.
-
-    A hash of our own: nobody else compares it. Ids are random, so a sum is enough, and their order does not matter.
-    """
-    return sum(int.from_bytes(topic_id, "big") * (size + 1) for topic_id, size in topics.sizes(names)) % LARGE_PRIME
 
 
 def _subtract(counter: Counter[str], names: Iterable[str]) -> None:

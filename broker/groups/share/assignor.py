@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from ...topics.names import TopicIdPartition
-from ..consumer.assignors import UNITS_AT_ONCE, Assigned, Steps, Subscriber, Topics, classes_of
+from ..assigned.assignment import UNITS_AT_ONCE, Assigned, AssignmentSteps, Subscriber, Topics, classes_of
 from ..record_fields import TopicId
 
 Given = list[set[TopicIdPartition]]  # by index of the member
@@ -19,7 +19,7 @@ Assignable = Mapping[TopicId, frozenset[int]]
 """The partitions that may be assigned, by topic."""
 
 
-def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assignable) -> Steps:
+def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assignable) -> AssignmentSteps:
     """Assign the assignable partitions to members, in steps. topics: those of `assignable`."""
     ordered = sorted(members, key=lambda each: each.member_id)
     given: Given = [set() for _ in ordered]

@@ -1,9 +1,10 @@
 """The coordinator of share groups: between heartbeats, the pure groups, the loop's clock, and the log.
 
-The rules are those of assigned_groups.py, and: the share partitions that a group begins with, or loses, are in the unit
-of the group's own records. Where a share partition begins is decided once, when it is made, by the log as it is then:
-`latest` is the end of what was appended before. A partition that a topic got later begins at its first record whatever
-the group has set, since nobody could have read it before. A topic that is deleted takes its share partitions along.
+The rules are those of assigned/coordinator.py, and: the share partitions that a group begins with, or loses, are in the
+unit of the group's own records. Where a share partition begins is decided once, when it is made, by the log as it is
+then: `latest` is the end of what was appended before. A partition that a topic got later begins at its first record
+whatever the group has set, since nobody could have read it before. A topic that is deleted takes its share partitions
+along.
 Sources: KIP-932; Kafka's GroupCoordinatorService, SharePartition.startOffsetDuringInitialization, KAFKA-19201.
 """
 
@@ -22,8 +23,8 @@ from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.names import TopicIdPartition
 from ...topics.topics import Along, Topic
-from ..assigned_groups import GROUP_BYTES, AssignedGroups
-from ..consumer.configs import ConfigsByGroup
+from ..assigned.coordinator import GROUP_BYTES, AssignedGroups
+from ..configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import INITIALIZED_AT_ONCE, Missing, Rules, ShareGroup, ShareStates
 from .records import Change, Kind, read, record

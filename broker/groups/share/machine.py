@@ -16,11 +16,11 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
 from ...deadlines import NEVER
 from ...topics.names import TopicIdPartition
-from ..assigning import AssigningGroup
-from ..consumer.assignors import TOPICS_OF_A_UNIT, Assigned, Steps, Subscriber, run_steps
-from ..consumer.roster import TopicView, metadata_hash
+from ..assigned.assignment import TOPICS_OF_A_UNIT, Assigned, AssignmentSteps, Subscriber, run_steps
+from ..assigned.group import AssigningGroup
+from ..assigned.rights import MembersRights, Rights
+from ..assigned.roster import TopicView, metadata_hash
 from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
-from ..rights import MembersRights, Rights
 from .assignor import simple_steps
 from .heartbeats import JOINS, Answer, Heartbeat
 from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, StatePartitions, Value
@@ -263,13 +263,13 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
         return len(self.members) + named // TOPICS_OF_A_UNIT + partitions
 
-    def begin_assignment(self) -> tuple[int, Steps]:
+    def begin_assignment(self) -> tuple[int, AssignmentSteps]:
         """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""
         self.is_assigning = True
         self._rights_then = self.rights.seen
         return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))
 
-    def _assignment_steps(self, members: Mapping[str, Member], targets: Mapping[str, Target]) -> Steps:
+    def _assignment_steps(self, members: Mapping[str, Member], targets: Mapping[str, Target]) -> AssignmentSteps:
         """Return the steps that assign initialized partitions to the present members."""
         shares = yield from self.rights.shares(members, targets, lambda each: each.topics, self.topic_ids)
         subscribers = [

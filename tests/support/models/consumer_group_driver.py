@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from fencepost.broker.groups.consumer.assignors import TopicShape
+from fencepost.broker.groups.assigned.assignment import TopicShape
 from fencepost.broker.groups.consumer.heartbeats import Answer, Heartbeat
 from fencepost.broker.groups.consumer.machine import ConsumerGroup, Rules
 from fencepost.broker.groups.consumer.records import Change, read, record

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from consumer_group_driver import GROUP, NO_RULES, Places, Topics
-from fencepost.broker.groups.consumer.assignors import run_steps
+from fencepost.broker.groups.assigned.assignment import run_steps
 from fencepost.broker.groups.share.heartbeats import LEAVES, Answer, Heartbeat
 from fencepost.broker.groups.share.machine import Missing, Rules, ShareGroup
 from fencepost.broker.groups.share.records import Change, read, record

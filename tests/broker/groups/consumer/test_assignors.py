@@ -4,7 +4,8 @@ from collections import Counter
 from time import process_time
 
 import pytest
-from fencepost.broker.groups.consumer.assignors import ASSIGNORS, Subscriber, TopicShape, run_steps
+from fencepost.broker.groups.assigned.assignment import Subscriber, TopicShape, run_steps
+from fencepost.broker.groups.consumer.assignors import ASSIGNORS
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import time
 from contextlib import nullcontext
 
 import pytest
-from fencepost.broker.groups import assigned_groups
+from fencepost.broker.groups.assigned import coordinator as assigned_groups
 from fencepost.broker.groups.consumer import coordinator, machine
 from fencepost.broker.groups.consumer.heartbeats import Heartbeat
 from fencepost.broker.handlers import consumer_groups

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from fencepost.broker.groups.consumer.assignors import Subscriber, TopicShape, run_steps
+from fencepost.broker.groups.assigned.assignment import Subscriber, TopicShape, run_steps
 from fencepost.broker.groups.share.assignor import simple_steps
 from hypothesis import given
 from hypothesis import strategies as st

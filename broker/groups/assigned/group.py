@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from .consumer.assignors import Assigned
-from .record_fields import Partitions
+from ..record_fields import Partitions
+from .assignment import Assigned
 
 Change = TypeVar("Change")
 

@@ -10,8 +10,8 @@ between a restart and its next one: until then it keeps the topics that it has.
 from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..security.principals import Session
-from .record_fields import NOTHING, Target, TopicId
+from ...security.principals import Session
+from ..record_fields import NOTHING, Target, TopicId
 
 TOPICS_AT_ONCE = 10  # of which the rights are asked between two units of work
 

@@ -7,13 +7,13 @@ the broker's. A change is one unit of the catalogue, seen when it is durable lik
 import logging
 from collections.abc import Iterable, Mapping
 
-from ....protocol.errors import ErrorCode, KafkaError
-from ...config.group_configs import OPTIONS, GroupConfigs, check
-from ...config.live_settings import LiveSettings
-from ...config.options import InvalidOption
-from ...config.settings import BrokerSettings
-from ...topics.catalogue import group_configs_changed
-from ...topics.topics import Topics
+from ...protocol.errors import ErrorCode, KafkaError
+from ..config.group_configs import OPTIONS, GroupConfigs, check
+from ..config.live_settings import LiveSettings
+from ..config.options import InvalidOption
+from ..config.settings import BrokerSettings
+from ..topics.catalogue import group_configs_changed
+from ..topics.topics import Topics
 
 log = logging.getLogger("fencepost.broker")
 

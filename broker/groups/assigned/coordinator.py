@@ -12,21 +12,20 @@ from collections.abc import Collection, Iterable, Iterator, KeysView
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ...protocol.errors import ErrorCode, KafkaError
-from ...storage.journal.journal import Part
-from ...storage.store import BrokerHalted
-from ..alarms import Alarms
-from ..bugs import contain_bugs
-from ..net.turns import Job, Steps
-from ..security.access import Access
-from ..security.acls import Operation, ResourceType
-from ..security.principals import Session
-from ..shared import Shared
-from ..topics.internal_topic import InternalTopic
-from ..topics.topics import Topics
-from .consumer.assignors import Assigned, TopicShape
-from .consumer.assignors import Steps as AssignmentSteps
-from .record_fields import TopicId
+from ....protocol.errors import ErrorCode, KafkaError
+from ....storage.journal.journal import Part
+from ....storage.store import BrokerHalted
+from ...alarms import Alarms
+from ...bugs import contain_bugs
+from ...net.turns import Job, Steps
+from ...security.access import Access
+from ...security.acls import Operation, ResourceType
+from ...security.principals import Session
+from ...shared import Shared
+from ...topics.internal_topic import InternalTopic
+from ...topics.topics import Topics
+from ..record_fields import TopicId
+from .assignment import Assigned, AssignmentSteps, TopicShape
 
 log = logging.getLogger("fencepost.broker")
 

@@ -1,0 +1,87 @@
+"""What assignors are given and what they return, whatever kind of group they assign. Pure."""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+from ...topics.names import TopicIdPartition
+from ..record_fields import NOTHING, Partitions, TopicId
+
+UNITS_AT_ONCE = 100
+TOPICS_OF_A_UNIT = 10  # that one member subscribes to, where they are only gone through
+
+Assigned = dict[str, Partitions]
+"""What each member is to read, by member id."""
+
+AssignmentSteps = Generator[int, None, Assigned]
+"""The work of an assignor: it yields the units that each step took, so a large group is assigned in slices."""
+
+
+class Subscriber(NamedTuple):
+    """A member, as an assignor needs it. has: what it was to read until now."""
+
+    member_id: str
+    topics: frozenset[TopicId]
+    has: Partitions = NOTHING
+    instance_id: str | None = None
+
+
+class TopicShape(NamedTuple):
+    """A topic, as an assignor needs it: how many partitions it has."""
+
+    partitions: int
+
+
+Topics = Mapping[TopicId, TopicShape]
+
+
+class Class:
+    """Topics with the same subscribers: their partitions can be exchanged between these.
+
+    members: indices of the subscribers.
+    """
+
+    __slots__ = ("free", "held", "members", "topics")
+
+    def __init__(self, members: list[int]) -> None:
+        self.members = members
+        self.topics: list[TopicId] = []
+        self.held: dict[int, list[TopicIdPartition]] = {}  # by member: what it has of these topics
+        self.free: list[TopicIdPartition] = []
+
+
+def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
+    """Return the classes, those with few subscribers for their partitions first: they leave the least choice."""
+    if not members:
+        return []
+    first = members[0].topics
+    indices: dict[TopicId, list[int]] = {}
+    yield len(members)
+    if all(member.topics is first or member.topics == first for member in members):
+        everybody = list(range(len(members)))
+        indices = {topic_id: everybody for topic_id in sorted(first) if topic_id in topics}
+    else:
+        for index, member in enumerate(members):
+            for topic_id in member.topics:
+                if topic_id in topics:
+                    indices.setdefault(topic_id, []).append(index)
+            yield 1 + len(member.topics) // TOPICS_OF_A_UNIT
+    by_members: dict[tuple[int, ...] | int, Class] = {}
+    for topic_id in sorted(indices):
+        of_topic = indices[topic_id]
+        key = len(of_topic) if len(of_topic) == len(members) else tuple(of_topic)
+        found = by_members.get(key)
+        if found is None:
+            found = by_members[key] = Class(of_topic)
+        found.topics.append(topic_id)
+        yield 1 + (0 if isinstance(key, int) else len(key) // TOPICS_OF_A_UNIT)
+    return sorted(by_members.values(), key=lambda each: len(each.members))
+
+
+def run_steps(steps: AssignmentSteps) -> Assigned:
+    """Run all steps now, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Assigned = end.value
+            return result

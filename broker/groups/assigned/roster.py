@@ -1,0 +1,33 @@
+"""What groups whose partitions the broker assigns know of topics, and what they count alike. Pure."""
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from ..record_fields import TopicId
+from .assignment import Topics
+
+FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever answered epoch 0
+TEXT_BYTES = 60
+MEMBER_BYTES = 2_000  # without what it names and has
+PARTITION_BYTES = 100
+LARGE_PRIME = (1 << 61) - 1
+
+
+class TopicView(Protocol):
+    """The topics of the broker, as groups see them. version: changes when a topic or partition is added or removed."""
+
+    @property
+    def version(self) -> int: ...
+    def id_of(self, name: str) -> TopicId | None: ...
+    def sizes(self, names: Iterable[str]) -> Iterable[tuple[TopicId, int]]: ...
+    def shapes(self, topic_ids: Iterable[TopicId]) -> Topics: ...
+    def names(self) -> Collection[str]: ...
+    def name_of(self, topic_id: TopicId) -> str | None: ...
+
+
+def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
+    """A hash of the existing topics among `names`: it changes when one is created or deleted or gets partitions.
+
+    A hash of our own: nobody else compares it. Ids are random, so a sum is enough, and their order does not matter.
+    """
+    return sum(int.from_bytes(topic_id, "big") * (size + 1) for topic_id, size in topics.sizes(names)) % LARGE_PRIME
