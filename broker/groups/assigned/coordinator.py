@@ -26,23 +26,13 @@ from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Topics
 from ..record_fields import TopicId
 from .assignment import Assigned, AssignmentSteps, TopicShape
+from .records import Recorded
 
 log = logging.getLogger("fencepost.broker")
 
 AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
 BATCH_BYTES = 500_000  # a change of a large group is several batches of one unit
 GROUP_BYTES = 2_000
-
-
-class Recorded(Protocol):
-    """A change of a group, which is one record of the log."""
-
-    @property
-    def kind(self) -> int: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def value(self) -> object | None: ...
 
 
 class AssignedGroup(Protocol):

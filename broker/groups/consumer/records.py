@@ -11,15 +11,13 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ....protocol.primitives import uvarint
+from ..assigned.records import Layout
 from ..group_records import AGE_TAG
 from ..record_fields import (
     INT8,
-    INT16,
     INT32,
     INT64,
     NO_TAGS,
-    NOT_READABLE,
-    VERSION,
     Reader,
     Target,
     TargetEpoch,
@@ -28,8 +26,6 @@ from ..record_fields import (
     numbers,
     read_target,
     read_target_epoch,
-    read_value,
-    short_text,
     tag,
     text,
     texts,
@@ -133,19 +129,6 @@ class Change(NamedTuple):
 # ---- writing -------------------------------------------------------------------------------------------------
 
 
-def key(group_id: str, kind: Kind, name: str) -> bytes:
-    """The key of a record."""
-    head = INT16.pack(kind) + short_text(group_id)
-    return head if kind in OF_THE_GROUP else head + short_text(name)
-
-
-def record(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
-    """The key and the value of a change."""
-    found = change.value
-    written = None if found is None else VERSION + _WRITERS[change.kind](found)
-    return key(group_id, change.kind, change.name), written
-
-
 def _write_epoch(found: GroupEpoch) -> bytes:
     tags = [tag(0, INT64.pack(found.metadata_hash))] if found.metadata_hash else []
     if found.empty_since_ms is not None:
@@ -208,24 +191,6 @@ _WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
 # ---- reading -------------------------------------------------------------------------------------------------
 
 
-def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
-    """The group and the change of a record. Raises UnreadableRecord."""
-    try:
-        reader = Reader(record_key, 0)
-        kind = Kind(reader.number(INT16))
-        if kind is Kind.CLASSIC_GROUP:
-            raise UnreadableRecord("the key is that of a classic group")
-        group_id = reader.short_text()
-        name = "" if kind in OF_THE_GROUP else reader.short_text()
-        if value is None or kind is Kind.PARTITION_METADATA:
-            return group_id, Change(kind, name, None)
-        return group_id, Change(kind, name, read_value(value, kind, _READERS[kind]))
-    except NOT_READABLE as wrong:
-        if isinstance(wrong, UnreadableRecord):
-            raise
-        raise UnreadableRecord(f"a record of a consumer group cannot be decoded: {wrong}") from wrong
-
-
 def _read_epoch(reader: Reader) -> GroupEpoch:
     epoch, tags = reader.number(INT32), reader.tags()
     empty_since_ms = tags[AGE_TAG].number(INT64) if AGE_TAG in tags else None
@@ -285,3 +250,17 @@ _READERS: Mapping[Kind, Callable[[Reader], Value]] = {
     Kind.CURRENT: _read_current,
     Kind.REGEX: _read_resolved,
 }
+
+
+# ---- records -------------------------------------------------------------------------------------------------
+
+_LAYOUT = Layout("consumer group", Kind, OF_THE_GROUP, Change, _WRITERS, _READERS)
+key, record = _LAYOUT.key, _LAYOUT.record
+
+
+def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
+    """The group and the change of a record. Raises UnreadableRecord."""
+    group_id, change = _LAYOUT.read(record_key, value)
+    if change.kind is Kind.CLASSIC_GROUP:
+        raise UnreadableRecord("the key is that of a classic group")
+    return group_id, change

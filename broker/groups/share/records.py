@@ -10,27 +10,22 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ....protocol.primitives import uvarint
+from ..assigned.records import Layout
 from ..record_fields import (
     INT8,
-    INT16,
     INT32,
     INT64,
     NO_TAGS,
-    NOT_READABLE,
     NOTHING,
-    VERSION,
     Partitions,
     Reader,
     Target,
     TargetEpoch,
     TopicId,
-    UnreadableRecord,
     numbers,
     partitions,
     read_target,
     read_target_epoch,
-    read_value,
-    short_text,
     text,
     texts,
     write_target,
@@ -117,19 +112,6 @@ class Change(NamedTuple):
 # ---- writing -------------------------------------------------------------------------------------------------
 
 
-def key(group_id: str, kind: Kind, name: str) -> bytes:
-    """The key of a record."""
-    head = INT16.pack(kind) + short_text(group_id)
-    return head if kind in OF_THE_GROUP else head + short_text(name)
-
-
-def record(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
-    """The key and the value of a change."""
-    found = change.value
-    written = None if found is None else VERSION + _WRITERS[change.kind](found)
-    return key(group_id, change.kind, change.name), written
-
-
 def _write_member(found: Member) -> bytes:
     return text(found.rack_id) + text(found.client_id) + text(found.client_host) + texts(found.topics) + NO_TAGS
 
@@ -174,20 +156,6 @@ _WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
-
-
-def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
-    """The group and the change of a record. Raises UnreadableRecord."""
-    try:
-        reader = Reader(record_key, 0)
-        kind = Kind(reader.number(INT16))
-        group_id = reader.short_text()
-        name = "" if kind in OF_THE_GROUP else reader.short_text()
-        return group_id, Change(kind, name, None if value is None else read_value(value, kind, _READERS[kind]))
-    except NOT_READABLE as wrong:
-        if isinstance(wrong, UnreadableRecord):
-            raise
-        raise UnreadableRecord(f"a record of a share group cannot be decoded: {wrong}") from wrong
 
 
 def _read_member(reader: Reader) -> Member:
@@ -236,3 +204,9 @@ _READERS: Mapping[Kind, Callable[[Reader], Value]] = {
     Kind.CURRENT: _read_current,
     Kind.STATE_PARTITIONS: _read_state_partitions,
 }
+
+
+# ---- records -------------------------------------------------------------------------------------------------
+
+_LAYOUT = Layout("share group", Kind, OF_THE_GROUP, Change, _WRITERS, _READERS)
+key, record, read = _LAYOUT.key, _LAYOUT.record, _LAYOUT.read

@@ -1,0 +1,76 @@
+"""The layout of a group's records in __consumer_offsets: a key of kind, group and name, and a value. Pure.
+
+Consumer groups and share groups have their own kinds of records (consumer/records.py, share/records.py), and this in
+common. Sources: Kafka's GroupCoordinatorRecordHelpers; docs/formats.md.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from enum import IntEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+from ..record_fields import INT16, NOT_READABLE, VERSION, Reader, UnreadableRecord, read_value, short_text
+
+
+class Recorded(Protocol):
+    """A change of a group, which is one record of the log: without a value it is a tombstone."""
+
+    @property
+    def kind(self) -> Any: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> Any | None: ...
+
+
+K = TypeVar("K", bound=IntEnum)
+Change = TypeVar("Change", bound=Recorded)
+
+
+class Layout(Generic[K, Change]):
+    """How changes of one kind of group are written and read."""
+
+    def __init__(
+        self,
+        group: str,
+        kinds: type[K],
+        of_the_group: Collection[K],
+        change: Callable[[K, str, Any], Change],
+        writers: Mapping[K, Callable[[Any], bytes]],
+        readers: Mapping[K, Callable[[Reader], Any]],
+    ) -> None:
+        """group: the kind of group, for errors. of_the_group: kinds with one record a group, which has no name.
+
+        Values of a kind without a reader are read over, as if they were tombstones.
+        """
+        self._group = group
+        self._kinds = kinds
+        self._of_the_group = of_the_group
+        self._change = change
+        self._writers = writers
+        self._readers = readers
+
+    def key(self, group_id: str, kind: K, name: str) -> bytes:
+        """The key of a record."""
+        head = INT16.pack(kind) + short_text(group_id)
+        return head if kind in self._of_the_group else head + short_text(name)
+
+    def record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
+        """The key and the value of a change."""
+        found = change.value
+        written = None if found is None else VERSION + self._writers[change.kind](found)
+        return self.key(group_id, change.kind, change.name), written
+
+    def read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
+        """The group and the change of a record. Raises UnreadableRecord."""
+        try:
+            reader = Reader(key, 0)
+            kind = self._kinds(reader.number(INT16))
+            group_id = reader.short_text()
+            name = "" if kind in self._of_the_group else reader.short_text()
+            read = self._readers.get(kind)
+            found = None if value is None or read is None else read_value(value, kind, read)
+            return group_id, self._change(kind, name, found)
+        except NOT_READABLE as wrong:
+            if isinstance(wrong, UnreadableRecord):
+                raise
+            raise UnreadableRecord(f"a record of a {self._group} cannot be decoded: {wrong}") from wrong
