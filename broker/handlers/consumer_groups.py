@@ -4,7 +4,7 @@ What a request may not say is refused before the group is asked, with Kafka's wo
 group, on the topics, then the request itself. Sources: Kafka's KafkaApis, GroupCoordinatorService.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -23,18 +23,24 @@ from ..groups.consumer.records import Held
 from ..groups.record_fields import TopicId
 from ..net.turns import BEHIND_SHORT, LOOK_UNITS, AnswerRoom, Steps
 from ..requests.dispatch import Call, handles
+from ..requests.group_requests import (
+    MANY_TOPICS,
+    MEMBER_BYTES,
+    PARTITION_BYTES,
+    check_sight,
+    check_text,
+    describe_each,
+    named_partitions,
+    names_of,
+    sees_all,
+    sight,
+)
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 
 OWN_ID_SINCE = 1  # KIP-1082
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 MEMBERS_OF_A_LARGE_GROUP = 100
-MANY_TOPICS = 1_000
-TOPICS_OF_A_STEP = 100
-MEMBER_BYTES = 300
-PARTITION_BYTES = 8
-LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # clients ask for these again
-HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 _Described = ConsumerGroupDescribeResponse.Group
 _Member = _Described.Member
@@ -56,22 +62,6 @@ def consumer_group_heartbeat(
     if len(names) > MANY_TOPICS or (group is not None and _is_large(group) and _has_news(group, request)):
         return _answer_in_steps(broker, call, request)
     return _answer(broker, call, request, may_see=all(map(sight(broker, call), names)))
-
-
-def sight(broker: Services, call: Call) -> Callable[[str], bool]:
-    """Return a function that tells whether the client may describe a topic."""
-    return partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
-
-
-def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
-    """Whether whoever asks may know of all these topics, in steps; sorts them."""
-    sees, may_see = sight(broker, call), True
-    for begin in range(0, len(names), TOPICS_OF_A_STEP):
-        may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
-        yield LOOK_UNITS
-    names.sort()  # what the group decides is one step, and then need not
-    yield LOOK_UNITS
-    return may_see
 
 
 def _is_large(group: ConsumerGroup) -> bool:
@@ -146,12 +136,6 @@ def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatReques
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
 
 
-def check_text(text: str | None, name: str) -> None:
-    """Raises INVALID_REQUEST for a text that is there and blank."""
-    if text is not None and not text.strip():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
-
-
 def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     names, owned = request.subscribed_topic_names, request.topic_partitions
     return Heartbeat(
@@ -195,25 +179,13 @@ def consumer_group_describe(
     broker: Services, call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Answer with each group's epochs, members, and their current and target assignments."""
-    room = AnswerRoom(len(broker.server.connections))
-    with_operations = request.include_authorized_operations
-    answers = (_describe_or_refuse(broker, call, each, with_operations, room) for each in request.group_ids)
-    return ConsumerGroupDescribeResponse(groups=Lazy(len(request.group_ids), answers))
+    describe = partial(_describe, broker, call, request.include_authorized_operations)
+    return ConsumerGroupDescribeResponse(groups=describe_each(broker, call, request.group_ids, describe, _Described))
 
 
-def _describe_or_refuse(
-    broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
-) -> _Described:
-    try:
-        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        if room.is_full:
-            raise KafkaError(*LATER)
-        group = broker.group_kinds.describe(group_id)
-        if not all(map(sight(broker, call), _named_topics(broker, group))):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
-    except KafkaError as error:
-        broker.metrics.error("ConsumerGroupDescribe", error.code)
-        return _Described(group_id=group_id, error_code=error.code, error_message=error.text)
+def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
+    group = broker.group_kinds.describe(group_id)
+    check_sight(broker, call, _named_topics(broker, group))
     members = list(group.subscriptions)
     found = _Described(
         group_id=group_id,
@@ -236,8 +208,7 @@ def _named_topics(broker: Services, group: ConsumerGroup) -> set[str]:
         ids.update(current.revoking)
     for target in group.targets.values():
         ids.update(target.partitions)
-    by_id = broker.topics.by_id
-    return {by_id[topic_id].name for topic_id in ids if topic_id in by_id} | set(group.subscribers)
+    return names_of(broker, ids) | set(group.subscribers)
 
 
 def _member(broker: Services, group: ConsumerGroup, member_id: str, room: AnswerRoom) -> _Member:
@@ -270,17 +241,6 @@ def _member(broker: Services, group: ConsumerGroup, member_id: str, room: Answer
     )
 
 
-def _named_assignment(
-    broker: Services, partitions: Mapping[TopicId, Mapping[int, int] | frozenset[int]]
-) -> _Member.Assignment:
-    """Return an assignment with topic names. Deleted topics are left out, as in Kafka."""
-    by_id = broker.topics.by_id
-    return _Member.Assignment(
-        topic_partitions=[
-            _Member.Assignment.TopicPartitions(
-                topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(of_topic)
-            )
-            for topic_id, of_topic in partitions.items()
-            if topic_id in by_id
-        ]
-    )
+def _named_assignment(broker: Services, assigned: Mapping[TopicId, Iterable[int]]) -> _Member.Assignment:
+    made = _Member.Assignment
+    return made(topic_partitions=named_partitions(broker, assigned, made.TopicPartitions))

@@ -6,6 +6,7 @@ time are looked up first, by a worker. Sources: Kafka's KafkaApis, GroupCoordina
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from ...effects.threads import JobDropped
 from ...protocol.encoding import Lazy
@@ -24,10 +25,21 @@ from ..groups.share.machine import ShareGroup
 from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles
+from ..requests.group_requests import (
+    MANY_TOPICS,
+    MEMBER_BYTES,
+    PARTITION_BYTES,
+    check_sight,
+    check_text,
+    describe_each,
+    named_partitions,
+    names_of,
+    sees_all,
+    sight,
+)
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 from ..topics.names import TopicIdPartition
-from .consumer_groups import HIDDEN, LATER, MANY_TOPICS, MEMBER_BYTES, PARTITION_BYTES, check_text, sees_all, sight
 
 LONGEST_MEMBER_ID = 36  # letters: a UUID as text
 SIMPLE = "simple"
@@ -187,25 +199,13 @@ def share_group_describe(
     broker: Services, call: Call, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
     """Answer with each group's epochs, members and their assignments."""
-    room = AnswerRoom(len(broker.server.connections))
-    with_operations = request.include_authorized_operations
-    answers = (_describe_or_refuse(broker, call, each, with_operations, room) for each in request.group_ids)
-    return ShareGroupDescribeResponse(groups=Lazy(len(request.group_ids), answers))
+    describe = partial(_describe, broker, call, request.include_authorized_operations)
+    return ShareGroupDescribeResponse(groups=describe_each(broker, call, request.group_ids, describe, _Described))
 
 
-def _describe_or_refuse(
-    broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
-) -> _Described:
-    try:
-        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        if room.is_full:
-            raise KafkaError(*LATER)
-        group = broker.group_kinds.share_group(group_id)
-        if not all(map(sight(broker, call), _named_topics(broker, group))):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
-    except KafkaError as error:
-        broker.metrics.error("ShareGroupDescribe", error.code)
-        return _Described(group_id=group_id, error_code=error.code, error_message=error.text)
+def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
+    group = broker.group_kinds.share_group(group_id)
+    check_sight(broker, call, _named_topics(broker, group))
     members = list(group.members)
     found = _Described(
         group_id=group_id,
@@ -222,26 +222,23 @@ def _describe_or_refuse(
 
 def _named_topics(broker: Services, group: ShareGroup) -> set[str]:
     """Return the topics that a description of the group names."""
-    by_id = broker.topics.by_id
     ids = {topic_id for current in group.currents.values() for topic_id in current.assigned}
-    return {by_id[topic_id].name for topic_id in ids if topic_id in by_id} | set(group.subscribers)
+    return names_of(broker, ids) | set(group.subscribers)
 
 
 def _member(broker: Services, group: ShareGroup, member_id: str, room: AnswerRoom) -> _Member:
-    member, current, by_id = group.members.get(member_id), group.current(member_id), broker.topics.by_id
+    member, current, made = group.members.get(member_id), group.current(member_id), _Member.Assignment
     if member is None:  # it left while the answer was written
-        gone = _Member.Assignment(topic_partitions=[])
         return _Member(
             member_id=member_id,
             member_epoch=LEAVES,
             client_id="",
             client_host="",
             subscribed_topic_names=[],
-            assignment=gone,
+            assignment=made(topic_partitions=[]),
         )
     partitions = sum(map(len, current.assigned.values()))
     room.take(MEMBER_BYTES + PARTITION_BYTES * partitions + sum(map(len, member.topics)))
-    made = _Member.Assignment.TopicPartitions
     return _Member(
         member_id=member_id,
         rack_id=member.rack_id,
@@ -249,11 +246,5 @@ def _member(broker: Services, group: ShareGroup, member_id: str, room: AnswerRoo
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
-        assignment=_Member.Assignment(
-            topic_partitions=[
-                made(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(each))
-                for topic_id, each in current.assigned.items()
-                if topic_id in by_id
-            ]
-        ),
+        assignment=made(topic_partitions=named_partitions(broker, current.assigned, made.TopicPartitions)),
     )

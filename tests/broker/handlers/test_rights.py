@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from acl_client import guarded
 from fencepost.broker.handlers import consumer_groups
-from fencepost.broker.requests import safe_pattern
+from fencepost.broker.requests import group_requests, safe_pattern
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -194,7 +194,7 @@ def test_a_consumer_group_heartbeat_needs_describe_on_each_subscribed_topic(
     world: Guarded, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     monkeypatch.setattr(consumer_groups, "MANY_TOPICS", many)
-    monkeypatch.setattr(consumer_groups, "TOPICS_OF_A_STEP", 1)
+    monkeypatch.setattr(group_requests, "TOPICS_OF_A_STEP", 1)
     world.have("allow User:alice READ GROUP = g", "allow User:alice DESCRIBE TOPIC ^ a")
 
     def joined(*topics: str) -> int:

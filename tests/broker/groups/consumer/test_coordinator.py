@@ -8,6 +8,7 @@ from fencepost.broker.groups.assigned import coordinator as assigned_groups
 from fencepost.broker.groups.consumer import coordinator, machine
 from fencepost.broker.groups.consumer.heartbeats import Heartbeat
 from fencepost.broker.handlers import consumer_groups
+from fencepost.broker.requests import group_requests
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from group_client import alone, begin, leaving, listed
@@ -264,7 +265,7 @@ def test_assigning_a_large_group_does_not_delay_short_requests(broker, monkeypat
 
 def test_a_join_with_many_topics_does_not_delay_short_requests(broker, monkeypatch):
     monkeypatch.setattr(consumer_groups, "MANY_TOPICS", 3)
-    monkeypatch.setattr(consumer_groups, "TOPICS_OF_A_STEP", 2)
+    monkeypatch.setattr(group_requests, "TOPICS_OF_A_STEP", 2)
     beat(broker, "a", 0)
     member, other = SimulatedClient(broker), SimulatedClient(broker)
     topics = ["z", "t", "z", "a", "t"]

@@ -1,0 +1,100 @@
+"""What requests about groups have in common whose partitions the broker assigns: consumer groups and share groups.
+
+The rules, which are Kafka's: a heartbeat that names a topic that its client may not describe is refused, and so is the
+description of a group that has such a topic. A description is made while it is written, within an AnswerRoom.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from ...protocol.encoding import Lazy
+from ...protocol.errors import ErrorCode, KafkaError
+from ..groups.record_fields import TopicId
+from ..net.turns import LOOK_UNITS, AnswerRoom, Steps
+from ..security.acls import Operation, ResourceType
+from .dispatch import Call
+from .services import Services
+
+MANY_TOPICS = 1_000  # named in one heartbeat: more are looked at in steps
+TOPICS_OF_A_STEP = 100
+MEMBER_BYTES = 300  # of a member in a description
+PARTITION_BYTES = 8
+HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
+Described = TypeVar("Described")
+Named = TypeVar("Named")
+
+
+def check_text(text: str | None, name: str) -> None:
+    """Raises INVALID_REQUEST for a text that is there and blank."""
+    if text is not None and not text.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+
+
+# ---- rights on topics ----------------------------------------------------------------------------------------
+
+
+def sight(broker: Services, call: Call) -> Callable[[str], bool]:
+    """Return a function that tells whether the client may describe a topic."""
+    return partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
+
+
+def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
+    """Whether whoever asks may know of all these topics, in steps; sorts them."""
+    sees, may_see = sight(broker, call), True
+    for begin in range(0, len(names), TOPICS_OF_A_STEP):
+        may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
+        yield LOOK_UNITS
+    names.sort()  # what the group decides is one step, and then need not
+    yield LOOK_UNITS
+    return may_see
+
+
+def check_sight(broker: Services, call: Call, names: Iterable[str]) -> None:
+    """Raises TOPIC_AUTHORIZATION_FAILED if the client may not describe all topics that a description names."""
+    if not all(map(sight(broker, call), names)):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
+
+
+# ---- descriptions --------------------------------------------------------------------------------------------
+
+
+def describe_each(
+    broker: Services,
+    call: Call,
+    group_ids: list[str],
+    describe: Callable[[str, AnswerRoom], Described],
+    refused: Callable[..., Described],
+) -> Lazy[Described]:
+    """Return describe(group id, room) for each group; refused(group_id, error_code, error_message) where it raises."""
+    room = AnswerRoom(len(broker.server.connections))
+
+    def describe_or_refuse(group_id: str) -> Described:
+        try:
+            broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+            if room.is_full:  # clients ask for these again
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once.")
+            return describe(group_id, room)
+        except KafkaError as error:
+            broker.metrics.error(call.handler.api.name, error.code)
+            return refused(group_id=group_id, error_code=error.code, error_message=error.text)
+
+    return Lazy(len(group_ids), map(describe_or_refuse, group_ids))
+
+
+def named_partitions(
+    broker: Services, assigned: Mapping[TopicId, Iterable[int]], made: Callable[..., Named]
+) -> list[Named]:
+    """Return made(topic_id, topic_name, partitions) for each topic. Deleted ones are left out, as in Kafka."""
+    by_id = broker.topics.by_id
+    return [
+        made(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(of_topic))
+        for topic_id, of_topic in assigned.items()
+        if topic_id in by_id
+    ]
+
+
+def names_of(broker: Services, topic_ids: Iterable[TopicId]) -> set[str]:
+    """The names of those of these topics that exist."""
+    by_id = broker.topics.by_id
+    return {by_id[topic_id].name for topic_id in topic_ids if topic_id in by_id}
