@@ -20,12 +20,13 @@ from ..errors import IllegalStateError, RequestTimedOutError
 from ..group.group import Group
 from ..group.subscription import EARLIEST, LATEST
 from ..net.environment import SYSTEM, Environment
+from ..reader_parts import CLOSING_MS
 from ..settings import CONSUMER, ConsumerSettings, IsolationLevel, consumer_settings
 from ..snapshots import ConsumerSnapshot
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from .batches import Batch, Batches
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
-from .polls import CLOSING_MS, Polls
+from .polls import Polls
 
 if TYPE_CHECKING:
     from typing import Unpack

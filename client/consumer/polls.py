@@ -8,15 +8,14 @@ import asyncio
 import logging
 from collections.abc import Collection
 
-from ..errors import ClosedError, IllegalStateError
 from ..group.any_group import group_of
 from ..group.group import Group
 from ..group.subscription import Subscription
 from ..net.cluster import Cluster
 from ..net.environment import Environment
+from ..reader_parts import CLOSING_MS, LONGEST_WAIT_MS, ReaderParts
 from ..settings import ConsumerSettings
 from ..snapshots import ConsumerSnapshot, PartitionSnapshot, error_text
-from ..unclosed import Parts
 from ..values import TopicPartition
 from .fetcher import Fetcher
 from .missing_topics import MissingTopics
@@ -25,67 +24,43 @@ from .reading import Reading
 from .whole_topics import WholeTopics
 
 log = logging.getLogger("fencepost.client")
-CLOSING_MS = 5_000
-_LONGEST_WAIT_MS = 60_000.0
 
 
-class Polls(Parts):
+class Polls(ReaderParts):
     """The parts of one consumer, and the order in which a poll calls them.
 
     group: None without a group_id; whole: None with one.
     """
 
     def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
-        self._clock = environment.clock
-        self.cluster = Cluster(settings, environment)
-        super().__init__(self.cluster.affinity)
-        self.cluster.on_broken = self._wake
+        super().__init__(Cluster(settings, environment), environment, "consumer", "Consumer")
+        self.cluster.on_broken = self._end_waits
         self.subscription = Subscription(settings.group_id is not None)
         MissingTopics(self.cluster, self.subscription)
         self.group: Group | None = None
         self.whole: WholeTopics | None = None
         if settings.group_id is not None:
             self.group = group_of(self.cluster, settings, self.subscription, environment)
-            self.group.on_needs_poll = self._wake
+            self.group.on_needs_poll = self._end_waits
         else:
-            self.whole = WholeTopics(self.cluster, settings, self.subscription, self._wake)
+            self.whole = WholeTopics(self.cluster, settings, self.subscription, self._end_waits)
         self.reading = Reading(settings, self.subscription)
-        self.fetcher = Fetcher(self.cluster, settings, self.subscription, self._wake)
+        self.fetcher = Fetcher(self.cluster, settings, self.subscription, self._end_waits)
         self.positions = Positions(self.cluster, settings, self.subscription, self.group, self._go_on)
-        self._waiting: list[asyncio.Future[None]] = []
-        self._started = self._closed = self._is_idle = self._is_done = False
+        self._is_idle = False
 
     # ---- life --------------------------------------------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is started and not closed."""
-        return self._started and not self._closed
 
     def begin(self) -> None:
         """Start, after the cluster is connected."""
         super().begin()
-        self._started = True
         self.subscription.on_change = self._go_on
         self._go_on()
 
-    def check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the consumer is closed")
-
     async def close(self, timeout_ms: float = CLOSING_MS, *, is_done: bool = True) -> None:
-        """Leave the group and close all connections, within timeout_ms. Idempotent.
-
-        is_done: whether the application has worked on everything that was returned to it.
-        """
-        if self._closed:
-            return
-        self.reading.settle()
-        self._closed, self._is_done = True, is_done
-        if self.cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
-            await self.end_from_other_loop(timeout_ms)
-            return
-        await self.end(timeout_ms)
+        if not self._closed:
+            self.reading.settle()
+        await super().close(timeout_ms, is_done=is_done)
 
     async def finish(self, timeout_ms: float) -> None:
         """Commit and leave. Without a close() before, nobody knows whether the newest records were worked on."""
@@ -93,7 +68,7 @@ class Polls(Parts):
         self._closed = True
         self.subscription.on_change = lambda: None
         self.fetcher.close()
-        self._wake()
+        self._end_waits()
         self.positions.close()
         if self.group is not None and self._started:
             await self.group.close(timeout_ms, unfinished)
@@ -144,14 +119,11 @@ class Polls(Parts):
         """
         self.reading.settle()
         self.fetcher.wanted = wanted
-        if not self.is_open:
-            self.check_open()
-            raise IllegalStateError("the consumer is not started", hint="async with Consumer(...) as consumer: …")
-        self.cluster.affinity.check()
+        self.check_started()
         group = self.group
         if group is not None:
             if group.needs_poll:
-                await group.poll(min(deadline_ms, self._clock.monotonic_ms() + _LONGEST_WAIT_MS))
+                await group.poll(min(deadline_ms, self._clock.monotonic_ms() + LONGEST_WAIT_MS))
                 self.check_open()
             else:
                 group.polled()
@@ -173,8 +145,7 @@ class Polls(Parts):
 
     async def wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
         """Wait until something has happened. Returns False after the deadline. news: ignore fetched records."""
-        left_ms = deadline_ms - self._clock.monotonic_ms()
-        if left_ms <= 0:
+        if deadline_ms <= self._clock.monotonic_ms():
             return False
         if not news and self.reading.has_some(wanted):
             return True
@@ -184,20 +155,12 @@ class Polls(Parts):
             return True
         if self.whole is not None and self.whole.needs_poll:
             return True
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(future)
-        timer = loop.call_later(min(left_ms, _LONGEST_WAIT_MS) / 1000, _set_done, future)
-        try:
+        with self._waiting_until(deadline_ms) as future:
             if self.group is None:
                 await future
             else:
                 with self.group.polling():
                     await future
-        finally:
-            timer.cancel()
-            if future in self._waiting:
-                self._waiting.remove(future)
         return True
 
     def _warn_if_idle(self) -> None:
@@ -207,17 +170,7 @@ class Polls(Parts):
             log.warning("the consumer has no topics and no partitions: it waits for subscribe() or assign()")
         self._is_idle = is_idle
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            _set_done(future)
-
     def _go_on(self) -> None:
         """Called after a change of the assignment or of a position."""
         self.fetcher.pump()
-        self._wake()
-
-
-def _set_done(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
+        self._end_waits()

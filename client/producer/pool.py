@@ -16,7 +16,6 @@ from ..addresses import Bootstrap
 from ..admin.admin import Admin
 from ..arguments import positive
 from ..config_names import settings_from
-from ..consumer.polls import CLOSING_MS
 from ..errors import (
     ClosedError,
     IllegalStateError,
@@ -28,6 +27,7 @@ from ..errors import (
 from ..net.environment import SYSTEM, Environment
 from ..net.loop_affinity import LoopAffinity
 from ..net.retry import Deadline
+from ..reader_parts import CLOSING_MS
 from ..settings import AdminSettings, ConnectionSettings, ProducerSettings, producer_settings
 from ..snapshots import PoolLife, PoolSnapshot
 from ..transactions.sources import FromGroup, Sources

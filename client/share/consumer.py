@@ -16,9 +16,10 @@ from ..arguments import check_topic_name, positive
 from ..config_names import settings_from
 from ..errors import IllegalStateError, RequestTimedOutError
 from ..net.environment import SYSTEM, Environment
+from ..reader_parts import CLOSING_MS
 from ..settings import ShareConsumerSettings, share_consumer_settings
 from ..values import AcknowledgeType, ShareRecord
-from .polls import CLOSING_MS, SharePolls
+from .polls import SharePolls
 from .taken import TakenRecords
 
 if TYPE_CHECKING:

@@ -4,20 +4,19 @@ The rule: nothing here, and no background task, refers to the ShareConsumer obje
 collected; its finalizer then closes these parts.
 """
 
-import asyncio
 import base64
 import contextlib
 import logging
 from collections.abc import Collection
 
 from ...protocol.messages.share_groups import ShareGroupHeartbeatRequest
-from ..errors import ClosedError, IllegalStateError, KafkaError, RequestTimedOutError, UnsupportedVersionError
+from ..errors import IllegalStateError, KafkaError, RequestTimedOutError, UnsupportedVersionError
 from ..group.heartbeat import HeartbeatTask
 from ..net.cluster import Cluster
 from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
+from ..reader_parts import CLOSING_MS, ReaderParts
 from ..settings import ShareConsumerSettings
-from ..unclosed import Parts
 from .arrivals import Arrivals, Times
 from .fetcher import ShareFetcher
 from .held import Held
@@ -25,19 +24,14 @@ from .membership import ShareMembership
 from .offset_reset import set_offset_reset
 
 log = logging.getLogger("fencepost.client")
-CLOSING_MS = 5_000
-_LONGEST_WAIT_MS = 60_000.0
 
 
-class SharePolls(Parts):
+class SharePolls(ReaderParts):
     """The parts of one share consumer."""
 
     def __init__(self, settings: ShareConsumerSettings, environment: Environment) -> None:
+        super().__init__(Cluster(settings, environment), environment, "share consumer", "ShareConsumer")
         self.settings = settings
-        self._clock = environment.clock
-        self._environment = environment
-        self.cluster = Cluster(settings, environment)
-        super().__init__(self.cluster.affinity)
         self.cluster.on_broken = self._wake
         member_id = base64.urlsafe_b64encode(environment.rng.bytes(16)).rstrip(b"=").decode()
         self.member = ShareMembership(settings.group_id, member_id, settings.client_rack or None)
@@ -49,16 +43,8 @@ class SharePolls(Parts):
             self.cluster, settings, self.member, environment, self._news, self._leave_after_missed_poll
         )
         self._failure: BaseException | None = None
-        self._waiting: list[tuple[asyncio.Future[None], float]] = []
-        self._started = self._closed = False
-        self._is_done = False
 
     # ---- life ------------------------------------------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is started and not closed."""
-        return self._started and not self._closed
 
     def now(self) -> Times:
         return Times(self._clock.monotonic_ms(), int(self._clock.now_ms()))
@@ -76,38 +62,12 @@ class SharePolls(Parts):
         if self.settings.auto_offset_reset is not None:
             await set_offset_reset(self.cluster, self.settings)
         self.begin()
-        self._started = True
 
     def subscribe(self, topics: Collection[str]) -> None:
         self.member.subscribe(topics)
         self.cluster.watch_topics(topics)
         if self._started and self.member.hurries:
             self._heartbeats.hurry()
-
-    def check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the share consumer is closed")
-
-    def check_started(self) -> None:
-        if not self.is_open:
-            self.check_open()
-            raise IllegalStateError(
-                "the share consumer is not started", hint="async with ShareConsumer(...) as consumer: …"
-            )
-        self.cluster.affinity.check()
-
-    async def close(self, timeout_ms: float = CLOSING_MS, *, is_done: bool = True) -> None:
-        """Acknowledge, close the session, leave. Idempotent.
-
-        is_done: whether the application has worked on everything that was returned to it.
-        """
-        if self._closed:
-            return
-        self._closed, self._is_done = True, is_done
-        if self.cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
-            await self.end_from_other_loop(timeout_ms)
-            return
-        await self.end(timeout_ms)
 
     async def finish(self, timeout_ms: float) -> None:
         """What is acknowledged is sent, all else given back. Without a close() before, nobody knows what was done."""
@@ -171,34 +131,26 @@ class SharePolls(Parts):
                 self.fetcher.pump()
                 self._set_hunger()
             return False
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        waiting = future, deadline_ms
-        self._waiting.append(waiting)
-        self._set_hunger()
-        timer = loop.call_later(min(deadline_ms - now_ms, _LONGEST_WAIT_MS) / 1000, _set_done, future)
         times = self._heartbeats.times
-        times.poll_begins(now_ms)
         try:
-            self.fetcher.pump()
-            await future
+            with self._waiting_until(deadline_ms) as future:
+                times.poll_begins(now_ms)
+                self._set_hunger()
+                self.fetcher.pump()
+                await future
         finally:
-            timer.cancel()
             times.poll_ends(self._clock.monotonic_ms())
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
             self._set_hunger()
         return True
 
     def _set_hunger(self) -> None:
-        self.fetcher.hungry_until_ms = max((deadline for _, deadline in self._waiting), default=None)
+        self.fetcher.hungry_until_ms = max(self._waiting.values(), default=None)
 
     def _wake(self) -> None:
         """Wake those who wait, if there is something for them."""
         is_over = self._closed or self._failure is not None or self.fetcher.is_failed
         if is_over or self.arrivals.has_some(self._clock.monotonic_ms()) or not self.member.in_generation:
-            for future, _ in self._waiting:
-                _set_done(future)
+            self._end_waits()
 
     def _news(self, failure: BaseException | None) -> None:
         """After a heartbeat."""
@@ -229,8 +181,3 @@ class SharePolls(Parts):
         failures, self.held.failures = self.held.failures, []
         if failures:
             raise failures[0]
-
-
-def _set_done(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

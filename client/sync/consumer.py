@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..consumer.batches import Batch
 from ..consumer.batches import Batches as AsyncBatches
 from ..consumer.consumer import Consumer as AsyncConsumer
-from ..consumer.polls import CLOSING_MS
+from ..reader_parts import CLOSING_MS
 from ..values import Record
 from .blocking import Blocking, forward
 from .loop_thread import LoopThread

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ..reader_parts import CLOSING_MS
 from ..share.consumer import ShareBatches as AsyncShareBatches
 from ..share.consumer import ShareConsumer as AsyncShareConsumer
-from ..share.polls import CLOSING_MS
 from ..values import ShareRecord
 from .blocking import Blocking, forward
 from .consumer import INTERRUPTED_MS
