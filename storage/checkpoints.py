@@ -49,10 +49,7 @@ def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -
 
     Raises: TooLarge, DiskFull (nothing is left behind); OSError.
     """
-    if _HEADER.size + len(payload) > LARGEST_BYTES:
-        raise TooLarge(errno.EFBIG, f"{len(payload)} bytes are more than it may have", path)
-    rest = _HEADER.pack(_MAGIC, 0, FORMAT, _kind(kind), version, len(payload))[_CHECKED:]
-    head = _MAGIC + crc32c(payload, crc32c(rest)).to_bytes(4, "big") + rest
+    head, payload = _packed(kind, version, payload, path)
     temporary = path + UNFINISHED
     file = disk.open(temporary, create=True)
     try:
@@ -76,6 +73,19 @@ def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
         content = file.read(size, 0)
     finally:
         file.close()
+    return unpack_file(content, path, kind, newest_version)
+
+
+def pack_file(kind: str, version: int, payload: bytes) -> bytes:
+    """Return all bytes of a file with this payload, for what is not kept on a disk. Raises: TooLarge."""
+    return b"".join(_packed(kind, version, payload, kind))
+
+
+def unpack_file(content: bytes, path: str, kind: str, newest_version: int) -> bytes:
+    """The payload of a whole file; as read_file(). Raises: Damaged, NewerFormat."""
+    size = len(content)
+    if size < _HEADER.size:
+        raise Damaged(path, f"its size of {size} bytes is too small")
     magic, crc, container, found, version, length = _HEADER.unpack_from(content)
     if magic != _MAGIC:
         raise Damaged(path, "it does not begin as a checkpoint")
@@ -90,6 +100,21 @@ def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
     if version > newest_version:
         raise NewerFormat(path, version)
     return content[_HEADER.size :]
+
+
+def kind_of(content: bytes) -> str:
+    """The kind that a file says it is of; "" if it is none of ours. No checksum is looked at."""
+    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+        return ""
+    kind: bytes = _HEADER.unpack_from(content)[3]
+    return kind.rstrip(bytes(1)).decode("ascii", "replace")
+
+
+def _packed(kind: str, version: int, payload: bytes, path: str) -> tuple[bytes, bytes]:
+    if _HEADER.size + len(payload) > LARGEST_BYTES:
+        raise TooLarge(errno.EFBIG, f"{len(payload)} bytes are more than it may have", path)
+    rest = _HEADER.pack(_MAGIC, 0, FORMAT, _kind(kind), version, len(payload))[_CHECKED:]
+    return _MAGIC + crc32c(payload, crc32c(rest)).to_bytes(4, "big") + rest, payload
 
 
 def _fill(file: File, head: bytes, payload: bytes) -> None:

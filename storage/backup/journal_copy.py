@@ -64,7 +64,7 @@ def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes:
             file.truncate(one.header.size_bytes)
             crc = position = 0
             with Reader(disk, one) as reader:
-                for piece in _pieces(reader, one, list(islice(checksums, rounds))):
+                for piece in checked_pieces(reader, one, list(islice(checksums, rounds))):
                     file.write([piece], position)
                     crc = crc32c(piece, crc)
                     position += len(piece)
@@ -75,7 +75,7 @@ def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes:
     return copies
 
 
-def _pieces(reader: Reader, found: FoundFile, checksums: Sequence[int]) -> Iterator[bytes]:
+def checked_pieces(reader: Reader, found: FoundFile, checksums: Sequence[int]) -> Iterator[bytes]:
     """Yield the header of a file, then its rounds, checked against the scan. Raises: Changed."""
     head = bytes(reader.view(0, BLOCK_BYTES))
     try:

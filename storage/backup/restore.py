@@ -71,7 +71,7 @@ def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lam
     Raises: BackupRefused; checkpoints.Damaged, NewerFormat; DiskFull, OSError. Then what was written is removed.
     """
     contents = read_contents(disk, backup)
-    _check_empty(disk, directory)
+    check_empty(disk, directory)
     make_directory(disk, directory)
     try:
         lock = disk.lock(layout.lock_path(directory))
@@ -79,7 +79,7 @@ def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lam
         raise BackupRefused(f"{directory} is in use by process {locked.pid}", "name another folder") from None
     done = False
     try:
-        _check_empty(disk, directory, besides="lock")
+        check_empty(disk, directory, besides="lock")
         _copy_all(disk, manifest.data_path(backup), directory, contents, _counting(report, contents.size_bytes))
         checkpoints.write_file(disk, mark_path(directory), MARK, MARK_VERSION, b"")
         _copy_checkpoint(disk, manifest.data_path(backup), directory, contents)
@@ -91,7 +91,8 @@ def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lam
         lock.release()
 
 
-def _check_empty(disk: Disk, directory: str, besides: str = "") -> None:
+def check_empty(disk: Disk, directory: str, besides: str = "") -> None:
+    """Raise BackupRefused unless a directory is missing or empty. besides: a name that may be there."""
     if not disk.exists(directory):
         return
     if not disk.is_directory(directory):

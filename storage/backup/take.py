@@ -18,40 +18,18 @@ Coordinators' snapshots are left out: their state can be read from their logs.
 """
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable
 
-from ...effects.disk import AlreadyLocked, Disk, DiskFull, Lock
-from .. import checkpoints, layout, store_checkpoint
-from ..journal import kept_parts
-from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
-from ..log.manifest import Manifest
-from ..log.segment import LOG_SUFFIX, TXN_SUFFIX
-from ..producers.aborted import TXN_ENTRY
+from ...effects.disk import Disk, DiskFull
+from .. import layout, store_checkpoint
 from ..recovery import make_directory
-from ..store_checkpoint import LogEntry, StoreCheckpoint
+from ..store_checkpoint import StoreCheckpoint
 from ..system_errors import MISPLACED
 from . import manifest
 from .copying import EMPTY, Unreadable, checksum, copy_range, remove_contents, sync_tree
 from .journal_copy import Changed, copy_judged, judge_beside
 from .manifest import BackupFile, BackupRefused, Contents
-
-PASSES = 50
-_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-WHOLE = 1 << 62  # for a file whose size no checkpoint names: all of it
-
-
-class _Overtaken(Exception):
-    """Raised if the broker has removed the checkpoint: the files that it names may be removed too."""
-
-
-class _Wanted(NamedTuple):
-    """A file that a checkpoint names, and how many bytes of it. vital: it cannot be derived from other files."""
-
-    path: str
-    size_bytes: int
-    vital: bool = True
+from .source import PASSES, WHOLE, Overtaken, Source, Wanted, below, locked_if_free
 
 
 def take_backup(
@@ -76,7 +54,7 @@ def take_backup(
     _begin(target, backup)
     done = False
     try:
-        with _locked_if_free(disk, directory) as running:
+        with locked_if_free(disk, directory) as running:
             taking = _Taking(disk, directory, target, backup, report)
             contents = taking.run(pause, running=running, made_by=made_by, taken_ms=taken_ms)
         sync_tree(target, manifest.data_path(backup), contents.files)
@@ -97,36 +75,6 @@ def _begin(target: Disk, backup: str) -> None:
     make_directory(target, manifest.data_path(backup))
 
 
-@contextmanager
-def _locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
-    """Keep a broker from starting meanwhile, if none runs. Yields whether one does.
-
-    Either way the directory stays the same one, whatever is moved to its path meanwhile.
-    """
-    running = False
-    try:
-        lock = _lock(disk, layout.lock_path(directory))
-    except AlreadyLocked:
-        running = True
-        lock = disk.hold(directory)
-    try:
-        yield running
-    finally:
-        lock.release()
-
-
-def _lock(disk: Disk, path: str) -> Lock:
-    """Lock a file; read-only, without writing to it, if the file system or its owner does not allow more."""
-    try:
-        return disk.lock(path)
-    except AlreadyLocked:
-        raise
-    except OSError as error:
-        if error.errno not in _READ_ONLY:
-            raise
-        return disk.lock(path, read_only=True)
-
-
 class _Taking:
     """A backup that is being taken. `copied`: what the target holds, by relative path."""
 
@@ -135,6 +83,7 @@ class _Taking:
     ) -> None:
         self._disk = disk
         self._directory = directory
+        self._source = Source(disk, directory)
         self._target = target
         self._data = manifest.data_path(backup)
         self._report = report
@@ -147,10 +96,10 @@ class _Taking:
 
     def run(self, pause: Callable[[], None], *, running: bool, made_by: str, taken_ms: int) -> Contents:
         for _ in range(PASSES):
-            number, start = self._newest_checkpoint()
+            number, start = self._source.newest_checkpoint()
             try:
                 last_unit = self._pass(number, start)
-            except (_Overtaken, Changed):
+            except (Overtaken, Changed):
                 pause()
                 continue
             return Contents(made_by, taken_ms, running, number, last_unit, self._warnings, self._copied)
@@ -160,87 +109,24 @@ class _Taking:
         )
 
     def _pass(self, number: int, start: StoreCheckpoint) -> int:
-        """Copy all that a checkpoint needs. Returns the last unit. Raises: _Overtaken, Changed."""
+        """Copy all that a checkpoint needs. Returns the last unit. Raises: Overtaken, Changed."""
         self._warnings = []
-        wanted = list(self._wanted_files(start))
+        wanted = list(self._source.wanted_files(start, self._warnings))
         self._make_room(wanted)
         for file in wanted:
             self._copy(file)
-        self._check_holds(number)
+        self._source.check_holds(number)
         for folder in (layout.journal_directory(""), layout.logs_directory("")):
-            self._make_folder(_below(folder))
+            self._make_folder(below(folder))
         last_unit = self._copy_journal(number, start)
-        self._check_holds(number)
+        self._source.check_holds(number)
         store_checkpoint.write(self._target, self._data, number, start)
         name = f"{layout.CHECKPOINT}{number}"
         self._copied[name] = self._sum_up(name)
         self._keep_only({file.path for file in wanted} | {name} | self._journal)
         return last_unit
 
-    # ---- checkpoints -----------------------------------------------------------------------------------------
-
-    def _newest_checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        damage: checkpoints.Damaged | None = None
-        for _ in range(PASSES):
-            for number in store_checkpoint.numbers(self._disk, self._directory):
-                try:
-                    return number, store_checkpoint.read(self._disk, self._directory, number)
-                except checkpoints.Damaged as error:
-                    damage = error
-                except FileNotFoundError:  # there are newer ones now
-                    break
-            else:
-                break
-        raise damage or BackupRefused(
-            f"{self._directory}: no checkpoint can be read", "is it being restored or removed?"
-        )
-
-    def _check_holds(self, number: int) -> None:
-        newest = max(store_checkpoint.numbers(self._disk, self._directory), default=WHOLE)
-        if newest >= number + 2:
-            raise _Overtaken
-
-    # ---- what a checkpoint names -----------------------------------------------------------------------------
-
-    def _wanted_files(self, start: StoreCheckpoint) -> Iterator[_Wanted]:
-        for entry in start.logs:
-            yield from self._of_log(entry)
-        folder = _below(layout.kept_parts_directory(""))
-        files, _ = kept_parts.list_files(self._disk, self._directory)
-        for found in files:
-            if found.incarnation <= start.incarnation:
-                yield _Wanted(f"{folder}/{found.name}", WHOLE)
-
-    def _of_log(self, entry: LogEntry) -> Iterator[_Wanted]:
-        if entry.manifest is None:
-            return
-        folder = _below(layout.log_directory("", entry.topic, entry.partition, entry.log_id))
-        try:
-            named = Manifest.from_row(entry.manifest)
-        except (TypeError, ValueError) as error:
-            self._warnings.append(f"{folder}: its entry in the checkpoint does not parse: {error}")
-            return
-        for state in named.segments:
-            stem = f"{folder}/{state.stem}"
-            yield _Wanted(stem + LOG_SUFFIX, state.size_bytes)
-            for suffix, entries, entry_bytes in (
-                (OFFSET_SUFFIX, state.offset_index.entries, OFFSET_ENTRY.size),
-                (TIME_SUFFIX, state.time_index.entries, TIME_ENTRY.size),
-                (TXN_SUFFIX, state.txn_index.entries, TXN_ENTRY.size),
-            ):
-                if entries:
-                    yield _Wanted(stem + suffix, entries * entry_bytes, vital=False)
-        for snapshot in named.snapshots:
-            if not snapshot.empty:
-                yield _Wanted(f"{folder}/{snapshot.name}", WHOLE)
-        try:
-            names = self._disk.list(f"{self._directory}/{folder}")
-        except MISPLACED:
-            names = []
-        for name in kept_parts.list_old_names(names):
-            yield _Wanted(f"{folder}/{name}", WHOLE)
-
-    def _make_room(self, wanted: list[_Wanted]) -> None:
+    def _make_room(self, wanted: list[Wanted]) -> None:
         """Check before copying that everything fits on the target. Raises: DiskFull."""
         have = self._copied
         missing = sum(
@@ -253,7 +139,7 @@ class _Taking:
 
     # ---- copying ---------------------------------------------------------------------------------------------
 
-    def _copy(self, wanted: _Wanted) -> None:
+    def _copy(self, wanted: Wanted) -> None:
         """Copy what is missing of a file. A missing file is a warning, provided the checkpoint still exists."""
         name, size_bytes, is_vital = wanted
         is_whole = size_bytes == WHOLE
@@ -285,13 +171,13 @@ class _Taking:
             self._warnings.append(f"{path} has {copied_bytes} bytes, the checkpoint counts {size_bytes}")
 
     def _copy_journal(self, number: int, start: StoreCheckpoint) -> int:
-        """Copy all complete rounds. Returns the last unit. Raises: _Overtaken, Changed; JournalDamaged."""
-        folder = _below(layout.journal_directory(""))
+        """Copy all complete rounds. Returns the last unit. Raises: Overtaken, Changed; JournalDamaged."""
+        folder = below(layout.journal_directory(""))
         for name in self._journal:
             self._target.unlink(f"{self._data}/{name}")
             del self._copied[name]
         self._journal = set()
-        found = judge_beside(self._disk, self._directory, start, lambda: self._check_holds(number))
+        found = judge_beside(self._disk, self._directory, start, lambda: self._source.check_holds(number))
         self._expected_bytes = self._copied_bytes + sum(
             one.header.size_bytes for one in found.files[: len(found.rounds)]
         )
@@ -326,8 +212,3 @@ class _Taking:
     def _on_bytes(self, count: int) -> None:
         self._copied_bytes += count
         self._report(self._copied_bytes, max(self._copied_bytes, self._expected_bytes))
-
-
-def _below(path: str) -> str:
-    """Make a path from layout, for the data directory "", relative."""
-    return path.removeprefix("/")

@@ -1,0 +1,168 @@
+"""Who follows a directory: claims, and how a follower ends what its predecessors may still be at.
+
+The rules: each follower has an epoch of its own, above all others, by creating its claim. It creates names in one
+order, without a gap, so whoever creates the next name of another epoch, as a seal, has ended that epoch: its follower
+finds the name taken and stops. Seals of points are never removed. So no follower needs a clock that agrees with
+another's. Before it ends somebody who is at work, a new one looks whether anything comes, and refuses if so.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...effects.objects import Exists, Missing, Objects, Unclear
+from ..backup.manifest import BackupRefused
+from . import names
+from .creating import Taken, Wait, create, list_names, read
+from .names import Place
+from .point import Claim, Seal, is_seal, pack_claim, pack_seal, unpack_claim, unpack_seal
+
+PROBES = 2
+
+
+class Fenced(Exception):
+    """Raised if another follower has ended this one's epoch. hint: what to do about it."""
+
+    hint = "one follower is enough: stop this one, or the other and start this one again"
+
+    def __init__(self, who: str) -> None:
+        super().__init__(f"another follower has taken over: {who}")
+
+
+class StillFollowed(BackupRefused):
+    """Raised if another follower is at work."""
+
+
+@dataclass
+class Claims:
+    """The claims in a store, for one follower."""
+
+    objects: Objects
+    wait: Wait
+
+    def check_store(self) -> None:
+        """Refuse a store on which a create replaces what is there. Raises: BackupRefused, Refused."""
+        content = b"two of this name would be no fence\n"
+        made = 0
+        for _ in range(PROBES):
+            try:
+                self.objects.create(names.PROBE, content)
+                made += 1
+            except (Exists, Unclear):
+                pass
+        if made == PROBES:
+            raise BackupRefused(
+                f"{self.objects.where} replaces an object where it should refuse to (If-None-Match is ignored)",
+                "use a store with conditional creates: docs/store.md lists some",
+            )
+
+    def newest_epoch(self) -> int:
+        """The newest epoch that anybody has claimed; 0 if nobody has."""
+        found = list_names(self.objects, names.CLAIMS, self.wait)
+        return max((names.claimed_epoch(name) or 0 for name in found), default=0)
+
+    def who(self, epoch: int) -> str:
+        """Who has claimed an epoch, for people."""
+        try:
+            claim = unpack_claim(self._read(names.claim(epoch)), names.claim(epoch))
+        except Missing:
+            return f"epoch {epoch}"
+        return f"process {claim.process} on {claim.host}, epoch {epoch}"
+
+    def claim(self, mine: Claim, watch: Callable[[], None], *, take_over: bool) -> int:
+        """Claim the next epoch and end all before it. Returns it.
+
+        watch: waits for as long as a follower at work may need to be seen. take_over: do not look for one.
+        Raises: StillFollowed; Refused.
+        """
+        newest = self.newest_epoch()
+        if newest and not take_over and self._is_at_work(newest, watch):
+            raise StillFollowed(
+                f"{self.objects.where} has a follower that is at work: {self.who(newest)}",
+                "stop it first; --take-over ends it from here",
+            )
+        epoch = newest + 1
+        try:
+            create(self.objects, names.claim(epoch), pack_claim(mine), self.wait)
+        except Taken:
+            raise StillFollowed(f"another follower has just begun: {self.who(epoch)}", "one is enough") from None
+        for older in range(newest, 0, -1):
+            if self._end(older, Seal(epoch, mine.host)):
+                break
+        return epoch
+
+    def _is_at_work(self, epoch: int, watch: Callable[[], None]) -> bool:
+        before = self._newest_names(epoch)
+        if before and self._released(before[-1], epoch):
+            return False
+        watch()
+        return self._newest_names(epoch) != before or self.newest_epoch() != epoch
+
+    def _newest_names(self, epoch: int) -> list[str]:
+        """The newest of each kind of name of an epoch; of points, or seals, last."""
+        place = self._newest_point(epoch)
+        parts = list_names(self.objects, names.PARTS, self.wait)
+        newest_part = max((each for each in parts if _epoch_in(names.PARTS, each) == epoch), default="")
+        rounds = self._rounds(place) if place else []
+        return [newest_part, max(rounds, default=""), names.point(place) if place else ""]
+
+    def _released(self, name: str, epoch: int) -> bool:
+        """Whether the follower of an epoch has sealed it itself, at its end."""
+        if not name:
+            return False
+        try:
+            content = self._read(name)
+        except Missing:
+            return False
+        return is_seal(content) and unpack_seal(content, name).by == epoch
+
+    def _end(self, epoch: int, seal: Seal) -> bool:
+        """Seal an epoch. Returns whether it had a point, and so had ended all before it."""
+        newest = self._newest_point(epoch)
+        has_point = newest is not None and (newest.number > 1 or not is_seal(self._read(names.point(newest))))
+        last = self.seal_points(epoch, seal)
+        if last:
+            self.seal_rounds(Place(epoch, last), seal)
+        return has_point
+
+    def seal_points(self, epoch: int, seal: Seal) -> int:
+        """Create a seal behind the newest point, unless there is one. Returns the number of the newest real point."""
+        while True:
+            newest = self._newest_point(epoch)
+            number = newest.number if newest else 0
+            if newest and is_seal(self._read(names.point(newest))):
+                return number - 1
+            try:
+                create(self.objects, names.point(Place(epoch, number + 1)), pack_seal(seal), self.wait)
+                return number
+            except Taken:  # by a point that came meanwhile, or by another's seal
+                continue
+
+    def seal_rounds(self, place: Place, seal: Seal) -> None:
+        """Create a seal behind the newest rounds of a point, unless there is one."""
+        while True:
+            found = self._rounds(place)
+            newest = max(found, default="")
+            parsed = names.place_of_rounds(newest)
+            if parsed and is_seal(self._read(newest)):
+                return
+            try:
+                name = names.rounds(place, parsed[1] + 1 if parsed else 1)
+                create(self.objects, name, pack_seal(seal), self.wait)
+                return
+            except Taken:
+                continue
+
+    def _newest_point(self, epoch: int) -> Place | None:
+        places = (names.place_in(names.POINTS, name) for name in list_names(self.objects, names.POINTS, self.wait))
+        return max((each for each in places if each and each.epoch == epoch), default=None)
+
+    def _rounds(self, place: Place) -> list[str]:
+        return list_names(self.objects, names.rounds_of(place), self.wait)
+
+    def _read(self, name: str) -> bytes:
+        return read(self.objects, name, self.wait)
+
+
+def _epoch_in(folder: str, name: str) -> int:
+    place = names.place_in(folder, name)
+    return place.epoch if place else 0

@@ -1,0 +1,272 @@
+"""Makes a data directory of a point in a store and the rounds behind it, up to a moment.
+
+The rules are those of a restore from a folder (storage/backup/restore.py): the target is new or empty, every byte is
+compared with its checksum, the mark that fences old clients comes before the checkpoint, and the checkpoint last. What
+is missing or damaged in the store is named. If the point has gone meanwhile, because it was not to be kept any longer,
+that is said, and a newer one is taken.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from crc32c import crc32c
+
+from ...effects.disk import AlreadyLocked, Disk, File
+from ...effects.objects import Missing, Objects
+from ...effects.threads import call_all
+from .. import checkpoints, layout, store_checkpoint
+from ..backup.copying import remove_contents, sync_tree
+from ..backup.manifest import BackupRefused
+from ..backup.restore import LOST_AND_FOUND, MARK, MARK_VERSION, check_empty, mark_path
+from ..journal.reading import JournalDamaged
+from ..recovery import make_directory
+from . import names
+from .creating import Wait, ask
+from .names import Place
+from .point import Extent, Point, Rounds, ShippedFile
+from .reading import Lost, list_points, read_point, rounds_behind
+
+THREADS = 8
+ATTEMPTS = 20
+EARLIER = "fencepost store verify URL lists all that is damaged; --at TIME restores an earlier moment"
+Report = Callable[[int, int], None]
+
+
+@dataclass
+class Fetched:
+    """What a data directory was made of. moment_ms: wall time at which the last of it was read, at the follower."""
+
+    place: Place
+    point: Point
+    moment_ms: int
+    last_unit: int
+    rounds: int = 0
+    size_bytes: int = 0
+
+
+class _Collected(Exception):
+    """The point has gone while it was read."""
+
+
+@dataclass
+class Fetching:
+    """A restore. say: called with a line for people. report: with the bytes done, and how many there are."""
+
+    objects: Objects
+    disk: Disk
+    directory: str
+    wait: Wait
+    say: Callable[[str], None] = lambda line: None
+    report: Report = lambda done, of: None
+    threads: int = THREADS
+    _done_bytes: int = 0
+    _of_bytes: int = 0
+
+    def run(self, at_ms: int | None = None) -> Fetched:
+        """Make the directory. at_ms: of the newest point and rounds that were read by then; None: of the newest.
+
+        Raises: BackupRefused; checkpoints.Damaged, NewerFormat; Refused, OSError; what `wait` raises. Then what was
+        written is removed.
+        """
+        check_empty(self.disk, self.directory)
+        self._choose(at_ms)  # before anything is made
+        make_directory(self.disk, self.directory)
+        try:
+            lock = self.disk.lock(layout.lock_path(self.directory))
+        except AlreadyLocked as locked:
+            raise BackupRefused(f"{self.directory} is in use by process {locked.pid}", "name another folder") from None
+        done = False
+        try:
+            check_empty(self.disk, self.directory, besides="lock")
+            fetched = self._attempts(at_ms)
+            done = True
+            return fetched
+        finally:
+            if not done:
+                remove_contents(self.disk, self.directory, keep=LOST_AND_FOUND)
+            lock.release()
+
+    def _attempts(self, at_ms: int | None) -> Fetched:
+        for _ in range(ATTEMPTS):
+            place, point = self._choose(at_ms)
+            try:
+                return self._fetch(place, point, at_ms)
+            except _Collected:
+                self.say(f"point {place} was not to be kept any longer and went while it was read: taking a newer one")
+                for name in self.disk.list(self.directory):
+                    if name not in ("lock", LOST_AND_FOUND):
+                        _remove(self.disk, f"{self.directory}/{name}")
+        raise BackupRefused(
+            f"{self.objects.where}: {ATTEMPTS} points went while they were read", "keep them for longer: --keep"
+        )
+
+    # ---- which point -----------------------------------------------------------------------------------------
+
+    def _choose(self, at_ms: int | None) -> tuple[Place, Point]:
+        """Return the newest point that was taken by then. Raises: BackupRefused."""
+        for _ in range(ATTEMPTS):
+            oldest: Point | None = None
+            gone = False
+            for place in reversed(list_points(self.objects, self.wait)):
+                try:
+                    point = read_point(self.objects, place, self.wait)
+                except Missing:  # collected since it was listed
+                    gone = True
+                    continue
+                except Lost as lost:
+                    if at_ms is None:
+                        raise BackupRefused(f"{self.objects.where}: {lost}", EARLIER) from None
+                    self.say(f"damaged: {lost}")
+                    continue
+                if point is not None:
+                    if at_ms is None or point.taken_ms <= at_ms:
+                        return place, point
+                    oldest = point
+            if not gone:
+                break
+        if oldest is None:
+            raise BackupRefused(
+                f"{self.objects.where} has no backup, or one whose first point was not finished",
+                "look for a mistake in the URL; fencepost store status URL shows what is there",
+            )
+        raise BackupRefused(
+            f"{self.objects.where}: the oldest point is of {time_text(oldest.taken_ms)}",
+            f"--at {time_text(oldest.taken_ms)} or later",
+        )
+
+    # ---- fetching --------------------------------------------------------------------------------------------
+
+    def _fetch(self, place: Place, point: Point, at_ms: int | None) -> Fetched:
+        fetched = Fetched(place, point, point.taken_ms, point.last_unit, 0, point.size_bytes)
+        self._done_bytes, self._of_bytes = 0, sum(file.shipped_bytes for file in point.files.values())
+        self._make_folders(point)
+        paths = sorted(point.files, key=lambda path: _order(point, path))
+        files = [partial(self._fetch_file, path, point.files[path]) for path in paths]
+        with self._explained(place):
+            call_all(files, "fencepost-fetching", self.threads)
+            written = {*paths, *self._fetch_rounds(fetched, at_ms)}
+        sync_tree(self.disk, self.directory, written)
+        start = store_checkpoint.unpack(point.content)
+        self._check_journal(start, fetched)
+        checkpoints.write_file(self.disk, mark_path(self.directory), MARK, MARK_VERSION, b"")
+        store_checkpoint.write(self.disk, self.directory, point.checkpoint, start)
+        return fetched
+
+    def _fetch_rounds(self, fetched: Fetched, at_ms: int | None) -> set[str]:
+        """Write the rounds behind a point, up to a moment. Returns the paths. Raises: Lost."""
+        written: set[str] = set()
+        try:
+            for _, rounds in rounds_behind(self.objects, fetched.place, self.wait):
+                if at_ms is not None and rounds.taken_ms > at_ms:
+                    break
+                written |= self._write_rounds(rounds)
+                fetched.rounds += 1
+                fetched.moment_ms, fetched.last_unit = rounds.taken_ms, rounds.last_unit
+        except Lost as lost:
+            if at_ms is None:
+                raise Lost(
+                    lost.name, f"{lost.reason}; what comes before it is of {time_text(fetched.moment_ms)}"
+                ) from None
+            if self._is_gone(fetched.place):
+                raise
+            self.say(f"damaged: {lost}; restored is what comes before it")
+        return written
+
+    def _is_gone(self, place: Place) -> bool:
+        try:
+            ask(lambda: self.objects.read(names.point(place), 0, 1), self.wait)
+        except Missing:
+            return True
+        return False
+
+    @contextmanager
+    def _explained(self, place: Place) -> Iterator[None]:
+        """Turn a lost object into a refusal, unless the whole point has gone."""
+        try:
+            yield
+        except (Lost, Missing) as lost:
+            if self._is_gone(place):
+                raise _Collected from None
+            reason = str(lost) if isinstance(lost, Lost) else f"{lost.name}: it is missing"
+            raise BackupRefused(f"{self.objects.where}: {reason}", EARLIER) from None
+
+    def _make_folders(self, point: Point) -> None:
+        folders = {path.rpartition("/")[0] for path in point.files} - {""}
+        for folder in (layout.journal_directory(""), layout.logs_directory("")):
+            folders.add(folder.removeprefix("/"))
+        for folder in sorted(folders):
+            self.disk.make_directory(f"{self.directory}/{folder}")
+
+    def _fetch_file(self, path: str, shipped: ShippedFile) -> None:
+        file = self.disk.open(f"{self.directory}/{path}", create=True)
+        try:
+            position = 0
+            for extent in shipped.extents:
+                data = self._read_extent(extent)
+                file.write([data], position)
+                position += len(data)
+                self._done_bytes += len(data)
+                self.report(self._done_bytes, max(self._done_bytes, self._of_bytes))
+            _set_size(file, shipped.size_bytes)
+        finally:
+            file.close()
+
+    def _read_extent(self, extent: Extent) -> bytes:
+        read = partial(self.objects.read, extent.object, extent.position, extent.length)
+        data = ask(read, self.wait)
+        if len(data) != extent.length:
+            raise Lost(extent.object, f"it ends at byte {extent.position + len(data)}")
+        if crc32c(data) != extent.crc:
+            raise Lost(extent.object, f"it fails its checksum at byte {extent.position}")
+        return data
+
+    def _write_rounds(self, rounds: Rounds) -> set[str]:
+        """Write the rounds where they stood in the journal. Returns the paths."""
+        folder = layout.journal_directory("").removeprefix("/")
+        for piece in rounds.pieces:
+            file = self.disk.open(f"{self.directory}/{folder}/{piece.file}", create=True)
+            try:
+                if file.size() != piece.size_bytes:
+                    _set_size(file, piece.size_bytes)
+                file.write([piece.data], piece.position)
+            finally:
+                file.close()
+        return {f"{folder}/{piece.file}" for piece in rounds.pieces}
+
+    def _check_journal(self, start: store_checkpoint.StoreCheckpoint, fetched: Fetched) -> None:
+        """Compare what a start would find in the journal with what the rounds say. Raises: BackupRefused."""
+        try:
+            found = store_checkpoint.scan_journal(self.disk, self.directory, start).last_unit
+            problem = f"it ends with unit {found}, and not with {fetched.last_unit}"
+            is_sound = max(found, start.through_unit) == fetched.last_unit
+        except JournalDamaged as damage:
+            problem, is_sound = str(damage), False
+        if not is_sound:
+            where = f"{self.objects.where}: the journal behind point {fetched.place}"
+            raise BackupRefused(f"{where}: {problem}", EARLIER)
+
+
+def time_text(at_ms: int) -> str:
+    """A moment as ISO 8601, in UTC."""
+    text = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace(".000", "").replace("+00:00", "Z")
+
+
+def _remove(disk: Disk, path: str) -> None:
+    if disk.is_directory(path):
+        disk.remove_tree(path)
+    else:
+        disk.unlink(path)
+
+
+def _order(point: Point, path: str) -> tuple[bool, int, str]:
+    """The journal first, so that a directory that was left half-made shows it; then the largest files."""
+    return not path.startswith("journal/"), -point.files[path].size_bytes, path
+
+
+def _set_size(file: File, size_bytes: int) -> None:
+    if file.size() != size_bytes:
+        file.truncate(size_bytes)

@@ -1,0 +1,307 @@
+"""A backup that follows: points of a data directory and the rounds behind them, step by step, and what goes again.
+
+The rules: each look reads the journal up to its last complete round, so what was acknowledged before the look began is
+in the store when its rounds are; the *loss window* is the time since the newest such look began. A new point is taken
+when the one there is old or has many rounds behind it, or when the journal cannot be read on from the last round, and
+rounds go on being shipped meanwhile. A step that fails may be made again: what it was about to create is kept, and
+created first.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ...effects.clock import Clock
+from ...effects.disk import Disk
+from ...effects.objects import Objects
+from .. import checkpoints, store_checkpoint
+from ..backup.journal_copy import Changed
+from ..backup.manifest import BackupRefused
+from . import names, planning
+from .claims import Claims, Fenced
+from .collecting import Collector
+from .creating import Taken, Wait, create
+from .names import Place
+from .point import Claim, JournalPlace, Point, Rounds, Seal, ShippedFile, pack_point, pack_rounds
+from .reading import read_points
+from .shipper import THREADS, Shipper
+from .tail import read_on
+from .unchanged import keep_unchanged
+
+POINT_BYTES = 256 << 20  # of rounds behind a point; a restore has to replay them
+POINT_MS = 600_000
+CLAIMS_MS = 60_000  # how often a follower with nothing to ship looks whether another has taken over
+SUSPECTED = 3  # looks in a row that find no round where a checkpoint says that there is one
+
+
+@dataclass(frozen=True)
+class Following:
+    """How to follow. keep_ms: each moment of so much time can be restored. made_by: this version."""
+
+    keep_ms: int
+    made_by: str
+    point_bytes: int = POINT_BYTES
+    point_ms: int = POINT_MS
+    look_bytes: int = planning.PART_BYTES
+    threads: int = THREADS
+
+
+@dataclass
+class _Chain:
+    """The newest point and the rounds behind it. checkpoint: its number. size_bytes: of these rounds."""
+
+    place: Place
+    checkpoint: int
+    taken_ms: int
+    goes_on: JournalPlace
+    rounds: int = 0
+    size_bytes: int = 0
+
+
+@dataclass
+class Status:
+    """For those who watch. loss_window_ms: None before the first point."""
+
+    points: int = 0
+    kept_points: int = 0
+    objects: int = 0
+    size_bytes: int = 0
+    last_unit: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+class Follower:
+    """Follows one data directory into one store. begin(), then step() again and again, then end()."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        objects: Objects,
+        clock: Clock,
+        how: Following,
+        *,
+        wait: Wait,
+        report: Callable[[int, int], None] = lambda done, of: None,
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:
+        """wait: called before a call to the store is made again. pause: between two attempts at a point."""
+        self._disk = disk
+        self._directory = directory
+        self._objects = objects
+        self._clock = clock
+        self._how = how
+        self._wait = wait
+        self._report = report
+        self._pause = pause
+        self._claims = Claims(objects, wait)
+        self._chain: _Chain | None = None
+        self._pending: list[_Pending] = []
+        self._points = 0
+        self._covered_ms: int | None = None
+        self._suspected = 0
+        self._lost_thread = False
+        self._seen_checkpoint = 0, 0  # the newest, and the first round that it does not count
+        self._claims_due_ms = 0
+        self.status = Status()
+
+    @property
+    def loss_window_ms(self) -> int | None:
+        """How old the newest acknowledgement is that may be missing in the store. None: there is no point yet."""
+        return None if self._covered_ms is None else self._clock.monotonic_ms() - self._covered_ms
+
+    # ---- the beginning and the end ---------------------------------------------------------------------------
+
+    def begin(self, mine: Claim, watch: Callable[[], None], *, take_over: bool = False) -> int:
+        """Claim the store, end predecessors, and see what they have shipped. Returns the epoch.
+
+        Raises: BackupRefused (StillFollowed), Refused, OSError; what `wait` raises.
+        """
+        if not store_checkpoint.numbers(self._disk, self._directory):
+            raise BackupRefused(f"{self._directory} has no broker's data", "name the data directory of fencepost serve")
+        self._claims.check_store()
+        before = self._read_points()
+        shipped = self._keep_unchanged(before)  # before anybody is ended: it may be another directory's store
+        self.epoch = self._claims.claim(mine, watch, take_over=take_over)
+        known = self._read_points()
+        if max(known, default=None) != max(before, default=None):
+            shipped = self._keep_unchanged(known)
+        self._shipper = Shipper(
+            self._disk,
+            self._directory,
+            self._objects,
+            self.epoch,
+            self._clock,
+            self._wait,
+            self._how.made_by,
+            threads=self._how.threads,
+            between=self._ship_rounds_meanwhile,
+            pause=self._pause,
+            report=self._report,
+            shipped=shipped,
+        )
+        self._collector = Collector(self._objects, self.epoch, self._wait, self._how.keep_ms)
+        for place, point in known.items():
+            self._collector.add(place, point)
+        self._host = mine.host
+        return self.epoch
+
+    def _keep_unchanged(self, points: Mapping[Place, Point | None]) -> dict[str, ShippedFile]:
+        newest = points[max(points)] if points else None
+        return keep_unchanged(self._disk, self._directory, newest, self._objects.where) if newest else {}
+
+    def _read_points(self) -> dict[Place, Point | None]:
+        points, problems = read_points(self._objects, self._wait)
+        self.status.warnings = problems
+        return points
+
+    def end(self) -> None:
+        """Seal what was created, so that the next follower need not look whether this one is at work."""
+        seal = Seal(self.epoch, self._host)
+        last = self._claims.seal_points(self.epoch, seal)
+        if last:
+            self._claims.seal_rounds(Place(self.epoch, last), seal)
+
+    # ---- steps -----------------------------------------------------------------------------------------------
+
+    def step(self, *, running: bool = True) -> bool:
+        """Look once, and ship what there is. Returns whether a point was taken.
+
+        Raises: Fenced; Refused; BackupRefused, JournalDamaged, checkpoints.Damaged, NewerFormat, DirectoryMoved,
+        OSError; what `wait` raises. After any of them but Fenced and DirectoryMoved the step may be made again.
+        """
+        self._disk.free_bytes(self._directory)  # raises DirectoryMoved if what is held is not at its path any more
+        self._check_claims()
+        self._create_pending()
+        if self._chain is not None and not self._lost_thread:
+            self._ship_rounds()
+        if not self._is_point_due():
+            return False
+        point, read_ms = self._shipper.ship(running=running)
+        self._keep_point(point, read_ms)
+        self._collector.collect(self._clock.now_ms(), self._shipper.unnamed)
+        self.status.kept_points = len(self._collector.points)
+        return True
+
+    def _is_point_due(self) -> bool:
+        chain = self._chain
+        if chain is None or self._lost_thread:
+            return True
+        if not chain.rounds or self._newest_checkpoint()[0] <= chain.checkpoint:
+            return False
+        return (
+            chain.size_bytes >= self._how.point_bytes
+            or self._clock.monotonic_ms() - chain.taken_ms >= self._how.point_ms
+        )
+
+    def _keep_point(self, point: Point, read_ms: int) -> None:
+        """Create the object that makes a point one, and go on behind it."""
+        place = Place(self.epoch, self._points + 1)
+        now_ms = self._clock.monotonic_ms()
+
+        def created() -> None:
+            self._points += 1
+            self._shipper.count(len(content))
+            self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on)
+            self._covered_ms = read_ms
+            self._lost_thread, self._suspected = False, 0
+            self._shipper.unnamed -= point.parts()
+            self._collector.add(place, point)
+            self.status.points += 1
+            self.status.last_unit = point.last_unit
+            self.status.warnings = point.warnings
+
+        content = pack_point(point)
+        self._pending.append(_Pending(names.point(place), content, created))
+        self._create_pending()
+
+    # ---- rounds ----------------------------------------------------------------------------------------------
+
+    def _ship_rounds_meanwhile(self) -> None:
+        """Between two groups of parts of a new point: the rounds behind the one there is go on."""
+        if self._chain is not None and not self._lost_thread:
+            self._ship_rounds()
+
+    def _ship_rounds(self) -> None:
+        """Ship the rounds up to the last complete one. If that is not where it should be, a new point is due."""
+        chain = self._chain
+        assert chain is not None
+        while not self._lost_thread:
+            newest, next_round = self._newest_checkpoint()
+            began_ms, taken_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+            try:
+                look = read_on(self._disk, self._directory, chain.goes_on, self._how.look_bytes)
+            except Changed:
+                self._lost_thread = True
+                return
+            if look.pieces:
+                self._keep_rounds(chain, Rounds(taken_ms, look.last_unit, look.goes_on, look.pieces))
+            if not look.complete:
+                continue
+            if newest > chain.checkpoint and 0 < chain.goes_on.round < next_round:
+                self._suspected = 1 if look.pieces else self._suspected + 1
+                self._lost_thread = self._suspected >= SUSPECTED
+            else:
+                self._suspected = 0
+                self._covered_ms = began_ms
+            return
+
+    def _keep_rounds(self, chain: _Chain, rounds: Rounds) -> None:
+        content = pack_rounds(rounds)
+
+        def created() -> None:
+            chain.rounds += 1
+            chain.size_bytes += len(content)
+            chain.goes_on = rounds.goes_on
+            self._shipper.count(len(content))
+            self.status.last_unit = rounds.last_unit
+
+        self._pending.append(_Pending(names.rounds(chain.place, chain.rounds + 1), content, created))
+        self._create_pending()
+
+    def _create_pending(self) -> None:
+        while self._pending:
+            pending = self._pending[0]
+            try:
+                create(self._objects, pending.name, pending.content, self._wait)
+            except Taken:
+                raise Fenced(self._claims.who(self._claims.newest_epoch())) from None
+            del self._pending[0]
+            pending.created()
+            self._claims_due_ms = self._clock.monotonic_ms() + CLAIMS_MS
+        self.status.objects = self._shipper.counted.objects
+        self.status.size_bytes = self._shipper.counted.size_bytes
+
+    # ---- what is looked at -----------------------------------------------------------------------------------
+
+    def _newest_checkpoint(self) -> tuple[int, int]:
+        """(number, first round that it does not count) of the newest checkpoint."""
+        newest = max(store_checkpoint.numbers(self._disk, self._directory), default=0)
+        if newest > self._seen_checkpoint[0]:
+            try:
+                content = store_checkpoint.read(self._disk, self._directory, newest)
+                self._seen_checkpoint = newest, content.next_round
+            except (
+                FileNotFoundError,
+                checkpoints.Damaged,
+            ):  # there is a newer one, or this one is for a point to judge
+                pass
+        return self._seen_checkpoint
+
+    def _check_claims(self) -> None:
+        """With nothing to ship for long, ask whether another follower has taken over. Raises: Fenced."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._claims_due_ms:
+            return
+        newest = self._claims.newest_epoch()
+        if newest > self.epoch:
+            raise Fenced(self._claims.who(newest))
+        self._claims_due_ms = now_ms + CLAIMS_MS
+
+
+@dataclass
+class _Pending:
+    """An object that is to be created, and what follows from that."""
+
+    name: str
+    content: bytes
+    created: Callable[[], None]

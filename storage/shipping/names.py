@@ -1,0 +1,70 @@
+"""Names of the objects of a backup. Pure.
+
+The rules: numbers are padded, so names in order are objects in the order in which they were created. A name is created
+once and never used again. The first folder is the number of the store, of which there is one: 0.
+
+0/claims/<epoch>                 who follows the directory; each follower has an epoch above all others
+0/parts/<epoch>-<number>         bytes of files
+0/points/<epoch>-<number>        a point, or the seal that ends the points of its epoch
+0/rounds/<epoch>-<number>/<n>    rounds of the journal behind that point, or the seal that ends them
+"""
+
+import re
+from typing import NamedTuple
+
+CLAIMS, PARTS, POINTS, ROUNDS = "0/claims/", "0/parts/", "0/points/", "0/rounds/"
+PROBE = "0/probe"
+_DIGITS = 10
+_NUMBER = rf"(\d{{{_DIGITS}}})"
+_PLACE = re.compile(rf"{_NUMBER}-{_NUMBER}")
+_ROUNDS = re.compile(rf"{ROUNDS}{_NUMBER}-{_NUMBER}/{_NUMBER}")
+
+
+class Place(NamedTuple):
+    """The epoch of a follower, and a number that it gave."""
+
+    epoch: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch:0{_DIGITS}}-{self.number:0{_DIGITS}}"
+
+
+def claim(epoch: int) -> str:
+    """The name of the claim of an epoch."""
+    return f"{CLAIMS}{epoch:0{_DIGITS}}"
+
+
+def part(place: Place) -> str:
+    return f"{PARTS}{place}"
+
+
+def point(place: Place) -> str:
+    return f"{POINTS}{place}"
+
+
+def rounds_of(place: Place) -> str:
+    """The folder of the rounds behind a point."""
+    return f"{ROUNDS}{place}/"
+
+
+def rounds(place: Place, number: int) -> str:
+    return f"{rounds_of(place)}{number:0{_DIGITS}}"
+
+
+def claimed_epoch(name: str) -> int | None:
+    """The epoch of a claim; None for any other name."""
+    digits = name.removeprefix(CLAIMS)
+    return int(digits) if name.startswith(CLAIMS) and re.fullmatch(_NUMBER, digits) else None
+
+
+def place_in(folder: str, name: str) -> Place | None:
+    """The place in the name of a point or a part; None for any other name."""
+    found = _PLACE.fullmatch(name.removeprefix(folder)) if name.startswith(folder) else None
+    return Place(int(found[1]), int(found[2])) if found else None
+
+
+def place_of_rounds(name: str) -> tuple[Place, int] | None:
+    """(the point behind which they come, their number) of rounds; None for any other name."""
+    found = _ROUNDS.fullmatch(name)
+    return (Place(int(found[1]), int(found[2])), int(found[3])) if found else None

@@ -1,0 +1,88 @@
+"""What of a checkpoint's files is to be shipped, and in which objects. Pure.
+
+The rules: bytes below the size that a checkpoint named never change, so what was shipped of a file stays, and only what
+was added is read. Large ranges become objects of their own, cut to PART_BYTES; small ones of many files go into one
+object together, so the number of objects does not grow with the number of partitions. A file that consists of many
+small extents is shipped anew from the first of them on: else a restore would make thousands of small requests.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from .point import Extent, ShippedFile
+
+PART_BYTES = 16 << 20  # of an object, at most
+LARGE_BYTES = 4 << 20  # a range that gets an object of its own
+MOST_SMALL_EXTENTS = 32  # of one file
+
+NOTHING = ShippedFile(0, ())
+
+
+class Range(NamedTuple):
+    """Bytes of a file that are to be shipped."""
+
+    path: str
+    position: int
+    length: int
+
+
+class Plan(NamedTuple):
+    """kept: what is taken over of files, without what is to be shipped. parts: the ranges of each new object."""
+
+    kept: dict[str, ShippedFile]
+    parts: list[list[Range]]
+
+    @property
+    def bytes_to_ship(self) -> int:
+        return sum(each.length for part in self.parts for each in part)
+
+
+def plan(wanted: Mapping[str, int], shipped: Mapping[str, ShippedFile]) -> Plan:
+    """Plan a point. wanted: how many bytes of which file. shipped: what the store has of each."""
+    kept: dict[str, ShippedFile] = {}
+    ranges: list[Range] = []
+    for path, size_bytes in wanted.items():
+        extents = _extents_to_keep(shipped.get(path, NOTHING).extents, size_bytes)
+        begin = sum(extent.length for extent in extents)
+        kept[path] = ShippedFile(begin, extents)
+        if begin < size_bytes:
+            ranges.append(Range(path, begin, size_bytes - begin))
+    return Plan(kept, list(_parts(ranges)))
+
+
+def _extents_to_keep(extents: tuple[Extent, ...], size_bytes: int) -> tuple[Extent, ...]:
+    """Return those within the size; without the small ones, if these are too many."""
+    kept: list[Extent] = []
+    end = 0
+    for extent in extents:
+        end += extent.length
+        if end > size_bytes:
+            break
+        kept.append(extent)
+    small = [place for place, extent in enumerate(kept) if extent.length < LARGE_BYTES]
+    return tuple(kept[: small[0]] if len(small) > MOST_SMALL_EXTENTS else kept)
+
+
+def _parts(ranges: Iterable[Range]) -> Iterable[list[Range]]:
+    together: list[Range] = []
+    size_bytes = 0
+    for path, position, length in ranges:
+        while length >= LARGE_BYTES:
+            piece = min(length, PART_BYTES)
+            yield [Range(path, position, piece)]
+            position, length = position + piece, length - piece
+        if not length:
+            continue
+        if size_bytes + length > PART_BYTES:
+            yield together
+            together, size_bytes = [], 0
+        together.append(Range(path, position, length))
+        size_bytes += length
+    if together:
+        yield together
+
+
+def joined(kept: ShippedFile, added: Iterable[Extent]) -> ShippedFile:
+    """The file with more extents behind those that it has."""
+    extents = (*kept.extents, *added)
+    return ShippedFile(sum(extent.length for extent in extents), extents)

@@ -1,0 +1,256 @@
+"""Bytes of the objects that are not parts: points, rounds, claims and seals. Pure.
+
+The rule: each has a checksum over all of it and says what it is (storage/checkpoints.py); each extent has the checksum
+of its bytes, so that whoever reads a part believes only what a point has named. Byte by byte in docs/formats.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import msgpack
+
+from .. import checkpoints
+
+POINT, ROUNDS, CLAIM, SEAL = "point", "rounds", "claim", "seal"
+VERSION = 1
+
+T = TypeVar("T")
+
+
+class Extent(NamedTuple):
+    """Bytes of a file: where they are. crc: CRC-32C of them."""
+
+    object: str
+    position: int
+    length: int
+    crc: int
+
+
+class ShippedFile(NamedTuple):
+    """A file in a store: its extents, one after the other, and zeros behind them up to its size."""
+
+    size_bytes: int
+    extents: tuple[Extent, ...]
+
+    @property
+    def shipped_bytes(self) -> int:
+        return sum(extent.length for extent in self.extents)
+
+
+class JournalPlace(NamedTuple):
+    """Where a journal goes on: in which file of which start, at which byte, with which round and unit.
+
+    round: 0 if no round was read yet, and any may come.
+    """
+
+    incarnation: int
+    sequence: int
+    position: int
+    round: int
+    unit: int
+
+
+@dataclass(slots=True)
+class Point:
+    """The content of a point.
+
+    taken_ms: wall time of the follower, before the journal was read. running: a broker served from the directory.
+    checkpoint, content: number and bytes of the checkpoint. last_unit: the newest change in it. goes_on: where the
+    rounds behind it begin. warnings: what was damaged or missing in the directory already. files: by path.
+    """
+
+    made_by: str
+    taken_ms: int
+    running: bool
+    checkpoint: int
+    content: bytes
+    last_unit: int
+    goes_on: JournalPlace
+    warnings: list[str] = field(default_factory=list)
+    files: Mapping[str, ShippedFile] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files.values())
+
+    def parts(self) -> set[str]:
+        """The names of all parts that the point needs."""
+        return {extent.object for file in self.files.values() for extent in file.extents}
+
+
+class Piece(NamedTuple):
+    """Bytes of a file of the journal. size_bytes: of the whole file, which has zeros behind its last round."""
+
+    file: str
+    size_bytes: int
+    position: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What a journal got since the point, or since the rounds before.
+
+    taken_ms: as in Point. last_unit: the newest change in it. goes_on: where the next rounds begin.
+    """
+
+    taken_ms: int
+    last_unit: int
+    goes_on: JournalPlace
+    pieces: list[Piece]
+
+
+@dataclass(slots=True)
+class Claim:
+    """Who follows, for people. claimed_ms: by the clock of its machine."""
+
+    host: str
+    process: int
+    directory: str
+    made_by: str
+    claimed_ms: int
+
+
+@dataclass(slots=True)
+class Seal:
+    """Nothing comes behind it. by: the epoch that sealed it, which is its own if its follower was stopped."""
+
+    by: int
+    host: str
+
+
+# ---- points ------------------------------------------------------------------------------------------------------
+
+
+def pack_point(point: Point) -> bytes:
+    fields: dict[str, Any] = asdict(point)
+    objects = sorted(point.parts())
+    number = {name: place for place, name in enumerate(objects)}
+    fields["objects"] = objects
+    fields["files"] = [
+        [path, file.size_bytes, [[number[each.object], *each[1:]] for each in file.extents]]
+        for path, file in sorted(point.files.items())
+    ]
+    return checkpoints.pack_file(POINT, VERSION, msgpack.packb(fields))
+
+
+def unpack_point(content: bytes, name: str) -> Point:
+    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+
+    def parse(payload: bytes) -> Point:
+        fields = dict(msgpack.unpackb(payload))
+        objects, rows = fields.pop("objects"), fields.pop("files")
+        fields["goes_on"] = _place(fields["goes_on"])
+        fields["files"] = {
+            _text(path): ShippedFile(_whole(size), tuple(_extent(objects, row) for row in extents))
+            for path, size, extents in rows
+        }
+        point = Point(**fields)
+        if any(path.startswith("/") or ".." in path.split("/") for path in point.files):
+            raise ValueError("it names a file outside of the directory")
+        if any(file.shipped_bytes > file.size_bytes for file in point.files.values()):
+            raise ValueError("a file has more bytes than its size")
+        _check(point.content, bytes), _text(point.made_by), _check(point.running, bool)
+        for number in (point.taken_ms, point.checkpoint, point.last_unit):
+            _whole(number)
+        point.warnings = [_text(warning) for warning in _check(point.warnings, list)]
+        return point
+
+    return _parsed(content, name, POINT, parse)
+
+
+def _extent(objects: list[str], row: list[int]) -> Extent:
+    number, position, length, crc = map(_whole, row)
+    return Extent(_text(objects[number]), position, length, crc)
+
+
+# ---- rounds --------------------------------------------------------------------------------------------------------
+
+
+def pack_rounds(rounds: Rounds) -> bytes:
+    pieces = [list(piece) for piece in rounds.pieces]
+    row = [rounds.taken_ms, rounds.last_unit, list(rounds.goes_on), pieces]
+    return checkpoints.pack_file(ROUNDS, VERSION, msgpack.packb(row))
+
+
+def unpack_rounds(content: bytes, name: str) -> Rounds:
+    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+
+    def parse(payload: bytes) -> Rounds:
+        taken_ms, last_unit, goes_on, rows = msgpack.unpackb(payload)
+        pieces = [Piece(_text(file), _whole(size), _whole(at), _check(data, bytes)) for file, size, at, data in rows]
+        if any("/" in piece.file or piece.position + len(piece.data) > piece.size_bytes for piece in pieces):
+            raise ValueError("a piece is not inside of its file")
+        return Rounds(_whole(taken_ms), _whole(last_unit), _place(goes_on), pieces)
+
+    return _parsed(content, name, ROUNDS, parse)
+
+
+# ---- claims and seals ----------------------------------------------------------------------------------------------
+
+
+def pack_claim(claim: Claim) -> bytes:
+    return checkpoints.pack_file(CLAIM, VERSION, msgpack.packb(asdict(claim)))
+
+
+def unpack_claim(content: bytes, name: str) -> Claim:
+    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+
+    def parse(payload: bytes) -> Claim:
+        claim = Claim(**dict(msgpack.unpackb(payload)))
+        _text(claim.host), _text(claim.directory), _text(claim.made_by), _whole(claim.process), _whole(claim.claimed_ms)
+        return claim
+
+    return _parsed(content, name, CLAIM, parse)
+
+
+def pack_seal(seal: Seal) -> bytes:
+    return checkpoints.pack_file(SEAL, VERSION, msgpack.packb(asdict(seal)))
+
+
+def unpack_seal(content: bytes, name: str) -> Seal:
+    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+
+    def parse(payload: bytes) -> Seal:
+        seal = Seal(**dict(msgpack.unpackb(payload)))
+        _whole(seal.by), _text(seal.host)
+        return seal
+
+    return _parsed(content, name, SEAL, parse)
+
+
+def is_seal(content: bytes) -> bool:
+    """Whether this is a seal, by its first bytes; nothing of it is checked."""
+    return checkpoints.kind_of(content) == SEAL
+
+
+# ---- both ways -----------------------------------------------------------------------------------------------------
+
+
+def _parsed(content: bytes, name: str, kind: str, parse: Callable[[bytes], T]) -> T:
+    payload = checkpoints.unpack_file(content, name, kind, VERSION)
+    try:
+        return parse(payload)
+    except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
+        raise checkpoints.Damaged(name, f"its contents do not parse: {error}") from error
+
+
+def _place(row: Any) -> JournalPlace:
+    return JournalPlace(*map(_whole, row))
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number of its kind")
+    return value
+
+
+def _text(value: Any) -> str:
+    return _check(value, str)
+
+
+def _check(value: Any, kind: type[T]) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.50} is no {kind.__name__}")
+    return value

@@ -1,0 +1,86 @@
+"""Points and rounds as they are found in a store.
+
+The rule: an object that should be there and is not, or that is not what was written, is named and never skipped. It may
+be gone because its point was collected meanwhile; whoever finds that looks for the point again.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ...effects.objects import Missing, Objects
+from .. import checkpoints
+from . import names
+from .creating import Wait, list_names, read
+from .names import Place
+from .point import Point, Rounds, is_seal, unpack_point, unpack_rounds
+
+
+class Lost(Exception):
+    """Raised if an object is not there, or is not what was written. name: of the object."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+def read_points(objects: Objects, wait: Wait) -> tuple[dict[Place, Point | None], list[str]]:
+    """(all points in a store, None for one that cannot be read; what is wrong with these). Seals are left out.
+
+    Raises: checkpoints.NewerFormat, Refused; what `wait` raises.
+    """
+    points: dict[Place, Point | None] = {}
+    problems: list[str] = []
+    for place in list_points(objects, wait):
+        try:
+            point = read_point(objects, place, wait)
+        except Lost as lost:
+            points[place] = None
+            problems.append(str(lost))
+        except Missing:  # collected meanwhile
+            pass
+        else:
+            if point is not None:
+                points[place] = point
+    return points, problems
+
+
+def list_points(objects: Objects, wait: Wait) -> list[Place]:
+    """The places of all points and of the seals behind them, in their order."""
+    found = (names.place_in(names.POINTS, name) for name in list_names(objects, names.POINTS, wait))
+    return [place for place in found if place is not None]
+
+
+def read_point(objects: Objects, place: Place, wait: Wait) -> Point | None:
+    """Read a point; None if it is a seal. Raises: Missing; Lost, if it is damaged; checkpoints.NewerFormat, Refused."""
+    name = names.point(place)
+    content = read(objects, name, wait)
+    if is_seal(content):
+        return None
+    try:
+        return unpack_point(content, name)
+    except checkpoints.Damaged as damage:
+        raise Lost(name, damage.reason) from None
+
+
+def rounds_behind(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[str, Rounds]]:
+    """Yield the names and contents of the rounds behind a point, in order, up to the newest or a seal.
+
+    Raises: Lost, for one that is missing or damaged; checkpoints.NewerFormat, Refused.
+    """
+    for name in numbered(place, list_names(objects, names.rounds_of(place), wait)):
+        try:
+            content = read(objects, name, wait)
+        except Missing:
+            raise Lost(name, "it is missing") from None
+        if is_seal(content):
+            return
+        try:
+            yield name, unpack_rounds(content, name)
+        except checkpoints.Damaged as damage:
+            raise Lost(name, damage.reason) from None
+
+
+def numbered(place: Place, found: Sequence[str]) -> list[str]:
+    """All names of rounds from 1 to the highest that was found, whether they were found or not."""
+    parsed = [each[1] for name in found if (each := names.place_of_rounds(name)) is not None]
+    return [names.rounds(place, number) for number in range(1, max(parsed, default=0) + 1)]

@@ -1,0 +1,47 @@
+"""Which points are kept, and which objects nobody needs any more. Pure.
+
+The rules: the two newest points are kept whatever their age, so that one remains if the other is damaged. Of the others
+those that are needed to restore each moment of the last `keep_ms`: a point goes when a later one was taken at the
+beginning of that time or before. A part stays as long as a kept point names it. A point goes before its rounds and
+parts: whoever finds one of these gone finds the point gone too, and takes a newer one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from .names import Place
+
+LEAST_POINTS = 2
+
+
+class Known(NamedTuple):
+    """What retention has to know of a point. parts: the names that it refers to."""
+
+    taken_ms: int
+    parts: frozenset[str]
+
+
+def unneeded_points(points: Mapping[Place, Known], now_ms: int, keep_ms: int) -> list[Place]:
+    """The points that may go, oldest first."""
+    places = sorted(points)
+    covering = [each for each in places if points[each].taken_ms <= now_ms - keep_ms]
+    if not covering:
+        return []
+    newest_needed = min(covering[-1], places[max(0, len(places) - LEAST_POINTS)])
+    return [each for each in places if each < newest_needed]
+
+
+def unneeded_parts(going: Iterable[str], kept: Iterable[Known]) -> list[str]:
+    """Those of some parts that no kept point names."""
+    needed: set[str] = set()
+    for each in kept:
+        needed |= each.parts
+    return sorted(set(going) - needed)
+
+
+def choose(taken_ms: Sequence[int], at_ms: int | None) -> int | None:
+    """Which of some points, oldest first, to restore: the newest that was taken by then. None: all were later."""
+    for number in range(len(taken_ms) - 1, -1, -1):
+        if at_ms is None or taken_ms[number] <= at_ms:
+            return number
+    return None

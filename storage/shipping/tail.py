@@ -1,0 +1,173 @@
+"""Reads on in a journal that a broker writes to: complete rounds, one after the other, from where the last look ended.
+
+The rule: a round counts if it reads well and has the number that comes next; at the first one that does not, this look
+ends, and the next one begins there again. What is at that place may be incomplete yet, so nothing is judged here. Each
+round has checksums that say which start, file, place and number it is for, so a file that is used again while it is
+read gives no round. A file is left together with the beginning of the next one: a journal whose last file says that
+it goes on, without the next, would count as damaged.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from ...effects.disk import Disk
+from .. import layout
+from ..backup.journal_copy import Changed, checked_pieces
+from ..journal.format import (
+    BLOCK_BYTES,
+    ROUND_HEADER_BYTES,
+    FileHeader,
+    Malformed,
+    UnknownFormat,
+    blocks,
+    read_file_header,
+    read_round_header,
+)
+from ..journal.preparing import file_name
+from ..journal.reading import FoundFile, JournalDamaged, Reader, read_header, round_fault
+from ..journal.scan import Scan
+from .point import JournalPlace, Piece
+
+
+class Look:
+    """What one look has found. complete: it went up to the last complete round."""
+
+    def __init__(self, goes_on: JournalPlace) -> None:
+        self.pieces: list[Piece] = []
+        self.goes_on = goes_on
+        self.complete = True
+        self.size_bytes = 0
+
+    @property
+    def last_unit(self) -> int:
+        return self.goes_on.unit - 1
+
+    def add(self, found: FoundFile, position: int, data: bytes) -> None:
+        """Take bytes of a file; those behind the ones before join their piece."""
+        self.size_bytes += len(data)
+        name = found.path.rpartition("/")[2]
+        last = self.pieces[-1] if self.pieces else None
+        if last is not None and last.file == name and last.position + len(last.data) == position:
+            self.pieces[-1] = last._replace(data=last.data + data)
+        else:
+            self.pieces.append(Piece(name, found.header.size_bytes, position, data))
+
+
+def read_on(disk: Disk, directory: str, place: JournalPlace, most_bytes: int) -> Look:
+    """Read the complete rounds from a place on; about most_bytes of them, one at least.
+
+    Raises: Changed, if the file of the place is not there any more, or is another; OSError.
+    """
+    look = Look(place)
+    try:
+        found = _file(disk, directory, place.sequence)
+        if found is None or found.header.incarnation != place.incarnation:
+            raise Changed
+        while found is not None:
+            found = _read_file(disk, directory, found, look, most_bytes)
+    except FileNotFoundError:
+        raise Changed from None
+    return look
+
+
+def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, most_bytes: int) -> FoundFile | None:
+    """Read on in one file. Returns the next one if this one has ended."""
+    with Reader(disk, found) as reader:
+        collected: list[bytes] = []
+        begin = look.goes_on.position
+        size_bytes = 0
+        following: FoundFile | None = None
+        while True:
+            position = look.goes_on.position
+            if look.size_bytes + size_bytes >= most_bytes:
+                look.complete = False
+                break
+            header = reader.round_header(position)
+            if header is None or round_fault(reader, position, header):
+                break
+            if look.goes_on.round and (header.round, header.first_unit) != (look.goes_on.round, look.goes_on.unit):
+                break
+            if header.ends_file:
+                following = _next_file(disk, directory, found.header)
+                if following is None:
+                    break
+            size = min(blocks(ROUND_HEADER_BYTES + header.length), reader.size - position)
+            collected.append(bytes(reader.view(position, size)))
+            size_bytes += size
+            look.goes_on = JournalPlace(
+                header.incarnation, found.header.sequence, position + size, header.round + 1, header.last_unit + 1
+            )
+            if following is not None:
+                break
+    if collected:
+        look.add(found, begin, b"".join(collected))
+    if following is not None:
+        look.add(following, 0, _header_block(disk, following))
+        look.goes_on = look.goes_on._replace(sequence=following.header.sequence, position=BLOCK_BYTES)
+    return following
+
+
+def _next_file(disk: Disk, directory: str, header: FileHeader) -> FoundFile | None:
+    """Return the file behind the one with this header; None if it is not ready yet, or not there any more."""
+    try:
+        found = _file(disk, directory, header.sequence + 1)
+    except FileNotFoundError:
+        return None
+    return found if found is not None and found.header.incarnation == header.incarnation else None
+
+
+def _file(disk: Disk, directory: str, sequence: int) -> FoundFile | None:
+    """Return a file of the journal; None if its header is not what it should be, as while it is made ready."""
+    path = f"{layout.journal_directory(directory)}/{file_name(sequence)}"
+    try:
+        found = read_header(disk, path)
+    except JournalDamaged:
+        return None
+    return found if found.header.sequence == sequence else None
+
+
+def _header_block(disk: Disk, found: FoundFile) -> bytes:
+    """The first block of a file. Raises: Changed, if it is of another file by now."""
+    with Reader(disk, found) as reader:
+        block = bytes(reader.view(0, BLOCK_BYTES))
+    try:
+        if read_file_header(block) == found.header:
+            return block
+    except (Malformed, UnknownFormat):
+        pass
+    raise Changed
+
+
+class JudgedJournal:
+    """The rounds of a journal that a scan has judged, with the headers of their files.
+
+    goes_on: where the next round comes, once all were read.
+    """
+
+    def __init__(self, disk: Disk, found: Scan) -> None:
+        self._disk = disk
+        self._found = found
+        round_number = 0
+        if found.files and found.files[0].header.sequence == found.files[0].header.first_file:
+            round_number = found.files[0].header.first_round
+        self.goes_on = JournalPlace(found.incarnation, 0, BLOCK_BYTES, round_number, found.last_unit + 1)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield all bytes in their order, one round at a time. Raises: Changed, FileNotFoundError, OSError."""
+        checksums = iter(self._found.checksums)
+        for one, rounds in zip(self._found.files, self._found.rounds, strict=False):
+            name = one.path.rpartition("/")[2]
+            position = 0
+            with Reader(self._disk, one) as reader:
+                for data in checked_pieces(reader, one, list(islice(checksums, rounds))):
+                    if position:
+                        self._note_round(data, one, position)
+                    yield Piece(name, one.header.size_bytes, position, data)
+                    position += len(data)
+            self.goes_on = self.goes_on._replace(sequence=one.header.sequence, position=position)
+
+    def _note_round(self, data: bytes, found: FoundFile, position: int) -> None:
+        header = read_round_header(data, found.header.seed, position)
+        if header is None:
+            raise Changed
+        self.goes_on = self.goes_on._replace(round=header.round + 1)

@@ -1,0 +1,125 @@
+"""What is in a store: for `fencepost store status`, and compared byte by byte for `verify`.
+
+The rule: nothing is changed. What was collected while it was read is no damage: a point is looked for again before
+anything of it counts as lost.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from ...effects.objects import Missing, Objects
+from . import names
+from .creating import Wait, ask, read
+from .names import Place
+from .point import Claim, Extent, Point, unpack_claim
+from .reading import Lost, read_point, read_points, rounds_behind
+
+
+@dataclass
+class StoreStatus:
+    """points: those that are kept, oldest first. newest_ms: wall time, at the follower, of the newest that is there.
+
+    claim, epoch: who followed last. unnamed_bytes: of parts that no point names: being shipped, or left behind.
+    """
+
+    points: list[tuple[Place, Point]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    objects: int = 0
+    size_bytes: int = 0
+    unnamed_bytes: int = 0
+    rounds: int = 0
+    newest_ms: int = 0
+    last_unit: int = 0
+    epoch: int = 0
+    claim: Claim | None = None
+
+
+def read_status(objects: Objects, wait: Wait) -> StoreStatus:
+    """Look at all names, and read points, the claim and the newest rounds. Raises: NewerFormat, Refused."""
+    status = StoreStatus()
+    sizes = {each.name: each.size_bytes for each in ask(lambda: objects.list("0/"), wait)}
+    status.objects, status.size_bytes = len(sizes), sum(sizes.values())
+    points, status.problems = read_points(objects, wait)
+    status.points = [(place, point) for place, point in sorted(points.items()) if point is not None]
+    named: set[str] = set().union(*(point.parts() for _, point in status.points))
+    parts = {name: size for name, size in sizes.items() if name.startswith(names.PARTS)}
+    status.unnamed_bytes = sum(size for name, size in parts.items() if name not in named)
+    if status.points:
+        place, point = status.points[-1]
+        status.newest_ms, status.last_unit = point.taken_ms, point.last_unit
+        try:
+            for _, rounds in rounds_behind(objects, place, wait):
+                status.rounds += 1
+                status.newest_ms, status.last_unit = rounds.taken_ms, rounds.last_unit
+        except Lost as lost:
+            status.problems.append(str(lost))
+    status.epoch = max((names.claimed_epoch(name) or 0 for name in sizes), default=0)
+    if status.epoch:
+        name = names.claim(status.epoch)
+        status.claim = unpack_claim(read(objects, name, wait), name)
+    return status
+
+
+@dataclass
+class Verifying:
+    """Compares all that any point refers to with its checksums, each part once."""
+
+    objects: Objects
+    wait: Wait
+    report: Callable[[int, int], None] = lambda done, of: None
+    problems: list[str] = field(default_factory=list)
+    points: int = 0
+    size_bytes: int = 0
+
+    def run(self) -> list[str]:
+        """Returns what is missing or damaged, and which points need it. Raises: NewerFormat, Refused."""
+        points, self.problems = read_points(self.objects, self.wait)
+        sound = {place: point for place, point in points.items() if point is not None}
+        self.points = len(points)
+        extents: dict[str, dict[Extent, list[Place]]] = {}
+        for place, point in sound.items():
+            for file in point.files.values():
+                for extent in file.extents:
+                    extents.setdefault(extent.object, {}).setdefault(extent, []).append(place)
+        of_bytes = sum(extent.length for each in extents.values() for extent in each)
+        for name in sorted(extents):
+            self._verify_part(name, extents[name])
+            self.report(self.size_bytes, max(self.size_bytes, of_bytes))
+        for place in sound:
+            self._verify_rounds(place)
+        return self.problems
+
+    def _verify_part(self, name: str, extents: dict[Extent, list[Place]]) -> None:
+        try:
+            content = memoryview(read(self.objects, name, self.wait))
+        except Missing:
+            self._note(f"{name}: it is missing", {place for each in extents.values() for place in each})
+            return
+        self.size_bytes += len(content)
+        for extent, places in extents.items():
+            data = content[extent.position : extent.position + extent.length]
+            if len(data) < extent.length or crc32c(data) != extent.crc:
+                end = extent.position + extent.length
+                self._note(f"{name}: bytes {extent.position} to {end} are damaged", set(places))
+
+    def _verify_rounds(self, place: Place) -> None:
+        try:
+            for _, rounds in rounds_behind(self.objects, place, self.wait):
+                self.size_bytes += sum(len(piece.data) for piece in rounds.pieces)
+        except Lost as lost:
+            self._note(str(lost), {place})
+
+    def _note(self, problem: str, places: set[Place]) -> None:
+        """Take note of damage, for those of the points that are still there."""
+        there = [place for place in sorted(places) if self._is_there(place)]
+        if there:
+            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+            self.problems.append(f"{problem}, of point {there[-1]}{more}")
+
+    def _is_there(self, place: Place) -> bool:
+        try:
+            return read_point(self.objects, place, self.wait) is not None
+        except Missing:
+            return False

@@ -1,0 +1,61 @@
+"""A create whose answer was lost, refused for no reason, or comes late: it was created once, by one."""
+
+import pytest
+from fencepost.effects.objects import Refused, Unclear
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects
+from fencepost.storage.shipping.creating import Taken, ask, create
+from followed import Waiting
+
+FAULTS = {
+    "before": Faults(before=0.5), "after": Faults(after=0.5), "late": Faults(late=0.5),
+    "conflicts": Faults(conflicts=0.5),
+    "all": Faults(before=0.3, after=0.3, late=0.3, conflicts=0.3, reads=0.3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_whatever_becomes_of_the_answers_it_is_created_once(faults):
+    for seed in range(50):
+        objects = SimulatedObjects(seed, faults)
+        create(objects, "a", b"mine", Waiting())
+        assert objects.content == {"a": b"mine"}
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_who_comes_second_is_told_what_is_there(faults):
+    for seed in range(50):
+        objects = SimulatedObjects(seed, faults)
+        objects.content["a"] = b"theirs"
+        with pytest.raises(Taken) as taken:
+            create(objects, "a", b"mine", Waiting())
+        assert taken.value.content == b"theirs"
+        assert objects.content == {"a": b"theirs"}
+
+
+def test_exists_with_nothing_there_is_tried_again():
+    """S3 answers 409 while another create of the name is under way, whatever becomes of that."""
+    objects = SimulatedObjects(faults=Faults(conflicts=1))
+    waiting = Waiting(3)
+    with pytest.raises(Exception, match="409"):
+        create(objects, "a", b"mine", waiting)
+    assert len(waiting.troubles) == 4
+
+
+def test_a_refusal_is_not_tried_again():
+    objects = SimulatedObjects()
+    objects.refuses = "403"
+    waiting = Waiting()
+    with pytest.raises(Refused):
+        create(objects, "a", b"", waiting)
+    with pytest.raises(Refused):
+        ask(lambda: objects.read("a"), waiting)
+    assert not waiting.troubles
+
+
+def test_a_read_is_made_again_until_it_is_clear():
+    objects = SimulatedObjects(faults=Faults(reads=0.9))
+    objects.content["a"] = b"x"
+    waiting = Waiting()
+    assert [ask(lambda: objects.read("a"), waiting) for _ in range(5)] == [b"x"] * 5
+    assert waiting.troubles
+    assert all(isinstance(each, Unclear) for each in waiting.troubles)

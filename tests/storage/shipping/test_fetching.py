@@ -1,0 +1,303 @@
+"""What is made of a store: the moment that was asked for, whole; what is lost or rotten is named and never skipped."""
+
+import pytest
+from crash_points import crash_images
+from fencepost.effects.objects import Refused, Unclear
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects
+from fencepost.storage import layout, store_checkpoint
+from fencepost.storage.backup.manifest import BackupRefused
+from fencepost.storage.backup.restore import mark_path
+from fencepost.storage.checkpoints import NewerFormat, pack_file
+from fencepost.storage.recovery import StoreDamaged
+from fencepost.storage.shipping.fetching import Fetching, time_text
+from fencepost.storage.shipping.names import Place
+from fencepost.storage.shipping.verifying import Verifying, read_status
+from followed import DIRECTORY, Waiting, follower, restored
+from recovery_oracle import SETTINGS, Workload
+from store_driver import Driven, values_of
+
+STARTED_MS = 1_700_000_000_000
+STEP_MS = 1000
+
+
+@pytest.fixture(scope="module")
+def written():
+    """A store with two points and rounds behind each, taken a second apart; read only."""
+    objects, clock, work = SimulatedObjects(), SimulatedClock(STARTED_MS), Workload(SimulatedDisk())
+    log = work.make("a")
+    work.send(log, b"0")
+    work.sync()
+    work.flush()
+    work.checkpoint()
+    one = follower(work.disk, objects, clock, point_bytes=0)
+    for number in range(1, 7):
+        one.step()
+        work.send(log, b"%d" % number)
+        work.sync()
+        if number == 3:
+            work.flush()
+            work.checkpoint()
+        clock.advance(STEP_MS)
+    one.step()
+    return objects.content
+
+
+@pytest.fixture
+def objects(written):
+    fresh = SimulatedObjects()
+    fresh.content = dict(written)
+    return fresh
+
+
+def names(objects, folder):
+    return sorted(name for name in objects.content if name.startswith(f"0/{folder}/"))
+
+
+def values_on(disk):
+    store = Driven(disk, settings=SETTINGS).store
+    found = [value for log in store.logs.values() if log.topic == "a" for _, value in values_of(log)]
+    store.close()
+    return found
+
+
+def test_each_moment_has_what_was_there_by_then(objects):
+    for second in range(7):
+        disk, fetched = restored(objects, STARTED_MS + second * STEP_MS)
+        assert values_on(disk) == [b"%d" % number for number in range(second + 1)]
+        assert fetched.moment_ms == STARTED_MS + second * STEP_MS
+    assert values_on(restored(objects)[0]) == [b"%d" % number for number in range(7)]
+
+
+def test_between_two_moments_it_is_the_earlier_one(objects):
+    assert values_on(restored(objects, STARTED_MS + 1999)[0]) == [b"0", b"1"]
+
+
+def test_a_moment_before_the_oldest_point_is_refused_with_the_oldest(objects):
+    with pytest.raises(BackupRefused, match=r"the oldest point is of 2023-11-14T22:13:20Z") as refused:
+        restored(objects, STARTED_MS - 1)
+    assert refused.value.hint == "--at 2023-11-14T22:13:20Z or later"
+
+
+def test_a_store_without_a_point_is_refused():
+    with pytest.raises(BackupRefused, match="sim://bucket has no backup"):
+        restored(SimulatedObjects())
+
+
+def test_a_target_that_holds_anything_is_refused(objects):
+    target = SimulatedDisk()
+    target.make_directory(DIRECTORY)
+    target.open(f"{DIRECTORY}/note", create=True).close()
+    with pytest.raises(BackupRefused, match="is not empty"):
+        Fetching(objects, target, DIRECTORY, Waiting()).run()
+
+
+def test_a_restored_directory_is_marked_for_its_first_start(objects):
+    disk, _ = restored(objects)
+    assert disk.exists(mark_path(DIRECTORY))
+
+
+def test_a_store_that_answers_badly_is_asked_again(objects):
+    objects.faults = Faults(reads=0.5, lists=0.5)
+    waiting = Waiting()
+    assert len(values_on(restored(objects, wait=waiting)[0])) == 7
+    assert waiting.troubles
+
+
+def test_what_the_store_refuses_leaves_an_empty_directory(objects):
+    def refuse(call, name):
+        if name.startswith("0/parts"):
+            raise Refused(name, "403", "hint")
+
+    objects.before_each = refuse
+    target = SimulatedDisk()
+    with pytest.raises(Refused):
+        Fetching(objects, target, DIRECTORY, Waiting()).run()
+    assert target.list(DIRECTORY) == []
+
+
+# ---- what is lost or rotten ------------------------------------------------------------------------------------
+
+
+def every_object_needed(objects):
+    return names(objects, "parts")[-1:] + names(objects, "rounds")[-2:] + names(objects, "points")[-1:]
+
+
+@pytest.mark.parametrize("kind", ["lost", "rotten"])
+@pytest.mark.parametrize("number", range(4))
+def test_an_object_that_is_lost_or_rotten_is_named(objects, kind, number):
+    name = every_object_needed(objects)[number]
+    is_newest = number == 2 or name.startswith("0/points")
+    if kind == "rotten":
+        objects.rot(name)
+    else:
+        del objects.content[name]
+    if kind == "lost" and is_newest:
+        return  # nothing tells it from one that was never created
+    target = SimulatedDisk()
+    with pytest.raises(BackupRefused) as refused:
+        Fetching(objects, target, DIRECTORY, Waiting(), threads=1).run()
+    assert name in str(refused.value)
+    assert "--at" in refused.value.hint
+    assert not target.exists(DIRECTORY) or target.list(DIRECTORY) == []
+    assert any(name in problem for problem in Verifying(objects, Waiting()).run())
+    if name.startswith(("0/points", "0/rounds")):
+        assert any(name in problem for problem in read_status(objects, Waiting()).problems)
+
+
+def test_with_a_moment_what_comes_before_the_damage_is_restored_and_it_is_named(objects):
+    name = names(objects, "rounds")[-1]
+    objects.rot(name)
+    said = []
+    disk, fetched = restored(objects, STARTED_MS + 100 * STEP_MS, said)
+    assert values_on(disk) == [b"%d" % number for number in range(6)]
+    assert (name in said[0], "restored is what comes before it" in said[0]) == (True, True)
+    with pytest.raises(BackupRefused, match=f"what comes before it is of {time_text(fetched.moment_ms)}"):
+        restored(objects)
+
+
+def test_an_earlier_moment_needs_nothing_of_a_damaged_point(objects):
+    objects.rot(names(objects, "points")[-1])
+    said = []
+    assert values_on(restored(objects, STARTED_MS + 3 * STEP_MS, said)[0]) == [b"0", b"1", b"2", b"3"]
+    assert names(objects, "points")[-1] in said[0]
+
+
+def test_a_part_that_is_cut_is_named(objects):
+    name = names(objects, "parts")[-1]
+    objects.content[name] = objects.content[name][:-1]
+    with pytest.raises(BackupRefused, match=f"{name}: it ends at byte"):
+        restored(objects)
+
+
+def test_rounds_that_were_exchanged_are_noticed(objects):
+    """Each has a right checksum; together they are no journal."""
+    first, second = names(objects, "rounds")[-2:]
+    objects.content[first], objects.content[second] = objects.content[second], objects.content[first]
+    with pytest.raises(BackupRefused, match="the journal behind point"):
+        restored(objects)
+
+
+def test_what_a_newer_version_wrote_is_said_so(objects):
+    objects.content[names(objects, "points")[-1]] = pack_file("point", 99, b"")
+    with pytest.raises(NewerFormat):
+        restored(objects)
+
+
+def test_a_sound_store_has_nothing_to_name(objects):
+    verifying = Verifying(objects, Waiting())
+    assert verifying.run() == []
+    assert verifying.points == 2
+
+
+def test_the_status_says_what_can_be_restored_and_who_followed(objects):
+    status = read_status(objects, Waiting())
+    assert [place for place, _ in status.points] == [Place(1, 1), Place(1, 2)]
+    assert status.newest_ms == STARTED_MS + 6 * STEP_MS
+    assert status.rounds == len([n for n in names(objects, "rounds") if "0000000001-0000000002" in n])
+    assert (status.epoch, status.claim.host, status.problems, status.unnamed_bytes) == (1, "here", [], 0)
+    assert status.objects == len(objects.content)
+    assert read_status(SimulatedObjects(), Waiting()).points == []
+
+
+# ---- meanwhile ---------------------------------------------------------------------------------------------------
+
+
+class Meanwhile:
+    """A store that is read while its follower goes on: at one call of the reader it takes points and collects."""
+
+    def __init__(self, at_call):
+        self.objects, self.clock = SimulatedObjects(), SimulatedClock(STARTED_MS)
+        self.work = Workload(SimulatedDisk())
+        self.count = 0
+        log = self.work.make("a")
+        self.follower = follower(self.work.disk, self.objects, self.clock, point_bytes=0, keep_ms=1)
+        self.take_point(log)
+        self.take_point(log)
+        self.reader = self.objects.client()
+        self.reader.before_each = self.look
+        self._at_call, self._log = at_call, log
+        self.collected = False
+
+    def take_point(self, log):
+        self.work.send(log, b"%d" % self.count)
+        self.count += 1
+        self.work.sync()
+        self.work.flush()
+        self.work.checkpoint()
+        self.clock.advance(STEP_MS)
+        self.follower.step()
+
+    def look(self, call, name):
+        if len(self.reader.calls) == self._at_call and not self.collected:
+            self.collected = True
+            for _ in range(4):
+                self.take_point(self._log)
+
+
+def test_a_restore_while_points_are_collected_takes_a_newer_one_and_says_so():
+    lines = []
+    for at_call in range(1, 14):
+        world = Meanwhile(at_call)
+        before = world.count
+        found = values_on(restored(world.reader, None, lines)[0])
+        assert found == [b"%d" % number for number in range(len(found))]
+        assert before <= len(found) <= world.count
+    assert any("was not to be kept any longer" in line for line in lines)
+
+
+def test_a_moment_that_goes_while_it_is_restored_is_refused_in_the_end():
+    said, refusals = [], []
+    for at_call in range(5, 12):
+        try:
+            disk, _ = restored(Meanwhile(at_call).reader, STARTED_MS + STEP_MS, said)
+        except BackupRefused as refused:
+            refusals.append(str(refused))
+        else:
+            assert values_on(disk) == [b"0"], "all of it was read before it went"
+    assert refusals
+    assert all("the oldest point is of" in refusal for refusal in refusals)
+    assert "was not to be kept any longer" in said[0]
+
+
+def test_no_broker_starts_while_a_restore_goes_on(objects):
+    target = SimulatedDisk()
+    tried = []
+
+    def look(call, name):
+        if name.startswith("0/rounds"):
+            with pytest.raises(Exception) as error:
+                Driven(target.beside(), settings=SETTINGS)
+            tried.append(type(error.value).__name__)
+
+    objects.before_each = look
+    Fetching(objects, target, DIRECTORY, Waiting(), threads=1).run()
+    assert set(tried) == {"AlreadyLocked"}
+
+
+@pytest.mark.slow
+def test_a_power_cut_at_any_step_leaves_no_directory_or_a_whole_one(objects):
+    target = SimulatedDisk()
+    Fetching(objects, target, DIRECTORY, Waiting(), threads=1).run()
+    outcomes = set()
+    for description, image in crash_images(target, limit=150):
+        if not image.exists(f"{DIRECTORY}") or not image.list(DIRECTORY):
+            outcomes.add("nothing")
+            continue
+        if not store_checkpoint.numbers(image, DIRECTORY):
+            if image.exists(layout.journal_directory(DIRECTORY)) and image.list(layout.journal_directory(DIRECTORY)):
+                with pytest.raises(StoreDamaged):
+                    Driven(image, settings=SETTINGS)
+            outcomes.add("half")
+            continue
+        assert image.exists(mark_path(DIRECTORY)), description
+        assert len(values_on(image)) == 7, description
+        outcomes.add("whole")
+    assert outcomes == {"nothing", "half", "whole"}
+
+
+def test_a_store_that_stays_away_ends_the_restore_when_the_caller_gives_up(objects):
+    objects.is_away = True
+    with pytest.raises(Unclear):
+        restored(objects, wait=Waiting(3))

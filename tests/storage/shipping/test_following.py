@@ -1,0 +1,407 @@
+"""A follower step by step: what it ships, when it takes a point, its loss window, and to whom it gives way."""
+
+import pytest
+from fencepost.effects.disk import DirectoryMoved
+from fencepost.effects.objects import Refused, Unclear
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects
+from fencepost.storage.backup.manifest import BackupRefused
+from fencepost.storage.journal.reading import JournalDamaged
+from fencepost.storage.shipping.claims import Fenced, StillFollowed
+from fencepost.storage.shipping.following import CLAIMS_MS, SUSPECTED
+from followed import HOUR_MS, Waiting, claim, follower, restored
+from recovery_oracle import SETTINGS, Workload
+from store_driver import Driven, values_of
+
+
+@pytest.fixture
+def work():
+    """A broker's store with one topic, of which something is in segments."""
+    w = Workload(SimulatedDisk())
+    w.send(w.make("a"), b"first")
+    w.sync()
+    w.flush()
+    w.checkpoint()
+    return w
+
+
+def add(work, *values):
+    for value in values:
+        work.send(work.log("a"), value)
+        work.sync()
+
+
+def named(objects, folder):
+    return sorted(name for name in objects.content if name.startswith(f"0/{folder}/"))
+
+
+def values_in(objects, **how):
+    disk, _ = restored(objects, **how)
+    store = Driven(disk, settings=SETTINGS).store
+    found = [value for log in store.logs.values() if log.topic == "a" for _, value in values_of(log)]
+    store.close()
+    return found
+
+
+def test_the_first_step_takes_a_point_and_later_ones_ship_the_rounds_behind_it(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    assert one.loss_window_ms is None
+    assert one.step()
+    assert values_in(objects) == [b"first"]
+    add(work, b"second")
+    assert not one.step()
+    add(work, b"third", b"fourth")
+    assert not one.step()
+    assert len(named(objects, "points")) == 1
+    assert len(named(objects, "rounds")) == 2
+    assert values_in(objects) == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_nothing_is_shipped_where_nothing_happens(work):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock)
+    one.step()
+    created = len(objects.content)
+    for _ in range(5):
+        clock.advance(1000)
+        one.step()
+    assert len(objects.content) == created
+    assert one.loss_window_ms == 0
+
+
+def test_the_loss_window_grows_while_nothing_reaches_the_store(work):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock, wait=Waiting(3))
+    one.step()
+    add(work, b"second")
+    objects.is_away = True
+    for _ in range(3):
+        clock.advance(1000)
+        with pytest.raises(Unclear):
+            one.step()
+    assert one.loss_window_ms == 3000
+    objects.is_away = False
+    one.step()
+    assert one.loss_window_ms == 0
+    assert values_in(objects) == [b"first", b"second"]
+
+
+def test_a_step_that_was_refused_is_made_again_with_what_it_was_about_to_create(work):
+    """The create may have had its effect: a retry with more rounds would take its own object for another's."""
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects, wait=Waiting(0))
+    one.step()
+    add(work, b"second")
+    objects.faults = Faults(after=1, reads=1)
+    with pytest.raises(Unclear):
+        one.step()
+    assert len(named(objects, "rounds")) == 1
+    objects.faults = Faults()
+    add(work, b"third")
+    one.step()
+    assert values_in(objects) == [b"first", b"second", b"third"]
+
+
+def test_a_point_that_was_refused_is_created_later_and_once(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+
+    def refuse(call, name):
+        if call == "create" and name.startswith("0/points"):
+            raise Refused(name, "403", "")
+
+    objects.before_each = refuse
+    with pytest.raises(Refused):
+        one.step()
+    parts = named(objects, "parts")
+    objects.before_each = lambda call, name: None
+    add(work, b"second")
+    one.step()
+    assert named(objects, "parts") == parts
+    assert values_in(objects) == [b"first", b"second"]
+
+
+def test_a_new_point_ships_only_what_was_added(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects, point_bytes=0)
+    add(work, *[b"x" * 30_000] * 4)
+    work.flush()
+    work.checkpoint()
+    one.step()
+    before = one.status.size_bytes
+    add(work, b"y")
+    work.flush()
+    work.checkpoint()
+    assert one.step()
+    assert one.status.size_bytes - before < 60_000
+    assert values_in(objects) == [b"first", *[b"x" * 30_000] * 4, b"y"]
+
+
+@pytest.mark.parametrize(("grows", "passes_ms"), [(True, 0), (False, HOUR_MS)])
+def test_a_point_is_due_by_bytes_or_by_time_and_only_behind_a_newer_checkpoint(work, grows, passes_ms):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock, point_bytes=1 if grows else 1 << 30, point_ms=HOUR_MS)
+    one.step()
+    add(work, b"second")
+    clock.advance(passes_ms)
+    assert not one.step()
+    work.checkpoint()
+    assert one.step()
+    assert not one.step()
+
+
+def test_a_journal_that_cannot_be_read_on_means_a_new_point(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    for number in range(16):  # the files that the follower has not read are used again
+        add(work, bytes([number]) * 30_000)
+        if number % 4 == 3:
+            work.flush()
+            work.checkpoint()
+    assert one.step()
+    assert values_in(objects) == [b"first", *(bytes([number]) * 30_000 for number in range(16))]
+
+
+def test_a_restarted_broker_means_a_new_point(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    add(work, b"second")
+    work.store.close()
+    again = Workload(work.disk, clock=work.clock)
+    again.send(again.log("a"), b"third")
+    again.sync()
+    one.step()
+    one.step()
+    assert values_in(objects) == [b"first", b"second", b"third"]
+    again.store.close()
+
+
+def damage_the_next_round(work, one):
+    """Change a byte of the round that the follower is to read next, as a device may."""
+    place = one._chain.goes_on
+    path = f"/data/journal/{place.sequence:020d}.journal"
+    add(work, b"second")
+    file = work.disk.open(path)
+    byte = file.read(1, place.position + 100)
+    file.write([bytes([byte[0] ^ 1])], place.position + 100)
+    file.close()
+
+
+def test_a_round_that_never_reads_well_is_not_waited_for_in_silence(work):
+    """Later rounds say that it was synced: damage. A checkpoint that counts it begins a new point, which finds that."""
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    damage_the_next_round(work, one)
+    add(work, b"third", b"fourth")
+    covered = one.loss_window_ms
+    run = work.begin_checkpoint()
+    run.run()
+    for _ in range(SUSPECTED - 1):
+        assert not one.step()
+    assert one.loss_window_ms == covered
+    with pytest.raises(JournalDamaged):
+        one.step()
+
+
+def test_a_directory_that_is_moved_ends_the_follower(work):
+    beside = work.disk.beside()
+    held = beside.hold("/data")
+    one = follower(beside, SimulatedObjects())
+    one.step()
+    work.disk.beside().rename("/data", "/moved")
+    with pytest.raises(DirectoryMoved):
+        one.step()
+    held.release()
+
+
+def test_a_directory_without_a_broker_s_data_is_refused():
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    objects = SimulatedObjects()
+    with pytest.raises(BackupRefused, match="has no broker's data"):
+        follower(disk, objects)
+    assert not objects.content
+
+
+# ---- another follower ------------------------------------------------------------------------------------------
+
+
+def test_who_is_followed_by_another_stops_at_its_next_object(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    follower(work.disk, objects)
+    add(work, b"second")
+    with pytest.raises(Fenced, match="process 1 on here, epoch 2"):
+        one.step()
+
+
+def test_a_follower_with_nothing_to_ship_notices_its_successor_within_a_minute(work):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock)
+    one.step()
+    follower(work.disk, objects)
+    one.step()
+    clock.advance(CLAIMS_MS)
+    with pytest.raises(Fenced):
+        one.step()
+
+
+def test_a_second_follower_is_refused_while_the_first_is_at_work(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+
+    def meanwhile():
+        add(work, b"more")
+        one.step()
+
+    second = follower(work.disk, objects, begins=False)
+    with pytest.raises(StillFollowed, match="process 1 on here") as refused:
+        second.begin(claim(), meanwhile)
+    assert "--take-over" in refused.value.hint
+    one.step()
+
+
+def test_a_follower_that_has_ended_is_not_waited_for(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    one.end()
+    watched = []
+    follower(work.disk, objects, begins=False).begin(claim(), lambda: watched.append(1))
+    assert not watched
+
+
+def test_a_follower_that_died_is_taken_over_from_after_a_look(work):
+    objects = SimulatedObjects()
+    follower(work.disk, objects).step()
+    watched = []
+    two = follower(work.disk, objects, begins=False)
+    two.begin(claim(), lambda: watched.append(1))
+    assert watched
+    two.step()
+    assert len(named(objects, "claims")) == 2
+
+
+def test_a_successor_ships_nothing_that_is_there_and_unchanged(work):
+    objects = SimulatedObjects()
+    add(work, *[b"x" * 30_000] * 4)
+    work.flush()
+    work.checkpoint()
+    follower(work.disk, objects).step()
+    two = follower(work.disk, objects)
+    two.step()
+    assert two.status.size_bytes < 60_000
+    assert values_in(objects) == [b"first", *[b"x" * 30_000] * 4]
+
+
+def test_bytes_that_changed_under_the_same_name_are_shipped_again(work):
+    """A directory that was restored writes other records at the offsets that it had given before."""
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    add(work, b"one history")
+    work.flush()
+    work.checkpoint()
+    one.step()
+    two = follower(work.disk, objects)
+    two.step()
+    other, _ = restored_first(objects)
+    fork = Workload(other)
+    fork.send(fork.log("a"), b"2nd history")
+    fork.sync()
+    fork.flush()
+    fork.checkpoint()
+    follower(other, objects).step()
+    assert values_in(objects) == [b"first", b"2nd history"]
+
+
+def restored_first(objects):
+    """What is restored of the first point alone."""
+    first = SimulatedObjects()
+    points = named(objects, "points")
+    parts = {name: objects.content[name] for name in named(objects, "parts")}
+    first.content = {points[0]: objects.content[points[0]]} | parts
+    return restored(first)
+
+
+def test_the_store_of_another_directory_is_refused_and_its_follower_not_ended(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    other = Workload(SimulatedDisk())
+    other.send(other.make("other"), b"record")
+    other.sync()
+    other.flush()
+    other.checkpoint()
+    with pytest.raises(BackupRefused, match="has the backup of another data directory"):
+        follower(other.disk, objects)
+    add(work, b"second")
+    one.step()
+    assert values_in(objects) == [b"first", b"second"]
+
+
+def test_a_store_that_ignores_the_condition_is_refused(work):
+    objects = SimulatedObjects()
+    objects.create = objects.put
+    with pytest.raises(BackupRefused, match="replaces an object"):
+        follower(work.disk, objects)
+
+
+# ---- what goes -------------------------------------------------------------------------------------------------
+
+
+def test_points_that_are_not_kept_go_with_what_only_they_need(work):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0)
+    for number in range(5):
+        add(work, bytes([65 + number]) * 50_000)
+        work.flush()
+        work.checkpoint()
+        one.step()
+        add(work, b"between")
+        one.step()
+        clock.advance(600)
+    assert len(named(objects, "points")) == 3
+    assert one.status.kept_points == 3
+    needed = set().union(*(known.parts for known in one._collector.points.values()))
+    assert set(named(objects, "parts")) == needed
+    kept = {name.split("/")[2] for name in named(objects, "points")}
+    assert {name.split("/")[2] for name in named(objects, "rounds")} <= kept
+    assert len(values_in(objects)) == 11
+
+
+def test_what_a_follower_that_died_left_behind_goes_and_its_seals_stay(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects)
+    one.step()
+    objects.content["0/parts/0000000001-0000000099"] = b"never named"
+    objects.content["0/rounds/0000000001-0000000077/0000000001"] = b"of a point that is gone"
+    objects.content["0/parts/0000000009-0000000001"] = b"of a later epoch"
+    two = follower(work.disk, objects)
+    two.step()
+    assert "0/parts/0000000001-0000000099" not in objects.content
+    assert "0/rounds/0000000001-0000000077/0000000001" not in objects.content
+    assert "0/parts/0000000009-0000000001" in objects.content
+    assert "0/points/0000000001-0000000002" in objects.content, "the seal"
+
+
+def test_while_a_point_cannot_be_read_no_part_goes(work):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock, keep_ms=HOUR_MS)
+    one.step()
+    objects.rot(named(objects, "points")[0])
+    parts = set(named(objects, "parts"))
+    two = follower(work.disk, objects, clock, keep_ms=HOUR_MS)
+    assert "fails its checksum" in two.status.warnings[0]
+    add(work, b"second")
+    work.flush()
+    work.checkpoint()
+    two.step()
+    assert parts <= set(named(objects, "parts"))

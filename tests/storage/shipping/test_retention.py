@@ -1,0 +1,55 @@
+"""Which points are kept, compared with what it is for: each moment of the time kept can be restored."""
+
+from fencepost.storage.shipping.names import Place
+from fencepost.storage.shipping.retention import Known, choose, unneeded_parts, unneeded_points
+from hypothesis import given
+from hypothesis import strategies as st
+
+TIMES = st.lists(st.integers(0, 100), max_size=8)
+
+
+def known(times, parts=()):
+    return {Place(1, number): Known(at, frozenset(parts)) for number, at in enumerate(times, 1)}
+
+
+@given(TIMES.map(sorted), st.integers(0, 120), st.integers(0, 60))
+def test_each_moment_that_is_kept_is_restored_to_the_same_point_after_others_went(times, now_ms, keep_ms):
+    points = known(times)
+    gone = set(unneeded_points(points, now_ms, keep_ms))
+    kept = [place for place in points if place not in gone]
+    assert kept[-2:] == list(points)[-2:]
+    for at_ms in range(max(0, now_ms - keep_ms), now_ms + 1):
+        before = choose([points[place].taken_ms for place in points], at_ms)
+        after = choose([points[place].taken_ms for place in kept], at_ms)
+        assert (before is None) == (after is None)
+        if before is not None:
+            assert list(points)[before] == kept[after]
+
+
+@given(TIMES.map(sorted), st.integers(0, 120), st.integers(0, 60))
+def test_nothing_is_kept_for_longer_than_it_is_needed(times, now_ms, keep_ms):
+    points = known(times)
+    gone = unneeded_points(points, now_ms, keep_ms)
+    kept = [points[place].taken_ms for place in points if place not in gone]
+    assert len([at for at in kept[:-2] if at < now_ms - keep_ms]) <= 1
+
+
+@given(TIMES, st.integers(0, 120), st.integers(0, 60))
+def test_a_clock_that_is_set_back_costs_only_older_points(times, now_ms, keep_ms):
+    points = known(times)
+    gone = unneeded_points(points, now_ms, keep_ms)
+    assert gone == list(points)[: len(gone)], "the oldest go first"
+    assert len(points) - len(gone) >= min(2, len(points))
+
+
+def test_a_part_goes_only_when_no_kept_point_names_it():
+    kept = [Known(0, frozenset("ab")), Known(0, frozenset("bc"))]
+    assert unneeded_parts("abcdd", kept) == ["d"]
+    assert unneeded_parts("abc", []) == ["a", "b", "c"]
+
+
+def test_the_newest_point_is_chosen_unless_a_moment_is_named():
+    assert choose([1, 5, 9], None) == 2
+    assert choose([1, 5, 9], 5) == 1
+    assert choose([1, 5, 9], 0) is None
+    assert choose([], None) is None
