@@ -38,8 +38,9 @@ from ..effects.rng import Rng
 from ..protocol import batches
 from . import checkpoints, layout, store_checkpoint
 from .journal import kept_parts
-from .journal.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
-from .journal.scan import Scan
+from .journal.any_journal import AnyJournal
+from .journal.format import APPEND, CREATE, DROP, LOG_START, Part
+from .journal_source import FoundUnits, JournalOfDirectory, JournalSource
 from .leftovers import holds_anything, name_foreign_files, remove_leftovers
 from .log import opening
 from .log.flush import run_syncs
@@ -86,19 +87,22 @@ def open_store(
     directory: str,
     settings: StoreSettings,
     look_from: LookFrom = lambda entry: None,
+    source: JournalSource | None = None,
 ) -> tuple[Store, RecoveryReport]:
     """Lock a data directory, recover it (or make it, if it is empty), and begin a fresh journal.
 
     look_from: for a log that is read right after the start, the first offset to read. Such a log is checked before its
     units are applied, as the catalogue is, because units for a damaged log are kept only if its damage is known then.
+    source: where the journal is; None: in the data directory.
 
     Raises: AlreadyLocked; StoreDamaged, JournalDamaged, NewerFormat of checkpoint or journal: nothing was changed then;
         NewerFormat of a log's snapshot, DiskFull, OSError: the next start recovers again.
     """
     make_directory(disk, directory)
+    source = source or JournalOfDirectory(disk, rng, directory, settings)
     lock = disk.lock(layout.lock_path(directory))
     try:
-        return _Recovery(disk, clock, rng, directory, settings, lock, look_from).run()
+        return _Recovery(disk, clock, directory, settings, lock, look_from, source).run()
     except BaseException:
         lock.release()
         raise
@@ -111,19 +115,19 @@ class _Recovery:
         self,
         disk: Disk,
         clock: Clock,
-        rng: Rng,
         directory: str,
         settings: StoreSettings,
         lock: Lock,
         look_from: LookFrom,
+        source: JournalSource,
     ) -> None:
         self.disk = disk
         self.clock = clock
-        self.rng = rng
         self.directory = directory
         self.settings = settings
         self.lock = lock
         self.look_from = look_from
+        self.source = source
         self.report = RecoveryReport()
         self.open_files = OpenFiles(disk, settings.max_open_files)
         self.logs: dict[int, PartitionLog] = {}
@@ -137,7 +141,7 @@ class _Recovery:
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id
         # The journal is scanned before anything is changed: if it is damaged, the directory stays as it is.
-        journal = store_checkpoint.scan_journal(self.disk, self.directory, start)
+        journal = self.source.scan(start)
         for entry in start.logs:
             self._open_log(entry, start.age_ms)
         kept = self._list_kept(start.incarnation)
@@ -169,16 +173,7 @@ class _Recovery:
         """
         for journal_free in (number, number + 1):
             store_checkpoint.write(self.disk, self.directory, journal_free, end)
-        journal = Journal(
-            self.disk,
-            layout.journal_directory(self.directory),
-            incarnation=end.incarnation,
-            next_unit=end.next_unit,
-            next_round=end.next_round,
-            max_bytes=self.settings.journal_max_bytes,
-            keep_free_bytes=self.settings.min_free_bytes,
-            salt=self.rng.bytes(8),
-        )
+        journal = self.source.begin(end)
         end.journal_incarnation = end.incarnation
         store_checkpoint.write(self.disk, self.directory, number + 2, end)
         for log in self.logs.values():
@@ -300,7 +295,7 @@ class _Recovery:
 
     # ---- the journal -----------------------------------------------------------------------------------------
 
-    def _replay(self, journal: Scan, start: StoreCheckpoint) -> None:
+    def _replay(self, journal: FoundUnits, start: StoreCheckpoint) -> None:
         """Apply every unit above the checkpoint.
 
         Batches are collected and applied log by log: changing the log at each of a million batches takes twice as long,
@@ -425,7 +420,7 @@ class _Recovery:
         name = layout.log_directory_name(log.topic, log.partition, log.log_id)
         log.kept_parts += kept_parts.write(self.disk, self.directory, name, incarnation, parts)
 
-    def _store(self, end: StoreCheckpoint, journal: Journal) -> Store:
+    def _store(self, end: StoreCheckpoint, journal: AnyJournal) -> Store:
         return Store(
             self.disk,
             self.clock,

@@ -18,7 +18,9 @@ from ..protocol import batches
 from ..protocol.batches import LENGTH_ENDS_AT, Batch, pack_head
 from . import layout
 from .free_space import FreeSpace
-from .journal.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, PlacedBatch, RoundWrite
+from .journal.any_journal import AnyJournal
+from .journal.format import APPEND, CREATE, DROP, LOG_START, Part, PlacedBatch
+from .journal.round_write import RoundWrite
 from .log.open_files import OpenFiles
 from .log.partition_log import PartitionLog
 from .log.segment import LEADER_EPOCH
@@ -59,7 +61,7 @@ class Store:
         settings: StoreSettings,
         *,
         lock: Lock,
-        journal: Journal,
+        journal: AnyJournal,
         logs: dict[int, PartitionLog],
         topic_ids: dict[int, bytes],
         next_log_id: int,

@@ -44,31 +44,22 @@ docs/formats.md has every byte.
 import functools
 import os.path
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-
-from crc32c import crc32c
+from collections.abc import Callable, Iterable
 
 from ...effects.disk import Buffer, Disk, File
 from ..sync_once import SyncOnce
+from .any_journal import AnyJournal
 from .files import JournalFiles
 from .format import APPEND as APPEND
 from .format import (
-    BATCH_HEAD_BYTES,
     BATCH_UNIT_BYTES,
-    BATCH_UNIT_CHECKED_BYTES,
     BLOCK_BYTES,
-    COPIED_BELOW_BYTES,
     EVERYTHING,
     ROUND_HEADER_BYTES,
     JournalStart,
     RoundHeader,
     blocks,
-    frame_batches,
-    frame_unit,
-    pack_batch_unit,
-    pack_prefix,
     pack_round_header,
-    unit_bytes,
 )
 from .format import CREATE as CREATE
 from .format import DROP as DROP
@@ -83,22 +74,19 @@ from .round_write import FileWrite
 from .round_write import RoundWrite as RoundWrite
 from .round_write import SyncJob as SyncJob
 
-_REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
 _ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 
-class Journal:
+class Journal(AnyJournal):
     """A running journal. Not thread-safe: all but RoundWrite.run, SyncJob.run and Job.run belongs to one thread."""
 
     __slots__ = (
-        "_buffers",
         "_closed",
         "_durable_synced_through",
         "_file",
         "_files",
         "_finished_round",
         "_finished_synced_through",
-        "_first_unit",
         "_holds_needless",
         "_in_flight",
         "_last_unit_round",
@@ -107,18 +95,11 @@ class Journal:
         "_newest_synced_through",
         "_next_round",
         "_position",
-        "_room",
-        "_round_room",
         "_sync_jobs",
         "_synced_round",
         "_syncing",
         "_syncs",
         "_unsynced",
-        "incarnation",
-        "last_joint_unit",
-        "next_unit",
-        "released_unit",
-        "synced_unit",
     )
 
     def __init__(
@@ -177,11 +158,6 @@ class Journal:
         self._begin_file()
 
     @property
-    def last_unit(self) -> int:
-        """The number of the newest unit that was appended."""
-        return self.next_unit - 1
-
-    @property
     def next_round(self) -> int:
         """The number of the next round."""
         return self._next_round
@@ -231,56 +207,7 @@ class Journal:
         files = self._files
         return 4 * (files.max_bytes - self.used_bytes) < files.max_bytes or not (files.ready or files.starved)
 
-    # ---- the open round --------------------------------------------------------------------------------------
-
-    def append_batch(self, log_id: int, offset: int, head: bytes, rest: Buffer) -> int:
-        """Put one batch into the open round, as a unit of its own. Returns the unit's number.
-
-        head: the batch's first 16 bytes as they will stand in the segment; rest: what follows them (not copied: leave
-        it as it is until the round is written). Raises UnitRefused, if it was not admitted; then nothing was changed.
-        """
-        size = len(rest)
-        if size + _REST_BYTES > self._room:
-            self._move_on(size + _REST_BYTES)
-        number = self.next_unit
-        checked = pack_batch_unit(self.incarnation, number, 1, APPEND, log_id, offset, size + BATCH_HEAD_BYTES, head)
-        if size < COPIED_BELOW_BYTES:
-            checked += rest
-            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc32c(checked)), checked)
-        else:
-            crc = crc32c(rest, crc32c(checked))
-            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc) + checked, rest)
-        self._room -= size + _REST_BYTES
-        self.next_unit = number + 1
-        return number
-
-    def append(self, parts: Sequence[Part]) -> int:
-        """Put several changes into the open round, as one unit. Returns the unit's number.
-
-        Raises UnitRefused, if it was not admitted or is over the limits; then nothing was changed.
-        """
-        size = unit_bytes(parts)
-        if size > self._room:
-            self._move_on(size)
-        number = self.next_unit
-        self._buffers += frame_unit(self.incarnation, number, parts)
-        self._room -= size
-        self.next_unit = number + 1
-        self.last_joint_unit = number
-        return number
-
-    def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
-        """Like append(), for a unit of batches only. Large batches are not copied. Returns the unit's number."""
-        number = self.next_unit
-        framed = frame_batches(self.incarnation, number, batches)
-        size = sum(map(len, framed))
-        if size > self._room:
-            self._move_on(size)
-        self._buffers += framed
-        self._room -= size
-        self.next_unit = number + 1
-        self.last_joint_unit = number
-        return number
+    # ---- rounds ----------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> bool:
@@ -291,11 +218,6 @@ class Journal:
     def lacks_seal(self) -> bool:
         """True: no round header on disk says yet that the newest round with units was synced."""
         return self._durable_synced_through < self._last_unit_round
-
-    @property
-    def open_bytes(self) -> int:
-        """Roughly how many bytes the open round's units have."""
-        return self._round_room - self._room
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
         """Close the open round; run() or begin() what is returned, then tell finished(), in the order of the rounds.

@@ -1,0 +1,211 @@
+"""What a store and its rounds see of a journal: on disk (journal.py), or in a store of objects (../objects/journal.py).
+
+The open round is the same in both: units are framed as they come, and wait in memory until the round is taken.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from crc32c import crc32c
+
+from ...effects.disk import Buffer
+from .format import (
+    APPEND,
+    BATCH_HEAD_BYTES,
+    BATCH_UNIT_BYTES,
+    BATCH_UNIT_CHECKED_BYTES,
+    COPIED_BELOW_BYTES,
+    EVERYTHING,
+    JournalStart,
+    Part,
+    PlacedBatch,
+    frame_batches,
+    frame_unit,
+    pack_batch_unit,
+    pack_prefix,
+    unit_bytes,
+)
+from .preparing import Job
+from .round_write import RoundWrite, SyncJob
+
+_REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
+
+
+class AnyJournal(ABC):
+    """A running journal. Not thread-safe: all but the jobs that it hands out belongs to one thread."""
+
+    __slots__ = (
+        "_buffers",
+        "_first_unit",
+        "_room",
+        "_round_room",
+        "incarnation",
+        "last_joint_unit",
+        "next_unit",
+        "released_unit",
+        "synced_unit",
+    )
+
+    @property
+    def last_unit(self) -> int:
+        """The number of the newest unit that was appended."""
+        return self.next_unit - 1
+
+    # ---- the open round --------------------------------------------------------------------------------------
+
+    def append_batch(self, log_id: int, offset: int, head: bytes, rest: Buffer) -> int:
+        """Put one batch into the open round, as a unit of its own. Returns the unit's number.
+
+        head: the batch's first 16 bytes as they will stand in the segment; rest: what follows them (not copied: leave
+        it as it is until the round is written). Raises UnitRefused, if it was not admitted; then nothing was changed.
+        """
+        size = len(rest)
+        if size + _REST_BYTES > self._room:
+            self._move_on(size + _REST_BYTES)
+        number = self.next_unit
+        checked = pack_batch_unit(self.incarnation, number, 1, APPEND, log_id, offset, size + BATCH_HEAD_BYTES, head)
+        if size < COPIED_BELOW_BYTES:
+            checked += rest
+            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc32c(checked)), checked)
+        else:
+            crc = crc32c(rest, crc32c(checked))
+            self._buffers += (pack_prefix(size + BATCH_UNIT_CHECKED_BYTES, crc) + checked, rest)
+        self._room -= size + _REST_BYTES
+        self.next_unit = number + 1
+        return number
+
+    def append(self, parts: Sequence[Part]) -> int:
+        """Put several changes into the open round, as one unit. Returns the unit's number.
+
+        Raises UnitRefused, if it was not admitted or is over the limits; then nothing was changed.
+        """
+        size = unit_bytes(parts)
+        if size > self._room:
+            self._move_on(size)
+        number = self.next_unit
+        self._buffers += frame_unit(self.incarnation, number, parts)
+        self._room -= size
+        self.next_unit = number + 1
+        self.last_joint_unit = number
+        return number
+
+    def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
+        """Like append(), for a unit of batches only. Large batches are not copied. Returns the unit's number."""
+        number = self.next_unit
+        framed = frame_batches(self.incarnation, number, batches)
+        size = sum(map(len, framed))
+        if size > self._room:
+            self._move_on(size)
+        self._buffers += framed
+        self._room -= size
+        self.next_unit = number + 1
+        self.last_joint_unit = number
+        return number
+
+    @property
+    def open_bytes(self) -> int:
+        """Roughly how many bytes the open round's units have."""
+        return self._round_room - self._room
+
+    @abstractmethod
+    def _move_on(self, size_bytes: int) -> None:
+        """Make room for a unit of this size. Raises UnitRefused, with nothing changed."""
+
+    # ---- room ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def admits(self, size_bytes: int) -> bool:
+        """Whether a unit of this size may be appended: what unit_bytes says of its parts, or the one batch's size."""
+
+    @abstractmethod
+    def is_ready_for(self, size_bytes: int) -> bool:
+        """Return whether to append now. True also if waiting cannot help."""
+
+    @property
+    @abstractmethod
+    def largest_unit_bytes(self) -> int:
+        """The size in bytes of the largest unit that can be admitted."""
+
+    @property
+    @abstractmethod
+    def used_bytes(self) -> int:
+        """The size of what may hold units that are still needed."""
+
+    @property
+    @abstractmethod
+    def half_used(self) -> bool:
+        """True: half of the journal is in use, so flush and checkpoint before more is needed."""
+
+    @property
+    @abstractmethod
+    def wants_recycling(self) -> bool:
+        """True: half of the journal is in use, or there is no room for more."""
+
+    @property
+    @abstractmethod
+    def nearly_full(self) -> bool:
+        """True: little room is left, and waiting helps."""
+
+    # ---- rounds ----------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def next_round(self) -> int:
+        """The number of the next round."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> bool:
+        """Whether units wait for take_round."""
+
+    @property
+    @abstractmethod
+    def lacks_seal(self) -> bool:
+        """True: an empty round is needed, which says that the newest round with units was synced."""
+
+    @abstractmethod
+    def take_round(self, *, sync: bool) -> RoundWrite | None:
+        """Close the open round; run() or begin() what is returned, then tell finished(), in the order of the rounds."""
+
+    @abstractmethod
+    def finished(self, write: RoundWrite) -> None:
+        """Release the round's units, after its run() has returned or its begin() has called back."""
+
+    @abstractmethod
+    def sync_job(self) -> SyncJob | None:
+        """A sync of what was written and not synced, for a worker; then hand it to synced(). None: there is nothing."""
+
+    @abstractmethod
+    def synced(self, job: SyncJob) -> None:
+        """Note that the job has succeeded."""
+
+    # ---- what checkpoints need -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def fill_job(self) -> Job | None:
+        """Return a job that makes files ready, if that is needed. One at a time; then call filled()."""
+
+    @abstractmethod
+    def filled(self, job: Job) -> None:
+        """Note that a fill_job has ended."""
+
+    @property
+    @abstractmethod
+    def may_fill(self) -> bool:
+        """Return whether fill_job() may return a job. Cheap enough to be asked at every round."""
+
+    @abstractmethod
+    def when_wanted(self, callback: Callable[[], None]) -> None:
+        """Set a function that is called when no ready file has room for a unit."""
+
+    @abstractmethod
+    def start_after(self, unit: int) -> JournalStart:
+        """Return where a scan for all units after this one begins. A checkpoint through `unit` records it."""
+
+    @abstractmethod
+    def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
+        """Give up what no checkpoint needs. through_unit, start: of the older of the two durable checkpoints."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the files. Writes nothing."""

@@ -1,0 +1,68 @@
+"""Where a recovery reads the units after its checkpoint, and where the next ones are written.
+
+One is the journal of the data directory; another is a store of objects (storage/objects/source.py).
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from ..effects.disk import Disk
+from ..effects.rng import Rng
+from . import layout, store_checkpoint
+from .journal.any_journal import AnyJournal
+from .journal.format import FlatPart
+from .journal.journal import Journal
+from .store import StoreSettings
+from .store_checkpoint import StoreCheckpoint
+
+
+class FoundUnits(Protocol):
+    """The units that count. journal/scan.py's Scan explains the fields."""
+
+    incarnation: int
+    highest_unit: int
+    highest_round: int
+    cut_bytes: int
+    cut_reason: str
+
+    def parts(self, above: int = 0) -> Iterator[FlatPart]:
+        """The parts of the units above a number, in order."""
+        ...
+
+
+class JournalSource(Protocol):
+    """What a recovery uses of a journal."""
+
+    def scan(self, start: StoreCheckpoint) -> FoundUnits:
+        """Read and judge what is there, by what the checkpoint says. Changes nothing in the data directory."""
+        ...
+
+    def begin(self, end: StoreCheckpoint) -> AnyJournal:
+        """Begin a fresh journal. Every unit of earlier ones is synced elsewhere, under the synced checkpoint `end`."""
+        ...
+
+
+class JournalOfDirectory:
+    """The journal in the data directory."""
+
+    def __init__(self, disk: Disk, rng: Rng, directory: str, settings: StoreSettings) -> None:
+        self._disk = disk
+        self._rng = rng
+        self._directory = directory
+        self._settings = settings
+
+    def scan(self, start: StoreCheckpoint) -> FoundUnits:
+        """Raises: JournalDamaged, NewerFormat."""
+        return store_checkpoint.scan_journal(self._disk, self._directory, start)
+
+    def begin(self, end: StoreCheckpoint) -> AnyJournal:
+        return Journal(
+            self._disk,
+            layout.journal_directory(self._directory),
+            incarnation=end.incarnation,
+            next_unit=end.next_unit,
+            next_round=end.next_round,
+            max_bytes=self._settings.journal_max_bytes,
+            keep_free_bytes=self._settings.min_free_bytes,
+            salt=self._rng.bytes(8),
+        )
