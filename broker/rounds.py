@@ -212,6 +212,7 @@ class Rounds:
         self._times.begin_round()
         if write.sync:
             here = write.to_sync_bytes <= SYNCED_HERE_BYTES and self._executor.quick and len(self._in_flight) == 1
+            here = here and write.may_run_here
         else:
             here = write.size_bytes <= WRITTEN_HERE_BYTES
         if not here:

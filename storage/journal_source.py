@@ -8,12 +8,22 @@ from typing import Protocol
 
 from ..effects.disk import Disk
 from ..effects.rng import Rng
-from . import layout, store_checkpoint
+from . import layout, store_checkpoint, store_mark
 from .journal.any_journal import AnyJournal
 from .journal.format import FlatPart
 from .journal.journal import Journal
 from .store import StoreSettings
 from .store_checkpoint import StoreCheckpoint
+
+
+class StoreDamaged(Exception):
+    """Raised if opening the data directory would silently lose something. Nothing was changed."""
+
+    def __init__(self, path: str, reason: str, hint: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.hint = hint
 
 
 class FoundUnits(Protocol):
@@ -52,7 +62,10 @@ class JournalOfDirectory:
         self._settings = settings
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Raises: JournalDamaged, NewerFormat."""
+        """Raises: JournalDamaged, NewerFormat; StoreDamaged, if the journal is elsewhere."""
+        if store_mark.read_mark(self._disk, self._directory) is not None:
+            path = store_mark.mark_path(self._directory)
+            raise StoreDamaged(path, "the journal of this directory is in a store of objects", _WITH_THE_STORE)
         return store_checkpoint.scan_journal(self._disk, self._directory, start)
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:
@@ -66,3 +79,6 @@ class JournalOfDirectory:
             keep_free_bytes=self._settings.min_free_bytes,
             salt=self._rng.bytes(8),
         )
+
+
+_WITH_THE_STORE = "start with that store, or with another --data-dir; nothing was changed"

@@ -41,6 +41,7 @@ from .journal import kept_parts
 from .journal.any_journal import AnyJournal
 from .journal.format import APPEND, CREATE, DROP, LOG_START, Part
 from .journal_source import FoundUnits, JournalOfDirectory, JournalSource
+from .journal_source import StoreDamaged as StoreDamaged
 from .leftovers import holds_anything, name_foreign_files, remove_leftovers
 from .log import opening
 from .log.flush import run_syncs
@@ -53,16 +54,6 @@ from .system_errors import may_pass
 
 WAITING_BYTES = 8 << 20  # of batches read and not yet applied
 PUT_BY_BYTES = 64 << 20  # of batches applied and not yet written. With both limits, a replay needs 150 MB at most
-
-
-class StoreDamaged(Exception):
-    """Raised if opening the data directory would silently lose something. Nothing was changed."""
-
-    def __init__(self, path: str, reason: str, hint: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
-        self.hint = hint
 
 
 @dataclass(slots=True)

@@ -59,6 +59,8 @@ class RoundWrite:
         "to_sync_bytes",
     )
 
+    may_run_here = True  # in the loop, if it is small and the device quick
+
     def __init__(
         self,
         writes: list[FileWrite],

@@ -24,7 +24,7 @@ MOST_EPOCHS = 1 << 32
 MOST_ROUNDS = 10**14  # of an epoch
 LARGEST_ROUND_BYTES = 256 << 20  # the largest unit and more; a length above it is not believed
 
-_HEADER = struct.Struct(">4sIHBBI8sQQQIIIQIQIQIQ")
+_HEADER = struct.Struct(">4sIHBBI8sQQQQIIIQIQIQIQ")
 _CHECKED = 8
 _MAGIC = b"FPOR"
 _ROUND, _SEAL = 1, 2
@@ -36,6 +36,10 @@ _CLAIM_NAME = re.compile(r"claims/(\d{10})")
 _CLAIM = struct.Struct(">4sIHII")  # magic, crc, format, epoch, length
 _CLAIM_MAGIC = b"FPOC"
 LARGEST_CLAIM_BYTES = 64 << 10
+
+_IDENTITY = struct.Struct(">4sIH16s")
+_IDENTITY_MAGIC = b"FPOS"
+IDENTITY_NAME = "format"
 
 HEADER_BYTES = _HEADER.size
 
@@ -51,13 +55,15 @@ class NewerObject(Exception):
 class RoundHeader(NamedTuple):
     """What comes before a round's units.
 
-    salt: drawn by the owner for its epoch. round: its number over all epochs. first_unit, units: the first's number,
-    and how many there are. length, body_crc: of their bytes. point: (epoch, number) of the newest durable point, (0, 0)
-    if there is none. says: what the fence needs. age_ms: of the store.
+    salt: drawn by the owner for its epoch. released: all rounds of the epoch below this were when this one began.
+    round: its number over all epochs. first_unit, units: the first's number, and how many there are. length, body_crc:
+    of their bytes. point: (epoch, number) of the newest durable checkpoint, (0, 0) if there is none. says: what the
+    fence needs. age_ms: of the store.
     """
 
     place: Place
     salt: bytes
+    released: int
     round: int
     first_unit: int
     units: int
@@ -130,8 +136,17 @@ def pack_round(header: RoundHeader) -> bytes:
     """Encode a round's header; its units follow."""
     says = header.says
     return _pack(
-        (_ROUND, 0, header.place.epoch, header.salt, header.place.number, header.round, header.first_unit),
-        (header.units, header.length, header.body_crc, header.age_ms, *header.point, *says.start),
+        (_ROUND, 0, header.place.epoch, header.salt, header.place.number, header.released),
+        (
+            header.round,
+            header.first_unit,
+            header.units,
+            header.length,
+            header.body_crc,
+            header.age_ms,
+            *header.point,
+            *says.start,
+        ),
         (says.base, says.base_end),
     )
 
@@ -139,8 +154,8 @@ def pack_round(header: RoundHeader) -> bytes:
 def pack_seal(seal: Seal) -> bytes:
     """Encode a seal: a whole object."""
     flags = _HANDED_OVER if seal.handed_over else 0
-    head = (_SEAL, flags, seal.place.epoch, seal.salt, seal.place.number, 0, 0)
-    return _pack(head, (0, 0, 0, 0, 0, 0, 0, 0), (seal.by, 0))
+    head = (_SEAL, flags, seal.place.epoch, seal.salt, seal.place.number, 0)
+    return _pack(head, (0, 0, 0, 0, 0, 0, 0, 0, 0, 0), (seal.by, 0))
 
 
 def _pack(*fields: tuple[int | bytes, ...]) -> bytes:
@@ -161,15 +176,18 @@ def read_header(place: Place, content: Buffer) -> RoundHeader | Seal:
         raise NewerObject(version)
     if (epoch, number) != place:
         raise Malformed(f"it is round {number} of epoch {epoch}")
-    round_, first_unit, count, length, body_crc, age_ms, *point, start_epoch, start, base, base_end = rest
+    released, round_, first_unit, count, length, body_crc, age_ms, *point, start_epoch, start, base, base_end = rest
     if kind == _SEAL:
         return Seal(place, salt, base, bool(flags & _HANDED_OVER))
     if kind != _ROUND:
         raise Malformed(f"it is of kind {kind}")
+    if released > number:
+        raise Malformed(f"it says that {released} rounds before it were released")
     if length > LARGEST_ROUND_BYTES or count * units.LEAST_UNIT_BYTES > length:
         raise Malformed(f"it announces {count} units in {length} bytes")
     says = Header(Place(start_epoch, start) if start_epoch else NOWHERE, base, base_end)
-    return RoundHeader(place, salt, round_, first_unit, count, length, body_crc, age_ms, (point[0], point[1]), says)
+    numbers = released, round_, first_unit, count, length, body_crc, age_ms
+    return RoundHeader(place, salt, *numbers, (point[0], point[1]), says)
 
 
 def read_round(place: Place, content: Buffer) -> tuple[RoundHeader, memoryview]:
@@ -191,6 +209,29 @@ def journal_header(header: RoundHeader) -> units.RoundHeader:
     """Return the header that these units would have in a journal on disk, for what reads units."""
     count, first = header.units, header.first_unit
     return units.RoundHeader(header.place.epoch, header.round, first, header.round - 1, count, header.length, False)
+
+
+# ---- the store itself ----------------------------------------------------------------------------------------
+
+
+def pack_identity(identity: bytes) -> bytes:
+    """Encode the object that says what this store is: a format, and 16 random bytes that no other store has."""
+    checked = _IDENTITY.pack(_IDENTITY_MAGIC, 0, FORMAT, identity)[_CHECKED:]
+    return _IDENTITY_MAGIC + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def read_identity(content: Buffer) -> bytes:
+    """Decode it. Raises: Malformed, NewerObject."""
+    if len(content) != _IDENTITY.size:
+        raise Malformed(f"it has {len(content)} bytes, not {_IDENTITY.size}")
+    magic, crc, version, identity = _IDENTITY.unpack(content)
+    if magic != _IDENTITY_MAGIC:
+        raise Malformed("it does not begin as it should")
+    if crc32c(memoryview(content)[_CHECKED:]) != crc:
+        raise Malformed("it fails its checksum")
+    if version != FORMAT:
+        raise NewerObject(version)
+    return bytes(identity)
 
 
 # ---- claims --------------------------------------------------------------------------------------------------

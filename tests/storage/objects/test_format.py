@@ -23,7 +23,7 @@ def a_round(count: int = 2) -> bytes:
     framed = [frame_unit(place.epoch, 10 + each, [Part(APPEND, 1, each, (bytes(20),))]) for each in range(count)]
     body = b"".join(buffer for unit in framed for buffer in unit)
     says = Header(Place(2, 5), 2, 9)
-    return form.pack_round(RoundHeader(place, SALT, 40, 10, count, len(body), crc32c(body), 5, (2, 1), says)) + body
+    return form.pack_round(RoundHeader(place, SALT, 5, 40, 10, count, len(body), crc32c(body), 5, (2, 1), says)) + body
 
 
 def test_names_are_in_the_order_of_epochs_and_numbers():
@@ -60,7 +60,7 @@ def test_other_names_are_no_claims(name):
 
 @given(PLACES, SALTS, U64, U64, U32, U64, st.tuples(U32, U64), SAYS)
 def test_a_header_is_read_as_it_was_written(place, salt, number, first_unit, crc, age_ms, point, says):
-    header = RoundHeader(place, salt, number, first_unit, 3, 1000, crc, age_ms, point, says)
+    header = RoundHeader(place, salt, place.number // 2, number, first_unit, 3, 1000, crc, age_ms, point, says)
     packed = form.pack_round(header)
     assert len(packed) == form.HEADER_BYTES
     assert form.read_header(place, packed + b"more") == header
@@ -75,29 +75,12 @@ def test_a_seal_is_read_as_it_was_written(place, salt, by, handed_over):
 def test_a_round_is_as_documented():
     content = a_round()
     assert len(content) == form.HEADER_BYTES + 2 * 65
-    fields = struct.unpack_from(">4sIHBBI8sQQQIIIQIQIQIQ", content)
+    fields = struct.unpack_from(">4sIHBBI8sQQQQIIIQIQIQIQ", content)
     assert fields[0] == b"FPOR"
     assert fields[1] == crc32c(content[8 : form.HEADER_BYTES])
-    assert fields[2:] == (
-        1,
-        1,
-        0,
-        3,
-        SALT,
-        7,
-        40,
-        10,
-        2,
-        130,
-        crc32c(content[form.HEADER_BYTES :]),
-        5,
-        2,
-        1,
-        2,
-        5,
-        2,
-        9,
-    )
+    body_crc = crc32c(content[form.HEADER_BYTES :])
+    assert fields[2:8] == (1, 1, 0, 3, SALT, 7)
+    assert fields[8:] == (5, 40, 10, 2, 130, body_crc, 5, 2, 1, 2, 5, 2, 9)
     header, body = form.read_round(Place(3, 7), content)
     assert (header.place, header.last_unit, len(body)) == (Place(3, 7), 11, 130)
     assert header.says == Header(Place(2, 5), 2, 9)
@@ -130,15 +113,21 @@ def test_bytes_behind_a_round_are_not_taken_for_a_part_of_it():
 
 def test_units_of_another_epoch_are_not_taken_for_those_of_a_round():
     body = b"".join(frame_unit(2, 10, [Part(APPEND, 1, 0, (b"",))]))
-    header = RoundHeader(Place(3, 7), SALT, 40, 10, 1, len(body), crc32c(body), 5)
+    header = RoundHeader(Place(3, 7), SALT, 5, 40, 10, 1, len(body), crc32c(body), 5)
     with pytest.raises(Malformed, match="of start 2"):
         form.read_round(Place(3, 7), form.pack_round(header) + body)
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 0), (3, 100), (0, form.LARGEST_ROUND_BYTES + 1)])
 def test_lengths_that_cannot_be_are_refused_before_anything_is_read(count, length):
-    header = RoundHeader(Place(3, 7), SALT, 40, 10, count, length, 0, 5)
+    header = RoundHeader(Place(3, 7), SALT, 5, 40, 10, count, length, 0, 5)
     with pytest.raises(Malformed, match="announces"):
+        form.read_header(Place(3, 7), form.pack_round(header))
+
+
+def test_a_round_cannot_say_that_it_was_released_itself():
+    header = RoundHeader(Place(3, 7), SALT, 8, 40, 10, 0, 0, 0, 5)
+    with pytest.raises(Malformed, match="8 rounds before it"):
         form.read_header(Place(3, 7), form.pack_round(header))
 
 

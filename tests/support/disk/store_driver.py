@@ -6,6 +6,7 @@ from typing import Any
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol import batches, records
+from fencepost.storage.journal_source import JournalSource
 from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.settings import LogSettings
 from fencepost.storage.recovery import RecoveryReport, open_store
@@ -19,12 +20,14 @@ SMALL = StoreSettings(journal_max_bytes=1 << 20, tail_max_bytes=1 << 20, min_fre
 class Driven:
     """An open store with everything that a broker's loop would do, as calls."""
 
-    def __init__(self, disk: Any, clock: Any = None, settings: StoreSettings = SMALL) -> None:
+    def __init__(
+        self, disk: Any, clock: Any = None, settings: StoreSettings = SMALL, source: JournalSource | None = None
+    ) -> None:
         self.disk = disk
         self.clock = clock or SimulatedClock()
         self.store: Store
         self.report: RecoveryReport
-        self.store, self.report = open_store(disk, self.clock, SeededRng(1), DIRECTORY, settings)
+        self.store, self.report = open_store(disk, self.clock, SeededRng(1), DIRECTORY, settings, source=source)
         self.upkeep = Upkeep(self.store)
 
     def create(self, topic: str, partition: int = 0, **settings: Any) -> PartitionLog:

@@ -1,0 +1,99 @@
+"""Creating rounds and seals under names that somebody else may take.
+
+The rule: no answer but a plain success is believed; whoever asks again looks first what has the name (fence.py). Calls
+that are unclear are asked again by the caller, for ever: a store that is away is no reason to give up.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+from ...effects.objects import Exists, Missing, Objects, ObjectsError, Refused, Unclear
+from ..journal.format import Malformed
+from . import fence, format
+from .errors import Fenced, ObjectDamaged, told_of_seal
+from .fence import Answer, Found, Place, Step
+from .format import NewerObject, RoundHeader, Seal
+
+T = TypeVar("T")
+Pause: TypeAlias = Callable[[ObjectsError, int], None]
+"""Wait before the next attempt, of which so many have failed; the error is Unclear or Refused. May raise to give up."""
+
+
+def until_clear(call: Callable[[], T], pause: Pause) -> T:
+    """Call until the answer is neither Unclear nor Refused. Raises: Exists, Missing; what `pause` raises."""
+    attempts = 0
+    while True:
+        try:
+            return call()
+        except (Unclear, Refused) as error:
+            attempts += 1
+            pause(error, attempts)
+
+
+def read_head(objects: Objects, place: Place) -> RoundHeader | Seal:
+    """Read what begins the object under the name of a round. Raises: Missing, Unclear, Refused, ObjectDamaged."""
+    name = format.place_name(place)
+    try:
+        return format.read_header(place, objects.read(name, 0, format.HEADER_BYTES))
+    except (Malformed, NewerObject) as error:
+        raise ObjectDamaged(objects.where, name, str(error)) from error
+
+
+class RoundCreation:
+    """One round on its way into the store. attempt() may be a worker's."""
+
+    def __init__(self, objects: Objects, header: RoundHeader, content: bytes) -> None:
+        self._objects = objects
+        self._header = header
+        self._content = content
+        self._step = Step.CREATE
+
+    @property
+    def name(self) -> str:
+        return format.place_name(self._header.place)
+
+    def attempt(self) -> bool:
+        """Do what is next. Returns whether it is created.
+
+        Raises: Fenced; ObjectDamaged; Unclear, Refused: not known, attempt again.
+        """
+        if self._step is Step.CREATE:
+            self._step = fence.after_create(self._create())
+        if self._step is Step.LOOK:
+            found, reason = self._look()
+            self._step = fence.after_look(found)
+            if self._step is Step.FENCED:
+                raise Fenced(reason)
+            if self._step is Step.DAMAGED:
+                raise ObjectDamaged(self._objects.where, self.name, reason)
+        return self._step is Step.CREATED
+
+    def _create(self) -> Answer:
+        try:
+            self._objects.create(self.name, self._content)
+        except Exists:
+            return Answer.EXISTS
+        except Unclear:
+            return Answer.UNCLEAR
+        return Answer.CREATED
+
+    def _look(self) -> tuple[Found, str]:
+        """Look what has the name. Raises: Unclear, Refused, ObjectDamaged."""
+        place = self._header.place
+        try:
+            there = read_head(self._objects, place)
+        except Missing:
+            return Found.NOTHING, ""
+        if isinstance(there, Seal):
+            return Found.SEAL, told_of_seal(place, there.by)
+        if there != self._header:
+            return Found.OTHER, "another round has the name of one of ours"
+        return Found.OWN, ""
+
+
+def create_round(creation: RoundCreation, pause: Pause) -> None:
+    """Create a round, however long it takes. Raises: Fenced, ObjectDamaged; what `pause` raises."""
+    attempts = 0
+    while not until_clear(creation.attempt, pause):
+        attempts += 1
+        pause(Unclear(creation.name, "a create had no effect"), attempts)

@@ -1,0 +1,286 @@
+"""A journal whose rounds are objects of a store: what the owner of an epoch writes.
+
+Much that the journal of a data directory does is not needed: there are no files to make ready, to sync or to use again.
+A round is one object. It is written and synced when it is created, which rounds may be in any order; they are released
+in theirs, by broker/rounds.py, and Owner says which may begin and which are released (fence.py).
+
+Bytes in flight are in memory, so they are what is bounded: with BUSY_BYTES of them clients are not read from for a
+while, and above max_bytes nothing is admitted. A store that is away costs no more than that.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from crc32c import crc32c
+
+from ...effects.disk import AsyncWriter, Buffer
+from ...effects.disk.async_writer import DirectFile
+from ...effects.objects import Objects
+from ..journal.any_journal import AnyJournal
+from ..journal.format import BATCH_UNIT_BYTES, EVERYTHING, JournalStart, UnitRefused
+from ..journal.preparing import Job
+from ..journal.round_write import RoundWrite, SyncJob
+from . import format
+from .creating import Pause, RoundCreation, create_round
+from .fence import NOWHERE, Header, Owner, Place
+from .format import LARGEST_ROUND_BYTES, RoundHeader
+from .takeover import WINDOW, Taken
+
+BUSY_BYTES = 64 << 20
+
+
+class Written(NamedTuple):
+    """A round whose units may not all be under a checkpoint of the data directory."""
+
+    number: int
+    last_unit: int
+    size_bytes: int
+
+
+class ObjectJournal(AnyJournal):
+    """The journal of one epoch."""
+
+    __slots__ = (
+        "_age_ms",
+        "_first_round",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_max_bytes",
+        "_next_round",
+        "_objects",
+        "_owner",
+        "_pause",
+        "_salt",
+        "_used_bytes",
+        "_written",
+    )
+
+    def __init__(
+        self,
+        objects: Objects,
+        taken: Taken,
+        pause: Pause,
+        *,
+        next_unit: int,
+        next_round: int,
+        age_ms: Callable[[], int],
+        max_bytes: int,
+    ) -> None:
+        """Begin an epoch: its round 0 is created before this returns.
+
+        Only for when all units before next_unit are in the rounds of `taken`, or before them. Raises: Fenced.
+        """
+        self._objects = objects
+        self._pause = pause
+        self._age_ms = age_ms
+        self._salt = taken.claim.salt
+        self._max_bytes = max_bytes
+        self.incarnation = taken.claim.epoch
+        self.next_unit = next_unit
+        self.released_unit = self.synced_unit = next_unit - 1
+        self.last_joint_unit = 0
+        self._next_round = next_round
+        self._owner = Owner(WINDOW)
+        self._in_flight: deque[ObjectRound] = deque()
+        self._in_flight_bytes = 0
+        self._written: deque[Written] = deque()
+        self._used_bytes = 0  # of these
+        self._begin_round()
+        start = taken.last.says.start if taken.last else NOWHERE
+        self._create_first(Header(start, taken.base, taken.base_end))
+
+    def _create_first(self, says: Header) -> None:
+        header = self._take_header(says, b"")
+        create_round(RoundCreation(self._objects, header, format.pack_round(header)), self._pause)
+        self._owner = self._owner.create(header.place.number)
+
+    @property
+    def next_round(self) -> int:
+        return self._next_round
+
+    # ---- room ------------------------------------------------------------------------------------------------
+
+    @property
+    def _busy_bytes(self) -> int:
+        return self._in_flight_bytes + self.open_bytes
+
+    def admits(self, size_bytes: int) -> bool:
+        """Whether memory may take a unit of this size."""
+        return self._in_flight_bytes + BATCH_UNIT_BYTES + size_bytes <= self._room
+
+    def is_ready_for(self, size_bytes: int) -> bool:
+        return self.admits(size_bytes) or size_bytes > self.largest_unit_bytes
+
+    @property
+    def largest_unit_bytes(self) -> int:
+        return self._round_room - BATCH_UNIT_BYTES
+
+    @property
+    def used_bytes(self) -> int:
+        """The size of the rounds that a checkpoint of the data directory does not have."""
+        return self._used_bytes + self._busy_bytes
+
+    @property
+    def half_used(self) -> bool:
+        return 2 * self.used_bytes > self._max_bytes
+
+    @property
+    def wants_recycling(self) -> bool:
+        return self.half_used
+
+    @property
+    def nearly_full(self) -> bool:
+        return self._busy_bytes > min(BUSY_BYTES, self._max_bytes // 2)
+
+    # ---- rounds ----------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        return self.next_unit != self._first_unit
+
+    @property
+    def lacks_seal(self) -> bool:
+        return False  # a round that is there is durable
+
+    def take_round(self, *, sync: bool) -> RoundWrite | None:
+        """Close the open round. With `sync` also if it is empty: it tells others that the owner is there."""
+        if not (self.pending or sync):
+            return None
+        if any(write.failed for write in self._in_flight):
+            raise RuntimeError("no round can begin: one in flight has failed")
+        body = b"".join(self._buffers)
+        header = self._take_header(Header(self._owner.official), body)
+        write = ObjectRound(self._objects, header, format.pack_round(header) + body, self._pause)
+        self._in_flight.append(write)
+        self._in_flight_bytes += write.size_bytes
+        self._begin_round()
+        return write
+
+    def _take_header(self, says: Header, body: bytes) -> RoundHeader:
+        """Number the open round. Raises RuntimeError: the window has no room for it."""
+        number = self._owner.next_round
+        self._owner = self._owner.begin(says.start)
+        units = self.next_unit - self._first_unit
+        header = RoundHeader(
+            Place(self.incarnation, number),
+            self._salt,
+            self._owner.released,
+            self._next_round,
+            self._first_unit,
+            units,
+            len(body),
+            crc32c(body),
+            self._age_ms(),
+            (0, 0),
+            says,
+        )
+        self._next_round += 1
+        return header
+
+    def finished(self, write: RoundWrite) -> None:
+        """Release the round's units. Raises RuntimeError: it or one before it is not created."""
+        if not self._in_flight or write is not self._in_flight[0] or not write.done:
+            raise RuntimeError("the round cannot be released: it or one before it was not created")
+        created = self._in_flight.popleft()
+        self._owner = self._owner.create(created.number)
+        if created.number >= self._owner.released:
+            raise RuntimeError(f"round {created.number} cannot be released: round {self._owner.released} is missing")
+        self.released_unit = self.synced_unit = write.through_unit
+        self._in_flight_bytes -= write.size_bytes
+        self._written.append(Written(created.number, write.through_unit, write.size_bytes))
+        self._used_bytes += write.size_bytes
+
+    def sync_job(self) -> SyncJob | None:
+        return None
+
+    def synced(self, job: SyncJob) -> None:
+        """Never called: there is no such job."""
+
+    # ---- what checkpoints need -------------------------------------------------------------------------------
+
+    def fill_job(self) -> Job | None:
+        return None
+
+    def filled(self, job: Job) -> None:
+        """Never called: there is no such job."""
+
+    @property
+    def may_fill(self) -> bool:
+        return False
+
+    def when_wanted(self, callback: Callable[[], None]) -> None:
+        """Room comes with rounds that end; there is nothing to make ready."""
+
+    def start_after(self, unit: int) -> JournalStart:
+        """Return the epoch, and the first round there, whose units are to be read behind a checkpoint."""
+        behind = (written.number for written in self._written if written.last_unit > unit)
+        in_flight = self._in_flight[0].number if self._in_flight else self._owner.next_round
+        return JournalStart(self.incarnation, next(behind, in_flight))
+
+    def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
+        """Forget the rounds that no checkpoint of the data directory needs. They stay in the store."""
+        while self._written and self._written[0].last_unit <= through_unit:
+            self._used_bytes -= self._written.popleft().size_bytes
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    # ---- inside ----------------------------------------------------------------------------------------------
+
+    def _move_on(self, size_bytes: int) -> None:
+        raise UnitRefused(f"no room in memory for a unit of {size_bytes} bytes before rounds are in the store")
+
+    def _begin_round(self) -> None:
+        self._room = self._round_room = min(self._max_bytes, LARGEST_ROUND_BYTES)
+        self._buffers: list[Buffer] = []
+        self._first_unit = self.next_unit
+
+
+class ObjectRound(RoundWrite):
+    """A round on its way into the store."""
+
+    __slots__ = ("_pause", "creation", "number")
+
+    may_run_here = False
+
+    def __init__(self, objects: Objects, header: RoundHeader, content: bytes, pause: Pause) -> None:
+        self.creation = RoundCreation(objects, header, content)
+        self.number = header.place.number
+        self._pause = pause
+        super().__init__(
+            [],
+            _nothing,
+            files=(),
+            sync=True,
+            own_sync_is_enough=True,
+            size_bytes=len(content),
+            to_sync_bytes=len(content),
+            through_unit=header.last_unit,
+            through_round=header.round,
+            synced_through=header.round - 1,
+        )
+
+    def begin(self, writer: AsyncWriter, told: Callable[[OSError | None], None]) -> bool:
+        """Begin creating it. `writer` is an ObjectWriter."""
+
+        def ended(error: OSError | None, took_ns: int) -> None:
+            self.sync_ns = took_ns
+            self.done, self.failed = error is None, error is not None
+            told(error)
+
+        self.begun = writer.begin(cast(DirectFile, self), 0, (), self.size_bytes, ended)
+        return self.begun
+
+    def run(self) -> None:
+        """Create it, however long that takes. Raises: Fenced, ObjectDamaged; what the journal's pause raises."""
+        try:
+            create_round(self.creation, self._pause)
+        except BaseException:
+            self.failed = True
+            raise
+        self.done = True
+
+
+def _nothing() -> None:
+    """There is nothing to sync."""

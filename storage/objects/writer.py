@@ -1,0 +1,105 @@
+"""Creates rounds in a store of objects, several beside each other, for one loop.
+
+The rule: a round ends in "created", or in an error after which the broker halts: another broker has ended the epoch, or
+the store holds what nobody wrote. Whatever else a store answers, the round is attempted again, for ever: nothing
+is acknowledged meanwhile, and memory is bounded by the journal.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from ...effects.clock import Clock
+from ...effects.disk import AsyncWriter, Buffer, Executor
+from ...effects.disk.async_writer import DirectFile, Done
+from ...effects.objects import ObjectsError, Refused, Unclear
+from .creating import RoundCreation
+from .format import LARGEST_ROUND_BYTES
+from .journal import ObjectRound
+from .takeover import WINDOW
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+
+Later = Callable[[float, Callable[[], None]], object]
+Trouble = Callable[[ObjectsError | None], None]
+
+
+def pause_s(attempts: int) -> float:
+    """Return how long to wait after so many attempts that failed."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 10))
+
+
+class ObjectWriter(AsyncWriter):
+    """Begins rounds of an ObjectJournal."""
+
+    from_bytes = 0
+    largest_bytes = 2 * LARGEST_ROUND_BYTES  # a round's header and units; no round is too large
+    at_once = WINDOW
+
+    def __init__(self, executor: Executor, clock: Clock, later: Later, trouble: Trouble = lambda error: None) -> None:
+        """executor: with WINDOW threads, for nothing else. later: calls a function after so many seconds.
+
+        trouble: called on the loop with what a store answered when an attempt has failed; with None when one succeeded.
+        """
+        self._executor = executor
+        self._clock = clock
+        self._later = later
+        self._trouble = trouble
+        self._closed = False
+
+    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        """Begin a round. file: the ObjectRound; it has its bytes itself."""
+        if self._closed:
+            return False
+        _Begun(self, cast(ObjectRound, file).creation, done, self._clock.monotonic_ms()).attempt()
+        return True
+
+    def close(self) -> None:
+        """Attempt nothing any more. Whether a round that was not told as created is there, the next owner finds out."""
+        self._closed = True
+
+    def attempt(self, begun: "_Begun") -> None:
+        """Attempt a round, in a worker."""
+        if not self._closed:
+            self._executor.submit(begun.creation.attempt, begun.attempted)
+
+    def ended(self, begun: "_Begun", error: OSError | None) -> None:
+        """Tell that a round has ended."""
+        if not self._closed:
+            self._trouble(None)
+            begun.done(error, (self._clock.monotonic_ms() - begun.began_ms) * 1_000_000)
+
+    def failed(self, begun: "_Begun", error: ObjectsError) -> None:
+        """Attempt a round again, later."""
+        if not self._closed:
+            self._trouble(error)
+            self._later(pause_s(begun.attempts), begun.attempt)
+
+
+class _Begun:
+    """A round that is attempted until it is created."""
+
+    def __init__(self, writer: ObjectWriter, creation: RoundCreation, done: Done, began_ms: int) -> None:
+        self.creation = creation
+        self.done = done
+        self.began_ms = began_ms
+        self.attempts = 0
+        self._writer = writer
+
+    def attempt(self) -> None:
+        self._writer.attempt(self)
+
+    def attempted(self, result: Any) -> None:
+        """Called on the loop with what an attempt returned or raised."""
+        self.attempts += 1
+        if result is True:
+            self._writer.ended(self, None)
+        elif result is False:
+            self._writer.failed(self, Unclear(self.creation.name, "a create had no effect"))
+        elif isinstance(result, Unclear | Refused):
+            self._writer.failed(self, result)
+        elif isinstance(result, OSError):
+            self._writer.ended(self, result)
+        else:
+            error = OSError(f"{self.creation.name}: {result}")
+            error.__cause__ = result
+            self._writer.ended(self, error)

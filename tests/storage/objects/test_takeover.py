@@ -1,0 +1,273 @@
+"""A journal in a store of objects: what one owner released the next one has, and nobody else writes any more."""
+
+import pytest
+from fencepost.effects.objects import Objects
+from fencepost.effects.objects.directory import DirectoryObjects
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects, StoreCut
+from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects import format as form
+from fencepost.storage.objects.errors import Fenced, ObjectDamaged, Overtaken
+from fencepost.storage.objects.fence import Place
+from owner_driver import GivenUp, Owning, take
+from store_driver import Driven
+from store_dump import dump
+
+
+@pytest.fixture(params=["simulated", "directory"])
+def objects(request, tmp_path) -> Objects:
+    return SimulatedObjects() if request.param == "simulated" else DirectoryObjects(str(tmp_path / "store"))
+
+
+def begin(objects: Objects, disk: SimulatedDisk | None = None) -> Owning:
+    owner = Owning(objects, disk)
+    owner.create("t")
+    owner.create("u")
+    owner.round()
+    return owner
+
+
+def test_an_owner_with_an_empty_disk_has_all_that_the_one_before_released(objects):
+    owner = begin(objects)
+    for number in range(5):
+        owner.send("t", b"%d" % number)
+        owner.send_joint(t=b"both", u=b"both")
+    before = dump(owner.store)
+    after = Owning(objects, node=2)
+    assert after.epoch == 2
+    assert dump(after.store) == before
+    after.send("t", b"of the second")
+    third = Owning(objects, node=3)
+    assert third.values() == [*owner.values(), b"of the second"]
+
+
+def test_an_owner_whose_epoch_was_ended_releases_nothing_any_more(objects):
+    owner = begin(objects)
+    owner.send("t", b"seen")
+    after = Owning(objects, node=2)
+    with pytest.raises(Fenced, match="epoch 1 was ended at round 3 by epoch 2"):
+        owner.send("t", b"too late")
+    assert owner.values() == after.values() == [b"seen"]
+
+
+def test_an_owner_goes_on_in_its_own_directory_with_the_rounds_behind_its_checkpoint():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"flushed")
+    owner.flush()
+    owner.checkpoint()
+    owner.send("t", b"in a round only")
+    owner.store.close()
+    again = Owning(objects, owner.disk)
+    assert again.values() == [b"flushed", b"in a round only"]
+    assert again.report.units_replayed == 1
+    again.send("t", b"more")
+    again.flush()
+    again.checkpoint()
+    again.store.close()
+    assert Owning(objects, owner.disk).values() == [b"flushed", b"in a round only", b"more"]
+    assert Owning(objects, node=2).values() == [b"flushed", b"in a round only", b"more"]
+
+
+def test_the_directory_of_a_fenced_owner_may_be_used_again():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"first")
+    second = Owning(objects, node=2)
+    second.send("t", b"second")
+    with pytest.raises(Fenced):
+        owner.send("t", b"lost")
+    owner.flush()
+    owner.store.close()
+    assert Owning(objects, owner.disk).values() == [b"first", b"second"]
+
+
+def test_rounds_behind_one_that_is_missing_were_not_released_and_do_not_count():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"released")
+    writes = []
+    for value in (b"never created", b"created", b"created, too"):
+        owner.append(owner.log("t"), [value])
+        writes.append(owner.store.take_round(sync=True))
+    for write in writes[1:]:
+        write.run()
+    with pytest.raises(RuntimeError, match="cannot be released"):
+        owner.store.round_finished(writes[1])
+    after = Owning(objects, node=2)
+    assert after.values() == [b"released"]
+    with pytest.raises(Fenced):
+        writes[0].run()
+    after.send("t", b"of the second")
+    assert Owning(objects, node=3).values() == [b"released", b"of the second"]
+
+
+def test_no_more_rounds_begin_than_the_window_has_though_some_are_created():
+    owner = begin(SimulatedObjects())
+    writes = []
+    for _ in range(4):
+        owner.append(owner.log("t"), [b"x"])
+        writes.append(owner.store.take_round(sync=True))
+    for write in writes[1:]:
+        write.run()
+    owner.append(owner.log("t"), [b"x"])
+    with pytest.raises(RuntimeError, match="window 4"):
+        owner.store.take_round(sync=True)
+
+
+def test_several_owners_without_a_round_of_their_own_are_passed_over():
+    objects = SimulatedObjects()
+    begin(objects).send("t", b"first")
+    take(objects, node=2)
+    take(objects, node=3)
+    owner = Owning(objects, node=4)
+    assert owner.epoch == 4
+    assert owner.values() == [b"first"]
+
+
+def test_one_that_was_overtaken_on_its_way_begins_no_epoch():
+    objects = SimulatedObjects()
+    begin(objects).send("t", b"first")
+
+    def overtake(call: str, name: str) -> None:
+        if call == "create" and name == form.place_name(Place(2, 0)):
+            objects.before_each = lambda call, name: None
+            Owning(objects.client(), node=3).send("t", b"of the third")
+
+    objects.before_each = overtake
+    with pytest.raises(Overtaken, match="epoch 2 was ended at round 0 by epoch 3"):
+        Owning(objects, node=2)
+    assert Owning(objects, node=4).values() == [b"first", b"of the third"]
+
+
+# ---- what is wrong with the store ----------------------------------------------------------------------------
+
+
+def test_a_round_that_is_lost_is_named_and_nobody_takes_over():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    name = form.place_name(Place(1, 1))
+    del objects.content[name]
+    with pytest.raises(ObjectDamaged, match=f"{name}: it is lost"):
+        Owning(objects, node=2)
+    assert form.place_name(Place(2, 0)) not in objects.content
+
+
+@pytest.mark.parametrize("position", [0, 20, -1])
+def test_a_round_that_has_rotted_is_named_and_nobody_takes_over(position):
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    name = form.place_name(Place(1, 2))
+    objects.rot(name, position)
+    with pytest.raises(ObjectDamaged, match=name):
+        Owning(objects, node=2)
+
+
+def test_a_store_that_refuses_is_asked_again_and_named():
+    objects = SimulatedObjects()
+    objects.refuses = "403"
+    with pytest.raises(GivenUp) as given_up:
+        Owning(objects)
+    assert "403" in str(given_up.value.__cause__)
+
+
+# ---- directories ---------------------------------------------------------------------------------------------
+
+
+def test_a_directory_whose_journal_is_in_a_store_is_not_opened_without_it():
+    owner = begin(SimulatedObjects())
+    owner.store.close()
+    with pytest.raises(StoreDamaged, match="is in a store of objects") as refused:
+        Driven(owner.disk)
+    assert "start with that store" in refused.value.hint
+
+
+def test_a_directory_with_a_journal_of_its_own_is_not_opened_with_a_store():
+    local = Driven(SimulatedDisk(history=False))
+    local.store.close()
+    with pytest.raises(StoreDamaged, match="it has a journal of its own"):
+        Owning(SimulatedObjects(), local.disk)
+
+
+def test_a_directory_of_one_store_is_not_opened_with_another():
+    owner = begin(SimulatedObjects())
+    owner.store.close()
+    other = SimulatedObjects()
+    other.content["format"] = form.pack_identity(b"another store...")
+    with pytest.raises(StoreDamaged, match="it is of another store"):
+        Owning(other, owner.disk)
+
+
+# ---- every step ----------------------------------------------------------------------------------------------
+
+
+def work(owner: Owning, acked: list[bytes]) -> None:
+    """What an owner does, with each thing that a store is asked for. acked: what was released."""
+    for number in range(8):
+        value = b"%d of %d" % (number, owner.epoch)
+        owner.send("t", value)
+        acked.append(value)
+        if number == 4:
+            owner.flush()
+            owner.checkpoint()
+
+
+def calls_of_a_life() -> int:
+    objects = SimulatedObjects()
+    work(begin(objects), [])
+    return len(objects.calls)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_whenever_an_owner_dies_the_next_has_what_it_released_and_at_most_one_more(after):
+    for call in range(calls_of_a_life()):
+        objects, acked = SimulatedObjects(), []
+        objects.cut_at(call, after=after)
+        with pytest.raises(StoreCut):
+            work(begin(objects), acked)
+        found = Owning(objects.client(), node=2)
+        topics = {log.topic for log in found.store.logs.values()}
+        values = found.values() if "t" in topics else []
+        assert values[: len(acked)] == acked, call
+        assert len(values) <= len(acked) + 1, call
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_whenever_one_that_takes_over_dies_the_next_has_the_same(after):
+    def first_life() -> tuple[SimulatedObjects, list[bytes]]:
+        objects, acked = SimulatedObjects(), []
+        work(begin(objects), acked)
+        return objects, acked
+
+    objects, _ = first_life()
+    second = objects.client()
+    Owning(second, node=2)
+    for call in range(len(second.calls)):
+        objects, acked = first_life()
+        dying = objects.client()
+        dying.cut_at(call, after=after)
+        with pytest.raises(StoreCut):
+            Owning(dying, node=2)
+        third = Owning(objects.client(), node=3)
+        assert third.values() == acked, call
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_store_answers_nothing_released_is_lost_and_nothing_comes_twice(seed):
+    faults = Faults(before=0.1, after=0.1, late=0.1, conflicts=0.1, reads=0.2, lists=0.2)
+    objects, acked = SimulatedObjects(seed, faults), []
+    owners = []
+    for node in range(1, 5):
+        owner = Owning(objects.client(), node=node)
+        if node == 1:
+            owner.create("t")
+            owner.round()
+        assert owner.values() == acked, node
+        work(owner, acked)
+        owners.append(owner)
+    for owner in owners[:-1]:
+        with pytest.raises(Fenced):
+            owner.send("t", b"of one that was taken over from")
+    assert Owning(objects, node=9).values() == acked

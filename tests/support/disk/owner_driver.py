@@ -1,0 +1,57 @@
+"""A store (store_driver.py) whose journal is in a store of objects: as an owner opens it, and as others see it."""
+
+from typing import Any
+
+from fencepost.effects.disk import Disk
+from fencepost.effects.objects import Objects, ObjectsError
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.objects.format import Claim
+from fencepost.storage.objects.source import JournalOfObjects
+from fencepost.storage.objects.takeover import Taken, Takeover
+from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
+
+MOST_ATTEMPTS = 200
+
+
+class GivenUp(Exception):
+    """Raised by the pause of a test, after many attempts."""
+
+
+def pause(error: ObjectsError, attempts: int) -> None:
+    """Wait for nothing: the store's faults are drawn anew at each call."""
+    if attempts > MOST_ATTEMPTS:
+        raise GivenUp from error
+
+
+def take(objects: Objects, node: int = 1, least: int = 1) -> Taken:
+    """Take over, as the node with this id."""
+    salt = node.to_bytes(8, "big")
+    return Takeover(objects, pause, Claim(least, node, (), salt), identity=b"the only store..").run()
+
+
+class Owning(Driven):
+    """An owner, with its disk. `acked`: what was released, by topic."""
+
+    def __init__(self, objects: Any, disk: Disk | None = None, node: int = 1) -> None:
+        self.objects = objects
+        disk, clock = disk or SimulatedDisk(history=False), SimulatedClock()
+        taken = take(objects, node)
+        self.epoch = taken.claim.epoch
+        source = JournalOfObjects(objects, taken, pause, disk=disk, clock=clock, directory=DIRECTORY, settings=SMALL)
+        super().__init__(disk, clock, source=source)
+
+    def values(self, topic: str = "t") -> list[bytes]:
+        """What a consumer reads."""
+        return [value for _, value in values_of(self.log(topic))]
+
+    def send(self, topic: str, *values: bytes) -> None:
+        """Append one batch, and make it durable. Raises: Fenced, GivenUp."""
+        self.append(self.log(topic), values)
+        self.round()
+
+    def send_joint(self, **values: bytes) -> None:
+        """Append one batch to each of some topics, as one unit, and make it durable."""
+        store = self.store
+        store.commit([store.append_part(self.log(topic).log_id, batch_of([value])) for topic, value in values.items()])
+        self.round()
