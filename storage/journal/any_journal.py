@@ -46,6 +46,16 @@ class AnyJournal(ABC):
         "synced_unit",
     )
 
+    incarnation: int
+    next_unit: int
+    released_unit: int
+    synced_unit: int
+    last_joint_unit: int  # the newest of append and append_batches: a checkpoint that has a part waits for it
+    _first_unit: int  # of the open round
+    _buffers: list[Buffer]
+    _room: int  # for more units
+    _round_room: int  # for its units, when it was begun
+
     @property
     def last_unit(self) -> int:
         """The number of the newest unit that was appended."""

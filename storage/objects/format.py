@@ -19,7 +19,7 @@ from ..journal.format import Buffer, Malformed
 from .fence import NOWHERE, Header, Place
 
 FORMAT = 1
-CLAIMS, JOURNAL = "claims/", "journal/"
+CLAIMS, JOURNAL = "0/owners/", "0/journal/"  # 0 is the number of the store, of which there is one
 MOST_EPOCHS = 1 << 32
 MOST_ROUNDS = 10**14  # of an epoch
 LARGEST_ROUND_BYTES = 256 << 20  # the largest unit and more; a length above it is not believed
@@ -30,8 +30,8 @@ _MAGIC = b"FPOR"
 _ROUND, _SEAL = 1, 2
 _HANDED_OVER = 1
 _IN_FOLDER = 100
-_NAME = re.compile(r"journal/(\d{10})/(\d{12})/(\d{2})")
-_CLAIM_NAME = re.compile(r"claims/(\d{10})")
+_NAME = re.compile(r"0/journal/(\d{10})/(\d{12})/(\d{2})")
+_CLAIM_NAME = re.compile(r"0/owners/(\d{10})")
 
 _CLAIM = struct.Struct(">4sIHII")  # magic, crc, format, epoch, length
 _CLAIM_MAGIC = b"FPOC"
@@ -39,7 +39,7 @@ LARGEST_CLAIM_BYTES = 64 << 10
 
 _IDENTITY = struct.Struct(">4sIH16s")
 _IDENTITY_MAGIC = b"FPOS"
-IDENTITY_NAME = "format"
+IDENTITY_NAME = "0/format"
 
 HEADER_BYTES = _HEADER.size
 
@@ -174,7 +174,7 @@ def read_header(place: Place, content: Buffer) -> RoundHeader | Seal:
         raise Malformed("its header fails its checksum")
     if version != FORMAT:
         raise NewerObject(version)
-    if (epoch, number) != place:
+    if epoch != place.epoch or number != place.number:
         raise Malformed(f"it is round {number} of epoch {epoch}")
     released, round_, first_unit, count, length, body_crc, age_ms, *point, start_epoch, start, base, base_end = rest
     if kind == _SEAL:
@@ -240,7 +240,7 @@ def read_identity(content: Buffer) -> bytes:
 def pack_claim(claim: Claim) -> bytes:
     """Encode a claim: a whole object."""
     payload = msgpack.packb([claim.node, [list(address) for address in claim.addresses], claim.salt])
-    checked = _CLAIM.pack(_CLAIM_MAGIC, 0, FORMAT, claim.epoch, len(payload))[_CHECKED:] + payload
+    checked: bytes = _CLAIM.pack(_CLAIM_MAGIC, 0, FORMAT, claim.epoch, len(payload))[_CHECKED:] + payload
     return _CLAIM_MAGIC + crc32c(checked).to_bytes(4, "big") + checked
 
 

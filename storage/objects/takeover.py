@@ -23,7 +23,6 @@ WINDOW = 4  # rounds of an epoch that may be on their way beside each other; all
 class Taken:
     """An epoch that may begin. runs: what is to be read, in order; last: the newest round that counts."""
 
-    identity: bytes
     claim: Claim
     base: int = 0
     base_end: int = 0
@@ -31,23 +30,37 @@ class Taken:
     last: RoundHeader | None = None
 
 
+def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
+    """Return what tells this store from others: `new`, if it has nothing of the kind. Raises: ObjectDamaged."""
+    name, content = format.IDENTITY_NAME, format.pack_identity(new)
+    while True:
+        try:
+            until_clear(lambda: objects.create(name, content), pause)
+        except Exists:
+            pass  # the store's, or ours, made by a request whose answer was lost
+        try:
+            return format.read_identity(until_clear(lambda: objects.read(name), pause))
+        except Missing:  # that it exists was not true
+            continue
+        except (Malformed, NewerObject) as error:
+            raise ObjectDamaged(objects.where, name, str(error)) from error
+
+
 class Takeover:
     """One way to an epoch, in the order of run()."""
 
-    def __init__(self, objects: Objects, pause: Pause, claim: Claim, identity: bytes) -> None:
-        """claim: who is to own it, and from which epoch on. identity: of the store, if it is a new one."""
+    def __init__(self, objects: Objects, pause: Pause, claim: Claim) -> None:
+        """claim: who is to own it, and from which epoch on."""
         self._objects = objects
         self._pause = pause
         self._claim = claim
-        self._identity = identity
         self._kinds: dict[Place, bool] = {}  # whether a name has a round: what has a name never changes
 
     def run(self) -> Taken:
         """Claim an epoch, and end all before it. Raises: Overtaken, ObjectDamaged; what the pause raises."""
-        self._identity = self._read_identity()
         self._claim = claim = self._create_claim()
         taker = Taker(claim.epoch, WINDOW)
-        taken = Taken(self._identity, claim)
+        taken = Taken(claim)
         while taker.phase is not Phase.BEGIN:
             if taker.phase is Phase.CLAIMED:
                 taker = taker.looked(*self._look_around(claim.epoch))
@@ -63,21 +76,6 @@ class Takeover:
         return taken
 
     # ---- the claim -------------------------------------------------------------------------------------------
-
-    def _read_identity(self) -> bytes:
-        """Return what tells this store from others, made now if it is new."""
-        name, content = format.IDENTITY_NAME, format.pack_identity(self._identity)
-        while True:
-            try:
-                until_clear(lambda: self._objects.create(name, content), self._pause)
-            except Exists:
-                pass  # the store's, or ours, made by a request whose answer was lost
-            try:
-                return format.read_identity(until_clear(lambda: self._objects.read(name), self._pause))
-            except Missing:  # that it exists was not true
-                continue
-            except (Malformed, NewerObject) as error:
-                raise ObjectDamaged(self._objects.where, name, str(error)) from error
 
     def _create_claim(self) -> Claim:
         """Create the claim of an epoch above all there are."""
@@ -166,7 +164,7 @@ class Takeover:
     def _read(self, taker: Taker) -> tuple[Taker, Taken]:
         """Check that all which counts is there, and sound."""
         base, end = taker.base
-        taken = Taken(self._identity, self._claim, base, end)
+        taken = Taken(self._claim, base, end)
         try:
             taken.runs = fence.runs(base, end, lambda place: self._header(place).says)
             if base:

@@ -30,8 +30,8 @@ def test_names_are_in_the_order_of_epochs_and_numbers():
     places = [Place(epoch, number) for epoch in (1, 2, 10) for number in (0, 1, 9, 10, 99, 100, 101, 12345)]
     names = [form.place_name(place) for place in places]
     assert names == sorted(names)
-    assert names[0] == "journal/0000000001/000000000000/00"
-    assert form.claim_name(12) == "claims/0000000012"
+    assert names[0] == "0/journal/0000000001/000000000000/00"
+    assert form.claim_name(12) == "0/owners/0000000012"
 
 
 @given(PLACES)
@@ -44,16 +44,16 @@ def test_a_name_is_read_as_the_place_it_was_made_of(place):
 @pytest.mark.parametrize(
     "name",
     [
-        *("journal/0000000000/000000000000/00", "journal/4294967296/000000000000/00", "journal/1/0/0"),
-        *("journal/0000000001/000000000000/00/", "x/journal/0000000001/000000000000/00", "journal/", ""),
-        *("journal/000000000\u0661/000000000000/00", "claims/0000000001"),
+        *("0/journal/0000000000/000000000000/00", "0/journal/4294967296/000000000000/00", "0/journal/1/0/0"),
+        *("0/journal/0000000001/000000000000/00/", "x/0/journal/0000000001/000000000000/00", "0/journal/", ""),
+        *("0/journal/000000000\u0661/000000000000/00", "0/owners/0000000001"),
     ],
 )
 def test_other_names_are_no_rounds(name):
     assert form.read_place(name) is None
 
 
-@pytest.mark.parametrize("name", ["claims/0000000000", "claims/1", "claims/4294967296", "claims/00000000\u06611"])
+@pytest.mark.parametrize("name", ["0/owners/0000000000", "0/owners/1", "0/owners/4294967296", "0/owners/00000000\u06611"])
 def test_other_names_are_no_claims(name):
     assert form.read_claim_name(name) is None
 

@@ -195,7 +195,7 @@ def test_a_directory_of_one_store_is_not_opened_with_another():
     owner = begin(SimulatedObjects())
     owner.store.close()
     other = SimulatedObjects()
-    other.content["format"] = form.pack_identity(b"another store...")
+    other.content[form.IDENTITY_NAME] = form.pack_identity(b"another store...")
     with pytest.raises(StoreDamaged, match="it is of another store"):
         Owning(other, owner.disk)
 

@@ -27,7 +27,7 @@ def pause(error: ObjectsError, attempts: int) -> None:
 def take(objects: Objects, node: int = 1, least: int = 1) -> Taken:
     """Take over, as the node with this id."""
     salt = node.to_bytes(8, "big")
-    return Takeover(objects, pause, Claim(least, node, (), salt), identity=b"the only store..").run()
+    return Takeover(objects, pause, Claim(least, node, (), salt)).run()
 
 
 class Owning(Driven):
@@ -36,10 +36,18 @@ class Owning(Driven):
     def __init__(self, objects: Any, disk: Disk | None = None, node: int = 1) -> None:
         self.objects = objects
         disk, clock = disk or SimulatedDisk(history=False), SimulatedClock()
-        taken = take(objects, node)
-        self.epoch = taken.claim.epoch
-        source = JournalOfObjects(objects, taken, pause, disk=disk, clock=clock, directory=DIRECTORY, settings=SMALL)
+        source = JournalOfObjects(
+            objects,
+            Claim(1, node, (), node.to_bytes(8, "big")),
+            pause,
+            disk=disk,
+            clock=clock,
+            directory=DIRECTORY,
+            settings=SMALL,
+            identity=b"the only store..",
+        )
         super().__init__(disk, clock, source=source)
+        self.epoch = source.taken.claim.epoch
 
     def values(self, topic: str = "t") -> list[bytes]:
         """What a consumer reads."""
