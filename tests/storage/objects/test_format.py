@@ -53,7 +53,9 @@ def test_other_names_are_no_rounds(name):
     assert form.read_place(name) is None
 
 
-@pytest.mark.parametrize("name", ["0/owners/0000000000", "0/owners/1", "0/owners/4294967296", "0/owners/00000000\u06611"])
+@pytest.mark.parametrize(
+    "name", ["0/owners/0000000000", "0/owners/1", "0/owners/4294967296", "0/owners/00000000\u06611"]
+)
 def test_other_names_are_no_claims(name):
     assert form.read_claim_name(name) is None
 
