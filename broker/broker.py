@@ -262,7 +262,6 @@ class Broker(Services):
         self._sweeps = Sweeps(shared, self.transactions)
         self.housekeeping.keep(self._sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch())
-        self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_kinds.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.keep(self.share_partitions.state_log.prune_from_time_to_time())

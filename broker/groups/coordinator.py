@@ -29,8 +29,6 @@ from .states import TABLE, Event, State
 
 log = logging.getLogger("fencepost.broker")
 
-SWEPT_AT_ONCE = 500  # empty groups looked at in one turn of the loop
-SWEEP_PAUSE_S = 0.002
 MOST_OF_A_NAME = 249  # bytes of a client's or an instance's name in a member's id; Kafka's clients name no longer ones
 EVICTED_AT_ONCE = 200  # empty groups, for one request
 FEW_MEMBERS = 50  # a larger group is work for each that joins,
@@ -54,7 +52,6 @@ class GroupCoordinator:
         self._rng = shared.rng
         self._metrics = shared.metrics
         self._turns = shared.turns
-        self._tasks = shared.tasks
         self._loop = loop
         self._values: dict[str, bytes] = {}  # the latest record in the log, by group
         self._loaded: dict[str, KeptGroup] = {}
@@ -261,21 +258,6 @@ class GroupCoordinator:
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.delete()
-
-    async def forget_from_time_to_time(self) -> None:
-        """Forget groups that nobody is in and that have no offsets; some at once, and then others are served."""
-        tasks = self._tasks
-        while not await tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
-            for number, group_id in enumerate(list(self.groups), 1):
-                if number % SWEPT_AT_ONCE == 0 and await tasks.pause(SWEEP_PAUSE_S):
-                    return
-                try:
-                    with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
-                        if not self._offsets.knows(group_id):
-                            self.offsets_expired(group_id)
-                except KafkaError as error:
-                    log.warning("groups that nobody is in stay for now: %s", error.text)
-                    break
 
     # ---- groups that change their kind -----------------------------------------------------------------------
 

@@ -335,19 +335,22 @@ class GroupKinds:
         self._consumer.forget(group_id)
 
     async def forget_from_time_to_time(self) -> None:
-        """Forget consumer groups that nobody is in and that have no offsets; some at once, and then others."""
-        tasks = self._tasks
-        while not await tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
-            for number, group_id in enumerate(list(self._consumer.groups), 1):
-                if number % SWEPT_AT_ONCE == 0 and await tasks.pause(SWEEP_PAUSE_S):
-                    return
-                try:
-                    with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
-                        if not self._offsets.knows(group_id):
-                            self.offsets_expired(group_id)
-                except KafkaError as error:
-                    log.warning("groups that nobody is in stay for now: %s", error.text)
-                    break
+        """Forget groups that nobody is in and that have no offsets; some at once, and then others are served."""
+        while not await self._tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
+            await self._forget_unused(self._classic.groups)
+            await self._forget_unused(self._consumer.groups)
+
+    async def _forget_unused(self, groups: Collection[str]) -> None:
+        for number, group_id in enumerate(list(groups), 1):
+            if number % SWEPT_AT_ONCE == 0 and await self._tasks.pause(SWEEP_PAUSE_S):
+                return
+            try:
+                with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
+                    if not self._offsets.knows(group_id):
+                        self.offsets_expired(group_id)
+            except KafkaError as error:
+                log.warning("groups that nobody is in stay for now: %s", error.text)
+                return
 
 
 def _of_another_kind(group_id: str, kind: str) -> KafkaError:
