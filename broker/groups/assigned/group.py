@@ -4,12 +4,13 @@ The rule: what one event changes is kept as a whole, or never was. Consumer grou
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from ..record_fields import Partitions
-from .assignment import Assigned
+from .assignment import TOPICS_OF_A_UNIT, Assigned, AssignmentSteps, run_steps
+from .roster import TopicView
 
 Change = TypeVar("Change")
 
@@ -17,6 +18,7 @@ Change = TypeVar("Change")
 class AssigningGroup(Generic[Change]):
     """What is the same in all kinds of such groups."""
 
+    _topics: TopicView
     is_assigning: bool  # somebody works on an assignment, in slices
     _made: list[tuple[Change, Change]]  # in this event: what was changed, and how it was before
     _assigned_ms: int | None
@@ -26,6 +28,10 @@ class AssigningGroup(Generic[Change]):
     @property
     @abstractmethod
     def member_ids(self) -> Collection[str]: ...
+    @abstractmethod
+    def subscribed_names(self) -> Collection[str]: ...
+    @abstractmethod
+    def begin_assignment(self) -> tuple[int, AssignmentSteps]: ...
     @abstractmethod
     def apply(self, change: Change) -> None: ...
     @abstractmethod
@@ -43,6 +49,11 @@ class AssigningGroup(Generic[Change]):
     @property
     @abstractmethod
     def _assignment_interval_ms(self) -> int: ...
+    @property
+    @abstractmethod
+    def _topics_of_members(self) -> Iterable[Sequence[str]]:
+        """The topics that each member names."""
+
     @abstractmethod
     def _keep(self, changes: Sequence[Change]) -> None:
         """Have these kept. Raises KafkaError if they cannot be."""
@@ -90,6 +101,15 @@ class AssigningGroup(Generic[Change]):
 
     def _may_assign(self, now_ms: int) -> bool:
         return self._assigned_ms is None or now_ms >= self._assigned_ms + self._assignment_interval_ms
+
+    def _assign_at_once(self, most_units: int, now_ms: int, wall_ms: int) -> None:
+        """Assign now if that is not more work. Larger groups keep the last assignment until they have the next."""
+        partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
+        named = sum(map(len, self._topics_of_members))
+        if len(self.member_ids) + named // TOPICS_OF_A_UNIT + partitions <= most_units:
+            epoch, steps = self.begin_assignment()
+            self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
+            self.is_assigning = False
 
     def take_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
         """Take over a computed assignment. Raises KafkaError if it cannot be logged; it is then due again."""

@@ -8,13 +8,13 @@ and join again. Errors, their order and their texts are Kafka's.
 Sources: KIP-848, KIP-1082, KIP-1251; Kafka's GroupMetadataManager, ConsumerGroup.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...deadlines import NEVER
-from ..assigned.assignment import TOPICS_OF_A_UNIT, Assigned, AssignmentSteps, Subscriber, run_steps
+from ..assigned.assignment import Assigned, AssignmentSteps, Subscriber
 from ..assigned.group import AssigningGroup
 from ..assigned.rights import Rights
 from ..assigned.roster import TopicView
@@ -286,19 +286,13 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int) -> None:
-        """Assign small groups now. Large ones keep the last assignment until the next is computed."""
-        if not self.is_assignment_due(now_ms):
-            return
-        is_first = Kind.TARGET_EPOCH not in self._kept
-        if self._assignment_units() <= (FIRST_ASSIGNED_AT_ONCE if is_first else ASSIGNED_AT_ONCE):
-            epoch, steps = self.begin_assignment()
-            self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
-            self.is_assigning = False
+        if self.is_assignment_due(now_ms):
+            is_first = Kind.TARGET_EPOCH not in self._kept
+            self._assign_at_once(FIRST_ASSIGNED_AT_ONCE if is_first else ASSIGNED_AT_ONCE, now_ms, wall_ms)
 
-    def _assignment_units(self) -> int:
-        named = sum(len(each.topics) for each in self.subscriptions.values())
-        partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
-        return len(self.subscriptions) + named // TOPICS_OF_A_UNIT + partitions
+    @property
+    def _topics_of_members(self) -> Iterable[Sequence[str]]:
+        return (each.topics for each in self.subscriptions.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
         """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""

@@ -16,7 +16,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
 from ...deadlines import NEVER
 from ...topics.names import TopicIdPartition
-from ..assigned.assignment import TOPICS_OF_A_UNIT, Assigned, AssignmentSteps, Subscriber, run_steps
+from ..assigned.assignment import Assigned, AssignmentSteps, Subscriber
 from ..assigned.group import AssigningGroup
 from ..assigned.rights import MembersRights, Rights
 from ..assigned.roster import TopicView, metadata_hash
@@ -251,17 +251,12 @@ class ShareGroup(Roster, AssigningGroup[Change]):
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int, *, joins: bool) -> None:
-        """Assign small groups now. Large ones keep the last assignment until the next is computed."""
-        is_due = self._is_behind if joins else self.is_assignment_due(now_ms)
-        if is_due and self._assignment_units() <= ASSIGNED_AT_ONCE:
-            epoch, steps = self.begin_assignment()
-            self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
-            self.is_assigning = False
+        if self._is_behind if joins else self.is_assignment_due(now_ms):
+            self._assign_at_once(ASSIGNED_AT_ONCE, now_ms, wall_ms)
 
-    def _assignment_units(self) -> int:
-        named = sum(len(each.topics) for each in self.members.values())
-        partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
-        return len(self.members) + named // TOPICS_OF_A_UNIT + partitions
+    @property
+    def _topics_of_members(self) -> Iterable[Sequence[str]]:
+        return (each.topics for each in self.members.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
         """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""
