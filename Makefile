@@ -86,7 +86,8 @@ kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints i
 
 crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled, and crashes in TWICE (default 300) recoveries of each; 0: in all, for hours
 	CRASH_LIMIT=0 CRASH_TWICE=$${TWICE:-300} $(PYTEST) -q -n $(WORKERS) tests/crash/test_crash_points.py \
-		tests/crash/test_transaction_crash_points.py
+		tests/crash/test_transaction_crash_points.py tests/crash/test_offset_crash_points.py \
+		tests/crash/test_share_crash_points.py tests/crash/test_named_crash_points.py
 
 lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (default 2000); prints its SEED
 	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(PYTEST) -q -s tests/crash/test_broker_lives.py
@@ -95,9 +96,9 @@ lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (d
 races: $(STAMP)     ## late requests of old clients against the connection fence, RACES (default 1000) a client and kind
 	RACES=$${RACES:-1000} $(PYTEST) -q -n $(WORKERS) tests/interop/test_fence_races.py
 
-sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100, from FIRST on), or one SEED again, of SECONDS
+sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100, from FIRST on, each or each EVERYth), or one SEED again, of SECONDS
 	@$(BIN)/python tests/simulation/run.py --workers $(WORKERS) --seeds $(or $(SEEDS),100) --first $(or $(FIRST),1) \
-		--seconds $(or $(SECONDS),30) $(if $(SEED),--seed $(SEED))
+		--every $(or $(EVERY),1) --seconds $(or $(SECONDS),30) $(if $(SEED),--seed $(SEED))
 
 mutants: $(STAMP)   ## each bug of the bank has to be caught by the simulation
 	$(PYTEST) -q -s -n $(WORKERS) -m long tests/simulation/test_mutants.py

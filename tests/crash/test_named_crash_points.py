@@ -79,8 +79,8 @@ def check(image: SimulatedDisk, states: list[Any]) -> None:
         world.abandon()
 
 
-@pytest.mark.slow
-def test_after_a_power_cut_the_highest_sequence_is_what_is_in_the_log() -> None:
+def played() -> tuple[SimulatedDisk, list[Any]]:
+    """The disk of a life, with notes, and what was known after so many answers."""
     disk = SimulatedDisk()
     world = SimulatedBroker(SETTINGS, disk=disk)
     for topic in "tu":
@@ -95,12 +95,18 @@ def test_after_a_power_cut_the_highest_sequence_is_what_is_in_the_log() -> None:
         disk.note(number)
     world.wait(1)
     world.abandon()
+    return disk, states
+
+
+@pytest.mark.slow
+def test_after_a_power_cut_the_highest_sequence_is_what_is_in_the_log() -> None:
+    disk, states = played()
     seen = 0
     for description, image in crash_images(disk, limit=LIMIT, seed=1):
         try:
             recovered = image.at(0)
             check(recovered, states)
-            for again, twice in crash_images(recovered, limit=LIMIT and 1, seed=seen):
+            for again, twice in crash_images(recovered, limit=1, seed=seen):
                 description = f"{description}, then {again}"
                 check(twice, states)
         except Exception as error:

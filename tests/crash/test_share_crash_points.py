@@ -164,7 +164,7 @@ def test_after_a_power_cut_acknowledgement_and_output_are_both_there_or_neither(
         try:
             recovered = image.at(0)
             check(recovered, states)
-            for again, twice in crash_images(recovered, limit=LIMIT and 1, seed=seen):
+            for again, twice in crash_images(recovered, limit=1, seed=seen):
                 description = f"{description}, then {again}"
                 check(twice, states)
         except Exception as error:

@@ -28,10 +28,12 @@ from simulation.history import (
 )
 from simulation.limit_rules import LIMIT_RULES
 from simulation.log_rules import LOG_RULES
+from simulation.named_rules import NAMED_RULES
 from simulation.offset_rules import OFFSET_RULES
 from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
 from simulation.rights_rules import RIGHTS_RULES
+from simulation.share_consumer_rules import SHARE_CONSUMER_RULES
 from simulation.share_rules import SHARE_RULES
 
 Rule = Callable[[Facts], Iterator[Anomaly]]
@@ -249,6 +251,8 @@ RULES: list[Rule] = [
     *LIMIT_RULES,
     *RIGHTS_RULES,
     *SHARE_RULES,
+    *SHARE_CONSUMER_RULES,
+    *NAMED_RULES,
     *CLEANUP_RULES,
     *OFFSET_RULES,
     split_offsets,

@@ -1,9 +1,12 @@
 """Bad histories of share groups, and good ones beside them."""
 
 from simulation.golden import bad
+from simulation.share_consumer_rules import Committed, Returned, Said
 from simulation.share_rules import (
     ACCEPT,
+    GAP,
     INVALID_RECORD_STATE,
+    REJECT,
     RELEASE,
     RENEW,
     Acknowledge,
@@ -40,6 +43,20 @@ def ends(s, member="m", since=None):
 def drained(s, *given):
     op = s.history.invoke("final", Drained(G, P))
     take(s, *given, member="drainer"), op.ok()
+
+
+def gives(s, *given):
+    """A consumer of the SDK returns this to its application."""
+    s._op("m", Returned(G, "m"), True, tuple((P, *each, 1)[:4] for each in given))
+
+
+def told(s, kind=ACCEPT, offset=0, txn=None, ok=True):
+    """By its application."""
+    s._op("m", Said(G, P, "m", offset, kind, txn), ok)
+
+
+def commits(s, ok=True):
+    s._op("m", Committed(G, "m"), ok)
 
 
 def in_transaction(s, commit):
@@ -81,7 +98,18 @@ def a_transaction_that_commits_is_final(s):
     in_transaction(s, commit=True), drained(s)
 
 
+def a_consumer_of_the_sdk_says_what_it_was_told(s):
+    """A good one: the last word counts; a commit that fails promises nothing, nor does what was refused."""
+    queue(s, *"xyz"), take(s, (0, "x"), (1, "y"), (2, "z")), gives(s, (0, "x"), (1, "y"), (2, "z"))
+    told(s), told(s, REJECT), say(s, REJECT), commits(s)
+    told(s, offset=1), commits(s, ok=False), told(s, offset=2, ok=False), say(s, RELEASE, offset=2), commits(s)
+    s.now += LOCK_MS
+    take(s, (1, "y", 2), (2, "z", 2)), gives(s, (1, "y", 2), (2, "z", 2)), s.begin("t"), told(s, offset=1, txn="t")
+    say(s, offset=1, txn="t"), s.commit("t"), drained(s, (2, "z", 3))
+
+
 GOOD = [
+    a_consumer_of_the_sdk_says_what_it_was_told,
     locks_end_in_each_way,
     a_session_may_have_ended,
     archived_by_the_limit,
@@ -201,3 +229,69 @@ def a_restart_forgets_deliveries_that_were_logged(s):
     queue(s, "x"), take(s, (0, "x", 2)), s.restart()
     s.now += 5_000
     take(s, (0, "x", 1))
+
+
+@bad("returned wrongly")
+def a_record_is_returned_twice(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), gives(s, (0, "x"))
+
+
+@bad("returned wrongly")
+def a_record_is_returned_that_another_has(s):
+    queue(s, "x"), take(s, (0, "x"), member="n"), gives(s, (0, "x"))
+
+
+@bad("returned wrongly")
+def a_record_is_returned_after_its_lock(s):
+    queue(s, "x"), take(s, (0, "x"))
+    s.now += LOCK_MS + 1
+    gives(s, (0, "x"))
+
+
+@bad("said by nobody")
+def a_record_is_accepted_of_which_nothing_was_said(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), say(s)
+
+
+@bad("said by nobody")
+def a_record_is_taken_for_a_gap(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s), say(s, GAP)
+
+
+@bad("said by nobody")
+def the_first_word_is_sent_and_not_the_last(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), told(s), told(s, RENEW), say(s)
+
+
+@bad("said by nobody")
+def what_was_said_of_an_earlier_delivery_is_said_of_a_later_one(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), told(s)
+    s.now += LOCK_MS
+    take(s, (0, "x", 2)), gives(s, (0, "x", 2)), say(s)
+
+
+@bad("said by nobody")
+def what_a_transaction_acknowledges_is_acknowledged_without_it(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), s.begin("t"), told(s, txn="t"), say(s)
+
+
+@bad("lost acknowledgement")
+def a_commit_returns_before_anything_is_sent(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), told(s), commits(s)
+
+
+@bad("lost acknowledgement")
+def a_commit_hides_that_an_acknowledgement_was_refused(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), told(s), s.restart(), say(s, ok=False), commits(s)
+
+
+@bad("torn transaction")
+def a_transaction_is_committed_without_an_acknowledgement(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t")
+    told(s, txn="t"), s.commit("t")
+
+
+@bad("torn transaction")
+def a_transaction_is_committed_although_nobody_knows_whether_it_acknowledged(s):
+    queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t")
+    told(s, txn="t"), say(s, txn="t", ok=None).info(), s.commit("t")

@@ -30,8 +30,8 @@ from simulation.share_rules import (
     Acquire,
     Drained,
     Queue,
-    SessionEnd,
 )
+from simulation.share_watch import Lasting
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.world import SHARE_LOCK_MS, SHARE_WINDOW, World
 
@@ -51,9 +51,8 @@ def has_queue(world: World) -> bool:
     return world.seed % EVERY == FIRST
 
 
-def queue_clients_of(world: World) -> list[Any]:
-    """All of them, and who writes what they read."""
-    keeper = QueueKeeper(world)
+def queue_clients_of(world: World, keeper: "QueueKeeper") -> list[Any]:
+    """All that are scripted, and who writes what they read."""
     members = [QueueMember(world, f"member{number}", keeper) for number in range(MEMBERS)]
     for each in members:
         each.others = members
@@ -160,10 +159,8 @@ class Session:
         self._topic_id = topic_id
         self._caller = Caller(world, member)
         self._epoch = 0
-        self._since = world.history.moment()
+        self._lasting = Lasting(world.history, GROUP, member)
         self._line: Any = None
-        self._ended: list[Op] = []
-        self._is_unsure = False  # a request was not answered, and may arrive at any time
 
     async def fetch(
         self, max_wait_ms: int = AT_ONCE, max_records: int = 500, mode: int = 0, acks: list[Ack] | None = None
@@ -229,7 +226,7 @@ class Session:
 
     def ends(self) -> None:
         """From now on it may be over; it is opened by the next fetch, which ends what was before."""
-        self._ended.append(self.world.history.invoke(self.member, SessionEnd(GROUP, self.member, self._since)))
+        self._lasting.ends()
         self._epoch = 0
         self.held.clear()
 
@@ -262,7 +259,7 @@ class Session:
             is_sent = str(error) != NOT_SENT
             for op in ops:
                 op.info() if is_sent else op.fail()
-            self._is_unsure = self._is_unsure or is_sent
+            self._lasting.is_unsure = self._lasting.is_unsure or is_sent
             self.ends()
             return None
         if answer.error_code:
@@ -271,11 +268,8 @@ class Session:
                 op.fail(answer.error_code)
             self.ends()
             return None
-        self._line, self._since = self._caller._line, ops[0].invoked
-        if not self._is_unsure:
-            for op in self._ended:
-                op.ok()
-            self._ended.clear()
+        self._line = self._caller._line
+        self._lasting.answered(ops[0].invoked)
         self._epoch += 1
         return answer
 

@@ -125,6 +125,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--every", type=int, default=1, help="from one seed to the next")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)
@@ -136,7 +137,8 @@ def main() -> int:
             print("\n".join(repr(op)[:300] for op in result.history.ops))
         print(result, result.history.digest(), result.struck, met(result.history, result.errors), sep="\n")
         return 0 if result.good else 1
-    return _many(range(options.first, options.first + options.seeds), options.seconds, options.workers)
+    seeds = range(options.first, options.first + options.seeds * options.every, options.every)
+    return _many(seeds, options.seconds, options.workers)
 
 
 def _many(seeds: range, seconds: float, workers: int) -> int:

@@ -21,11 +21,13 @@ from simulation.newcomers import NewIds, NewMembers, NewProducers
 from simulation.operators import Operator
 from simulation.pipelines import Pipeliner, PipeliningIncarnation
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest, value_in
-from simulation.queues import has_queue, queue_clients_of
+from simulation.queues import QueueKeeper, has_queue, queue_clients_of
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
 from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkRestless, SdkSeveral, SdkSingle
+from simulation.sdk_named import named_clients_of
 from simulation.sdk_pools import SdkPool
+from simulation.sdk_queues import sdk_queue_clients_of
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
 from simulation.strangers import Hoarder, Outsider, has_strangers
@@ -103,8 +105,10 @@ def clients_of(world: World) -> list[Any]:
         clients.append(Followers(world))
     if has_strangers(world):
         clients += [Outsider(world), Hoarder(world)]
+    clients += named_clients_of(world)
     if has_queue(world):
-        clients += queue_clients_of(world)
+        keeper = QueueKeeper(world)
+        clients += [*queue_clients_of(world, keeper), *sdk_queue_clients_of(world, keeper)]
     for place in (*PLACES[:7], *PLACES[11:]):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(uncommitted(world, f"uncommitted-{place}", place))

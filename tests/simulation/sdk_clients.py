@@ -42,7 +42,7 @@ class Mistake(Exception):
 
 def _leave_unclosed(client: Any) -> None:
     """It does not complain when it is collected."""
-    (client._polls if isinstance(client, fp.Consumer) else client)._closed = True
+    (client._polls if isinstance(client, fp.Consumer | fp.ShareConsumer) else client)._closed = True
     if isinstance(client, fp.ProducerPool):
         for producer in client._producers.values():
             _leave_unclosed(producer)
@@ -64,9 +64,12 @@ class SdkClient(ABC):
         self.chance_in_groups = world.rng(f"{name} in groups")
         self._process = Process(world.loop, name)
         self._host = world.net.host(ADDRESS[0])
-        net = ProcessNet(self._host, self._process, self.on_send)
-        self._environment = Environment(world.clock, SeededRng(f"{world.seed} {name} sdk"), net)
+        self._environment = Environment(world.clock, SeededRng(f"{world.seed} {name} sdk"), self.net())
         self._numbers = 0
+
+    def net(self) -> ProcessNet:
+        """Over which it is connected."""
+        return ProcessNet(self._host, self._process, self.on_send)
 
     def on_send(self, transport: SimulatedTransport, keys: list[int]) -> None:
         """Before requests leave. keys: of their APIs."""
@@ -365,7 +368,7 @@ class SdkIncarnation(LosesEnds):
                     raise Mistake
         except fp.CommitOutcomeUnknownError as error:
             await self._resolve(error, ends)
-        except (Mistake, fp.AbortableTransactionError) as error:
+        except (Mistake, fp.AbortableTransactionError, fp.RecordNotHeldError) as error:
             self._aborted(ends, error)
         except fp.KafkaError as error:
             for op in ends:

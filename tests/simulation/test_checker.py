@@ -11,6 +11,7 @@ from simulation import (
     golden_connections,
     golden_groups,
     golden_limits,
+    golden_named,
     golden_rights,
     golden_shares,
     golden_trims,
@@ -88,6 +89,13 @@ def test_a_connection_that_sees_its_own_writes_is_no_anomaly(tell):
 
 @pytest.mark.parametrize("tell", [golden_trims.deleted_and_read_on, golden_trims.deleted_to_its_end])
 def test_records_below_a_delete_records_request_are_not_anomalies(tell):
+    story = Story()
+    tell(story)
+    assert story.anomalies == set()
+
+
+@pytest.mark.parametrize("tell", golden_named.GOOD)
+def test_named_producers_that_write_once_raise_no_alarm(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

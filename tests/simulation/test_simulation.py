@@ -22,10 +22,13 @@ RUN = Path(__file__).with_name("run.py")
 
 @pytest.mark.requirement("S-11", "S-66", "S-67", "S-89")
 def test_no_seed_shows_an_anomaly_and_all_clients_finish():
+    met = Counter()
     for seed in SEEDS:
         result = simulate(seed)
         assert result.good, f"{result}\nagain: make sim SEED={seed}"
         assert result.lives > 1
+        met.update(result.struck)
+    assert met["named: sent"] > met["named: duplicates"] > 20
 
 
 def test_no_seed_with_a_follower_shows_an_anomaly():
@@ -50,6 +53,7 @@ def test_no_seed_with_a_share_group_shows_an_anomaly():
     assert result.good, f"{result}\nagain: make sim SEED={WITH_A_QUEUE} SECONDS=10"
     met = Counter(result.struck)
     assert all(met[f"queue: {what}"] for what in ("given", "said twice", "in a transaction ok"))
+    assert met["sdk queue: given"] > 10
 
 
 def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monkeypatch):

@@ -1,0 +1,82 @@
+"""The bank of bugs in the SDK's share consumer: what it says for its application, and what it says to it."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.client.errors import KafkaError
+from fencepost.client.share.arrivals import Arrivals
+from fencepost.client.share.fetcher import ShareFetcher
+from fencepost.client.share.held import Held
+from fencepost.client.transactions.requests import TransactionRequests
+from simulation.planting import around, breaks, mutant, replaced
+
+ITS_WORD = "sdk.md: A record about which nothing is said is delivered again"
+WITH_ITS_TRANSACTION = "guarantees.md: A record is acknowledged if and only if the transaction commits"
+AFTER_A_YES = "guarantees.md: aborts after any answer that was not a yes"
+
+
+@mutant
+@breaks(ITS_WORD)
+def sdk_what_was_returned_is_accepted_with_the_next_poll(stack: ExitStack) -> None:
+    def wrapper(begin_poll: Any) -> Any:
+        return lambda self, *, implicit: begin_poll(self, implicit=True)
+
+    around(stack, Arrivals.begin_poll, wrapper)
+
+
+@mutant
+@breaks(WITH_ITS_TRANSACTION)
+def sdk_what_a_transaction_takes_is_accepted_at_once(stack: ExitStack) -> None:
+    def wrapper(take: Any) -> Any:
+        def taken(self: Any, number: int, offset: int, now_ms: float) -> Any:
+            delivery = take(self, number, offset, now_ms)
+            self._unsent.setdefault(delivery.session, {}).setdefault(delivery.place, set()).add(offset)
+            delivery.entries[offset].type = 1
+            return delivery
+
+        return taken
+
+    around(stack, Held.take, wrapper)
+
+
+@mutant
+@breaks(AFTER_A_YES)
+def sdk_a_transaction_is_committed_whose_acknowledgement_has_no_answer(stack: ExitStack) -> None:
+    def wrapper(acknowledge: Any) -> Any:
+        async def acknowledged(self: Any, group_id: str, member_id: str, acks: Any) -> Any:
+            try:
+                return await acknowledge(self, group_id, member_id, acks)
+            except KafkaError as error:
+                return 0, error
+
+        return acknowledged
+
+    around(stack, TransactionRequests.acknowledge, wrapper)
+
+
+@mutant
+@breaks(AFTER_A_YES)
+def sdk_a_transaction_is_committed_whose_acknowledgement_was_refused(stack: ExitStack) -> None:
+    def wrapper(acknowledge: Any) -> Any:
+        async def acknowledged(self: Any, group_id: str, member_id: str, acks: Any) -> Any:
+            _, error = await acknowledge(self, group_id, member_id, acks)
+            return 0, error
+
+        return acknowledged
+
+    around(stack, TransactionRequests.acknowledge, wrapper)
+
+
+@mutant
+@breaks("sdk.md: `commit` raises `RecordNotHeldError` if some were not taken")
+def sdk_a_commit_of_a_share_consumer_waits_for_nothing(stack: ExitStack) -> None:
+    async def flushed(self: Any, timeout_ms: float) -> bool:
+        return True
+
+    replaced(stack, ShareFetcher.flush, flushed)
+
+
+@mutant
+@breaks("sdk.md: `commit` raises `RecordNotHeldError` if some were not taken")
+def sdk_what_is_not_taken_is_not_said(stack: ExitStack) -> None:
+    replaced(stack, ShareFetcher._refused, lambda self, acks, renewal, error: None)
