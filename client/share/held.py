@@ -23,6 +23,7 @@ from ..values import AcknowledgeType, TopicPartition
 from .membership import Place
 
 GAP, RENEW = 0, int(AcknowledgeType.RENEW)
+DONE = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 NEVER_MS = float("inf")
 PUT_OFF_MS = 200
 Acks = dict[Place, list[AcknowledgementBatch]]
@@ -299,10 +300,13 @@ class Held:
                 self.accepted(group)
 
     def end_session(self, session: Session) -> int:
-        """The broker has given back what was acquired in it. Returns how many acknowledgements were not sent."""
+        """The broker has given back what was acquired in it. Returns how many records that are done come again."""
         self._doubtful.pop(session, None)
         self._asked.pop(session, None)
-        lost = sum(len(offsets) for offsets in self._unsent.pop(session, {}).values())
+        lost = 0
+        for place, offsets in self._unsent.pop(session, {}).items():
+            newest = self._newest[place]
+            lost += sum(newest[offset].entries[offset].type in DONE for offset in offsets)
         for delivery in [each for each in self._deliveries.values() if each.session == session]:
             for offset in list(delivery.entries):
                 self._remove(delivery, offset)
@@ -320,7 +324,7 @@ class Held:
         unsent = self._unsent.get(delivery.session, {}).get(delivery.place, set())
         if offset in unsent:
             unsent.discard(offset)
-            if entry.type in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
+            if entry.type in DONE:
                 self.failures.append(
                     RecordNotHeldError(
                         f"{delivery.partition}: the lock of the record at offset {offset} ended before its "
