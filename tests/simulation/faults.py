@@ -14,6 +14,8 @@ from fencepost.effects.simulated.operations import Link, Open
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.offsets import OffsetCommitRequest
 from fencepost.protocol.messages.produce import ProduceRequest
+from fencepost.protocol.messages.share_fetch import ShareAcknowledgeRequest
+from fencepost.protocol.messages.share_transactions import TxnShareAcknowledgeRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from fencepost.protocol.schema import schema_of
 from simulation.world import JOURNAL_S, READS_S, World
@@ -24,6 +26,8 @@ _HELD = {
     ProduceRequest: 0.03,
     OffsetCommitRequest: 0.02,
     ConsumerGroupHeartbeatRequest: 0.02,
+    ShareAcknowledgeRequest: 0.01,
+    TxnShareAcknowledgeRequest: 0.04,
 }
 HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
 END_TXN = schema_of(EndTxnRequest).api
