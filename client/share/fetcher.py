@@ -369,7 +369,7 @@ class ShareFetcher:
                 continue  # gaps, and what was released: that is given back anyway
             log.warning("share group %s: %d acknowledgements of %s were not taken: %s",
                         self._member.group_id, count, where, error)  # fmt: skip
-            self._held.failures.append(
+            self._held.failed(
                 RecordNotHeldError(f"{where}: {count} acknowledgements were not taken: {error}", code=error.code)
             )
 
@@ -431,7 +431,7 @@ class ShareFetcher:
                 f"{lost} acknowledgements were not sent: the session in which the records were acquired is over"
             )
             log.warning("share group %s: %s", self._member.group_id, error)
-            self._held.failures.append(error)
+            self._held.failed(error)
 
     # ---- commit and close ------------------------------------------------------------------------------------
 

@@ -91,8 +91,8 @@ class Held:
         self._unsent: dict[Session, dict[Place, set[int]]] = {}
         self._doubtful: dict[Session, deque[tuple[Place, Taken]]] = {}  # to be given back, if they are ours
         self._asked: dict[Session, list[tuple[Place, Taken]]] = {}  # of these, what is asked for now
-        self._returned: deque[tuple[Delivery, int]] = deque()  # since `accept_returned`
-        self.failures: list[KafkaError] = []  # of acknowledgements, since they were last asked for
+        self._returned: deque[tuple[Delivery, int, Entry]] = deque()  # since `accept_returned`
+        self.failure: KafkaError | None = None  # the first of an acknowledgement, since it was last asked for
 
     # ---- arrivals --------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Held:
             return None
         entry = delivery.entries[offset]
         entry.state, entry.returned_ms = State.RETURNED, now_ms
-        self._returned.append((delivery, offset))
+        self._returned.append((delivery, offset, entry))
         return entry
 
     # ---- acknowledgements ------------------------------------------------------------------------------------
@@ -169,12 +169,24 @@ class Held:
         self._unsent.setdefault(delivery.session, {}).setdefault(delivery.place, set()).add(offset)
 
     def accept_returned(self) -> None:
-        """Accept all that was returned since the last call and has no acknowledgement yet."""
+        """Accept all that was returned since the last call and has no acknowledgement; what is lost is a failure."""
         while self._returned:
-            delivery, offset = self._returned.popleft()
-            entry = delivery.entries.get(offset)
-            if entry is not None and entry.state is State.RETURNED:
+            delivery, offset, entry = self._returned.popleft()
+            if entry.state is not State.RETURNED:
+                continue
+            if delivery.entries.get(offset) is entry:
                 self._acknowledge(delivery, offset, AcknowledgeType.ACCEPT)
+            else:
+                self._lost_too_early(delivery, offset)
+
+    def _lost_too_early(self, delivery: Delivery, offset: int) -> None:
+        text = f"{delivery.partition}: before the record at offset {offset} was acknowledged, its lock or session ended"
+        self.failed(RecordNotHeldError(text))
+
+    def failed(self, error: KafkaError) -> None:
+        """An acknowledgement was not taken."""
+        if self.failure is None:
+            self.failure = error
 
     def release(self, delivery: Delivery, offsets: Iterable[int]) -> None:
         """Give these back, which were not returned."""
@@ -325,12 +337,7 @@ class Held:
         if offset in unsent:
             unsent.discard(offset)
             if entry.type in DONE:
-                self.failures.append(
-                    RecordNotHeldError(
-                        f"{delivery.partition}: the lock of the record at offset {offset} ended before its "
-                        "acknowledgement was sent"
-                    )
-                )
+                self._lost_too_early(delivery, offset)
 
     # ---- renewals --------------------------------------------------------------------------------------------
 

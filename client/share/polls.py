@@ -178,6 +178,6 @@ class SharePolls(ReaderParts):
             raise RequestTimedOutError(
                 f"acknowledgements were not answered within {self.settings.default_api_timeout_ms} ms"
             )
-        failures, self.held.failures = self.held.failures, []
-        if failures:
-            raise failures[0]
+        failure, self.held.failure = self.held.failure, None
+        if failure is not None:
+            raise failure

@@ -97,7 +97,22 @@ def test_an_acknowledgement_that_is_dropped_unsent_is_a_failure_unless_it_gave_b
         else:
             held.renewals(LOCK_MS)
         assert held.drain(SESSION) == {}
-        assert [type(error) for error in held.failures] == ([] if kind is RELEASE else [RecordNotHeldError])
+        assert isinstance(held.failure, RecordNotHeldError) is (kind is not RELEASE)
+
+
+def test_what_is_accepted_implicitly_and_is_lost_by_then_is_a_failure() -> None:
+    held = Held(HOLD_MS)
+    said, late = given_out(held, 0, 0), given_out(held, 1, 1)
+    held.acknowledge(said.number, 0, ACCEPT, 1)
+    held.drain(SESSION)
+    held.accept_returned()
+    assert held.failure is None
+    assert listed(held.drain(SESSION)) == [(1, 1, [1])]
+    given_out(held, 2, 2)
+    held.end_session(SESSION)
+    held.accept_returned()
+    assert isinstance(held.failure, RecordNotHeldError)
+    assert late.entries == {}
 
 
 def test_a_share_session_end_releases_only_records_acquired_in_it() -> None:
