@@ -1,8 +1,9 @@
 """ShareFetch and ShareAcknowledge: records of a share group for a member, and what became of those that it had.
 
 The rules: what a request acknowledges is one unit, in which each partition is all or nothing; its session counts up
-with it, in the same step. A request that renews fetches nothing, so that its answer is not late. The end of a session
-releases what its member has, after its last acknowledgements.
+with it, in the same step, however many steps it took before to decide (share/portions.py). A request that renews
+fetches nothing, so that its answer is not late. The end of a session releases what its member has, after its last
+acknowledgements.
 Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and validateAcknowledgementBatches.
 """
 
@@ -23,6 +24,7 @@ from ..requests.services import Services
 from ..requests.share.answers import share_response
 from ..requests.share.fetching import EXACT, WHOLE_BATCHES, ShareFetching, end_session
 from ..security.acls import Operation, ResourceType
+from ..share.acknowledging import Acknowledging
 from ..share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ..share.values import AckRange, AckType, SharePartitionKey
 from ..topics.names import TopicIdPartition
@@ -44,6 +46,7 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
     forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
     yield 1 + len(places) + len(forgotten)
     asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack)
+    acknowledging = yield from _decide_ahead(broker, group, member, asked)
     sessions, epoch = broker.share_sessions, request.share_session_epoch
     try:
         if epoch == FINAL_EPOCH:
@@ -59,7 +62,7 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
         if error.code is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             raise
         return _refuse_later(broker, error, request.max_wait_ms)
-    acknowledged = _acknowledge(broker, call, group, member, asked)
+    acknowledged = _acknowledge(broker, call, group, asked, acknowledging)
     if epoch == FINAL_EPOCH:
         end_session(broker, session)
     if epoch == FINAL_EPOCH or request.is_renew_ack:
@@ -75,6 +78,7 @@ def share_acknowledge(
     """Take acknowledgements, and release what is left if it is the end of the session."""
     group, member = _check_who(broker, call, request.group_id, request.member_id)
     asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack, name_all=True)
+    acknowledging = yield from _decide_ahead(broker, group, member, asked)
     sessions, epoch = broker.share_sessions, request.share_session_epoch
     if epoch == INITIAL_EPOCH:
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with a ShareFetch")
@@ -82,7 +86,7 @@ def share_acknowledge(
         session = sessions.find(group, member)
     else:
         session = sessions.go_on(group, member, epoch)
-    answers = _acknowledge(broker, call, group, member, asked)
+    answers = _acknowledge(broker, call, group, asked, acknowledging)
     if epoch == FINAL_EPOCH:
         end_session(broker, session)
     Topic = ShareAcknowledgeResponse.Topic
@@ -171,21 +175,26 @@ def _ranges_of(
     return ranges
 
 
-def _acknowledge(broker: Services, call: Call, group: str, member: str, asked: Asked) -> Answers:
+def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> Steps[Acknowledging]:
+    """Decide what takes long, before the session counts the request."""
+    acks = {place: ranges for place, ranges in asked.items() if ranges and not isinstance(ranges, KafkaError)}
+    acknowledging = broker.share_partitions.acknowledging(group, member, acks)
+    yield from acknowledging.decide_ahead()
+    return acknowledging
+
+
+def _acknowledge(broker: Services, call: Call, group: str, asked: Asked, acknowledging: Acknowledging) -> Answers:
     """Carry out all of it, in one unit. Returns what is wrong, by partition, in the order asked."""
     answers: Answers = dict.fromkeys(asked)
-    acks: dict[TopicIdPartition, list[AckRange]] = {}
     for place, ranges in asked.items():
         try:
             if isinstance(ranges, KafkaError):
                 raise ranges
             _check_place(broker, call, group, place)
-            if ranges:
-                acks[place] = ranges
         except KafkaError as error:
             answers[place] = error
-    if acks:
-        answers |= broker.share_partitions.acknowledge(group, member, acks)
+            acknowledging.refuse(place, error)
+    answers |= broker.share_partitions.finish(acknowledging)
     for wrong in answers.values():
         if wrong is not None:
             broker.metrics.error("ShareAcknowledge", wrong.code)

@@ -3,7 +3,9 @@
 The rules. All or nothing over the whole request. A record must be the member's now, and is pending from then on: nobody
 else has it before the transaction ends, whoever ends it, and then it is acknowledged or given out again. The request
 is never repeated with success, not even in its own transaction: who has no answer can only abort. What may be wrong is
-looked at before anything is logged; the state of the transaction and what it acknowledges are one unit.
+looked at before anything is logged; the state of the transaction and what it acknowledges are one unit. A request of
+many ranges is decided in steps that change nothing; what others change meanwhile is decided again, in the step that
+logs and applies it (share/portions.py).
 docs/apis.md; after KIP-1289's draft.
 """
 
@@ -11,34 +13,40 @@ from collections.abc import Mapping
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.share_transactions import TxnShareAcknowledgeRequest, TxnShareAcknowledgeResponse
+from ..net.turns import Steps
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
+from ..share.acknowledging import Acknowledging
 from ..share.values import AckRange, SharePartitionKey
 from ..topics.names import SHARE_STATE_TOPIC, TopicIdPartition
 
 MOST_RANGES = 10_000
-UNITS_OF_A_RANGE = 3
 _Topic = TxnShareAcknowledgeResponse.Topic
 Acks = dict[TopicIdPartition, list[AckRange]]
 Wrong = Mapping[TopicIdPartition, KafkaError]
 
 
-@handles(TxnShareAcknowledgeRequest)
+@handles(TxnShareAcknowledgeRequest, in_steps=True)
 def txn_share_acknowledge(
     broker: Services, call: Call, request: TxnShareAcknowledgeRequest
-) -> TxnShareAcknowledgeResponse:
+) -> Steps[TxnShareAcknowledgeResponse]:
     """Make these records pending in the transaction, all of them or none."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
-    acks, ranges = _read(request)
-    broker.turns.spend(ranges * UNITS_OF_A_RANGE)
-    wrong = _refused(broker, call, request.group_id, acks) or _acknowledge(broker, request, acks)
+    acks = yield from _read(request)
+    wrong = _refused(broker, call, request.group_id, acks)
+    if acks and not wrong:
+        acknowledging = broker.share_partitions.acknowledging_in_transaction(
+            request.group_id, request.member_id, request.producer_id, acks
+        )
+        yield from acknowledging.decide_ahead()
+        wrong = _refused(broker, call, request.group_id, acks) or _acknowledge(broker, request, acks, acknowledging)
     return TxnShareAcknowledgeResponse(topics=_answers(broker, request, wrong))
 
 
-def _read(request: TxnShareAcknowledgeRequest) -> tuple[Acks, int]:
-    """What it acknowledges, by partition, and the number of ranges. Raises KafkaError INVALID_REQUEST."""
+def _read(request: TxnShareAcknowledgeRequest) -> Steps[Acks]:
+    """What it acknowledges, by partition. Raises KafkaError INVALID_REQUEST."""
     acks: Acks = {}
     ranges = 0
     for topic in request.topics:
@@ -46,14 +54,15 @@ def _read(request: TxnShareAcknowledgeRequest) -> tuple[Acks, int]:
             place = topic.topic_id, part.partition_index
             if place in acks:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-            acks[place] = [
-                AckRange(each.first_offset, each.last_offset, each.acknowledge_types)
-                for each in part.acknowledgement_batches
-            ]
-            ranges += len(part.acknowledgement_batches)
-    if ranges > MOST_RANGES:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{ranges} ranges in one request, {MOST_RANGES} are allowed")
-    return acks, ranges
+            acks[place] = read = []
+            for each in part.acknowledgement_batches:
+                read.append(AckRange(each.first_offset, each.last_offset, each.acknowledge_types))
+                ranges += len(each.acknowledge_types)
+                if ranges > MOST_RANGES:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{MOST_RANGES} ranges are allowed in one request")
+                yield 1
+            yield 1
+    return acks
 
 
 def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
@@ -71,11 +80,11 @@ def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
     return wrong
 
 
-def _acknowledge(broker: Services, request: TxnShareAcknowledgeRequest, acks: Acks) -> Wrong:
+def _acknowledge(
+    broker: Services, request: TxnShareAcknowledgeRequest, acks: Acks, acknowledging: Acknowledging
+) -> Wrong:
     """Decide, log, apply, in one step. Returns what is wrong with single partitions. Raises KafkaError."""
-    shares, state_log = broker.share_partitions, broker.share_partitions.state_log
-    if not acks:
-        return {}
+    state_log = broker.share_partitions.state_log
     homes = {state_log.home(SharePartitionKey(request.group_id, *place)) for place in acks}
     joining = broker.admission.admit_acknowledgements(
         request.transactional_id,
@@ -83,7 +92,7 @@ def _acknowledge(broker: Services, request: TxnShareAcknowledgeRequest, acks: Ac
         request.producer_epoch,
         {(SHARE_STATE_TOPIC, home): state_log.topic.log(home).log_id for home in homes},
     )
-    changes, wrong = shares.acknowledge_in_transaction(request.group_id, request.member_id, acks)
+    changes, wrong = acknowledging.finish_in_transaction()
     if wrong or not changes:
         return wrong
     unit = state_log.pending_unit(changes, request.producer_id, request.producer_epoch)
@@ -92,6 +101,7 @@ def _acknowledge(broker: Services, request: TxnShareAcknowledgeRequest, acks: Ac
     if joining is not None:
         broker.admission.joined(joining)
     unit.apply()
+    acknowledging.count(broker.metrics)
     return {}
 
 

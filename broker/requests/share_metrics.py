@@ -16,7 +16,7 @@ SHARE_FAMILIES = (
         "fencepost_share_acknowledgements_total",
         COUNTER,
         ("type",),
-        "Records that members of share groups have acknowledged.",
+        "Records that members of share groups have acknowledged, in transactions too.",
         by(lambda broker: broker.metrics.share_acknowledged),
     ),
     Exported(

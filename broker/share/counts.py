@@ -1,28 +1,30 @@
 """What share groups do, in numbers of records: acknowledged, archived and why, locks that timed out. Pure."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..metrics import AT_THE_LIMIT, NO_DATA, REJECTED, Metrics
-from .values import AckRange, AckType, State, StateBatch
+from .machine import SharePartition
+from .runs import Transaction
+from .values import AckType, State, StateBatch
 
 
-def count_acknowledged(metrics: Metrics, ranges: Iterable[AckRange], changed: Sequence[StateBatch]) -> None:
-    """Count what a request acknowledged in one share partition. changed: the states that follow, without renewals."""
-    found = Counter[int]()
-    for first, last, types in ranges:
-        if len(types) == 1:
-            found[types[0]] += last - first + 1
-        else:
-            found.update(types)
+def count_acknowledged(metrics: Metrics, found: Mapping[int, int], archived: int) -> None:
+    """Count what a request acknowledged in one share partition: records by type, and those that it archived."""
     for kind, records in found.items():
         metrics.share_acknowledged[AckType(kind).name.lower()] += records
-    archived = _archived(changed)
     for kind, reason in ((AckType.REJECT, REJECTED), (AckType.GAP, NO_DATA)):
-        records = min(found[kind], archived)  # what was named below the window is not archived again
+        records = min(found.get(kind, 0), archived)  # what was named below the window is not archived again
         metrics.share_archived[reason] += records
         archived -= records
     metrics.share_archived[AT_THE_LIMIT] += archived
+
+
+def count_rejected(metrics: Metrics, machines: Iterable[SharePartition], transaction: Transaction) -> None:
+    """Count the records of these share partitions that a transaction archives by its commit."""
+    for machine in machines:
+        metrics.share_archived[REJECTED] += sum(
+            last - first + 1 for first, last, one in machine.pending_of(transaction) if one.becomes is State.ARCHIVED
+        )
 
 
 def count_released(metrics: Metrics, changed: Sequence[StateBatch], *, timed_out: bool) -> None:

@@ -17,14 +17,14 @@ A record leaves PENDING only by the marker of its transaction, unless the log's 
 Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 19953, 19972.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from .acquiring import Limits, Taken, take
-from .runs import Run, Runs, Standing, Transaction, is_final
+from .runs import Change, Run, Runs, Standing, Transaction, is_final
 from .values import (
     UNCHANGED,
     AckRange,
@@ -40,26 +40,25 @@ from .values import (
 )
 
 STALE_ALARMS_KEPT = 64
+_new = tuple.__new__  # what a NamedTuple calls in the end: this is done for thousands in one step
 _KINDS = frozenset(int(kind) for kind in AckType)
 
 Range = tuple[int, int]
+Ack = tuple[int, int, int]
+"""A range, and how it is acknowledged."""
 Alarm = tuple[int, int, int]
 """A deadline, and the range that was acquired until then."""
 
 
-class Decided(NamedTuple):
-    """The result of acknowledgements. update: to be logged, None if no logged state changes. renewed: by RENEW."""
+class Decision(NamedTuple):
+    """What some acknowledgements change.
 
-    update: Update | None
-    renewed: Sequence[Range] = ()
+    runs: as they will be. batches: to be logged. renewed_until_ms: the new deadline of locks among the runs, if any.
+    """
 
-
-class Pending(NamedTuple):
-    """The range that one record of the log made pending. position: the offset of that record in its log."""
-
-    position: int
-    first: int
-    last: int
+    runs: list[Run]
+    batches: list[StateBatch]
+    renewed_until_ms: int | None = None
 
 
 class SharePartition:
@@ -72,7 +71,7 @@ class SharePartition:
         self.end = start - 1
         self.state_epoch = state_epoch
         self.runs = Runs()
-        self._pending: dict[Transaction, set[Pending]] = {}
+        self._pending: dict[Transaction, dict[int, set[Range]]] = {}  # by position of the record in the log
         self._alarms: list[Alarm] = []  # a heap; some are of locks that are gone
         self._look_from = start  # nothing below is available
 
@@ -96,13 +95,12 @@ class SharePartition:
     @property
     def earliest_pending(self) -> int | None:
         """The lowest position in the log of a record that made something pending; None if nothing is pending."""
-        return min((entry.position for entries in self._pending.values() for entry in entries), default=None)
+        return min((position for logged in self._pending.values() for position in logged), default=None)
 
-    def pending_of(self, transaction: Transaction, before: int | None = None) -> Iterator[tuple[int, int, Standing]]:
-        """Yield the ranges a transaction has pending here, in order. before: only those logged before this position."""
-        for position, first, last, standing in self._pending_pieces(transaction):
-            if before is None or position < before:
-                yield first, last, standing
+    def pending_of(self, transaction: Transaction) -> Iterator[Run]:
+        """Yield what a transaction has pending here, in order."""
+        if transaction in self._pending:
+            yield from (run for run in self.runs if run[2].transaction == transaction)
 
     def pending_batches(self) -> Iterator[tuple[Transaction, int, StateBatch]]:
         """Yield every pending range: its transaction, its position in the log, and the states it was logged with."""
@@ -117,65 +115,65 @@ class SharePartition:
 
     def _pending_pieces(self, transaction: Transaction) -> Iterator[tuple[int, int, int, Standing]]:
         """Yield position, first and last offset. A replay may repeat what a snapshot has: no offset comes twice."""
+        logged = self._pending.get(transaction, {})
+        ranges = sorted((first, last, position) for position, of_record in logged.items() for first, last in of_record)
         at = self.start
-        for entry in sorted(self._pending.get(transaction, ()), key=_first):
-            for first, last, standing in self.runs.pieces(max(entry.first, at), entry.last):
+        for first, last, position in ranges:
+            for begins, ends, standing in self.runs.pieces(max(first, at), last):
                 if standing is not None and standing.transaction == transaction:
-                    yield entry.position, first, last, standing
-            at = max(at, entry.last + 1)
+                    yield position, begins, ends, standing
+            at = max(at, last + 1)
 
     def durable(self) -> list[StateBatch]:
         """Return the states that a restart would restore. Pending records are given as after an abort."""
-        found: list[StateBatch] = []
-        for first, last, standing in self.runs:
-            state, deliveries = standing.state, standing.deliveries
-            if state is State.ACQUIRED:
-                deliveries -= 1
-            if not is_final(standing):
-                state = State.AVAILABLE
-                if not deliveries:
-                    continue
-            append_or_extend(found, first, last, state, deliveries)
-        return found
+        return durable_states(self.runs)
 
     # ---- decisions: nothing changes --------------------------------------------------------------------------
 
-    def acknowledge(self, member: str, acks: Sequence[AckRange], limit: int, *, may_renew: bool) -> Decided:
-        """Decide the changes that the acknowledgements of one request make. limit: of deliveries.
+    def acknowledge(self, member: str, acks: Iterable[Ack], above: int, limit: int, until_ms: int | None) -> Decision:
+        """Decide the changes that these acknowledgements make. limit: of deliveries. until_ms: of renewed locks.
 
-        Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST, for all of them together.
+        above: the offset before them; None for until_ms: locks are not renewed. Raises KafkaError
+        INVALID_RECORD_STATE, INVALID_REQUEST, for all of them together.
         """
+        runs: list[Run] = []
         batches: list[StateBatch] = []
-        renewed: list[Range] = []
-        for first, last, standing, kind in self._acquired(member, acks):
+        renewed_until_ms: int | None = None
+        for first, last, standing, kind in self._acquired(member, acks, above):
             if kind == AckType.RENEW:
-                if not may_renew:
+                if until_ms is None:
                     raise _not_acquired("locks of this group are not renewed (share.renew.acknowledge.enable)")
-                renewed.append((first, last))
+                renewed_until_ms = until_ms
+                runs.append((first, last, standing._replace(deadline_ms=until_ms)))
                 continue
             state = _state_after(kind, standing.deliveries, limit)
+            runs.append((first, last, _standing(int(state), standing.deliveries)))
             append_or_extend(batches, first, last, state, standing.deliveries)
-        return Decided(self._update(batches) if batches else None, renewed)
+        return Decision(runs, batches, renewed_until_ms)
 
-    def acknowledge_in_transaction(self, member: str, acks: Sequence[AckRange]) -> list[StateBatch]:
-        """Return what a transaction makes pending. Raises as acknowledge() does, and for offsets below the window."""
+    def acknowledge_in_transaction(
+        self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction
+    ) -> Decision:
+        """Decide what a transaction makes pending. Raises as acknowledge() does, and for offsets below the window."""
+        runs: list[Run] = []
         batches: list[StateBatch] = []
-        if any(ack.first < self.start for ack in acks):
+        acks = list(acks)
+        if acks and acks[0][0] < self.start:
             raise _not_acquired(f"the window begins at offset {self.start}")
-        for first, last, standing, kind in self._acquired(member, acks):
+        for first, last, standing, kind in self._acquired(member, acks, above):
             if kind not in (AckType.ACCEPT, AckType.REJECT):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction can accept and reject")
             state = State.ACKNOWLEDGED if kind == AckType.ACCEPT else State.ARCHIVED
+            runs.append((first, last, _pending(standing.deliveries, member, transaction, state)))
             append_or_extend(batches, first, last, state, standing.deliveries, member)
-        return batches
+        return Decision(runs, batches)
 
-    def _acquired(self, member: str, acks: Sequence[AckRange]) -> Iterator[tuple[int, int, Standing, int]]:
-        """Yield the acknowledged ranges, one type each, none below the window. Raises if the member has not all."""
-        before: int | None = None
-        for first, last, kind in _by_kind(acks):
-            if before is not None and first <= before:
+    def _acquired(self, member: str, acks: Iterable[Ack], above: int) -> Iterator[tuple[int, int, Standing, int]]:
+        """Yield the acknowledged ranges, none below the window. Raises if the member has not all of them."""
+        for first, last, kind in acks:
+            if first <= above:
                 raise _not_acquired(f"offset {first} is acknowledged twice")
-            before = last
+            above = last
             if last < self.start:
                 continue
             if self.end >= self.start and last > self.end:
@@ -260,6 +258,16 @@ class SharePartition:
                 return at
             at = run[1] + 1 if batch is None else min(run[1] + 1, batch.first)
 
+    def start_with(self, changes: Sequence[Change]) -> int:
+        """Return where the window will begin once these changes are made."""
+        at = self.runs.final_until(self.start)
+        for change in changes:
+            if at < change.first:
+                break
+            if at <= change.last:
+                at = change.after.final_until(at)
+        return at if changes and at <= changes[-1].last else self.runs.final_until(at)
+
     # ---- what is in memory only ------------------------------------------------------------------------------
 
     def acquire(self, ranges: Sequence[AcquiredRange], member: str, deadline_ms: int) -> None:
@@ -267,17 +275,10 @@ class SharePartition:
         for first, last, deliveries in ranges:
             self.runs.put(first, last, Standing(State.ACQUIRED, deliveries, member, deadline_ms))
             self.end = max(self.end, last)
-            self._set_alarm((deadline_ms, first, last))
+            self.set_alarm((deadline_ms, first, last))
 
-    def renew(self, ranges: Sequence[Range], deadline_ms: int) -> None:
-        """Extend the locks of these ranges until the deadline."""
-        for first, last in ranges:
-            for begins, ends, standing in list(self.runs.pieces(first, last)):
-                if standing is not None and standing.state is State.ACQUIRED:
-                    self.runs.put(begins, ends, standing._replace(deadline_ms=deadline_ms))
-            self._set_alarm((deadline_ms, first, last))
-
-    def _set_alarm(self, alarm: Alarm) -> None:
+    def set_alarm(self, alarm: Alarm) -> None:
+        """Look at this range at this deadline."""
         heappush(self._alarms, alarm)
         if len(self._alarms) > 2 * len(self.runs) + STALE_ALARMS_KEPT:
             self._alarms = [(run[2].deadline_ms, run[0], run[1]) for run in self.runs if run[2].state is State.ACQUIRED]
@@ -304,7 +305,8 @@ class SharePartition:
         """Set the deadline of everything that the member has acquired to now."""
         for first, last, standing in list(self.runs):
             if standing.state is State.ACQUIRED and standing.member == member:
-                self.renew([(first, last)], now_ms)
+                self.runs.put(first, last, standing._replace(deadline_ms=now_ms))
+                self.set_alarm((now_ms, first, last))
 
     # ---- changes: live and in a replay alike -----------------------------------------------------------------
 
@@ -316,6 +318,24 @@ class SharePartition:
         if update.start != UNCHANGED:
             self._begin_at(update.start)
         self._advance()
+
+    def make(self, changes: Sequence[Change], freed: int | None = None) -> None:
+        """Change runs as apply() would, of which these changes are a part that was decided before.
+
+        freed: the first offset that becomes available.
+        """
+        self.runs.replace(changes)
+        if freed is not None:
+            self._look_from = min(self._look_from, freed)
+        self._advance()
+
+    def make_pending(
+        self, transaction: Transaction, position: int, changes: Sequence[Change], ranges: Collection[Range]
+    ) -> None:
+        """Change runs as apply_pending() would. ranges: what the record at this position of the log makes pending."""
+        if ranges:
+            self._pending.setdefault(transaction, {}).setdefault(position, set()).update(ranges)
+            self.runs.replace(changes)
 
     def apply_snapshot(self, snapshot: Snapshot) -> None:
         """Apply a snapshot from the log. Pending records stay, and so do locks unless somebody has set the offset."""
@@ -343,27 +363,29 @@ class SharePartition:
 
     def apply_pending(self, transaction: Transaction, position: int, batches: Sequence[StateBatch]) -> None:
         """Apply an update that is part of a transaction: its records become pending."""
-        self._pending.setdefault(transaction, set()).update(
-            Pending(position, first, last) for first, last, *_ in batches
-        )
+        if not batches:
+            return
+        of_record = self._pending.setdefault(transaction, {}).setdefault(position, set())
+        of_record.update((first, last) for first, last, *_ in batches)
         self._store_runs(
             [
-                (first, last, Standing(State.PENDING, deliveries, member, 0, transaction, state))
+                (first, last, _pending(deliveries, member, transaction, state))
                 for first, last, state, deliveries, member in batches
             ]
         )
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
         """Apply the marker of a transaction: decide what it made pending at lower positions of the log."""
-        self._store_runs(
-            [
-                (first, last, _standing(int(one.becomes if commit else State.AVAILABLE), one.deliveries))
-                for first, last, one in self.pending_of(transaction, before=position)
-            ]
-        )
-        left = {entry for entry in self._pending.pop(transaction, ()) if entry.position >= position}
+        logged = self._pending.pop(transaction, {})
+        left = {at: ranges for at, ranges in logged.items() if at >= position}
         if left:
+            self._pending[transaction] = logged
+            ended = [run[1:] for run in self._pending_pieces(transaction) if run[0] < position]
+            self._store_runs([(first, last, _settled(one, commit)) for first, last, one in ended])
             self._pending[transaction] = left
+        elif logged:
+            self.runs.exchange(lambda one: _settled(one, commit) if one.transaction == transaction else one)
+            self._look_from = min(self._look_from, min(first for ranges in logged.values() for first, _ in ranges))
         self._advance()
 
     def _store_runs(self, runs: Sequence[Run]) -> None:
@@ -392,23 +414,42 @@ class SharePartition:
 
     def _forget_pending(self, offset: int) -> None:
         """Remove what is pending below this offset."""
-        for _, _, standing in self.runs.pieces(self.start, offset - 1):
-            transaction = standing and standing.transaction
+        passed = {standing.transaction for *_, standing in self.runs.pieces(self.start, offset - 1) if standing}
+        for transaction in passed:
             if transaction in self._pending:
-                left = {entry for entry in self._pending.pop(transaction) if entry.last >= offset}
+                logged = self._pending.pop(transaction).items()
+                ends = {at: {each for each in ranges if each[1] >= offset} for at, ranges in logged}
+                left = {at: ranges for at, ranges in ends.items() if ranges}
                 if left:
                     self._pending[transaction] = left
 
     def _advance(self) -> None:
         """Move the beginning of the window to the first record that is neither acknowledged nor archived."""
-        self._begin_at(self._start_after((), self.start))
+        self._begin_at(self.runs.final_until(self.start))
 
 
-def _first(entry: Pending) -> int:
-    return entry.first
+def durable_states(runs: Iterable[Run]) -> list[StateBatch]:
+    """Return the states of these runs that a restart would restore, pending records as after an abort."""
+    found: list[StateBatch] = []
+    available, acquired = State.AVAILABLE, State.ACQUIRED
+    begins, ends, before, given = 0, -1, available, 0  # the range that goes on, if it was given out or is done with
+    for first, last, (state, deliveries, *_) in runs:
+        if state is acquired:
+            state, deliveries = available, deliveries - 1
+        elif state is State.PENDING:
+            state = available
+        if state is before and deliveries == given and first == ends + 1:
+            ends = last
+            continue
+        if given or before is not available:
+            found.append(_new(StateBatch, (begins, ends, before, given, "")))
+        begins, ends, before, given = first, last, state, deliveries
+    if given or before is not available:
+        found.append(StateBatch(begins, ends, before, given))
+    return found
 
 
-def _by_kind(acks: Sequence[AckRange]) -> Iterator[tuple[int, int, int]]:
+def by_kind(acks: Iterable[AckRange]) -> Iterator[Ack]:
     """Yield (first, last, type) for each range of one type. Raises KafkaError INVALID_REQUEST."""
     before = -1
     for first, last, types in acks:
@@ -441,6 +482,16 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
 def _standing(state: int, deliveries: int) -> Standing:
     """One for all runs, of which thousands have the same. state: as a number, which is found faster."""
     return Standing(State(state), deliveries)
+
+
+def _settled(pending: Standing, commit: bool) -> Standing:
+    return _standing(int(pending.becomes if commit else State.AVAILABLE), pending.deliveries)
+
+
+@lru_cache(maxsize=8)
+def _pending(deliveries: int, member: str, transaction: Transaction, becomes: State) -> Standing:
+    """One for all runs of a request."""
+    return Standing(State.PENDING, deliveries, member, 0, transaction, becomes)
 
 
 def _not_acquired(text: str) -> KafkaError:

@@ -18,12 +18,15 @@ from ..bugs import contain_bugs
 from ..shared import Shared
 from ..topics.names import TopicIdPartition
 from ..topics.participants import Settlement
+from .acknowledging import Acknowledging
 from .acquiring import Limits
-from .counts import count_acknowledged, count_no_data, count_released
-from .machine import Alarm
+from .counts import count_no_data, count_rejected, count_released
+from .logged import Change, Kept
+from .machine import Alarm, SharePartition
+from .portions import Decide
 from .records import LEADER_EPOCH
-from .state_log import Change, Kept, ShareStateLog, ShareUnit
-from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, StateBatch, Update, Wanted
+from .state_log import ShareStateLog, ShareUnit
+from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, Update, Wanted
 
 if TYPE_CHECKING:
     from ..topics.topics import Topic
@@ -272,9 +275,12 @@ class SharePartitions:
             self.state_log.commit([(key, update)])
             count_no_data(self._metrics, archived)
             self._wake_soon([key])
-        machine.acquire(acquired, member, self._clock.monotonic_ms() + configs.share_record_lock_duration_ms)
+        machine.acquire(acquired, member, self._lock_until_ms(configs))
         self._see_to_alarm(key, kept)
         return acquired
+
+    def _lock_until_ms(self, configs: ShareConfigs) -> int:
+        return self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
 
     def _room(self, key: SharePartitionKey, kept: Kept) -> int:
         return kept.machine.room(self._configs(key.group).share_partition_max_record_locks)
@@ -301,43 +307,33 @@ class SharePartitions:
         self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
     ) -> dict[TopicIdPartition, KafkaError | None]:
         """Apply a request's acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
+        return self.finish(self.acknowledging(group, member, acks))
+
+    def acknowledging(
+        self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
+    ) -> Acknowledging:
+        """Return a request's acknowledgements, to be decided in steps and given to finish()."""
         configs = self._configs(group)
-        answers: dict[TopicIdPartition, KafkaError | None] = {}
-        changes: list[Updated] = []
-        renewed = []
-        for place, ranges in acks.items():
-            key = SharePartitionKey(group, *place)
-            try:
-                machine = self._find(key).machine
-                update, renewals = machine.acknowledge(
-                    member,
-                    ranges,
-                    configs.share_delivery_count_limit,
-                    may_renew=configs.share_renew_acknowledge_enable,
-                )
-            except KafkaError as error:
-                answers[place] = error
-                continue
-            answers[place] = None
-            if update is not None:
-                changes.append((key, update))
-            if renewals:
-                renewed.append((key, renewals))
-        try:
-            if changes:
-                self.state_log.commit(changes)
-        except KafkaError as error:
-            return {place: answer or error for place, answer in answers.items()}
-        changed = {key: update.batches for key, update in changes}
-        for place, ranges in acks.items():
-            if answers[place] is None:
-                count_acknowledged(self._metrics, ranges, changed.get(SharePartitionKey(group, *place), ()))
+        limit, until_ms = configs.share_delivery_count_limit, self._lock_until_ms(configs)
+        renewed_until_ms = until_ms if configs.share_renew_acknowledge_enable else None
+
+        def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
+            return lambda ranges, above: machine.acknowledge(member, ranges, above, limit, renewed_until_ms)
+
+        return Acknowledging(group, acks, self._machine, decide_of)
+
+    def finish(self, acknowledging: Acknowledging) -> dict[TopicIdPartition, KafkaError | None]:
+        """Apply acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
+        answers, changed = acknowledging.finish(self.state_log, self._metrics)
         self._wake_soon(changed)
-        until_ms = self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
-        for key, renewals in renewed:
-            self._known[key].machine.renew(renewals, until_ms)
-            self._see_to_alarm(key, self._known[key])
+        for place, error in answers.items():
+            if error is None:
+                key = SharePartitionKey(acknowledging.group, *place)
+                self._see_to_alarm(key, self._known[key])
         return answers
+
+    def _machine(self, key: SharePartitionKey) -> SharePartition:
+        return self._find(key).machine
 
     def release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
         """Make available again what the member acquired in these partitions, because its session ended; in one unit.
@@ -364,22 +360,16 @@ class SharePartitions:
 
     # ---- transactions ----------------------------------------------------------------------------------------
 
-    def acknowledge_in_transaction(
-        self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
-    ) -> tuple[list[tuple[SharePartitionKey, list[StateBatch]]], dict[TopicIdPartition, KafkaError]]:
-        """Return what a transaction makes pending, for pending_unit(), and the errors. Changes nothing."""
-        changes: list[tuple[SharePartitionKey, list[StateBatch]]] = []
-        wrong: dict[TopicIdPartition, KafkaError] = {}
-        for place, ranges in acks.items():
-            key = SharePartitionKey(group, *place)
-            try:
-                batches = self._find(key).machine.acknowledge_in_transaction(member, ranges)
-            except KafkaError as error:
-                wrong[place] = error
-                continue
-            if batches:
-                changes.append((key, batches))
-        return changes, wrong
+    def acknowledging_in_transaction(
+        self, group: str, member: str, producer_id: int, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
+    ) -> Acknowledging:
+        """Return what a producer's transaction acknowledges, to be decided in steps; see finish_in_transaction()."""
+
+        def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
+            transaction = self.state_log.home(key), producer_id
+            return lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
+
+        return Acknowledging(group, acks, self._machine, decide_of)
 
     def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
         """Return the changes that a marker in this partition of __share_group_state makes.
@@ -388,13 +378,22 @@ class SharePartitions:
         limit may be another one when it is replayed.
         """
         transaction = home, producer_id
-        changes: list[Change] = []
+        changes: list[Updated] = []
         for key in () if commit else self.state_log.pending_in(transaction):
             limit = self._configs(key.group).share_delivery_count_limit
             update = self._known[key].machine.archived_by_abort(transaction, limit)
             if update is not None:
                 changes.append((key, update))
-        return self.state_log.settlement(home, producer_id, commit, changes)
+        settlement = self.state_log.settlement(home, producer_id, commit, changes)
+
+        def apply(marker_offset: int) -> None:
+            if commit:
+                machines = [self._known[key].machine for key in self.state_log.pending_in(transaction)]
+                count_rejected(self._metrics, machines, transaction)
+            settlement.apply(marker_offset)
+            self._count_released(changes, timed_out=False)
+
+        return settlement._replace(apply=apply)
 
     # ---- locks -----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from operator import itemgetter, le, lt
 from struct import Struct, pack
+from typing import NamedTuple
 
 from ...protocol.primitives import MOST_TAGS, read_uvarint, uvarint
 from ..groups.record_fields import INT16, INT32, NOT_READABLE, Reader, UnreadableRecord
@@ -25,7 +26,7 @@ _COMPLETE_HEAD = b"\x01" + uvarint(_COMPLETE_TAG) + uvarint(4)
 _UPDATE_HEAD = Struct(">hiiq")  # version, snapshot epoch, leader epoch, start offset
 _SNAPSHOT_HEAD = Struct(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two times
 _BATCH = Struct(">qqbhB")  # first and last offset, state, deliveries, number of tags
-_tags_of = itemgetter(4)
+_tags_of = _member_of = itemgetter(4)
 _new = tuple.__new__  # what a NamedTuple calls in the end: a start reads millions
 STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: on its way there
 
@@ -35,6 +36,13 @@ class Kind(IntEnum):
 
     SNAPSHOT = 0
     UPDATE = 1
+
+
+class EncodedStates(NamedTuple):
+    """States of ranges as they are in a record: encode_states() of so many."""
+
+    count: int
+    rows: bytes
 
 
 def home_name(key: SharePartitionKey) -> str:
@@ -61,25 +69,40 @@ def read_key(key: bytes) -> tuple[Kind, SharePartitionKey]:
 
 def update_value(update: Update, snapshot_epoch: int) -> bytes:
     """Encode an update. snapshot_epoch: of the last snapshot."""
-    head = _UPDATE_HEAD.pack(0, snapshot_epoch, LEADER_EPOCH, update.start)
-    return head + _batches(update.batches) + _complete(update.complete)
+    states = EncodedStates(len(update.batches), encode_states(update.batches))
+    return update_of(update.start, update.complete, states, snapshot_epoch)
+
+
+def update_of(start: int, complete: int, states: EncodedStates, snapshot_epoch: int) -> bytes:
+    """Encode an update whose states are encoded already."""
+    head = _UPDATE_HEAD.pack(0, snapshot_epoch, LEADER_EPOCH, start)
+    return b"".join((head, uvarint(states.count + 1), states.rows, _complete(complete)))
 
 
 def snapshot_value(snapshot: Snapshot) -> bytes:
     """Encode a snapshot."""
-    epoch, state_epoch, start, complete, batches, created_ms, written_ms = snapshot
+    return snapshot_of(snapshot, EncodedStates(len(snapshot.batches), encode_states(snapshot.batches)))
+
+
+def snapshot_of(snapshot: Snapshot, states: EncodedStates) -> bytes:
+    """Encode a snapshot whose states are encoded already."""
+    epoch, state_epoch, start, complete, _, created_ms, written_ms = snapshot
     head = _SNAPSHOT_HEAD.pack(0, epoch, state_epoch, LEADER_EPOCH, start, created_ms, written_ms)
-    return head + _batches(batches) + _complete(complete)
+    return b"".join((head, uvarint(states.count + 1), states.rows, _complete(complete)))
 
 
 def _complete(complete: int) -> bytes:
     return b"\x00" if complete == UNCHANGED else _COMPLETE_HEAD + INT32.pack(complete)
 
 
-def _batches(batches: Sequence[StateBatch]) -> bytes:
-    parts = [uvarint(len(batches) + 1)]
+def encode_states(batches: Sequence[StateBatch]) -> bytes:
+    """Encode states of ranges, without their number."""
+    row = _BATCH.pack
+    if not any(map(_member_of, batches)):  # as nearly always
+        return b"".join([row(first, last, state, deliveries, 0) for first, last, state, deliveries, _ in batches])
+    parts: list[bytes] = []
     for first, last, state, deliveries, member in batches:
-        parts.append(_BATCH.pack(first, last, state, deliveries, 1 if member else 0))
+        parts.append(row(first, last, state, deliveries, 1 if member else 0))
         if member:
             name = member.encode()
             parts += uvarint(MEMBER_TAG), uvarint(len(name)), name

@@ -18,11 +18,12 @@ from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, Record, keyed_batch, read_marker
 from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
+from ..net.turns import Job, Steps
 from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
 from ..topics.participants import Settlement
 from . import records
-from .machine import SharePartition
+from .logged import Change, Encoding, Kept, Logged, Prepared, PreparedPending, Whole
 from .records import Kind, record_key
 from .runs import Transaction
 from .values import UNCHANGED, SharePartitionKey, Snapshot, StateBatch, Update
@@ -43,8 +44,6 @@ FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "needs fr
 """The names of the columns of a row in a snapshot of the coordinators."""
 
 Row = tuple[Any, ...]
-Change = tuple[SharePartitionKey, Update | Snapshot | None]
-"""The record to log for one share partition; None: it is deleted."""
 
 
 def _nobody(keys: Collection[SharePartitionKey]) -> None:
@@ -58,57 +57,12 @@ class ShareUnit(NamedTuple):
     apply: Callable[[], None]
 
 
-def _pending(batches: Sequence[StateBatch]) -> Update:
-    return Update(UNCHANGED, UNCHANGED, batches)
-
-
-class Kept:
-    """One share partition, and the positions of its records in the log.
-
-    home: the partition of the topic. snapshot_offset: of its last snapshot; -1 if that was never read. needs_from: a
-    replay that begins there finds all of it.
-    """
-
-    __slots__ = (
-        "created_ms",
-        "epoch",
-        "home",
-        "machine",
-        "needs_from",
-        "snapshot_at",
-        "snapshot_bytes",
-        "snapshot_offset",
-        "update_bytes",
-        "updates",
-    )  # fmt: skip
-
-    def __init__(self, home: int, start: int, state_epoch: int) -> None:
-        self.home = home
-        self.machine = SharePartition(start, state_epoch)
-        self.epoch = 0
-        self.created_ms = 0
-        self.snapshot_offset = -1
-        self.needs_from = 0
-        self.snapshot_bytes = 0
-        self.snapshot_at = 0  # how much had been logged in its home before
-        self.updates = 0  # since the snapshot
-        self.update_bytes = 0
-
-    def snapshot(self, now_ms: int) -> Snapshot:
-        """Return a snapshot of the whole share partition, to be logged."""
-        machine = self.machine
-        batches = machine.durable()
-        return Snapshot(
-            self.epoch + 1, machine.state_epoch, machine.start, machine.runs.complete, batches, self.created_ms, now_ms
-        )
-
-
 class _Written(NamedTuple):
     """A batch for one partition of the topic, and the changes in its records."""
 
     home: int
     batch: Batch
-    changes: list[tuple[SharePartitionKey, Update | Snapshot | None, int]]  # the last: the size of the value
+    changes: list[tuple[SharePartitionKey, Logged, int]]  # the last: the size of the value
 
 
 class ShareStateLog:
@@ -132,6 +86,8 @@ class ShareStateLog:
         self._pending: dict[Transaction, dict[SharePartitionKey, None]] = {}
         self._logged_bytes: dict[int, int] = {}  # by partition of the topic
         self._pruned_at: dict[int, int] = {}  # how much of it had been logged then
+        self._due: dict[SharePartitionKey, None] = {}  # to be written whole
+        self._turns = shared.turns
         self._store = shared.store
         self._settings = shared.settings
         self._clock = shared.clock
@@ -198,18 +154,21 @@ class ShareStateLog:
         return Settlement([(owner, each.batch) for each in written], apply)
 
     def pending_unit(
-        self, changes: Sequence[tuple[SharePartitionKey, Sequence[StateBatch]]], producer_id: int, producer_epoch: int
+        self, changes: Sequence[tuple[SharePartitionKey, PreparedPending]], producer_id: int, producer_epoch: int
     ) -> ShareUnit:
         """Encode what a transaction acknowledges; it is pending until the marker. Raises COORDINATOR_NOT_AVAILABLE."""
-        by_home: dict[int, list[tuple[SharePartitionKey, Sequence[StateBatch]]]] = {}
+        by_home: dict[int, list[tuple[SharePartitionKey, PreparedPending]]] = {}
         for change in changes:
             by_home.setdefault(self.known[change[0]].home, []).append(change)
         now_ms = self._clock.now_ms()
         written = []
         for home, of_home in by_home.items():
             contents = [
-                (record_key(Kind.UPDATE, key), records.update_value(_pending(batches), self.known[key].epoch))
-                for key, batches in of_home
+                (
+                    record_key(Kind.UPDATE, key),
+                    records.update_of(UNCHANGED, UNCHANGED, what.states, self.known[key].epoch),
+                )
+                for key, what in of_home
             ]
             batch = keyed_batch(
                 contents, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
@@ -219,8 +178,10 @@ class ShareStateLog:
 
         def apply() -> None:
             for home, batch, of_home in written:
-                for index, (key, batches) in enumerate(of_home):
-                    self._apply_pending(home, key, producer_id, batch.base_offset + index, batches)
+                transaction = home, producer_id
+                for index, (key, what) in enumerate(of_home):
+                    what.make(transaction, batch.base_offset + index)
+                    self._pending.setdefault(transaction, {})[key] = None
 
         return ShareUnit(parts, apply)
 
@@ -231,7 +192,7 @@ class ShareStateLog:
         now_ms = self._clock.now_ms()
         for home, of_home in by_home.items():
             contents: list[tuple[bytes, bytes | None]] = []
-            described: list[tuple[SharePartitionKey, Update | Snapshot | None, int]] = []
+            described: list[tuple[SharePartitionKey, Logged, int]] = []
             size = 0
             for key, what in of_home:
                 record = self._record(key, what)
@@ -244,9 +205,14 @@ class ShareStateLog:
                 size += value_bytes
             yield _Written(home, keyed_batch(contents, now_ms), described)
 
-    def _record(self, key: SharePartitionKey, what: Update | Snapshot | None) -> tuple[bytes, bytes | None]:
+    def _record(self, key: SharePartitionKey, what: Logged) -> tuple[bytes, bytes | None]:
         if isinstance(what, Update):
             return record_key(Kind.UPDATE, key), records.update_value(what, self.known[key].epoch)
+        if isinstance(what, Prepared):
+            value = records.update_of(what.start, what.complete, what.states, self.known[key].epoch)
+            return record_key(Kind.UPDATE, key), value
+        if isinstance(what, Whole):
+            return record_key(Kind.SNAPSHOT, key), what.value
         return record_key(Kind.SNAPSHOT, key), None if what is None else records.snapshot_value(what)
 
     def _apply_written(self, written: _Written) -> None:
@@ -254,13 +220,31 @@ class ShareStateLog:
             self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
 
     def _write_whole(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Write snapshots of the share partitions whose updates have become so long that a restart would be slow."""
+        """Write the share partitions soon whose updates have become so long that a restart would be slow."""
         due = [key for key in keys if (kept := self.known.get(key)) is not None and self._is_due(kept)]
-        if due:
+        if due and not self._due:
+            self._turns.enqueue(Job(self._write_due()))
+        self._due.update(dict.fromkeys(due))
+
+    def _write_due(self) -> Steps[None]:
+        """Write snapshots, each in a step of its own: the step of a request has enough to do."""
+        while self._due:
+            key = next(iter(self._due))
+            with contain_bugs(self._metrics, f"the snapshot of {key}"):
+                kept = self.known.get(key)
+                if kept is not None:
+                    encoding = Encoding(kept.machine)
+                    for runs in encoding.encode_ahead():
+                        yield 1 + runs
+                    self._write_one(key, kept, encoding)
+            del self._due[key]
+
+    def _write_one(self, key: SharePartitionKey, kept: Kept, encoding: Encoding) -> None:
+        if self.known.get(key) is kept and self._is_due(kept):
             try:
-                self.write_snapshots(due)
+                self._commit_wholes([(key, kept.whole(encoding.finish(), self._clock.now_ms()))])
             except KafkaError as error:
-                log.info("share partitions are not written whole, the next change tries again: %s", error.text)
+                log.info("a share partition is not written whole, its next change tries again: %s", error.text)
 
     def _is_due(self, kept: Kept) -> bool:
         most_updates = self._settings.now.share_coordinator_snapshot_update_records_per_snapshot
@@ -270,23 +254,35 @@ class ShareStateLog:
     def write_snapshots(self, keys: Sequence[SharePartitionKey]) -> None:
         """Write snapshots of these share partitions, in one unit. Raises COORDINATOR_NOT_AVAILABLE."""
         now_ms = self._clock.now_ms()
-        unit = self.unit([(key, self.known[key].snapshot(now_ms)) for key in keys])
+        kept_by_key = {key: self.known[key] for key in keys}
+        self._commit_wholes(
+            [(key, kept.whole(Encoding(kept.machine).finish(), now_ms)) for key, kept in kept_by_key.items()]
+        )
+
+    def _commit_wholes(self, changes: Sequence[Change]) -> None:
+        unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()
 
     # ---- what a replay applies too ---------------------------------------------------------------------------
 
-    def _apply(
-        self, home: int, key: SharePartitionKey, what: Update | Snapshot | None, offset: int, value_bytes: int
-    ) -> None:
+    def _apply(self, home: int, key: SharePartitionKey, what: Logged, offset: int, value_bytes: int) -> None:
         kept = self.known.get(key)
         self._logged_bytes[home] = self._logged_bytes.get(home, 0) + value_bytes
         if isinstance(what, Snapshot):
             self._apply_snapshot(home, key, what, offset, value_bytes)
         elif what is None:
             self._forget(key)
-        elif kept is not None:
-            kept.machine.apply(what)
+        elif kept is None:
+            return
+        elif isinstance(what, Whole):
+            kept.epoch = what.epoch
+            kept.is_written_whole(offset, value_bytes, self._logged_bytes[home])
+        else:
+            if isinstance(what, Prepared):
+                what.make()
+            else:
+                kept.machine.apply(what)
             kept.updates += 1
             kept.update_bytes += value_bytes
 
@@ -298,11 +294,7 @@ class ShareStateLog:
             kept = self._begin(home, key, max(0, snapshot.start), snapshot.state_epoch)
         kept.machine.apply_snapshot(snapshot._replace(start=max(0, snapshot.start)))
         kept.epoch, kept.created_ms = snapshot.epoch, snapshot.created_ms
-        kept.snapshot_offset, kept.snapshot_bytes = offset, value_bytes
-        pending_from = kept.machine.earliest_pending
-        kept.needs_from = offset if pending_from is None else min(offset, pending_from)
-        kept.snapshot_at = self._logged_bytes.get(home, 0)
-        kept.updates = kept.update_bytes = 0
+        kept.is_written_whole(offset, value_bytes, self._logged_bytes.get(home, 0))
 
     def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
         kept = self.known[key] = Kept(home, start, state_epoch)

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from fencepost.broker.share.logged import _Piece
 from fencepost.broker.share.machine import SharePartition
-from simulation.planting import around, breaks, mutant
+from fencepost.broker.share.portions import _Portion
+from simulation.planting import around, breaks, killed_by, mutant, replaced
 
 
 def _settles(stack: ExitStack, as_what: Any) -> None:
@@ -43,11 +45,12 @@ def a_commit_gives_back_what_was_pending(stack: ExitStack) -> None:
 @breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
 def anybody_may_acknowledge_what_somebody_has(stack: ExitStack) -> None:
     def wrapper(acquired: Any) -> Any:
-        def found(self: Any, member: str, acks: Any) -> Iterator[Any]:
-            for ack in acks:
-                pieces = self.runs.pieces(max(ack.first, self.start), ack.last)
+        def found(self: Any, member: str, acks: Any, above: int) -> Iterator[Any]:
+            for first, last, kind in acks:
+                pieces = self.runs.pieces(max(first, self.start), last)
                 owner = next((standing.member for _, _, standing in pieces if standing is not None), member)
-                yield from acquired(self, owner or member, [ack])
+                yield from acquired(self, owner or member, [(first, last, kind)], above)
+                above = last
 
         return found
 
@@ -61,6 +64,18 @@ def locks_end_before_their_time(stack: ExitStack) -> None:
         return lambda self, now_ms: due_alarms(self, now_ms + 1_500)
 
     around(stack, SharePartition.due_alarms, wrapper)
+
+
+@killed_by("tests/broker/share/test_portions.py")
+@breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
+def what_others_change_while_a_request_is_decided_is_not_looked_at(stack: ExitStack) -> None:
+    replaced(stack, _Portion.is_up_to_date, lambda self, machine: True)
+
+
+@killed_by("tests/broker/share/test_logged.py")
+@breaks("ARCHITECTURE.md: Restart = checkpoint + the same `apply`")
+def what_others_change_while_a_snapshot_is_encoded_is_left_out(stack: ExitStack) -> None:
+    replaced(stack, _Piece.has_changed, lambda self, machine: False)
 
 
 @mutant

@@ -4,6 +4,7 @@ import pytest
 from fencepost.broker.metrics import AT_THE_LIMIT, NO_DATA, REJECTED, Metrics
 from fencepost.broker.share.counts import count_acknowledged, count_released
 from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, State, StateBatch, Wanted
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
 from share_transactions import ShareWorker, acquire, begin
 from simulated_broker import SimulatedBroker
@@ -17,20 +18,14 @@ def batch(first: int, last: int, state: State) -> StateBatch:
 
 def test_records_are_counted_by_acknowledgement_type() -> None:
     counts = Metrics()
-    said = [AckRange(0, 9, [ACCEPT]), AckRange(10, 14, [ACCEPT, RELEASE, REJECT, GAP, RENEW])]
-    changed = [
-        batch(0, 10, State.ACKNOWLEDGED),
-        batch(11, 11, State.AVAILABLE),
-        batch(12, 13, State.ARCHIVED),
-    ]
-    count_acknowledged(counts, said, changed)
+    count_acknowledged(counts, {ACCEPT: 11, RELEASE: 1, REJECT: 1, GAP: 1, RENEW: 1}, archived=2)
     assert counts.share_acknowledged == {"gap": 1, "accept": 11, "release": 1, "reject": 1, "renew": 1}
     assert counts.share_archived == {REJECTED: 1, NO_DATA: 1, AT_THE_LIMIT: 0}
 
 
 def test_a_record_released_at_the_delivery_limit_is_counted_as_archived() -> None:
     counts = Metrics()
-    count_acknowledged(counts, [AckRange(0, 4, [RELEASE])], [batch(0, 4, State.ARCHIVED)])
+    count_acknowledged(counts, {RELEASE: 5}, archived=5)
     count_released(counts, [batch(5, 6, State.ARCHIVED), batch(7, 9, State.AVAILABLE)], timed_out=True)
     count_released(counts, [batch(10, 10, State.ARCHIVED)], timed_out=False)
     assert (counts.share_archived[AT_THE_LIMIT], counts.share_locks_timed_out) == (8, 5)
@@ -38,7 +33,7 @@ def test_a_record_released_at_the_delivery_limit_is_counted_as_archived() -> Non
 
 def test_a_record_rejected_below_the_window_is_not_counted_again() -> None:
     counts = Metrics()
-    count_acknowledged(counts, [AckRange(0, 9, [REJECT])], [batch(8, 9, State.ARCHIVED)])
+    count_acknowledged(counts, {REJECT: 10}, archived=2)
     assert counts.share_archived == {REJECTED: 2, NO_DATA: 0, AT_THE_LIMIT: 0}
 
 
@@ -94,3 +89,31 @@ def test_metrics_show_how_many_records_are_pending_and_since_when(broker: Simula
     assert found["pending_oldest_seconds",] == pytest.approx(5, abs=1)
     worker.end(commit=True)
     assert not {name for name in metrics(broker) if name[0].startswith("pending")}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_metrics_count_acknowledgements_in_a_transaction_and_what_its_end_archives(
+    broker: SimulatedBroker, commit: bool
+) -> None:
+    broker.broker.topics.create("t", 1)
+    (key,) = begin(broker, "t")
+    worker = ShareWorker(broker)
+    for _ in range(4):  # of 5 deliveries
+        for offset in (0, 1):
+            acquire(broker, key, offset, offset)
+        broker.broker.share_partitions.release("g", "m", [(key.topic_id, 0)])
+    for first, last in ((0, 0), (1, 1), (2, 5)):
+        acquire(broker, key, first, last)
+    assert worker.acknowledge((key, 0, 2)) == [0]
+    assert worker.acknowledge((key, 3, 4), kind=REJECT) == [0]
+    assert worker.acknowledge((key, 4, 5)) == [ErrorCode.INVALID_RECORD_STATE]
+    found = metrics(broker)
+    assert {name: found.get(("acknowledgements_total", name)) for name in ("accept", "reject")} == {
+        "accept": 3,
+        "reject": 2,
+    }
+    assert not any(name[0] == "archived_total" for name in found), "that is not decided"
+    worker.end(commit=commit)
+    found = metrics(broker)
+    archived = {reason: found.get(("archived_total", reason)) for reason in (REJECTED, AT_THE_LIMIT)}
+    assert archived == ({REJECTED: 2, AT_THE_LIMIT: None} if commit else {REJECTED: None, AT_THE_LIMIT: 2})

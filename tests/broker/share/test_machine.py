@@ -1,7 +1,10 @@
 """The table of states and events of a share partition, and lives of one beside an entry for each offset."""
 
+from unittest import mock
+
 import pytest
-from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Found, Wanted
+from fencepost.broker.share import portions
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Found, State, StateBatch, Wanted
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -275,8 +278,7 @@ def test_a_marker_decides_no_record_that_became_pending_after_it() -> None:
     """A snapshot of the coordinators may know what came after a marker that is then replayed."""
     driver = ShareDriver()
     driver.acquire("me", (0, 1))
-    batches = driver.machine.acknowledge_in_transaction("me", [ack(0, 0, ACCEPT)])
-    driver.machine.apply_pending(T, 200, batches)
+    driver.machine.apply_pending(T, 200, [StateBatch(0, 0, State.ACKNOWLEDGED, 1, "me")])
     driver.machine.settle(T, 100, commit=True)
     assert (driver.states(), driver.machine.transactions) == ("PL", [T])
     driver.machine.settle(T, 201, commit=True)
@@ -285,9 +287,8 @@ def test_a_marker_decides_no_record_that_became_pending_after_it() -> None:
 
 def test_records_replayed_twice_are_archived_once() -> None:
     driver = driver_in("L", 2, limit=2)
-    batches = driver.machine.acknowledge_in_transaction("me", [ack(1, 1, ACCEPT)])
     for position in (7, 7, 9):
-        driver.machine.apply_pending(T, position, batches)
+        driver.machine.apply_pending(T, position, [StateBatch(1, 1, State.ACKNOWLEDGED, 2, "me")])
     archived = driver.machine.archived_by_abort(T, 2)
     assert archived is not None
     assert [batch[:2] for batch in archived.batches] == [(1, 1)]
@@ -308,11 +309,16 @@ class ShareLife(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.few_ranges = mock.patch.object(portions, "RANGES", 2)
+        self.few_ranges.start()
         self.driver = ShareDriver(limit=3, locks=12)
         self.naive = NaiveSharePartition(0)
         self.now_ms = 0
         self.pruned_to = 0
         self.deliveries: dict[int, int] = {}
+
+    def teardown(self) -> None:
+        self.few_ranges.stop()
 
     @rule(member=members, sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
     def somebody_fetches(self, member: str, sizes: list[int], data: st.DataObject) -> None:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from fencepost.broker.share.runs import Runs, Standing, is_final
+from fencepost.broker.share.runs import Change, Runs, Standing, is_final
 from fencepost.broker.share.values import State
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +50,37 @@ class RunsBesideADict(RuleBasedStateMachine):
                 self.known.pop(offset, None)
                 if standing is not None:
                     self.known[offset] = standing
+
+    @rule(
+        first=offsets,
+        lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+        standings=st.lists(st.sampled_from((None, *STANDINGS)), min_size=5, max_size=5),
+        changed=st.lists(offsets, min_size=5, max_size=5),
+    )
+    def parts_are_replaced(
+        self, first: int, lengths: list[int], standings: list[Standing | None], changed: list[int]
+    ) -> None:
+        """In each of some parts that lie side by side, one offset is changed."""
+        changes = []
+        for length, standing, offset in zip(lengths, standings, changed, strict=False):
+            last = min(first + length, OFFSETS) - 1
+            if first > last:
+                break
+            before = Runs.of(self.runs.part(first, last))
+            after = before.copy()
+            offset = first + offset % (last - first + 1)
+            after.put(offset, offset, standing)
+            changes.append(Change(first, last, before, after))
+            self.known.pop(offset, None)
+            if standing is not None:
+                self.known[offset] = standing
+            first = last + 1
+        self.runs.replace(changes)
+
+    @rule(offset=offsets)
+    def ask_what_is_final(self, offset: int) -> None:
+        expected = next(each for each in range(offset, OFFSETS + 1) if not is_final(self.known.get(each)))
+        assert self.runs.final_until(offset) == expected
 
     @rule(offset=offsets)
     def cut(self, offset: int) -> None:

@@ -131,7 +131,9 @@ class Life:
 
     def acknowledge_in_transaction(self) -> None:
         group, member, producer_id = self.group(), self.member(), self.chance.randrange(3)
-        changes, wrong = self.shares.acknowledge_in_transaction(group, member, self.acks(group, member, (1, 3)))
+        acks = self.acks(group, member, (1, 3))
+        acknowledging = self.shares.acknowledging_in_transaction(group, member, producer_id, acks)
+        changes, wrong = acknowledging.finish_in_transaction()
         assert not wrong
         if changes:
             unit = self.shares.state_log.pending_unit(changes, producer_id, 0)
@@ -273,6 +275,7 @@ def test_a_full_share_state_is_written_after_a_number_of_changes() -> None:
         epochs = []
         for offset in range(7):
             accept(world, key, offset)
+            world.wait(0)
             epochs.append(kept.epoch)
         assert epochs == [0, 0, 1, 1, 1, 2, 2]
 
@@ -284,6 +287,7 @@ def test_a_full_share_state_is_written_after_a_number_of_bytes() -> None:
         acquire(world, key, 0, 1999)
         for first in range(0, 1999, 200):
             acknowledge(world, key, AckRange(first, first + 199, [AckType.ACCEPT, AckType.RELEASE] * 100))
+            world.wait(0)
         assert 1 <= kept.epoch <= 3
         assert kept.update_bytes < max(16 << 10, 4 * kept.snapshot_bytes)
 
@@ -374,9 +378,8 @@ def test_a_snapshot_keeps_records_pending_at_its_time_until_the_next_snapshot() 
         shares, key = world.broker.share_partitions, one_partition(world)
         home = shares.state_log.home(key)
         acquire(world, key, 0, 0)
-        changes, _ = shares.acknowledge_in_transaction(
-            "g", "me", {(key.topic_id, key.partition): [AckRange(0, 0, [AckType.ACCEPT])]}
-        )
+        acks = {(key.topic_id, key.partition): [AckRange(0, 0, [AckType.ACCEPT])]}
+        changes, _ = shares.acknowledging_in_transaction("g", "me", 7, acks).finish_in_transaction()
         unit = shares.state_log.pending_unit(changes, 7, 0)
         shares.state_log.topic.commit(unit.parts)
         unit.apply()

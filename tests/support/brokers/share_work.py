@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fencepost.broker.share.values import Found, SharePartitionKey, Wanted
-from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
+from fencepost.broker.share.values import AcquiredRange
+from fencepost.protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 from fencepost.protocol.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -13,12 +13,14 @@ from fencepost.protocol.messages.share_offsets import (
 from fencepost.protocol.messages.share_transactions import TxnShareAcknowledgeRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import batch, produce
-from share_client import ACCEPT, ShareClient, initialize
+from share_client import ACCEPT, Ack, ShareClient, initialize
+from share_transactions import begin
 from work_of_requests import PARTITIONS, World
 
 MANY = 400
 MEMBERS = 30
 GROUP = "queue"
+RANGES = 10_000  # of one request
 
 
 def _joining(number: int, topics: list[str]) -> ShareGroupHeartbeatRequest:
@@ -83,47 +85,57 @@ def fetch(world: World) -> list[Any]:
     return [member.fetching(acks=acks), *again]
 
 
-def acknowledge(world: World) -> list[Any]:
-    member = sharing(world)
-    acks = {number: [(0, 4, [1, 2, 3, 1, 2])] for number in range(PARTITIONS)}
-    return [member.acknowledging(acks)]
+def member_with_many_records(world: Any) -> ShareClient:
+    """It has so many records that a request cannot name more ranges of them."""
+    (key,) = begin(world.broker, "wide", GROUP)
+    member = ShareClient(world.broker, "wide", group=GROUP)
+    machine = world.broker.broker.share_partitions.state_log.known[key].machine
+    machine.acquire([AcquiredRange(0, RANGES - 1, 1)], member.member, 1 << 60)
+    member.fetch(0)
+    return member
 
 
-def acknowledge_in_transaction(world: World) -> list[Any]:
-    """A range for each record that a member can have, so that none is like the one before."""
-    broker = world.broker.broker
-    topic_id = broker.topics.by_name["wide"].id
-    shares, records = broker.share_partitions, 2_000
-    unit = shares.initialize(GROUP, {(topic_id, 0): 0})
-    shares.state_log.topic.commit(unit.parts)
-    unit.apply()
-    found = [Found(0, records - 1)]
-    shares.acquire(SharePartitionKey(GROUP, topic_id, 0), "m", 0, found, Wanted(records, records))
-    who = world.broker.ask(InitProducerIdRequest(transactional_id="shares", transaction_timeout_ms=60_000), 5)
-    batches = [
-        AcknowledgementBatch(first_offset=number, last_offset=number, acknowledge_types=[1 + 2 * (number % 2)])
-        for number in range(records)
-    ]
+def many_acks(*kinds: int) -> dict[int, list[Ack]]:
+    """None is like the one before."""
+    return {0: [(number, number, kinds[number % len(kinds)]) for number in range(RANGES)]}
+
+
+def acknowledging(member: ShareClient) -> ShareAcknowledgeRequest:
+    return member.acknowledging(many_acks(1, 2, 3))
+
+
+def fetching(member: ShareClient) -> ShareFetchRequest:
+    """It renews, too."""
+    nothing = {"max_wait_ms": 0, "max_bytes": 0, "min_bytes": 0, "max_records": 0}
+    return member.fetching(acks=many_acks(2, 1, 4), is_renew_ack=True, **nothing)
+
+
+def in_transaction(
+    world: Any, member: ShareClient, acks: dict[int, list[Ack]], name: str = "shares"
+) -> TxnShareAcknowledgeRequest:
+    """What the member acknowledges in a transaction of its own."""
+    who = world.broker.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 5)
     made = TxnShareAcknowledgeRequest.Topic
-    parts = [made.Partition(partition_index=0, acknowledgement_batches=batches)]
-    return [
-        TxnShareAcknowledgeRequest(
-            transactional_id="shares",
-            group_id=GROUP,
-            producer_id=who.producer_id,
-            producer_epoch=who.producer_epoch,
-            member_id="m",
-            topics=[made(topic_id=topic_id, partitions=parts)],
-        )
+    parts = [
+        made.Partition(partition_index=part.partition_index, acknowledgement_batches=part.acknowledgement_batches)
+        for part in member.acknowledging(acks).topics[0].partitions
     ]
+    return TxnShareAcknowledgeRequest(
+        transactional_id=name,
+        group_id=member.group,
+        producer_id=who.producer_id,
+        producer_epoch=who.producer_epoch,
+        member_id=member.member,
+        topics=[made(topic_id=member.topic_id, partitions=parts)],
+    )
 
 
 ROWS: dict[str, tuple[Any, ...]] = {
     "ShareGroupHeartbeat": (heartbeats, 80_000, "one unit, of 1,000 share partitions at most"),
     "ShareGroupDescribe": (describe,),
     "ShareFetch": (fetch, 60_000, "one unit, of 200 share partitions"),
-    "ShareAcknowledge": (acknowledge, 130_000, "one unit, of 1,000 ranges"),
-    "TxnShareAcknowledge": (acknowledge_in_transaction, 300_000, "one unit, of 2,000 ranges here"),
+    "ShareAcknowledge": (lambda world: [acknowledging(member_with_many_records(world))],),
+    "TxnShareAcknowledge": (lambda world: [in_transaction(world, member_with_many_records(world), many_acks(1, 3))],),
     "DescribeShareGroupOffsets": (describe_offsets,),
     "AlterShareGroupOffsets": (alter_offsets, 30_000, "one unit, of 100 share partitions at most"),
     "DeleteShareGroupOffsets": (delete_offsets, 10_000, "one unit, of the share partitions of one topic"),

@@ -1,10 +1,11 @@
 """Drives one share partition as the broker does: decide, log, apply. It keeps the log, and replays it at any time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fencepost.broker.share.acquiring import Limits
 from fencepost.broker.share.machine import SharePartition
+from fencepost.broker.share.portions import Portions
 from fencepost.broker.share.runs import Transaction
 from fencepost.broker.share.values import (
     AckRange,
@@ -52,8 +53,11 @@ class ShareDriver:
         if update is not None:
             self.log.append(("update", update))
             self.machine.apply(update)
-            assert self.machine.start == update.start, "a window begins where its update says"
-            assert self.machine.runs.complete == update.complete, "so many are done with as its update says"
+            self._check_position(update.start, update.complete)
+
+    def _check_position(self, start: int, complete: int) -> None:
+        assert self.machine.start == start, "a window begins where its update says"
+        assert self.machine.runs.complete == complete, "so many are done with as its update says"
 
     # ---- what happens ----------------------------------------------------------------------------------------
 
@@ -73,16 +77,48 @@ class ShareDriver:
         self.machine.acquire(acquired, member, until)
         return acquired
 
-    def acknowledge(self, member: str, *acks: AckRange, until: int = 60, may_renew: bool = True) -> None:
-        decided = self.machine.acknowledge(member, acks, self.limit, may_renew=may_renew)
-        self._log(decided.update)
-        self.machine.renew(decided.renewed, until)
+    def acknowledge(
+        self,
+        member: str,
+        *acks: AckRange,
+        until: int = 60,
+        may_renew: bool = True,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
+        """meanwhile: what happens between two steps of deciding."""
+        machine, renewed_until = self.machine, until if may_renew else None
+        portions = Portions(
+            machine, acks, lambda ranges, above: machine.acknowledge(member, ranges, above, self.limit, renewed_until)
+        )
+        self._decide(portions, meanwhile)
+        if portions.batches:
+            start, complete = portions.position()
+            self.log.append(("update", Update(start, complete, portions.batches)))
+            portions.make()
+            self._check_position(start, complete)
+        else:
+            portions.make()
 
-    def acknowledge_in(self, transaction: Transaction, member: str, *acks: AckRange) -> Sequence[StateBatch]:
-        batches = self.machine.acknowledge_in_transaction(member, acks)
-        self.machine.apply_pending(transaction, len(self.log), batches)
-        self.log.append(("pending", (transaction, batches)))
-        return batches
+    def acknowledge_in(
+        self,
+        transaction: Transaction,
+        member: str,
+        *acks: AckRange,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Sequence[StateBatch]:
+        portions = portions_in(self.machine, transaction, member, acks)
+        self._decide(portions, meanwhile)
+        portions.make_pending(transaction, len(self.log))
+        self.log.append(("pending", (transaction, portions.batches)))
+        return portions.batches
+
+    def _decide(self, portions: Portions, meanwhile: Callable[[], object] | None) -> None:
+        if meanwhile is not None:
+            for _ in portions.decide_ahead():
+                meanwhile()
+            for _ in portions.decide_again():
+                meanwhile()
+        portions.finish()
 
     def settle(self, transaction: Transaction, *, commit: bool) -> None:
         archived = None if commit else self.machine.archived_by_abort(transaction, self.limit)
@@ -116,6 +152,13 @@ class ShareDriver:
         letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
         pieces = self.machine.runs.pieces(self.machine.start, self.machine.end)
         return "".join(("A" if one is None else letters[one.state]) * (last - first + 1) for first, last, one in pieces)
+
+
+def portions_in(machine: SharePartition, transaction: Transaction, member: str, acks: Sequence[AckRange]) -> Portions:
+    """What a member acknowledges in a transaction."""
+    return Portions(
+        machine, acks, lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
+    )
 
 
 def durable_view(machine: SharePartition) -> object:

@@ -11,6 +11,7 @@ from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.runs import Standing
 from fencepost.broker.share.values import AckRange, AckType, Found, Snapshot, State, StateBatch, Wanted
 from fencepost.protocol.errors import KafkaError
+from share_driver import portions_in
 
 DELIVERIES = 2  # at most
 LETTERS = {State.AVAILABLE: "A", State.ACQUIRED: "L", State.PENDING: "P", State.ACKNOWLEDGED: "K", State.ARCHIVED: "X"}
@@ -88,7 +89,9 @@ def made_pending(records: Records, record: int, member: int, producer: int) -> R
     machine = _machine_of(records)
     try:
         acks = [AckRange(record + 1, record + 1, [AckType.ACCEPT])]
-        machine.apply_pending((0, producer), 0, machine.acknowledge_in_transaction(str(member), acks))
+        accepted = portions_in(machine, (0, producer), str(member), acks)
+        accepted.finish()
+        accepted.make_pending((0, producer), 0)
     except KafkaError:
         return None
     return _shown(machine, records)

@@ -1,0 +1,137 @@
+"""What one request acknowledges, in all share partitions that it names: decided in steps, and then one unit.
+
+The rules. A member's acknowledgements succeed or fail as a whole in each share partition, those of a transaction in all
+of them together. decide_ahead() changes nothing, and others are served between its steps. finish() and
+finish_in_transaction() decide: they look at all again, so no state on which something was decided is other than it was
+when that is logged and applied, which they or their caller do in the same step (portions.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from ...protocol.errors import KafkaError
+from ..metrics import Metrics
+from ..net.turns import Steps
+from ..topics.names import TopicIdPartition
+from .counts import count_acknowledged
+from .logged import Prepared, PreparedPending
+from .machine import SharePartition
+from .portions import RANGES, Decide, Portions
+from .state_log import ShareStateLog
+from .values import AckRange, SharePartitionKey
+
+LOOKS = 4  # at what others have changed meanwhile, before the rest is left to the end
+UNITS_OF_A_RANGE = 4
+
+Answers = dict[TopicIdPartition, KafkaError | None]
+Find = Callable[[SharePartitionKey], SharePartition]
+"""Returns a share partition. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE."""
+
+
+class Acknowledging:
+    """The acknowledgements of one request. decide_of: how to decide those in a share partition."""
+
+    def __init__(
+        self,
+        group: str,
+        acks: Mapping[TopicIdPartition, Sequence[AckRange]],
+        find: Find,
+        decide_of: Callable[[SharePartitionKey, SharePartition], Decide],
+    ) -> None:
+        self.group = group
+        self._acks = {SharePartitionKey(group, *place): ranges for place, ranges in acks.items()}
+        self._find = find
+        self._decide_of = decide_of
+        self._portions: dict[SharePartitionKey, Portions] = {}
+        self._wrong: dict[SharePartitionKey, KafkaError] = {}
+
+    def refuse(self, place: TopicIdPartition, error: KafkaError) -> None:
+        """Acknowledge nothing in this partition."""
+        key = SharePartitionKey(self.group, *place)
+        if key in self._acks:
+            self._wrong[key] = error
+
+    def decide_ahead(self) -> Steps[None]:
+        """Decide what takes long, so that little is left to the end; a short request is left to the end whole."""
+        ranges = (ack for acks in self._acks.values() for ack in acks)
+        if sum(len(ack.types) for ack in islice(ranges, RANGES + 1)) <= RANGES:
+            return
+        for key in self._acks:
+            yield from self._take_steps(key, Portions.decide_ahead)
+        for _ in range(LOOKS):
+            before = len(self._wrong)
+            has_changed = False
+            for key in self._acks:
+                has_changed |= yield from self._take_steps(key, Portions.decide_again)
+            if not has_changed and len(self._wrong) == before:
+                return
+
+    def _take_steps(self, key: SharePartitionKey, steps: Callable[[Portions], Iterator[int]]) -> Steps[bool]:
+        """Return whether there was anything to do."""
+        has_done = False
+        try:
+            if key not in self._wrong:
+                for ranges in steps(self._portions_of(key)):
+                    has_done = True
+                    yield 1 + ranges * UNITS_OF_A_RANGE
+        except KafkaError as error:
+            self._wrong[key] = error
+        return has_done
+
+    def _portions_of(self, key: SharePartitionKey) -> Portions:
+        machine, portions = self._find(key), self._portions.get(key)
+        if portions is None or portions.machine is not machine:
+            portions = Portions(machine, self._acks[key], self._decide_of(key, machine))
+            self._portions[key] = portions
+        return portions
+
+    def _finished(self) -> dict[SharePartitionKey, Portions]:
+        """Return what is right, decided on what is there now."""
+        finished = {}
+        for key in self._acks:
+            try:
+                if key not in self._wrong:
+                    portions = self._portions_of(key)
+                    portions.finish()
+                    finished[key] = portions
+            except KafkaError as error:
+                self._wrong[key] = error
+        return finished
+
+    def finish(self, state_log: ShareStateLog, metrics: Metrics) -> tuple[Answers, list[SharePartitionKey]]:
+        """Log and apply what is right, in one unit. Returns the errors, and the share partitions that have changed."""
+        finished = self._finished()
+        changes, rest = [], []
+        for key, portions in finished.items():
+            states = portions.encoded()
+            if states.count:
+                changes.append((key, Prepared(*portions.position(), states, portions.make)))
+            else:
+                rest.append(portions)
+        try:
+            if changes:
+                state_log.commit(changes)
+        except KafkaError as error:
+            return {key[1:]: self._wrong.get(key, error) for key in self._acks}, []
+        for portions in rest:
+            portions.make()
+        for portions in finished.values():
+            count_acknowledged(metrics, portions.records_by_type(), portions.archived)
+        return {key[1:]: self._wrong.get(key) for key in self._acks}, [key for key, _ in changes]
+
+    def finish_in_transaction(
+        self,
+    ) -> tuple[list[tuple[SharePartitionKey, PreparedPending]], dict[TopicIdPartition, KafkaError]]:
+        """Return what becomes pending, for pending_unit(), and the errors. Changes nothing."""
+        finished = self._finished()
+        changes = []
+        for key, portions in finished.items():
+            states = portions.encoded()
+            if states.count:
+                changes.append((key, PreparedPending(states, portions.make_pending)))
+        return changes, {key[1:]: error for key, error in self._wrong.items()}
+
+    def count(self, metrics: Metrics) -> None:
+        """Count what was acknowledged in a transaction: what it archives is counted when that commits."""
+        for portions in self._portions.values():
+            count_acknowledged(metrics, portions.records_by_type(), 0)

@@ -1,0 +1,152 @@
+"""One share partition as its log has it, and what may be written there for it. Pure.
+
+The rule: what is encoded before it is written changes the share partition in less time than its record would, and to
+the same.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from . import records
+from .machine import SharePartition, durable_states
+from .records import EncodedStates, encode_states
+from .runs import Columns, Transaction
+from .values import SharePartitionKey, Snapshot, Update
+
+RUNS = 500  # that are encoded at once
+
+
+class Prepared(NamedTuple):
+    """An update that was encoded before. make: changes its share partition as the update does, and quicker."""
+
+    start: int
+    complete: int
+    states: EncodedStates
+    make: Callable[[], None]
+
+
+class PreparedPending(NamedTuple):
+    """What a transaction acknowledges, encoded before. make: makes it pending; the position of its record is given."""
+
+    states: EncodedStates
+    make: Callable[[Transaction, int], None]
+
+
+class Whole(NamedTuple):
+    """A snapshot of what a share partition is when it is logged, encoded: it changes nothing."""
+
+    epoch: int
+    value: bytes
+
+
+Logged = Update | Snapshot | Prepared | Whole | None
+Change = tuple[SharePartitionKey, Logged]
+"""The record to log for one share partition; None: it is deleted."""
+
+
+class Kept:
+    """One share partition, and the positions of its records in the log.
+
+    home: the partition of the topic. snapshot_offset: of its last snapshot; -1 if that was never read. needs_from: a
+    replay that begins there finds all of it.
+    """
+
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "home",
+        "machine",
+        "needs_from",
+        "snapshot_at",
+        "snapshot_bytes",
+        "snapshot_offset",
+        "update_bytes",
+        "updates",
+    )  # fmt: skip
+
+    def __init__(self, home: int, start: int, state_epoch: int) -> None:
+        self.home = home
+        self.machine = SharePartition(start, state_epoch)
+        self.epoch = 0
+        self.created_ms = 0
+        self.snapshot_offset = -1
+        self.needs_from = 0
+        self.snapshot_bytes = 0
+        self.snapshot_at = 0  # how much had been logged in its home before
+        self.updates = 0  # since the snapshot
+        self.update_bytes = 0
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """Return a snapshot of the whole share partition, to be logged."""
+        machine = self.machine
+        batches = machine.durable()
+        return Snapshot(
+            self.epoch + 1, machine.state_epoch, machine.start, machine.runs.complete, batches, self.created_ms, now_ms
+        )
+
+    def whole(self, states: EncodedStates, now_ms: int) -> Whole:
+        """Return that snapshot, with the states that were encoded before."""
+        machine = self.machine
+        snapshot = Snapshot(
+            self.epoch + 1, machine.state_epoch, machine.start, machine.runs.complete, (), self.created_ms, now_ms
+        )
+        return Whole(snapshot.epoch, records.snapshot_of(snapshot, states))
+
+    def is_written_whole(self, offset: int, value_bytes: int, logged_bytes: int) -> None:
+        """Count from its snapshot at this offset of its log."""
+        pending_from = self.machine.earliest_pending
+        self.snapshot_offset, self.snapshot_bytes, self.snapshot_at = offset, value_bytes, logged_bytes
+        self.needs_from = offset if pending_from is None else min(offset, pending_from)
+        self.updates = self.update_bytes = 0
+
+
+class _Piece:
+    """Some runs, and their encoded states."""
+
+    __slots__ = ("columns", "first", "last", "states")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.last = first, last
+
+    def has_changed(self, machine: SharePartition) -> bool:
+        """Return whether its runs are others now."""
+        return machine.runs.part(self.first, self.last) != self.columns
+
+    def encode(self, machine: SharePartition) -> None:
+        self.columns: Columns = machine.runs.part(self.first, self.last)
+        batches = durable_states(zip(*self.columns, strict=True))
+        self.states = EncodedStates(len(batches), encode_states(batches))
+
+
+class Encoding:
+    """The states of a whole share partition, encoded in steps; what others change meanwhile is encoded again."""
+
+    def __init__(self, machine: SharePartition) -> None:
+        self._machine = machine
+        self._at = machine.start
+        self._pieces: list[_Piece] = []
+
+    def encode_ahead(self) -> Iterator[int]:
+        """Encode, and yield after each piece how many runs it had."""
+        while runs := self._encode_next():
+            yield runs
+
+    def _encode_next(self) -> int:
+        columns = self._machine.runs.next_part(self._at, RUNS)
+        if columns[0]:
+            last = columns[1][-1]
+            piece = _Piece(self._at, last)
+            piece.encode(self._machine)
+            self._pieces.append(piece)
+            self._at = last + 1
+        return len(columns[0])
+
+    def finish(self) -> EncodedStates:
+        """Encode what is left, or has changed. Nothing may come between this and the commit."""
+        for piece in self._pieces:
+            if piece.has_changed(self._machine):
+                piece.encode(self._machine)
+        while self._encode_next():
+            pass
+        states = [piece.states for piece in self._pieces]
+        return EncodedStates(sum(each.count for each in states), b"".join([each.rows for each in states]))

@@ -1,0 +1,165 @@
+"""What one request changes in one share partition, decided in portions of a few ranges each. Pure.
+
+The rules. Nothing changes before the unit of the request is committed. Between two portions everybody else is served:
+locks and transactions end, members acquire and acknowledge, somebody resets the offset. Nobody is made to wait for a
+request that is being decided; instead each portion keeps the runs on which it was decided, and is decided again where
+these are others by then. finish() does that for all portions, so what it leaves is right whatever happened before;
+decide_ahead() only takes work off it. Comparing and replacing runs that are there already takes little time for many.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from .machine import Ack, Decision, Range, SharePartition, by_kind
+from .records import EncodedStates, encode_states
+from .runs import Change, Columns, Runs, Transaction
+from .values import AckRange, State, StateBatch
+
+RANGES = 100  # of a portion
+NOTHING_BEFORE = -2  # an offset below all that a request can name
+
+Decide = Callable[[Sequence[Ack], int], Decision]
+"""Decides some acknowledgements. The number: the offset before them."""
+
+
+class _Portion:
+    """A few ranges of a request, and what comes of them."""
+
+    __slots__ = (
+        "above",
+        "acks",
+        "archived",
+        "before",
+        "change",
+        "decision",
+        "freed",
+        "ranges",
+        "records",
+        "rows",
+        "state_epoch",
+    )
+
+    def __init__(self, acks: Sequence[Ack], above: int) -> None:
+        self.acks = acks
+        self.above = above
+        self.records = Counter[int]()
+        for first, last, kind in acks:
+            self.records[kind] += last - first + 1
+
+    def decide(self, machine: SharePartition, decide: Decide) -> None:
+        """Raises KafkaError."""
+        first = self.acks[0][0] if self.above == NOTHING_BEFORE else self.above + 1
+        last = self.acks[-1][1]
+        self.decision = decide(self.acks, self.above)
+        self.before: Columns = machine.runs.part(first, last)
+        before = Runs.of(self.before)
+        after = before.copy()
+        after.put_all(self.decision.runs)
+        self.change = Change(first, last, before, after)
+        self.rows = encode_states(self.decision.batches)
+        self.ranges = {batch[:2] for batch in self.decision.batches}
+        archived = [batch for batch in self.decision.batches if batch.state is State.ARCHIVED]
+        self.archived = sum(batch.last - batch.first + 1 for batch in archived)
+        available = (batch.first for batch in self.decision.batches if batch.state is State.AVAILABLE)
+        self.freed = next(available, None)
+        self.state_epoch = machine.state_epoch
+
+    def is_up_to_date(self, machine: SharePartition) -> bool:
+        """Return whether it would be decided like this now."""
+        first, last, *_ = self.change
+        return self.state_epoch == machine.state_epoch and machine.runs.part(first, last) == self.before
+
+
+class Portions:
+    """The acknowledgements of one request in one share partition."""
+
+    def __init__(self, machine: SharePartition, acks: Sequence[AckRange], decide: Decide) -> None:
+        self.machine = machine
+        self._acks = by_kind(acks)
+        self._decide = decide
+        self._portions: list[_Portion] = []
+
+    # ---- deciding: nothing changes ---------------------------------------------------------------------------
+
+    def decide_ahead(self) -> Iterator[int]:
+        """Decide, and yield after each portion how many ranges it had. Raises KafkaError."""
+        while (ranges := self._decide_next()) > 0:
+            yield ranges
+
+    def decide_again(self) -> Iterator[int]:
+        """Decide again where others have changed something. Raises KafkaError."""
+        for portion in [each for each in self._portions if not each.is_up_to_date(self.machine)]:
+            portion.decide(self.machine, self._decide)
+            yield len(portion.acks)
+
+    def finish(self) -> None:
+        """Decide what is not decided, or was decided on what has changed. Raises KafkaError.
+
+        Nothing may come between this, the commit and make() or make_pending().
+        """
+        for _ in self.decide_again():
+            pass
+        for _ in self.decide_ahead():
+            pass
+
+    def _decide_next(self) -> int:
+        acks = list(islice(self._acks, RANGES))
+        if acks:
+            above = self._portions[-1].acks[-1][1] if self._portions else NOTHING_BEFORE
+            portion = _Portion(acks, above)
+            portion.decide(self.machine, self._decide)
+            self._portions.append(portion)
+        return len(acks)
+
+    # ---- once it is finished ---------------------------------------------------------------------------------
+
+    @property
+    def batches(self) -> list[StateBatch]:
+        """The states to be logged."""
+        return [batch for portion in self._portions for batch in portion.decision.batches]
+
+    def encoded(self) -> EncodedStates:
+        """Return the states to be logged, as bytes."""
+        count = sum(len(portion.decision.batches) for portion in self._portions)
+        return EncodedStates(count, b"".join([portion.rows for portion in self._portions]))
+
+    def position(self) -> tuple[int, int]:
+        """Return where the window will begin, and how many records from there on will be acknowledged or archived."""
+        machine, changes = self.machine, self._changes
+        start = machine.start_with(changes)
+        more = sum(change.after.complete - change.before.complete for change in changes)
+        return start, machine.runs.complete + more - (start - machine.start)
+
+    @property
+    def _changes(self) -> list[Change]:
+        return [portion.change for portion in self._portions]
+
+    def make(self) -> None:
+        """Make the changes."""
+        freed = [portion.freed for portion in self._portions if portion.freed is not None]
+        self.machine.make(self._changes, freed[0] if freed else None)
+        for portion in self._portions:
+            if portion.decision.renewed_until_ms is not None:
+                self.machine.set_alarm((portion.decision.renewed_until_ms, *portion.change[:2]))
+
+    def make_pending(self, transaction: Transaction, position: int) -> None:
+        """Make the changes. position: of their record in the log."""
+        ranges: set[Range] = set()
+        for portion in self._portions:
+            ranges |= portion.ranges
+        self.machine.make_pending(transaction, position, self._changes, ranges)
+
+    # ---- what is counted -------------------------------------------------------------------------------------
+
+    def records_by_type(self) -> Counter[int]:
+        """Return how many records it acknowledges in each way."""
+        found = Counter[int]()
+        for portion in self._portions:
+            found.update(portion.records)
+        return found
+
+    @property
+    def archived(self) -> int:
+        """How many records are archived."""
+        return sum(portion.archived for portion in self._portions)

@@ -1,0 +1,166 @@
+"""Requests with as many ranges as there may be: no turn of the loop is long, and what others do meanwhile counts."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import share_work
+from fencepost.broker.net import turns
+from fencepost.broker.requests.share.fetching import end_session
+from fencepost.broker.share.acknowledging import Acknowledging
+from fencepost.broker.share.values import AckRange, AcquiredRange, SharePartitionKey
+from fencepost.protocol.errors import ErrorCode
+from produce_requests import create
+from share_client import ACCEPT, REJECT, RELEASE, ShareClient
+from simulated_broker import SimulatedBroker
+from work_of_requests import frame_of, work_of
+
+TURN_LINES = 20_000
+RANGES = share_work.RANGES
+NOT_ACQUIRED = ErrorCode.INVALID_RECORD_STATE
+
+
+class World:
+    """A broker with a topic, and a member of a share group that has all of its records."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self.broker = broker
+        broker.ask(create("wide"))
+        self.member = share_work.member_with_many_records(self)
+        self.place = self.member.topic_id, 0
+
+    @property
+    def shares(self) -> Any:
+        return self.broker.broker.share_partitions
+
+    def states(self) -> dict[str, int]:
+        """How many records are in which state."""
+        found = ShareClient(self.broker, "wide", group=share_work.GROUP).states()
+        return {letter: found.count(letter) for letter in sorted(set(found))}
+
+    def acknowledge(self, *acks: AckRange, member: str = "m") -> None:
+        assert self.shares.acknowledge(share_work.GROUP, member, {self.place: acks}) == {self.place: None}
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 400)
+    monkeypatch.setattr(turns, "SLICE_UNITS", 100)
+    with SimulatedBroker() as broker:
+        yield World(broker)
+
+
+def plain(world: World) -> Any:
+    return world.member.acknowledging(share_work.many_acks(ACCEPT, REJECT))
+
+
+def in_transaction(world: World) -> Any:
+    return share_work.in_transaction(world, world.member, share_work.many_acks(ACCEPT, REJECT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asking", "after"),
+    [
+        (share_work.acknowledging, {"A": 3_333, "K": 3_333, "X": 3_333}),  # the first one is behind the window
+        (share_work.fetching, {"A": 3_334, "K": 3_333, "L": 3_333}),
+        (in_transaction, {"P": RANGES}),
+    ],
+)
+def test_a_request_of_many_ranges_takes_no_more_than_its_turn(world: World, asking: Any, after: dict[str, int]) -> None:
+    request = asking(world if asking is in_transaction else world.member)
+    work = work_of(world.broker, [frame_of(request)])
+    assert work.most_lines <= TURN_LINES
+    assert world.states() == after
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Sets what happens in the middle of deciding a long request."""
+
+    def happens(act: Callable[[], object]) -> None:
+        decide_ahead = Acknowledging.decide_ahead
+
+        def interrupted(self: Acknowledging) -> Any:
+            for number, units in enumerate(decide_ahead(self)):
+                if number == RANGES // 200:
+                    act()
+                yield units
+
+        monkeypatch.setattr(Acknowledging, "decide_ahead", interrupted)
+
+    return happens
+
+
+def code_of(answer: Any) -> int:
+    topics = answer.topics if hasattr(answer, "topics") else answer.responses
+    return int(answer.error_code) or next(part.error_code for topic in topics for part in topic.partitions)
+
+
+@pytest.mark.parametrize("long", [plain, in_transaction])
+@pytest.mark.parametrize("offset", [0, 3_000, RANGES - 1])
+def test_a_record_acknowledged_between_the_steps_refuses_the_whole_request(
+    world: World, meanwhile: Any, long: Any, offset: int
+) -> None:
+    meanwhile(lambda: world.acknowledge(AckRange(offset, offset, [RELEASE])))
+    assert code_of(world.broker.ask(long(world))) == NOT_ACQUIRED
+    assert world.states() == {"A": 1, "L": RANGES - 1}, "nothing of it was done"
+    assert world.broker.broker.transactions.open == {}
+
+
+def test_a_record_that_becomes_pending_between_the_steps_refuses_the_request(world: World, meanwhile: Any) -> None:
+    asked = share_work.in_transaction(world, world.member, {0: [(3_000, 3_000, ACCEPT)]}, "other")
+
+    def become_pending() -> None:
+        acks = {world.place: [AckRange(3_000, 3_000, [ACCEPT])]}
+        made = world.shares.acknowledging_in_transaction(share_work.GROUP, "m", asked.producer_id, acks)
+        changes, wrong = made.finish_in_transaction()
+        assert not wrong
+        unit = world.shares.state_log.pending_unit(changes, asked.producer_id, asked.producer_epoch)
+        world.shares.state_log.topic.commit(unit.parts)
+        unit.apply()
+
+    meanwhile(become_pending)
+    assert code_of(world.broker.ask(plain(world))) == NOT_ACQUIRED
+    assert world.states() == {"L": RANGES - 1, "P": 1}
+
+
+@pytest.mark.parametrize("long", [plain, in_transaction])
+def test_the_end_of_a_session_between_the_steps_refuses_the_request(world: World, meanwhile: Any, long: Any) -> None:
+    sessions = world.broker.broker.share_sessions
+    meanwhile(lambda: end_session(world.broker.broker, sessions.find(share_work.GROUP, "m")))
+    expected = ErrorCode.SHARE_SESSION_NOT_FOUND if long is plain else NOT_ACQUIRED
+    assert code_of(world.broker.ask(long(world))) == expected
+    assert world.states() == {"A": RANGES}
+
+
+def test_a_session_that_counts_on_between_the_steps_refuses_the_request(world: World, meanwhile: Any) -> None:
+    sessions = world.broker.broker.share_sessions
+    meanwhile(lambda: sessions.go_on(share_work.GROUP, "m", world.member.epoch))
+    assert code_of(world.broker.ask(plain(world))) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert world.states() == {"L": RANGES}
+
+
+@pytest.mark.parametrize("long", [plain, in_transaction])
+def test_what_another_member_does_between_the_steps_leaves_the_request_right(
+    world: World, meanwhile: Any, long: Any
+) -> None:
+    """It has a record among those of the request, and those behind."""
+    key = SharePartitionKey(share_work.GROUP, *world.place)
+    machine = world.shares.state_log.known[key].machine
+    theirs = [AcquiredRange(offset, offset, 1) for offset in (2_000, 3_000, 7_000)]
+    machine.acquire([*theirs, AcquiredRange(RANGES, RANGES + 9, 1)], "other", 1 << 60)
+    meanwhile(lambda: world.acknowledge(*(AckRange(*each[:2], [REJECT]) for each in theirs), member="other"))
+    request = long(world)
+    for topic in request.topics:
+        for part in topic.partitions:
+            batches = part.acknowledgement_batches
+            part.acknowledgement_batches = [
+                each for each in batches if not any(each.first_offset == there.first for there in theirs)
+            ]
+    assert code_of(world.broker.ask(request)) == 0
+    after = {"L": 10} if long is plain else {"L": 10, "P": RANGES - 3, "X": 3}
+    assert world.states() == after
+    with world.broker.after_power_cut() as later:
+        world.broker = later
+        assert world.states() == {letter: count for letter, count in after.items() if letter != "L"}

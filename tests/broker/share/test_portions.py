@@ -1,0 +1,164 @@
+"""A request that is decided in portions, and what others do between them: as if it were decided at its end alone."""
+
+import random
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+
+import pytest
+from fencepost.broker.share import portions
+from fencepost.broker.share.machine import SharePartition
+from fencepost.broker.share.portions import Portions
+from fencepost.broker.share.values import AckRange, AckType, State, Update
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from share_driver import ShareDriver, durable_view
+
+MEMBERS = ("me", "other")
+T, U = (1, 1), (1, 2)
+LIMIT, UNTIL = 3, 900
+
+
+@pytest.fixture(autouse=True)
+def few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "RANGES", 2)
+
+
+def of_member(machine: SharePartition, acks: list[AckRange], until: int | None = UNTIL) -> Portions:
+    return Portions(machine, acks, lambda ranges, above: machine.acknowledge("me", ranges, above, LIMIT, until))
+
+
+def in_transaction(machine: SharePartition, acks: list[AckRange]) -> Portions:
+    return Portions(machine, acks, lambda ranges, above: machine.acknowledge_in_transaction("me", ranges, above, T))
+
+
+def view(machine: SharePartition) -> object:
+    return list(machine.runs), machine.end, machine.next_offset, durable_view(machine)
+
+
+class Others:
+    """What happens to the share partition meanwhile."""
+
+    def __init__(self, driver: ShareDriver, chance: random.Random) -> None:
+        self.driver, self.chance = driver, chance
+        self.now_ms = 0
+
+    def act(self) -> None:
+        driver, chance = self.driver, self.chance
+        machine = driver.machine
+        member = chance.choice(MEMBERS)
+        at = machine.start + chance.randrange(12)
+        actions: list[Callable[[], object]] = [
+            lambda: driver.acquire(member, (at, at + 3), offset=at, until=self.now_ms + chance.randrange(1, 9)),
+            lambda: driver.acknowledge(member, *self.theirs(member, tuple(AckType))),
+            lambda: driver.acknowledge_in(chance.choice((T, U)), member, *self.theirs(member, (1, 3))),
+            lambda: driver.settle(chance.choice((T, U)), commit=chance.random() < 0.5),
+            lambda: driver.expire(self.now_ms),
+        ]
+        if chance.random() < 0.2:
+            actions = [lambda: driver.release(member), lambda: driver.log_begins(machine.start + 1), driver.snapshot]
+            if not machine.transactions:
+                actions.append(lambda: driver.snapshot(start=chance.randrange(9)))
+        self.now_ms += chance.randrange(2)
+        chance.choice(actions)()
+
+    def theirs(self, member: str, kinds: tuple[int, ...]) -> list[AckRange]:
+        """Some of what it has; sometimes with what it had."""
+        chance, machine = self.chance, self.driver.machine
+        runs = [run for run in machine.runs if run[2].state is State.ACQUIRED and run[2].member == member]
+        acks = []
+        for first, last, _ in runs[: chance.randrange(6)]:
+            each = [chance.choice(kinds) for _ in range(first, last + 1)]
+            acks.append(AckRange(first, last, each if chance.random() < 0.8 else each[:1]))
+        return acks
+
+
+def lives() -> Iterator[tuple[ShareDriver, Others, random.Random]]:
+    for seed in range(400):
+        chance = random.Random(seed)
+        driver = ShareDriver(limit=LIMIT, locks=20)
+        others = Others(driver, chance)
+        for _ in range(chance.randrange(4, 30)):
+            others.act()
+        driver.acquire("me", (driver.machine.next_offset, driver.machine.next_offset + 9), until=UNTIL)
+        yield driver, others, chance
+
+
+def test_what_others_change_between_the_portions_is_decided_again() -> None:
+    stale = made = 0
+    for driver, others, chance in lives():
+        machine = driver.machine
+        acks = others.theirs("me", (0, 1, 2, 3))
+        of = of_member(machine, acks)
+        again = 0
+        try:
+            for _ in of.decide_ahead():
+                others.act()
+            for _ in range(chance.randrange(3)):
+                for _ in of.decide_again():
+                    again += 1
+                    others.act()
+        except KafkaError:
+            continue
+        stale += again > 0
+        before, twin = view(machine), deepcopy(machine)
+        at_once = of_member(twin, acks)
+        try:
+            at_once.finish()
+        except KafkaError:
+            with pytest.raises(KafkaError):
+                of.finish()
+            assert view(machine) == before, "nothing changes where something is wrong"
+            continue
+        of.finish()
+        assert view(machine) == before, "nothing changes before it is logged"
+        assert of.position() == at_once.position()
+        of.make()
+        twin.apply(Update(*at_once.position(), at_once.batches))
+        assert view(machine) == view(twin), "made as a replay of its record would"
+        made += bool(at_once.batches)
+    assert stale > 20 < made
+
+
+def test_what_others_change_is_decided_again_for_a_transaction() -> None:
+    made = 0
+    for driver, others, _ in lives():
+        machine = driver.machine
+        of = in_transaction(machine, others.theirs("me", (1, 3)))
+        try:
+            for _ in of.decide_ahead():
+                others.act()
+            of.finish()
+        except KafkaError:
+            continue
+        twin = deepcopy(machine)
+        twin.apply_pending(T, 5_000, of.batches)
+        of.make_pending(T, 5_000)
+        assert view(machine) == view(twin)
+        made += bool(of.batches)
+    assert made > 20
+
+
+def test_locks_renewed_in_portions_last_until_the_new_deadline() -> None:
+    driver = ShareDriver()
+    machine = driver.machine
+    driver.acquire("me", (0, 9), until=30)
+    renewing = of_member(machine, [AckRange(n, n, [AckType.RENEW]) for n in range(0, 10, 2)])
+    list(renewing.decide_ahead())
+    driver.acknowledge("me", AckRange(1, 1, [AckType.ACCEPT]))
+    renewing.finish()
+    renewing.make()
+    driver.expire(30)
+    assert driver.states() == "LKLALALALA"
+    driver.expire(UNTIL)
+    assert driver.states() == "AKAAAAAAAA"
+
+
+@pytest.mark.parametrize("ranges", [3, 4, 5])
+def test_a_range_that_repeats_the_end_of_the_portion_before_is_refused(ranges: int) -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 9))
+    acks = [AckRange(n, n, [1]) for n in range(ranges)]
+    acks[-1] = acks[-2]
+    with pytest.raises(KafkaError) as refused:
+        of_member(driver.machine, acks).finish()
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+    assert driver.states() == "L" * 10
