@@ -222,7 +222,7 @@ def test_a_stopped_broker_is_backed_up_restored_and_refused_where_anything_is(st
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_is_one_line_and_leaves_nothing(stopped, tmp_path):
+def test_a_backup_to_a_full_disk_prints_one_line_and_leaves_no_files(stopped, tmp_path):
     """The limit on the size of files gives the error that a full disk gives elsewhere: at any byte of a write."""
     volume = tmp_path / "volume"
     volume.mkdir()

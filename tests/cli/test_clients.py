@@ -20,7 +20,7 @@ def test_connected_clients_are_listed_with_their_bytes_and_requests() -> None:
         producer.abort_transaction()
 
 
-def test_a_broker_that_is_not_fencepost_cannot_tell() -> None:
+def test_listing_clients_of_a_kafka_broker_exits_with_1_and_a_hint() -> None:
     with ServedBroker() as broker:
         broker.inside(lambda inside: cap(inside, "4.3"))
         code, cause, hint = Terminal(broker).refused("clients")

@@ -15,7 +15,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_lag_is_shown_to_the_lso_and_to_the_end_and_why_they_differ(terminal: Terminal) -> None:
+def test_group_describe_shows_lag_to_the_lso_and_to_the_end_and_why(terminal: Terminal) -> None:
     terminal.run("topic create orders")
     terminal.plain("orders", "a", "b", "c")
     terminal.run("group seek billing -t orders --to 1")
@@ -59,7 +59,7 @@ def test_every_command_names_the_transaction_that_holds_a_groups_offsets(termina
     del holder
 
 
-def test_lag_counts_from_the_start_of_the_log_where_a_group_is_behind_it(terminal: Terminal) -> None:
+def test_lag_of_a_group_below_the_log_start_counts_from_the_log_start(terminal: Terminal) -> None:
     terminal.run("topic create trimmed")
     terminal.plain("trimmed", *"abcdef")
     terminal.run("group seek laggard -t trimmed --to 1")
@@ -80,7 +80,7 @@ def test_group_commands_reset_offsets_by_position_and_delete_groups(terminal: Te
     assert terminal.run("group delete movers") == "movers deleted\n"
 
 
-def test_members_are_shown_with_their_partitions(terminal: Terminal) -> None:
+def test_group_describe_shows_members_with_their_partitions(terminal: Terminal) -> None:
     from confluent_kafka import Consumer
 
     terminal.run("topic create shared")
@@ -124,7 +124,7 @@ def test_a_group_whose_broker_assigns_is_shown_like_any_other(terminal: Terminal
     assert terminal.run("group delete newer") == "newer deleted\n"
 
 
-def test_settings_of_a_group_are_changed_and_shown(terminal: Terminal) -> None:
+def test_group_alter_changes_settings_and_group_describe_shows_them(terminal: Terminal) -> None:
     terminal.run("topic create tuned")
     terminal.run("group seek tuners -t tuned --to start")
     heartbeat, session = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"

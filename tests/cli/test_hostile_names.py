@@ -101,7 +101,7 @@ def commands(command: click.Command, ctx: click.Context, *path: str) -> Iterator
         yield " ".join(path)
 
 
-def test_every_command_is_tried_or_has_a_reason() -> None:
+def test_every_command_is_tested_with_hostile_names_or_has_a_reason() -> None:
     with main.make_context("fencepost", [], resilient_parsing=True) as ctx:
         assert sorted(commands(main, ctx)) == sorted({**LINES, **WITHOUT})
 
@@ -152,9 +152,7 @@ def prepare(broker: ServedBroker, name: str, sink: str) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_command_sends_a_terminal_text_and_colours_and_begins_each_line_itself(
-    name: str, outputs: dict[str, list[str]]
-) -> None:
+def test_commands_print_only_plain_text_and_colours_to_a_terminal(name: str, outputs: dict[str, list[str]]) -> None:
     for output in outputs[name]:
         lines = COLOURS.sub("", output).split("\r\n")
         assert [each for each in lines if not each.isprintable()] == []
@@ -166,7 +164,9 @@ def test_a_command_sends_a_terminal_text_and_colours_and_begins_each_line_itself
     ["group list", "group describe", "txn list", "txn describe", "txn why-blocked", "clients", "quota list", "acl list",
      "consume", "spark list"],
 )  # fmt: skip
-def test_the_names_are_there_to_be_seen(name: str, outputs: dict[str, list[str]]) -> None:
+def test_hostile_names_appear_with_replacement_characters_in_the_output(
+    name: str, outputs: dict[str, list[str]]
+) -> None:
     assert "w��[2J�" in outputs[name][0]
 
 

@@ -64,7 +64,7 @@ def test_every_command_has_a_line_of_help() -> None:
     assert all(0 < len(text) <= 70 for text in COMMANDS.values())
 
 
-def test_ctrl_c_before_a_command_has_begun_is_clean_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_a_command_began_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_name: str) -> None:
         raise KeyboardInterrupt
 

@@ -26,7 +26,7 @@ def test_consume_explains_open_records_once_it_reaches_the_end_of_the_log(termin
     assert [line.split()[0] for line in output[1:]] == ["?", "?"]
 
 
-def test_lag_is_shown_and_its_reason_left_out(terminal: Terminal) -> None:
+def test_on_an_older_broker_lag_is_shown_without_its_reason(terminal: Terminal) -> None:
     terminal.run("group seek readers -t held --to start")
     (facts,) = terminal.objects("group describe readers")
     assert (facts["lag_lso"], facts["lag_hw"], facts["blocked"]) == (0, 2, [])
@@ -38,11 +38,11 @@ def test_txn_commands_on_an_older_broker_exit_with_1_and_a_hint(terminal: Termin
     assert (code, "too old" in hint) == (1, True), (cause, hint)
 
 
-def test_an_id_can_be_fenced_all_the_same(terminal: Terminal) -> None:
+def test_a_transactional_id_can_be_fenced_on_an_older_broker(terminal: Terminal) -> None:
     assert terminal.run("txn fence somebody").startswith("fenced somebody: producer ")
 
 
-def test_the_doctor_names_the_release(terminal: Terminal) -> None:
+def test_doctor_names_the_release_of_an_older_broker(terminal: Terminal) -> None:
     found = {each["check"]: each for each in terminal.objects("doctor")}
     assert "as Kafka 2." in found["protocol"]["text"]
     assert found["features"]["text"].startswith("transaction.version 0")

@@ -41,7 +41,7 @@ def untimed(line: str) -> str:
     return re.sub(r"(?<=TIME ).*(?=orders-0)", "", line)
 
 
-def test_the_recorded_sessions_are_those_of_the_page(tmp_path: Path) -> None:
+def test_the_terminal_sessions_on_the_cli_page_match_the_real_output(tmp_path: Path) -> None:
     assert len(SESSIONS) == 6
     (tmp_path / "password.txt").write_text("of alice\n")
     guarded = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
@@ -85,7 +85,7 @@ def leaves(group: click.Group, ctx: click.Context, *names: str) -> Iterator[tupl
             yield " ".join([*names, name]), command
 
 
-def test_every_command_has_the_options_that_the_page_promises() -> None:
+def test_every_option_on_the_cli_page_exists() -> None:
     common = set(re.findall(r"`(--?[\w-]+)", PAGE.split("| option")[1].split("\n\n")[0]))
     login = {"--user", "--sasl", "--tls", "--tls-ca", "--tls-cert", "--tls-key", "--client-config"}
     assert common == {"-b", "--bootstrap", "-X", "--timeout", "-o", "-q"} | login
@@ -105,7 +105,7 @@ def test_every_command_has_the_options_that_the_page_promises() -> None:
             assert common <= found, name
 
 
-def test_every_command_and_exit_code_is_on_the_page() -> None:
+def test_every_command_and_exit_code_is_on_the_cli_page() -> None:
     import fencepost.cli as cli
 
     for name in set(COMMANDS) - {"serve", "log", "demo"}:

@@ -13,7 +13,7 @@ def commands(path: Path) -> list[tuple[int, str]]:
     return [(each.lineno, ast.unparse(each.elts[1])) for each in begun]
 
 
-def test_every_process_of_python_has_a_safe_path() -> None:
+def test_every_started_python_process_ignores_the_working_directory() -> None:
     found = {f"{path.relative_to(CLI)}:{line}": word for path in CLI.rglob("*.py") for line, word in commands(path)}
     assert len(found) >= 6
     assert {where for where, word in found.items() if word != "'-P'"} == set()

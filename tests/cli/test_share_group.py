@@ -38,13 +38,13 @@ def test_a_share_group_is_reset_described_and_deleted(terminal: Terminal) -> Non
     assert terminal.run("share-group list") == ""
 
 
-def test_its_own_settings_are_shown(terminal: Terminal) -> None:
+def test_share_group_describe_shows_the_groups_own_settings(terminal: Terminal) -> None:
     terminal.run("share-group reset earliest -t work --to start")
     terminal.run("group alter earliest -c share.auto.offset.reset=earliest")
     assert terminal.run("share-group describe earliest").splitlines()[-1] == "share.auto.offset.reset=earliest"
 
 
-def test_a_group_that_is_not_there_or_of_another_kind_is_named(terminal: Terminal) -> None:
+def test_share_group_commands_name_a_missing_group_or_one_of_another_type(terminal: Terminal) -> None:
     terminal.run("group seek readers -t work --to start")
     for name in ("nobody", "readers"):
         for line in (f"share-group describe {name}", f"share-group delete {name}"):

@@ -17,7 +17,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_topics_are_made_listed_described_and_deleted(terminal: Terminal) -> None:
+def test_topic_commands_create_list_describe_and_delete_topics(terminal: Terminal) -> None:
     assert terminal.run("topic create orders bills -p 2 -c retention.ms=1000") == "orders created\nbills created\n"
     assert terminal.run("topic list").splitlines() == [
         "TOPIC   PARTITIONS  REPLICAS",
@@ -36,7 +36,7 @@ def test_topics_are_made_listed_described_and_deleted(terminal: Terminal) -> Non
     assert "fencepost topic create" in terminal.err
 
 
-def test_programs_get_the_same_as_objects(terminal: Terminal) -> None:
+def test_topic_commands_print_the_same_facts_as_json(terminal: Terminal) -> None:
     terminal.run("topic create told -p 1 -c retention.ms=1000")
     (described,) = terminal.objects("topic describe told")
     assert described["offsets"] == [
@@ -51,7 +51,7 @@ def test_programs_get_the_same_as_objects(terminal: Terminal) -> None:
     ]
 
 
-def test_the_timestamp_of_the_oldest_record_is_shown(terminal: Terminal) -> None:
+def test_topic_describe_shows_the_timestamp_of_the_oldest_record(terminal: Terminal) -> None:
     terminal.run("topic create aged -p 2")
     with sync.Producer(terminal.bootstrap) as producer:
         for day in (3, 2):
@@ -64,7 +64,7 @@ def test_the_timestamp_of_the_oldest_record_is_shown(terminal: Terminal) -> None
     assert second.endswith("-")
 
 
-def test_a_topic_is_changed_grown_and_trimmed(terminal: Terminal) -> None:
+def test_topic_commands_alter_configs_add_partitions_and_delete_records(terminal: Terminal) -> None:
     terminal.run("topic create grown -c retention.ms=1000")
     assert terminal.run("topic alter grown -c max.message.bytes=2000 -d retention.ms") == "grown is altered\n"
     assert "max.message.bytes  2000   topic" in terminal.run("topic describe grown")
@@ -90,19 +90,21 @@ def test_a_topic_is_changed_grown_and_trimmed(terminal: Terminal) -> None:
         ("topic list -X security.protocol=SASL_PLAINTEXT", 2, "sasl_mechanism"),
     ],
 )
-def test_refusals_have_a_cause_a_hint_and_an_exit_code(terminal: Terminal, line: str, code: int, cause: str) -> None:
+def test_refused_topic_commands_print_cause_and_hint_and_set_the_exit_code(
+    terminal: Terminal, line: str, code: int, cause: str
+) -> None:
     terminal.run("topic create there --if-not-exists")
     got, output, hint = terminal.refused(line)
     assert (got, cause in output, bool(hint)) == (code, True, True), output
 
 
-def test_wrong_usage_is_exit_code_two(terminal: Terminal) -> None:
+def test_wrong_usage_of_topic_commands_exits_with_2(terminal: Terminal) -> None:
     for line in ("topic trim t --before soon", "topic list --timeout never", "topic list -o xml", "topic nope"):
         terminal.run(line)
         assert terminal.code == 2, line
 
 
-def test_a_broker_that_never_answers_is_an_error_in_time(terminal: Terminal) -> None:
+def test_topic_commands_time_out_if_the_broker_never_answers(terminal: Terminal) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -113,7 +115,7 @@ def test_a_broker_that_never_answers_is_an_error_in_time(terminal: Terminal) -> 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
 @pytest.mark.parametrize("more", ["", "-o json"])
-def test_a_full_output_is_reported(terminal: Terminal, more: str) -> None:
+def test_topic_list_reports_an_output_that_cannot_be_written(terminal: Terminal, more: str) -> None:
     terminal.run("topic create full")
     line = f"{FENCEPOST} topic list {more} -b {terminal.bootstrap} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)

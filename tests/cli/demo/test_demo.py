@@ -15,7 +15,7 @@ from fencepost.cli import main
 @pytest.mark.parametrize(
     "arguments", [["--lines", "0"], ["--lines", "-1"], *(["--lose", x] for x in ("nan", "1.5", "1"))]
 )
-def test_numbers_that_show_nothing_are_refused(arguments: list[str]) -> None:
+def test_demo_refuses_numbers_too_small_to_show_anything(arguments: list[str]) -> None:
     assert CliRunner().invoke(main, ["demo", *arguments]).exit_code == 2
 
 

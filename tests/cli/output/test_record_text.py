@@ -22,7 +22,7 @@ def test_a_null_key_or_value_prints_no_bytes_and_size_minus_1() -> None:
 
 
 @pytest.mark.parametrize("text", ["%x", "%", "a\\", "\\q"])
-def test_a_format_that_means_nothing_is_refused_with_those_that_mean_something(text: str) -> None:
+def test_an_invalid_output_format_is_refused_and_valid_fields_are_listed(text: str) -> None:
     with pytest.raises(BadFormat, match="%o offset"):
         form_of(text)
 

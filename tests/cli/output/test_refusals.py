@@ -34,7 +34,7 @@ def test_each_kind_of_error_has_its_exit_code(kind: type[KafkaError]) -> None:
     assert failure.hint
 
 
-def test_every_code_of_the_wire_has_a_hint_and_an_exit_code(subtests: pytest.Subtests) -> None:
+def test_every_kafka_error_code_has_a_hint_and_an_exit_code(subtests: pytest.Subtests) -> None:
     for code in sorted(set(ErrorCode) - {ErrorCode.NONE}):
         with subtests.test(code.name):
             failure = refusal(error_of(code, "why"))

@@ -96,7 +96,7 @@ def test_a_console_that_hangs_is_killed_after_the_broker_has_stopped(tmp_path: P
         assert not _runs(child)
 
 
-async def test_a_console_that_does_not_end_is_killed_when_the_broker_needs_it_no_more(
+async def test_serve_kills_a_console_that_does_not_end_when_the_broker_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()
@@ -117,7 +117,7 @@ async def test_a_console_that_does_not_end_is_killed_when_the_broker_needs_it_no
     assert process.returncode == -signal.SIGKILL
 
 
-async def test_a_console_that_cannot_be_started_is_tried_again(
+async def test_serve_retries_a_console_that_cannot_be_started(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failures = [OSError(errno.EMFILE, "Too many open files"), OSError(errno.EAGAIN, "Try again")]
@@ -174,7 +174,7 @@ def test_wrong_console_options_are_refused_before_the_broker_starts(
     assert not directory.exists()
 
 
-def test_the_childs_command_line_has_no_secret_and_names_the_plain_listener() -> None:
+def test_the_console_process_gets_no_secret_on_its_command_line() -> None:
     settings, _ = broker_settings({"listeners": "PLAINTEXT://0.0.0.0:1,SASL_PLAINTEXT://127.0.0.1:2"}, {}, {}, "file")
     assert bootstrap_of(settings, [("0.0.0.0", 1), ("127.0.0.1", 2)]) == "127.0.0.1:1"
     assert bootstrap_of(settings, [("::", 1)]) == "[::1]:1"

@@ -259,7 +259,7 @@ def test_wrong_serve_usage_prints_a_cause_and_a_hint(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_an_output_that_takes_nothing_is_reported(tmp_path: Path) -> None:
+def test_serve_reports_a_standard_output_that_cannot_be_written(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--ephemeral"]
     with open("/dev/full", "w") as full:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=READY_S, cwd=tmp_path)
@@ -311,7 +311,7 @@ assert os.readlink("/proc/self/fd/1") == {str(library)!r}
     subprocess.run(["/bin/sh", "-c", shell], check=True)
 
 
-def test_a_signal_before_it_is_ready_ends_it_without_a_traceback(serve: Runner) -> None:
+def test_a_signal_during_the_start_ends_serve_without_a_traceback(serve: Runner) -> None:
     for wait_s in (0.05, 0.3, 0.6):
         one = serve("--listen", "127.0.0.1:0", "--ephemeral")
         time.sleep(wait_s)
@@ -321,14 +321,14 @@ def test_a_signal_before_it_is_ready_ends_it_without_a_traceback(serve: Runner) 
         assert "Traceback" not in err
 
 
-def test_an_address_that_is_not_of_this_machine_is_named(serve: Runner) -> None:
+def test_serve_names_a_listener_address_that_is_not_of_this_machine(serve: Runner) -> None:
     code, cause, hint = serve("--listen", "no.such.host.invalid:0", "--insecure", "--ephemeral").refusal()
     assert code == 1
     assert cause.startswith("cannot listen on no.such.host.invalid:0")
     assert "--listen must be" in hint
 
 
-def test_an_address_that_is_taken_is_named(serve: Runner) -> None:
+def test_serve_names_a_listener_address_that_is_in_use(serve: Runner) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -339,7 +339,7 @@ def test_an_address_that_is_taken_is_named(serve: Runner) -> None:
 
 
 @pytest.mark.parametrize("blocked", ["d", "d/logs", "d/journal", "d/journal-parts"])
-def test_a_file_in_the_place_of_a_directory_is_named(blocked: str, serve: Runner) -> None:
+def test_serve_names_a_file_where_the_data_directory_should_be(blocked: str, serve: Runner) -> None:
     path = serve.directory / blocked
     path.parent.mkdir(exist_ok=True)
     path.touch()
@@ -348,7 +348,7 @@ def test_a_file_in_the_place_of_a_directory_is_named(blocked: str, serve: Runner
     assert hint == f"the broker needs a directory at {blocked}, not a file: move the file, or use another --data-dir"
 
 
-def test_a_directory_in_the_place_of_a_file_is_named(serve: Runner) -> None:
+def test_serve_names_a_directory_where_a_settings_file_should_be(serve: Runner) -> None:
     (serve.directory / "d" / "lock").mkdir(parents=True)
     code, cause, hint = serve("--listen", "127.0.0.1:0", "--data-dir", "d").refusal()
     assert (code, cause) == (1, "d/lock: is a directory")

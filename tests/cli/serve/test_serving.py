@@ -95,7 +95,7 @@ def test_full_collections_become_rarer_the_longer_they_take(store):
 
 
 @pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
-def test_standard_files_that_are_closed_are_the_null_device(closed):
+def test_closed_standard_files_are_replaced_by_the_null_device(closed):
     child = os.fork()
     if not child:
         try:
@@ -109,7 +109,7 @@ def test_standard_files_that_are_closed_are_the_null_device(closed):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_the_hint_where_nobody_can_log_in_works_as_it_is_printed(tmp_path):
+def test_the_printed_command_to_add_a_first_user_works(tmp_path):
     line = without_users(str(tmp_path / "a b"), ephemeral=False).partition("fencepost ")[2]
     words = shlex.split(line.replace("NAME", "alice"))
     result = CliRunner().invoke(main, [*words, "--password-stdin"], input=b"secret\n")
@@ -118,7 +118,7 @@ def test_the_hint_where_nobody_can_log_in_works_as_it_is_printed(tmp_path):
     assert (tmp_path / "a b" / "journal").exists()
 
 
-def test_the_hint_for_a_directory_that_is_removed_names_no_vain_command():
+def test_the_hint_for_a_removed_directory_names_no_useless_command():
     assert without_users("/tmp/x", ephemeral=True).endswith("use --data-dir DIR instead of --ephemeral")
 
 
@@ -146,7 +146,7 @@ def test_the_directory_of_an_ephemeral_broker_is_removed_as_a_whole(tmp_path, ca
     assert capsys.readouterr().err == ""
 
 
-def test_a_removal_that_takes_too_long_ends_and_names_the_rest(tmp_path, capsys):
+def test_removing_a_directory_for_too_long_stops_and_names_what_is_left(tmp_path, capsys):
     path = of_many_files(tmp_path / "scratch")
     remove_scratch(path, Ticking(REMOVAL_MS // 10))
     assert len(list((tmp_path / "scratch" / "logs").glob("*/*"))) in range(1, 20)

@@ -22,13 +22,13 @@ def test_damage_in_a_coordinators_log_is_reported_with_its_place_and_no_tracebac
 
 
 @pytest.mark.parametrize("kind", [NewerTransactionRecord, NewerLedgerRecord])
-def test_files_written_by_a_newer_version_are_reported_as_that(kind: type[Exception]) -> None:
+def test_files_of_a_newer_version_are_reported_as_such(kind: type[Exception]) -> None:
     failure = explain_failure(kind("the value has version 9"), SETTINGS)
     assert failure is not None
     assert "newer fencepost" in str(failure)
 
 
-def test_a_bug_keeps_its_traceback() -> None:
+def test_a_bug_during_the_start_prints_its_traceback() -> None:
     assert explain_failure(RuntimeError("what?"), SETTINGS) is None
 
 
@@ -41,7 +41,7 @@ def test_a_broker_that_halts_while_it_starts_exits_with_70():
     assert explain_failure(BrokerHalted(), SETTINGS) is None
 
 
-def test_memory_that_is_not_enough_is_reported_without_a_traceback():
+def test_a_lack_of_memory_at_the_start_is_reported_without_a_traceback():
     failure = explain_failure(MemoryError(), SETTINGS)
     assert (failure.code, str(failure)) == (75, "d: no memory is left")
 
@@ -60,7 +60,7 @@ def test_a_low_disk_fails_the_start_naming_the_setting():
     assert "storage.min.free.bytes" in failure.hint
 
 
-def test_going_on_without_a_partition_is_proposed_only_where_it_can_help():
+def test_the_hint_to_start_without_a_partition_is_given_only_where_it_helps():
     elsewhere = OSError(5, "Input/output error", "d/journal/00000000000000000001.journal")
     tried = BrokerSettings(log_dir="d", storage_unreadable_partitions="offline")
     catalogue = OSError(5, "Input/output error", "d/logs/__catalogue-0.0/00000000000000000000.0.log")

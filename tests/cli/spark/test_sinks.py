@@ -72,7 +72,9 @@ def test_sinks_are_listed_with_batch_number_and_waiting_transactions(broker: Ser
     assert terminal.run("spark list").splitlines()[1].startswith("orders")
 
 
-def test_a_sink_that_is_waited_for_is_reset_only_after_an_abort(broker: ServedBroker, terminal: Terminal) -> None:
+def test_a_sink_with_prepared_transactions_is_reset_only_after_an_abort(
+    broker: ServedBroker, terminal: Terminal
+) -> None:
     decided(broker, "handed", 7)
     prepared(broker, "once-c", "handed", 8)
     code, cause, hint = terminal.refused("spark reset handed")

@@ -70,7 +70,7 @@ def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_refused(termi
     assert terminal.run("txn fence to-end").startswith("fenced to-end: producer ")
 
 
-def test_a_transaction_that_began_after_one_looked_is_not_aborted(
+def test_txn_abort_does_not_end_a_transaction_begun_after_the_lookup(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its id has a new producer by then: the one that was to be aborted is gone already."""
@@ -107,11 +107,11 @@ def test_txn_abort_by_partition_and_start_offset_ends_the_transaction(terminal: 
     [("txn describe nope", 3), ("txn abort nope", 3), ("txn producers nope", 3), ("txn why-blocked nope", 3),
      ("txn list --state Sleeping", 2), ("txn abort marked --start-offset 1", 2)],
 )  # fmt: skip
-def test_an_unknown_transaction_exits_with_its_code(terminal: Terminal, line: str, code: int) -> None:
+def test_txn_commands_on_an_unknown_transaction_exit_with_their_code(terminal: Terminal, line: str, code: int) -> None:
     assert terminal.refused(line)[0] == code
 
 
-def test_watch_shows_how_open_transactions_have_ended(terminal: Terminal) -> None:
+def test_txn_watch_shows_how_transactions_ended(terminal: Terminal) -> None:
     terminal.run("topic create watched")
     producer = terminal.open_transaction("watched", "watched", "a", "b")
     view = View()
@@ -129,13 +129,13 @@ def test_watch_shows_how_open_transactions_have_ended(terminal: Terminal) -> Non
     assert (row["state"], row["open"], row["blocks"]) == ("CompleteCommit", False, 0)
 
 
-def test_watching_into_a_pipe_ends_with_the_pipe_and_without_a_word(terminal: Terminal) -> None:
+def test_txn_watch_ends_silently_when_its_output_pipe_closes(terminal: Terminal) -> None:
     command = f"{FENCEPOST} txn watch --every 10ms -b {terminal.bootstrap} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
     assert (done.stdout, done.stderr) == (b"no transactions are open\n", b"")
 
 
-def test_ctrl_c_ends_watching_without_a_word(terminal: Terminal) -> None:
+def test_ctrl_c_ends_txn_watch_silently(terminal: Terminal) -> None:
     command = [sys.executable, "-m", "fencepost", "txn", "watch", "-b", terminal.bootstrap]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -151,7 +151,7 @@ FACTS = {
 }  # fmt: skip
 
 
-def test_a_hanging_transaction_comes_with_the_command_that_ends_it() -> None:
+def test_a_hanging_transaction_is_shown_with_the_command_that_ends_it() -> None:
     reported = sentence(FACTS)
     assert "(1 offset waits) by a hanging transaction of producer 7 epoch 1" in reported
     assert reported.endswith("fencepost txn abort t:0 --start-offset 5 ends it")

@@ -48,7 +48,7 @@ def transaction(broker: ServedBroker, transactional_id: str, topic: str, count: 
     return producer
 
 
-async def test_a_topic_is_made_grown_changed_and_deleted(admin: Admin) -> None:
+async def test_admin_creates_extends_alters_and_deletes_a_topic(admin: Admin) -> None:
     await admin.create_topics([NewTopic("grown", 2, configs={"retention.ms": "1000"}), "plain"])
     found = await admin.describe_topics(["grown", "plain"])
     assert [len(each.partitions) for each in found.values()] == [2, 1]
@@ -65,7 +65,7 @@ async def test_a_topic_is_made_grown_changed_and_deleted(admin: Admin) -> None:
         await admin.describe_topics("grown")
 
 
-async def test_of_several_refusals_the_first_is_raised_and_the_others_are_noted(admin: Admin) -> None:
+async def test_of_several_refused_items_the_first_error_is_raised_others_are_notes(admin: Admin) -> None:
     await admin.create_topics(["a-1", "a-2"])
     with pytest.raises(KafkaError, match="a-1") as raised:
         await admin.create_topics(["a-1", "a-2", "a-3"])
@@ -79,7 +79,7 @@ async def test_create_topic_with_validate_only_creates_nothing(admin: Admin) -> 
     assert "not-made" not in await admin.list_topics()
 
 
-async def test_settings_of_a_broker_are_described_and_changed(admin: Admin) -> None:
+async def test_admin_describes_and_alters_broker_settings(admin: Admin) -> None:
     await admin.alter_configs(broker=1, set={"log.retention.ms": "7200000"})
     configs = {each.name: each for each in (await admin.describe_configs(brokers=[1]))["1"]}
     assert (configs["log.retention.ms"].value, configs["log.retention.ms"].source) == ("7200000", "broker")
@@ -88,7 +88,7 @@ async def test_settings_of_a_broker_are_described_and_changed(admin: Admin) -> N
         await admin.alter_configs(broker=1, set={"log.retention.ms": "soon"})
 
 
-async def test_settings_of_a_group_are_described_and_changed(admin: Admin) -> None:
+async def test_admin_describes_and_alters_group_settings(admin: Admin) -> None:
     name = "consumer.session.timeout.ms"
     await admin.alter_configs(group="tuned", set={name: "50000"})
     configs = {each.name: each for each in (await admin.describe_configs(groups="tuned"))["tuned"]}

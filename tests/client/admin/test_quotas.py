@@ -83,7 +83,7 @@ def test_the_blocking_admin_sets_and_describes_quotas(broker: ServedBroker) -> N
         admin.alter_client_quotas(APP, delete=["producer_byte_rate"])
 
 
-def test_answers_that_a_broker_should_not_give() -> None:
+def test_admin_accepts_unknown_entities_and_missing_entries_in_quota_answers() -> None:
     part, value = DescribeClientQuotasResponse.Entry.Entity, DescribeClientQuotasResponse.Entry.Value
     newer = DescribeClientQuotasResponse.Entry(
         entity=[part(entity_type="team", entity_name="blue"), part(entity_type="user", entity_name="alice")],

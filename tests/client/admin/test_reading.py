@@ -51,7 +51,7 @@ async def test_a_batch_above_the_fetch_size_is_fetched_again_by_its_size() -> No
     assert admin.asked == [(0, FETCH_BYTES), (1, FETCH_BYTES), (1, len(large)), (2, len(large)), (3, len(large))]
 
 
-async def test_reading_stops_before_the_end_that_was_given() -> None:
+async def test_read_batches_stops_before_the_given_end_offset() -> None:
     assert await Cutting(batch(0), batch(1), batch(2)).read(end=2) == [0, 1]
 
 
@@ -81,7 +81,7 @@ async def test_read_batches_returns_the_batches_before_damage_and_then_raises() 
         await admin.read_page(TP, 1)
 
 
-async def test_a_page_of_a_batch_that_is_larger_than_allowed_is_refused() -> None:
+async def test_a_batch_larger_than_the_limit_is_refused_when_paging() -> None:
     admin = Cutting(batch(0, 3 * FETCH_BYTES))
     with pytest.raises(RecordTooLargeError):
         await admin.read_page(TP, 0, most_bytes=2 * FETCH_BYTES)

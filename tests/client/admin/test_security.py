@@ -38,7 +38,7 @@ async def admin(broker: ServedBroker) -> AsyncIterator[Admin]:
         yield opened
 
 
-async def test_rules_are_created_described_by_a_filter_and_deleted(admin: Admin) -> None:
+async def test_admin_creates_describes_and_deletes_acls(admin: Admin) -> None:
     await admin.create_acls([READ, PREFIX, CLUSTER])
     await admin.create_acls(READ)
     assert await admin.describe_acls() == sorted([READ, PREFIX, CLUSTER])
@@ -81,7 +81,7 @@ def test_str_of_an_acl_is_one_line() -> None:
     assert str(CLUSTER) == "allow User:* idempotent_write cluster"
 
 
-async def test_passwords_are_set_described_and_removed(admin: Admin, broker: ServedBroker) -> None:
+async def test_admin_sets_describes_and_removes_scram_passwords(admin: Admin, broker: ServedBroker) -> None:
     both = [ScramUpsertion("alice", "secret of alice", each) for each in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
     await admin.alter_user_scram_credentials([*both, ScramUpsertion("bob", "other", "SCRAM-SHA-512", 8192)])
     infos = (ScramCredentialInfo("SCRAM-SHA-256", 4096), ScramCredentialInfo("SCRAM-SHA-512", 4096))

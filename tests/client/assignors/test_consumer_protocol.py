@@ -37,7 +37,7 @@ def test_an_assignment_is_read_as_it_was_written_topic_by_topic(places, user_dat
     assert read.user_data == user_data
 
 
-def test_a_subscription_has_kafkas_bytes():
+def test_an_encoded_subscription_has_the_same_bytes_as_kafkas():
     owned = (TopicPartition("b", 1), TopicPartition("a", 7), TopicPartition("b", 0))
     written = encode_subscription(Subscription(("b", "a"), b"\x01", owned, 5, "r"))
     assert written.hex() == (

@@ -176,7 +176,7 @@ def test_sticky_assigns_no_partition_that_does_not_exist():
     assert found == {"a": list(tps("t0"))}
 
 
-def test_the_user_data_has_kafkas_bytes():
+def test_sticky_user_data_has_the_same_bytes_as_kafkas():
     last = LastAssignment(tps("t1 t2"), 5)
     assert STICKY.user_data(None) is None
     assert STICKY.user_data(last).hex() == "00000001" "000174" "00000002" "00000001" "00000002" "00000005"  # fmt: skip
@@ -184,7 +184,7 @@ def test_the_user_data_has_kafkas_bytes():
     assert COOPERATIVE.user_data(None).hex() == "ffffffff"
 
 
-def test_user_data_without_a_generation_and_broken_user_data_are_read():
+def test_sticky_user_data_without_generation_or_malformed_is_accepted():
     without = bytes.fromhex("00000001" "000174" "00000001" "00000001")  # fmt: skip
     assert claim_in_user_data(Subscription(("t",), without)) == Claim(tps("t1"), None)
     assert claim_in_user_data(Subscription(("t",), b"\x00\x00\x00\x09")) == Claim((), -1)

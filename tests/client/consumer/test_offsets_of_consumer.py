@@ -110,7 +110,7 @@ def test_records_below_an_explicitly_committed_offset_are_not_read_again(how):
     within(main)
 
 
-def test_an_earlier_offset_than_was_given_may_be_committed_and_brings_nothing_back():
+def test_committing_an_offset_below_the_position_rereads_nothing():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -222,7 +222,7 @@ def test_an_empty_poll_keeps_the_offsets_for_the_transaction():
     within(main)
 
 
-def test_a_seek_back_is_followed_although_later_offsets_are_committed():
+def test_reading_continues_at_a_seek_back_below_the_committed_offset():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()

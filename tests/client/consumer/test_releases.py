@@ -104,7 +104,7 @@ def test_a_truncated_log_is_reported_on_releases_that_detect_it(release):
     within(main, release=release)
 
 
-def test_without_a_policy_a_truncation_is_raised_until_somebody_seeks():
+def test_with_auto_offset_reset_none_a_truncated_log_is_raised_until_a_seek():
     async def main(world):
         await write(world, b"a", b"b")
         async with reader(world, auto_offset_reset="none") as consumer:

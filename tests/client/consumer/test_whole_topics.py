@@ -104,7 +104,7 @@ def test_topics_subscribed_later_start_by_auto_offset_reset():
     within(main)
 
 
-def test_without_a_policy_nothing_is_guessed():
+def test_with_auto_offset_reset_none_a_missing_offset_raises():
     async def main(world):
         await make(world)
         async with reader(world, auto_offset_reset="none") as consumer:

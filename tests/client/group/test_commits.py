@@ -24,7 +24,7 @@ def test_a_commit_is_returned_by_committed():
     run(scenario)
 
 
-def test_commits_that_are_under_way_together_end_in_their_order():
+def test_concurrent_commits_complete_in_the_order_they_were_made():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -70,7 +70,7 @@ def test_partitions_assigned_by_hand_are_committed_without_a_membership():
     run(scenario)
 
 
-def test_auto_commit_writes_positions_at_polls_before_a_revocation_and_at_the_end():
+def test_auto_commit_runs_at_polls_before_revocations_and_at_close():
     async def scenario(broker):
         a = await Member(broker, enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
         reader = await Member(broker, seed=9, topics=()).start()
@@ -98,7 +98,7 @@ def test_auto_commit_writes_positions_at_polls_before_a_revocation_and_at_the_en
     run(scenario)
 
 
-def test_auto_commit_writes_nothing_that_was_handed_out_after_its_poll():
+def test_auto_commit_omits_records_returned_since_the_last_poll():
     async def scenario(broker):
         a = await Member(broker, enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
         await a.poll()
@@ -113,7 +113,7 @@ def test_auto_commit_writes_nothing_that_was_handed_out_after_its_poll():
     run(scenario)
 
 
-def test_auto_commit_goes_on_when_its_time_comes_inside_of_a_poll():
+def test_auto_commit_works_when_its_interval_elapses_during_a_poll():
     async def scenario(broker):
         a = await Member(broker, listener=Slow(), enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
         a.listener.member = a

@@ -37,7 +37,7 @@ async def described(broker):
     return (await broker._ask(ConsumerGroupDescribeRequest(group_ids=["g"]), None)).groups[0]
 
 
-def test_one_member_gets_everything_in_its_first_poll():
+def test_the_only_member_is_assigned_all_partitions_in_its_first_poll():
     async def scenario(broker):
         a = await newer(broker).start()
         assert a.group.needs_poll
@@ -74,7 +74,7 @@ def test_only_moving_partitions_are_revoked_when_members_change():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("assignor", ["uniform", "range", None])
-def test_members_come_go_and_vanish_and_no_partition_has_two_owners(assignor):
+def test_no_partition_has_two_owners_while_members_join_leave_and_die(assignor):
     async def scenario(broker):
         members = []
 
@@ -116,7 +116,7 @@ def test_a_member_that_stops_polling_leaves_and_loses_its_partitions():
     go(scenario)
 
 
-def test_a_member_that_the_broker_removed_joins_again():
+def test_a_member_removed_by_the_broker_joins_again():
     async def scenario(broker):
         a, b = newer(broker), newer(broker, seed=2)
         await a.start()
@@ -166,7 +166,7 @@ def test_a_listener_commits_revoked_partitions_before_others_get_them():
     go(scenario)
 
 
-def test_errors_of_a_listener_come_after_the_work_is_done():
+def test_a_rebalance_listeners_error_is_raised_after_the_rebalance():
     class Fails(RecordingListener):
         def on_partitions_revoked(self, partitions):
             super().on_partitions_revoked(partitions)
@@ -220,7 +220,7 @@ def test_an_invalid_regex_raises_in_each_poll_until_it_is_changed():
     go(scenario)
 
 
-def test_an_assignor_that_the_broker_does_not_have_is_an_error():
+def test_an_assignor_unknown_to_the_broker_raises_an_error():
     async def scenario(broker):
         a = await newer(broker, group_remote_assignor="nearest").start()
         with pytest.raises(InvalidConfigurationError, match="nearest") as raised:
@@ -348,7 +348,7 @@ def test_a_changed_subscription_replaces_the_old_topics_at_the_next_poll():
     go(scenario)
 
 
-def test_unsubscribing_leaves_and_subscribing_joins_again_with_another_id():
+def test_unsubscribe_leaves_the_group_and_subscribe_joins_with_a_new_member_id():
     async def scenario(broker):
         a = await newer(broker).start()
         await a.poll()
@@ -364,7 +364,7 @@ def test_unsubscribing_leaves_and_subscribing_joins_again_with_another_id():
     go(scenario)
 
 
-def test_members_survive_a_new_life_of_the_broker_without_a_rebalance():
+def test_a_broker_restart_causes_no_rebalance():
     async def scenario(broker):
         a = await newer(broker).start()
         await a.poll()
@@ -381,7 +381,7 @@ def test_members_survive_a_new_life_of_the_broker_without_a_rebalance():
     go(scenario)
 
 
-def test_a_broker_without_the_protocol_is_one_clear_error(monkeypatch):
+def test_a_broker_without_the_consumer_group_protocol_raises_one_error(monkeypatch):
     async def scenario(broker):
         a = await newer(broker).start()
         monkeypatch.setattr("fencepost.client.net.connection.Connection.knows", lambda *_: False)
@@ -417,7 +417,7 @@ def test_a_commit_with_a_stale_epoch_is_sent_again_with_the_new_one():
     go(scenario)
 
 
-def test_an_empty_assignment_counts_when_a_second_heartbeat_confirms_it():
+def test_an_empty_assignment_applies_once_a_second_heartbeat_confirms_it():
     async def scenario(broker):
         members = [await newer(broker, seed=seed).start() for seed in range(3)]
         for member in members[:2]:

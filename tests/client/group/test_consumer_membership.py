@@ -98,7 +98,7 @@ def test_an_assignment_without_partitions_is_applied_once_by_a_poll():
     assert member.settled
 
 
-def test_after_a_lost_response_all_is_sent_again_so_the_assignment_comes_again():
+def test_after_a_lost_response_the_next_heartbeat_is_full():
     driver = ConsumerGroupDriver(t=3)
     a, b = Reader(driver, "a", ["t"]), Reader(driver, "b", ["t"])
     for _ in range(4):
@@ -269,7 +269,7 @@ def test_a_fenced_member_leaves_before_it_joins_again_or_at_its_end(instance_id,
 
 
 @pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
-def test_a_join_does_not_wait_for_more_than_one_answer_to_the_farewell(code):
+def test_a_rejoin_waits_for_at_most_one_answer_to_leaving(code):
     member = stable(0)
     beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))
     member.join("m2")
@@ -281,14 +281,14 @@ def test_a_join_does_not_wait_for_more_than_one_answer_to_the_farewell(code):
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.FENCED_INSTANCE_ID]
 )
-def test_a_member_that_the_broker_does_not_have_is_not_left(code):
+def test_a_member_unknown_to_the_broker_sends_no_leave(code):
     member = stable(0, instance_id="i")
     beat(member, response(code=code))
     assert member.farewell is None
     assert member.leave() is None
 
 
-def test_a_member_that_was_refused_with_its_new_subscription_is_left():
+def test_a_member_whose_new_subscription_was_refused_sends_a_leave():
     member = stable(0, instance_id="i")
     beat(member, response(code=ErrorCode.INVALID_REGULAR_EXPRESSION))
     assert member.farewell.member_epoch == -2
@@ -321,7 +321,7 @@ def test_a_partition_assigned_and_withdrawn_between_two_polls_is_reported():
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_leaving_keeps_the_place_of_a_static_member(instance_id, epoch):
+def test_a_static_member_leaves_temporarily_and_keeps_its_partitions(instance_id, epoch):
     member = stable(0, instance_id=instance_id)
     request = member.leave()
     assert (request.member_epoch, request.member_id, request.instance_id) == (epoch, "m", instance_id)

@@ -23,7 +23,7 @@ async def described(broker):
     return response.groups[0]
 
 
-def test_one_member_gets_everything_in_its_first_poll():
+def test_the_only_classic_member_is_assigned_all_partitions_in_its_first_poll():
     async def scenario(broker):
         a = await Member(broker).start()
         assert a.group.needs_poll
@@ -56,7 +56,7 @@ def test_eager_members_revoke_all_partitions_and_get_a_new_assignment():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_members_come_and_go_and_no_partition_has_two_owners_or_none_for_long(strategy):
+def test_each_partition_has_one_owner_while_classic_members_join_and_leave(strategy):
     async def scenario(broker):
         members = []
 
@@ -184,7 +184,7 @@ def test_max_poll_interval_does_not_elapse_during_a_poll():
     run(scenario)
 
 
-def test_a_member_that_was_silent_for_a_session_has_lost_its_partitions():
+def test_a_member_without_heartbeats_for_a_session_loses_its_partitions():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
@@ -308,7 +308,7 @@ def test_a_listener_may_be_slow_and_commit_revoked_partitions(strategy):
     run(scenario)
 
 
-def test_a_poll_that_is_cancelled_in_a_listener_leaves_nothing_half_done():
+def test_a_poll_cancelled_in_a_listener_still_completes_the_rebalance():
     async def scenario(broker):
         listener = Slow()
         a = await Member(broker, listener=listener).start()
@@ -332,7 +332,7 @@ def test_a_poll_that_is_cancelled_in_a_listener_leaves_nothing_half_done():
 
 
 @pytest.mark.parametrize("unsubscribes", [True, False])
-def test_a_new_pattern_matches_the_topics_there_are_now(unsubscribes):
+def test_a_new_subscription_pattern_matches_existing_topics(unsubscribes):
     async def scenario(broker):
         a = await Member(broker, topics=()).start()
         a.subscription.subscribe((), re.compile("t"))
@@ -348,7 +348,7 @@ def test_a_new_pattern_matches_the_topics_there_are_now(unsubscribes):
     run(scenario)
 
 
-def test_the_leader_sees_new_partitions_and_a_pattern_new_topics():
+def test_the_leader_rebalances_for_new_partitions_and_matching_new_topics():
     async def scenario(broker):
         a = await Member(broker, metadata_max_age_ms=1_000, topics=()).start()
         a.subscription.subscribe((), re.compile("t|u.*"), a.listener)
@@ -401,7 +401,7 @@ def test_a_member_that_left_can_join_again():
 # ---- more than one task --------------------------------------------------------------------------------------
 
 
-def test_two_tasks_may_poll_and_only_one_joins():
+def test_with_two_tasks_polling_only_one_joins_the_group():
     async def scenario(broker):
         a = await Member(broker).start()
         await asyncio.gather(a.poll(), a.poll(), a.poll())
@@ -459,7 +459,7 @@ def test_polling_inside_a_rebalance_listener_raises():
 # ---- what cannot be ------------------------------------------------------------------------------------------
 
 
-def test_the_poll_raises_the_error_that_the_group_answers():
+def test_a_poll_raises_the_error_of_a_refused_join():
     async def scenario(broker):
         a = await Member(broker, session_timeout_ms=1_500_000_000, heartbeat_interval_ms=1_000).start()
         for _ in range(2):
@@ -470,7 +470,7 @@ def test_the_poll_raises_the_error_that_the_group_answers():
     run(scenario)
 
 
-def test_close_ends_in_time_also_when_the_broker_does_not_answer():
+def test_close_ends_at_its_timeout_if_the_broker_does_not_answer():
     async def scenario(broker):
         a = await Member(broker, enable_auto_commit=True, listener=Slow()).start()
         a.listener.member = a

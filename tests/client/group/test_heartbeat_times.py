@@ -7,7 +7,7 @@ def times():
     return HeartbeatTimes(interval_ms=3_000, session_timeout_ms=10_000, max_poll_interval_ms=60_000, now_ms=0)
 
 
-def test_heartbeats_come_at_the_interval_and_sooner_after_one_without_an_answer():
+def test_heartbeats_are_sent_at_the_interval_and_sooner_after_a_lost_answer():
     p = times()
     p.joined(1_000)
     assert p.due_ms == 4_000
@@ -24,7 +24,7 @@ def test_a_member_considers_its_session_expired_after_the_session_timeout():
     assert p.session_is_over(11_000)
 
 
-def test_the_time_between_polls_is_limited_and_does_not_pass_inside_of_one():
+def test_max_poll_interval_counts_only_the_time_between_polls():
     p = times()
     p.poll_begins(1_000)
     assert p.poll_until_ms is None

@@ -13,20 +13,20 @@ kinds = pytest.mark.parametrize(("strategy", "static"), KINDS)
 
 
 @kinds
-def test_members_under_faults_own_nothing_twice_and_settle(strategy, static):
+def test_under_faults_no_partition_has_two_owners_and_members_stabilise(strategy, static):
     for seed in range(150):
         random_run(seed, 30, strategy=strategy, count=2 + seed % 2, static=static, faults=4)
 
 
 @kinds
-def test_members_settle_in_every_order_of_four_steps_with_one_fault(strategy, static):
+def test_members_stabilise_in_every_order_of_four_steps_with_one_fault(strategy, static):
     for _ in every_run(4, strategy=strategy, count=2, static=static, faults=1):
         pass
 
 
 @pytest.mark.long
 @kinds
-def test_members_settle_under_many_random_faults(strategy, static):
+def test_members_stabilise_under_many_random_faults(strategy, static):
     for seed in range(10_000):
         random_run(seed, 60, strategy=strategy, count=2 + seed % 3, static=static, faults=8)
     for _ in every_run(6, strategy=strategy, count=2, static=static, faults=1):
@@ -83,7 +83,7 @@ def test_the_model_detects_a_member_that_keeps_lost_partitions(monkeypatch):
     assert fails()
 
 
-def test_a_member_that_does_not_come_back_after_giving_up_is_seen(monkeypatch):
+def test_the_model_detects_a_member_that_does_not_rejoin(monkeypatch):
     real = Membership.take_over
 
     def take_over(self, *given, **more):

@@ -63,7 +63,7 @@ def test_a_member_joins_a_generation_with_the_id_it_was_given():
     assert m.applied == ConsumerGroupMetadata("g", 1, "m1", None)
 
 
-def test_a_join_has_the_members_wishes_its_partitions_and_the_reason():
+def test_a_join_contains_assignors_owned_partitions_and_the_reason():
     m = member("range", "sticky", "cooperative-sticky")
     stable(m, T0, generation=4)
     m.rejoin("the subscription has changed")
@@ -78,7 +78,7 @@ def test_a_join_has_the_members_wishes_its_partitions_and_the_reason():
 
 
 @pytest.mark.parametrize("api", [Api.JOIN, Api.SYNC])
-def test_a_member_that_is_refused_keeps_its_id_to_leave_with_or_to_come_again(api):
+def test_a_refused_member_keeps_its_id_for_leaving_and_rejoining(api):
     m = member()
     stable(m, T0)
     m.join_request({"t"}, ())
@@ -147,7 +147,7 @@ def test_an_answer_to_an_older_generation_changes_nothing(code):
     assert m.generation == 2
 
 
-def test_a_sync_of_an_older_generation_is_not_believed():
+def test_a_sync_answer_of_an_older_generation_is_ignored():
     m = member()
     m.join_request({"t"}, ())
     joined(m)
@@ -159,7 +159,7 @@ def test_a_sync_of_an_older_generation_is_not_believed():
 
 
 @pytest.mark.parametrize("asked", [Stamp(1, "m1"), Stamp(3, "m1"), Stamp(2, "m0"), Stamp(2, "m2")], ids=str)
-def test_a_sync_that_another_asked_is_not_believed_while_ours_is_under_way(asked):
+def test_a_sync_answer_of_an_earlier_request_is_ignored_during_a_newer_one(asked):
     m = member()
     m.join_request({"t"}, ())
     joined(m, generation=2)
@@ -205,7 +205,7 @@ def test_a_cooperative_member_revokes_everything_when_it_leaves():
     assert m.prepare((T0,), ()) == GivingUp((T0,), lost=False)
 
 
-def test_commits_are_for_the_generation_that_was_taken_over():
+def test_commits_use_the_generation_whose_assignment_was_applied():
     m = member("cooperative-sticky")
     assert not m.may_commit
     stable(m, T0, protocol="cooperative-sticky")
@@ -222,7 +222,7 @@ def test_commits_are_for_the_generation_that_was_taken_over():
     assert m.may_commit
 
 
-def test_a_listener_commits_nothing_of_a_generation_that_was_never_taken_over():
+def test_offsets_of_a_never_applied_generation_are_not_committed():
     m = member("cooperative-sticky")
     stable(m, T0, protocol="cooperative-sticky")
     m.prepare((T0,), {"t"})
@@ -234,7 +234,7 @@ def test_a_listener_commits_nothing_of_a_generation_that_was_never_taken_over():
     assert not m.may_commit
 
 
-def test_an_assignment_for_topics_no_longer_wanted_is_not_taken():
+def test_an_assignment_for_topics_no_longer_subscribed_is_ignored():
     m = member("cooperative-sticky")
     m.join_request({"t"}, ())
     joined(m, protocol="cooperative-sticky")
@@ -251,7 +251,7 @@ def test_a_protocol_that_was_not_offered_is_refused(more):
     assert m.state is State.UNJOINED
 
 
-def test_an_answer_of_another_kind_of_group_is_refused():
+def test_a_sync_answer_with_another_protocol_is_refused():
     """KIP-559."""
     m = member("range")
     m.join_request({"t"}, ())
@@ -262,7 +262,7 @@ def test_an_answer_of_another_kind_of_group_is_refused():
     assert synced(m, T0, protocol_type="consumer", protocol_name="sticky") is Turn.REFUSE
 
 
-def test_a_leader_that_writes_nonsense_is_reported_and_the_member_is_out():
+def test_a_malformed_assignment_of_the_leader_raises_and_ends_membership():
     m = member()
     m.join_request({"t"}, ())
     joined(m)
@@ -271,7 +271,7 @@ def test_a_leader_that_writes_nonsense_is_reported_and_the_member_is_out():
     assert (m.state, m.member_id) == (State.UNJOINED, "m1"), "the coordinator still has it as a member"
 
 
-def test_a_dynamic_member_says_that_it_leaves_and_a_static_one_does_not():
+def test_a_dynamic_member_sends_leave_group_and_a_static_one_does_not():
     """KIP-345: a static member may come back within its session."""
     m = member()
     stable(m, T0)
@@ -286,7 +286,7 @@ def test_a_dynamic_member_says_that_it_leaves_and_a_static_one_does_not():
     assert static.leave("closing") is None
 
 
-def test_a_member_that_left_has_joined_for_no_topics():
+def test_leaving_clears_the_topics_the_member_had_joined_for():
     """Else a poll in between would keep it from joining for the same topics again."""
     m = member()
     stable(m, T0)

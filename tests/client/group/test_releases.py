@@ -23,7 +23,7 @@ from group_members import ALL, T0, Member, run, until
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("release", sorted(RELEASES))
-def test_members_share_and_commit_on_every_release(release, strategy):
+def test_group_members_share_partitions_and_commit_on_every_kafka_release(release, strategy):
     async def scenario(broker):
         cap(broker.broker, release)
         a, b = [await Member(broker, seed=seed, partition_assignment_strategy=(strategy,)).start() for seed in (1, 2)]
@@ -40,7 +40,7 @@ def test_members_share_and_commit_on_every_release(release, strategy):
     run(scenario)
 
 
-def test_static_members_are_refused_where_the_broker_would_take_them_for_others():
+def test_static_members_are_refused_on_releases_without_static_membership():
     async def scenario(broker):
         cap(broker.broker, "2.1")
         a = await Member(broker, group_instance_id="i").start()
@@ -56,7 +56,7 @@ def test_static_members_are_refused_where_the_broker_would_take_them_for_others(
 
 @pytest.mark.requirement("S-84")
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_of_an_open_transaction_are_waited_for(commit):
+def test_a_position_waits_for_pending_transactional_offsets(commit):
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -115,7 +115,7 @@ def commit_answer(code):
     return OffsetCommitResponse(topics=[OffsetCommitResponse.Topic(name="t", partitions=[partition])])
 
 
-def test_a_commit_is_tried_again_while_that_is_safe():
+def test_a_commit_is_retried_only_while_the_member_is_in_the_group():
     async def scenario(broker):
         passing = [
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -138,7 +138,7 @@ def test_a_commit_is_tried_again_while_that_is_safe():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
-def test_a_commit_of_a_member_that_is_out_is_not_tried_again_and_the_next_poll_joins(code):
+def test_a_removed_members_commit_is_not_retried_and_its_next_poll_joins(code):
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -168,7 +168,7 @@ def test_a_commit_without_an_answer_ends_at_its_timeout():
     run(scenario)
 
 
-def test_heartbeats_go_on_after_answers_that_say_later_and_cut_connections():
+def test_heartbeats_continue_after_retriable_errors_and_lost_connections():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -185,7 +185,7 @@ def test_heartbeats_go_on_after_answers_that_say_later_and_cut_connections():
     run(scenario)
 
 
-def test_a_broker_that_starts_again_finds_its_members_where_they_were():
+def test_members_keep_their_partitions_over_a_broker_restart():
     async def scenario(broker):
         from fencepost.broker.broker import Broker
         from fencepost.effects.simulated.rng import SeededRng
@@ -235,7 +235,7 @@ def unreliable(broker, chance):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(4))
-def test_members_find_together_over_a_network_that_loses_requests_and_answers(seed, strategy):
+def test_members_form_a_group_although_requests_and_answers_are_lost(seed, strategy):
     async def scenario(broker):
         chance = random.Random(seed)
         on = unreliable(broker, chance)

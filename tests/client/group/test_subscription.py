@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 
 @given(st.lists(st.integers(0, 9), max_size=30))
-def test_rewinds_know_the_lowest_offset_since_each_of_them(offsets):
+def test_rewinds_give_the_lowest_offset_since_any_earlier_rewind(offsets):
     rewinds = Rewinds()
     for offset in offsets:
         rewinds.add(offset)
@@ -17,7 +17,7 @@ def test_rewinds_know_the_lowest_offset_since_each_of_them(offsets):
         assert rewinds.lowest_since(count) == min(offsets[count:], default=inf)
 
 
-def test_rewinds_that_are_very_many_are_remembered_on_the_safe_side():
+def test_beyond_the_limit_older_rewinds_keep_only_their_lowest_offset():
     rewinds = Rewinds()
     for offset in range(Rewinds.KEPT + 500):
         rewinds.add(offset)

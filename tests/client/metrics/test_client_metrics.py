@@ -85,7 +85,7 @@ async def test_a_consumer_counts_returned_records_and_its_lag(at: str) -> None:
                 assert now.lag == {fp.TopicPartition("orders", 0): PartitionLag(0, 1)}
 
 
-async def test_records_of_an_iteration_are_counted_as_far_as_it_came(at: str) -> None:
+async def test_an_interrupted_iteration_counts_only_returned_records(at: str) -> None:
     metrics = fp.ClientMetrics()
     async with fp.Producer(at) as plain:
         for number in range(5):
@@ -99,7 +99,7 @@ async def test_records_of_an_iteration_are_counted_as_far_as_it_came(at: str) ->
         assert metrics.snapshot().received_records == {"orders": 3}
 
 
-async def test_prometheus_gets_the_same_under_names_of_its_own(at: str) -> None:
+async def test_prometheus_metrics_have_the_same_values_under_prometheus_names(at: str) -> None:
     metrics, registry = fp.ClientMetrics(), CollectorRegistry()
     registry.register(metrics.collector())
     async with fp.Producer(at, transactional_id="x", metrics=metrics) as producer, producer.transaction() as tx:
@@ -116,7 +116,7 @@ async def test_prometheus_gets_the_same_under_names_of_its_own(at: str) -> None:
     assert found[("fencepost_client_requests_in_flight",)] == 0
 
 
-def test_blocking_clients_count_too(at: str) -> None:
+def test_blocking_clients_are_counted_in_client_metrics(at: str) -> None:
     metrics = fp.ClientMetrics()
     with fp.sync.Producer(at, metrics=metrics) as producer:
         producer.send_and_wait("orders", b"v")
@@ -126,7 +126,7 @@ def test_blocking_clients_count_too(at: str) -> None:
     assert (now.sent_records, now.received_records) == ({"orders": 1}, {"orders": 1})
 
 
-def test_a_client_that_is_made_while_another_thread_asks_disturbs_nothing() -> None:
+def test_clients_can_be_created_while_another_thread_reads_the_metrics() -> None:
     """Between two steps of a loop over them another thread may run, and add one."""
 
     class Client:

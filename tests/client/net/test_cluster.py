@@ -38,7 +38,7 @@ def test_a_client_connects_to_the_second_bootstrap_server_if_the_first_is_down()
     run(main)
 
 
-def test_the_bootstrap_connection_goes_on_as_that_of_its_broker():
+def test_the_bootstrap_connection_is_reused_for_its_broker():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()
@@ -113,7 +113,7 @@ def test_the_bootstrap_servers_are_asked_again_when_no_known_broker_is_left():
     run(main)
 
 
-def test_a_topic_that_appears_later_is_seen_by_who_waits_for_it():
+def test_waiting_for_a_topic_ends_when_it_is_created():
     async def main(world):
         await world.start_broker(auto_create_topics_enable=False)
         cluster, admin = await world.cluster(), await world.cluster()
@@ -145,7 +145,7 @@ def test_a_watched_topic_that_appears_later_is_an_event_for_listeners():
     run(main)
 
 
-def test_a_topic_that_never_appears_is_an_error_in_time_and_not_asked_for_again():
+def test_waiting_for_a_missing_topic_times_out_and_stops_asking():
     async def main(world):
         await world.start_broker(auto_create_topics_enable=False)
         cluster = await world.cluster()
@@ -175,7 +175,7 @@ def test_a_topic_name_that_is_not_valid_is_an_error_at_once():
     run(main)
 
 
-def test_a_topic_that_has_no_room_is_an_error_with_a_hint():
+def test_a_topic_that_cannot_be_created_raises_an_error_with_a_hint():
     async def main(world):
         await world.start_broker(max_partitions=1)
         cluster = await world.cluster()
@@ -213,7 +213,7 @@ def test_each_waiter_for_a_topic_gets_an_error_about_its_own_wait(error):
     run(main)
 
 
-def test_a_thousand_errors_of_one_cause_are_a_few_requests():
+def test_a_thousand_metadata_requests_for_one_cause_are_sent_as_a_few():
     async def main(world):
         server = await start_scripted(world.net)
         cluster = await world.cluster()
@@ -258,7 +258,7 @@ def test_rebootstrap_required_makes_the_client_ask_the_bootstrap_servers():
     run(main)
 
 
-def test_a_lasting_error_ends_the_asking_and_a_passing_one_ends_with_the_deadline():
+def test_a_permanent_error_is_raised_at_once_a_retriable_one_at_the_deadline():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()
@@ -306,7 +306,7 @@ def test_closing_never_waits_for_a_broker_that_is_silent():
     run(main)
 
 
-def test_one_who_gives_up_waiting_does_not_stop_the_connecting_of_another():
+def test_cancelling_one_waiter_does_not_cancel_a_shared_connection_attempt():
     async def main(world):
         server = await start_scripted(world.net)
         world.net.network.delay_ms = (40, 60)
@@ -323,7 +323,7 @@ def test_one_who_gives_up_waiting_does_not_stop_the_connecting_of_another():
     run(main)
 
 
-def test_a_connection_cut_again_and_again_is_not_made_again_without_a_pause():
+def test_reconnecting_after_repeated_disconnects_backs_off():
     async def main(world):
         server = await start_scripted(world.net)
         cluster = await world.cluster()
@@ -357,7 +357,7 @@ def test_a_cluster_client_behaves_the_same_in_two_runs_with_one_seed():
     assert trace() == trace()
 
 
-def test_a_request_for_anybody_does_not_queue_behind_a_join_that_waits():
+def test_a_request_to_any_broker_is_not_queued_behind_a_waiting_join():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()
@@ -375,7 +375,7 @@ def test_a_request_for_anybody_does_not_queue_behind_a_join_that_waits():
     run(main)
 
 
-def test_a_broker_that_is_just_starting_is_waited_for():
+def test_a_client_waits_for_a_broker_that_is_starting():
     async def main(world):
         starting = asyncio.get_running_loop().create_task(_later(world, 2))
         cluster = await world.cluster()
@@ -403,7 +403,7 @@ def test_a_bootstrap_connection_that_is_cut_is_made_again():
 
 
 @pytest.mark.parametrize(("connect_timeout_ms", "most_s"), [(10_000, 3), (500, 0.5)])
-def test_nobody_at_the_bootstrap_servers_is_reported_after_a_short_while(connect_timeout_ms, most_s):
+def test_unreachable_bootstrap_servers_raise_after_start_timeout_ms(connect_timeout_ms, most_s):
     async def main(world):
         with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
             await world.cluster(connect_timeout_ms=connect_timeout_ms)
@@ -422,7 +422,7 @@ def test_start_timeout_ms_is_how_long_a_client_waits_for_a_broker_that_is_down(s
     run(main)
 
 
-def test_after_start_timeout_ms_it_waits_no_longer():
+def test_a_client_stops_waiting_for_a_broker_after_start_timeout_ms():
     async def main(world):
         with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
             await world.cluster(start_timeout_ms=20_000)

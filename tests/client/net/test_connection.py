@@ -37,7 +37,7 @@ def _with_server(main, **more):
     return run(within)
 
 
-def test_requests_of_one_turn_are_one_write_and_get_their_responses():
+def test_requests_of_one_loop_turn_are_sent_in_one_write():
     async def main(world, server):
         server.answers[HeartbeatRequest] = lambda line, request, version, number: line.reply(
             HeartbeatRequest, version, number, HeartbeatResponse(error_code=request.generation_id)
@@ -102,7 +102,7 @@ def test_a_malformed_response_closes_its_own_connection_only(lie):
     _with_server(main)
 
 
-def test_a_response_nobody_asked_for_closes_the_connection():
+def test_an_unrequested_response_closes_the_connection():
     async def main(world, server):
         connection = await _open(world)
         server.lines[0].reply(HeartbeatRequest, 4, 2, OK)
@@ -115,7 +115,7 @@ def test_a_response_nobody_asked_for_closes_the_connection():
     _with_server(main)
 
 
-def test_half_a_reply_and_then_the_end_is_an_unanswered_request():
+def test_a_connection_closed_within_a_response_leaves_the_request_unanswered():
     async def main(world, server):
         connection = await _open(world)
         waiting = _send(connection)
@@ -145,7 +145,7 @@ def test_silence_ends_the_connection_one_request_timed_out_the_others_unanswered
     _with_server(main)
 
 
-def test_an_answered_request_does_not_end_the_connection_when_its_time_has_come():
+def test_the_timeout_of_an_answered_request_does_not_close_the_connection():
     async def main(world, server):
         server.answers[HeartbeatRequest] = lambda line, request, version, number: line.reply(
             HeartbeatRequest, version, number, OK
@@ -195,7 +195,7 @@ def test_an_idle_connection_is_closed_and_one_that_is_used_is_not():
     _with_server(main)
 
 
-def test_a_request_without_a_reply_is_done_at_once():
+def test_a_request_without_a_response_completes_at_once():
     async def main(world, server):
         connection = await _open(world)
         request = ProduceRequest(transactional_id=None, acks=0, timeout_ms=1_000, topic_data=[])
@@ -207,7 +207,7 @@ def test_a_request_without_a_reply_is_done_at_once():
     _with_server(main)
 
 
-def test_closing_fails_all_who_wait_and_nothing_leaves_afterwards():
+def test_closing_fails_pending_requests_and_sends_nothing_more():
     async def main(world, server):
         connection = await _open(world)
         ended = []
@@ -244,7 +244,7 @@ def test_a_broker_that_does_not_know_our_apiversions_is_asked_as_it_knows_it(kno
     _with_server(main)
 
 
-def test_features_that_are_not_settled_yet_do_not_count():
+def test_finalized_features_with_epoch_minus_1_are_ignored():
     def answer(line, request, version, number):
         feature = ApiVersionsResponse.FinalizedFeature(
             name="transaction.version", max_version_level=2, min_version_level=2
@@ -263,7 +263,7 @@ def test_features_that_are_not_settled_yet_do_not_count():
     _with_server(main)
 
 
-def test_a_server_that_sends_nothing_or_hangs_up_is_given_up_in_time():
+def test_connecting_to_a_silent_or_closing_server_fails_at_its_timeout():
     async def main(world, server):
         server.answers.clear()
         before = world.loop.time()

@@ -24,7 +24,7 @@ def _coordinator_is(where: dict):
     return answer
 
 
-def test_a_coordinator_that_moved_is_looked_up_again():
+def test_a_coordinator_that_moved_is_found_again():
     """What aiokafka did not do after a failover (its notes of 0.12 to 0.14)."""
 
     async def main(world):

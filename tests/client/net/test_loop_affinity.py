@@ -52,7 +52,7 @@ def _read(consumer):
 
 
 @pytest.mark.parametrize("use", [_write, Producer.flush, lambda producer: producer.partitions_for("t")])
-def test_a_producer_in_another_loop_refuses(servers, use):
+def test_a_producer_used_in_another_event_loop_raises(servers, use):
     _in_a_second_loop(lambda: Producer(servers), _write, use)
 
 
@@ -62,7 +62,7 @@ def test_a_transactional_producer_in_another_loop_refuses_a_transaction(servers)
 
 
 @pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_a_start_in_another_loop_leaves_the_producer_to_its_own(servers, transactional_id):
+def test_starting_a_producer_in_another_loop_raises_and_it_stays_usable(servers, transactional_id):
     async def elsewhere(producer):
         with pytest.raises(IllegalStateError, match="another event loop"):
             await producer.start()
@@ -81,12 +81,12 @@ def test_a_start_in_another_loop_leaves_the_producer_to_its_own(servers, transac
 
 @pytest.mark.parametrize("use", [Consumer.getone, _read, lambda consumer: consumer.end_offsets([("t", 0)])])
 @pytest.mark.parametrize("group", [None, "g"])
-def test_a_consumer_in_another_loop_refuses_to_read(servers, group, use):
+def test_a_consumer_used_in_another_event_loop_raises(servers, group, use):
     make = lambda: Consumer(servers, topics=["t"], group_id=group, auto_offset_reset="earliest")  # noqa: E731
     _in_a_second_loop(make, _read, use)
 
 
-def test_an_admin_in_another_loop_refuses_to_ask(servers):
+def test_an_admin_used_in_another_event_loop_raises(servers):
     _in_a_second_loop(lambda: Admin(servers), Admin.list_topics, Admin.list_topics)
 
 

@@ -130,7 +130,7 @@ def test_a_session_is_renewed_on_the_same_connection_again_and_again():
     renewing(main)
 
 
-def test_requests_before_a_renewal_are_answered_and_those_behind_it_wait_for_it():
+def test_requests_sent_during_a_session_renewal_wait_until_it_has_ended():
     async def main(server):
         connection = await server.open()
         await asyncio.sleep(LIFE_MS * 0.84 / 1000)
@@ -150,7 +150,7 @@ def test_requests_before_a_renewal_are_answered_and_those_behind_it_wait_for_it(
     renewing(main)
 
 
-def test_requests_of_a_renewal_in_order_lose_nothing():
+def test_session_renewals_lose_and_reorder_no_requests():
     async def main(server):
         connection = await server.open()
         answers = {}
@@ -205,7 +205,7 @@ def test_a_failed_renewal_ends_the_connection_with_held_requests_unsent(act, cap
     assert "alice-pw" not in caplog.text
 
 
-def test_a_connection_whose_next_token_is_missing_is_replaced_once_it_is_needed():
+def test_a_connection_without_a_new_token_is_replaced_at_its_next_use():
     provided = [("one", LIFE_MS / 4), RuntimeError("hush")]
 
     async def provide():
@@ -225,7 +225,7 @@ def test_a_connection_whose_next_token_is_missing_is_replaced_once_it_is_needed(
     renewing(main)
 
 
-def test_a_connection_that_ends_renews_nothing():
+def test_a_closed_connection_renews_no_session():
     async def main(server):
         connection = await server.open()
         connection.close()
@@ -268,7 +268,7 @@ def of_a_broker(main, **settings):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_producer_and_a_consumer_live_through_many_sessions_on_their_connections(mechanism):
+def test_clients_keep_their_connections_over_many_session_renewals(mechanism):
     async def main(world, broker):
         login = {**ALICE, "sasl_mechanism": mechanism}
         reading = {**login, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 2_000}
@@ -292,7 +292,7 @@ def test_a_producer_and_a_consumer_live_through_many_sessions_on_their_connectio
     of_a_broker(main)
 
 
-def test_a_client_whose_credentials_are_removed_is_out_when_its_session_ends():
+def test_a_client_with_removed_credentials_fails_once_its_session_ends():
     from fencepost.broker.security.credentials import Mechanism, credential_removed
 
     async def main(world, broker):

@@ -46,7 +46,7 @@ def tokens_of(application, *pauses_s, provider=None):
     return run(main)
 
 
-async def test_without_a_thread_to_ask_in_the_next_attempt_asks():
+async def test_a_token_request_that_got_no_thread_is_made_by_the_next_attempt():
     application = Application("one")
     source = TokenSource(application.answer, SystemClock())
     with threads_left(0), pytest.raises(BrokerUnreachableError, match="no further thread"):
@@ -55,13 +55,13 @@ async def test_without_a_thread_to_ask_in_the_next_attempt_asks():
     assert await source.token() == "one"
 
 
-def test_a_token_is_kept_for_four_fifths_of_its_life():
+def test_a_token_is_reused_for_four_fifths_of_its_lifetime():
     application = Application(("one", 10_000), ("two", 10_000), ("three", 1))
     assert tokens_of(application, 0, 7.9, 0.2, 7, 2) == ["one", "one", "two", "two", "three"]
     assert application.asked == 3
 
 
-def test_a_token_whose_life_is_not_known_is_asked_for_each_time():
+def test_a_token_of_unknown_lifetime_is_requested_each_time():
     application = Application("one", "two", "a.b.c", "a.!!!.c")
     assert tokens_of(application, 0, 0, 0, 0) == ["one", "two", "a.b.c", "a.!!!.c"]
 
@@ -129,7 +129,7 @@ def test_an_invalid_token_raises_an_error_that_does_not_show_it(answer):
     assert "hush" not in str(caught.value) + repr(caught.value) + caught.value.hint
 
 
-def test_after_an_error_the_application_is_asked_again():
+def test_after_a_token_providers_error_it_is_called_again():
     async def main(world):
         source = TokenSource(Application(ValueError(), "two").later, world.environment.clock)
         with pytest.raises(AuthenticationError):
