@@ -34,7 +34,7 @@ def test_max_decompressed_bytes_defaults_to_twice_the_fetch_limit():
 
 
 @pytest.mark.parametrize("value", [False, "false"])
-def test_offsets_that_are_to_be_stored_by_hand_are_refused_by_name(value):
+def test_enable_auto_offset_store_false_is_refused_with_a_hint(value):
     with pytest.raises(InvalidConfigurationError, match=r"enable\.auto\.offset\.store") as refused:
         consumer(group_id="g", enable_auto_offset_store=value)
     assert "enable.auto.commit=False" in refused.value.hint
@@ -124,7 +124,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("cls", [ProducerSettings, ConsumerSettings, AdminSettings])
-def test_a_name_for_which_there_is_nothing_to_do_is_accepted(cls):
+def test_settings_of_other_clients_without_effect_here_are_accepted(cls):
     assert settings_from(cls, BROKER | HARMLESS) == settings_from(cls, BROKER)
 
 
@@ -142,7 +142,7 @@ def test_a_name_for_which_there_is_nothing_to_do_is_accepted(cls):
         ("queuing.strategy", "lifo"),
     ],
 )
-def test_a_value_that_is_not_so_here_is_refused_by_its_name(name, value):
+def test_unsupported_values_of_other_clients_settings_are_refused_by_name(name, value):
     with pytest.raises(InvalidConfigurationError, match=re.escape(name)) as refused:
         settings_from(ConsumerSettings, BROKER | {name: value})
     assert refused.value.hint

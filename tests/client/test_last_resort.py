@@ -18,7 +18,7 @@ def _said(caplog) -> list:
     return [each for each in caplog.records if each.levelno == logging.ERROR and each.exc_info]
 
 
-def test_a_mistake_while_metadata_is_looked_up_fails_who_waits_for_it(monkeypatch, caplog):
+def test_a_bug_during_a_metadata_lookup_is_raised_to_those_waiting_for_it(monkeypatch, caplog):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             monkeypatch.setattr(producer._cluster, "refresh", _broken)
@@ -31,7 +31,7 @@ def test_a_mistake_while_metadata_is_looked_up_fails_who_waits_for_it(monkeypatc
     assert len(_said(caplog)) == 1
 
 
-def test_a_mistake_while_metadata_is_looked_up_fails_who_reads(monkeypatch, caplog):
+def test_a_bug_during_a_consumers_metadata_lookup_is_raised_by_the_poll(monkeypatch, caplog):
     async def main(world):
         async with Consumer(BOOTSTRAP, environment=world.world.environment, auto_offset_reset="earliest") as consumer:
             consumer.assign([("t", 0)])
@@ -46,7 +46,7 @@ def test_a_mistake_while_metadata_is_looked_up_fails_who_reads(monkeypatch, capl
     assert len(_said(caplog)) == 1
 
 
-def test_a_mistake_while_batches_are_sent_fails_every_record(monkeypatch, caplog):
+def test_a_bug_while_sending_batches_fails_every_record(monkeypatch, caplog):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v")
@@ -59,7 +59,7 @@ def test_a_mistake_while_batches_are_sent_fails_every_record(monkeypatch, caplog
     assert len(_said(caplog)) == 1
 
 
-def test_a_transaction_whose_records_fell_to_a_mistake_is_never_committed(monkeypatch):
+def test_a_transaction_whose_records_failed_by_a_bug_is_never_committed(monkeypatch):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment, transactional_id="x") as producer:
             with pytest.raises(FatalError):

@@ -88,7 +88,7 @@ def test_partitions_are_added_to_a_transaction_at_the_pace_of_any_retry(whose):
 
 
 @pytest.mark.parametrize("has_own", [True, False])
-def test_ends_of_partitions_that_nobody_asked_for_are_not_taken_for_an_answer(has_own):
+def test_end_offsets_of_unrequested_partitions_are_ignored(has_own):
     Topic = ListOffsetsResponse.Topic
 
     def answer(request):
@@ -105,7 +105,7 @@ def test_ends_of_partitions_that_nobody_asked_for_are_not_taken_for_an_answer(ha
     within(main)
 
 
-def test_a_log_of_which_no_end_is_returned_is_asked_for_again():
+def test_a_partition_without_an_end_offset_in_the_answer_is_asked_again():
     def answer(request):
         partitions = [ListOffsetsResponse.Topic.Partition(partition_index=0, offset=-1)]
         return ListOffsetsResponse(topics=[ListOffsetsResponse.Topic(name="t", partitions=partitions)])
@@ -210,7 +210,7 @@ def test_a_group_of_another_protocol_is_refused_with_both_names(api):
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
-async def test_a_host_that_can_have_no_address_is_a_broker_that_cannot_be_reached(host):
+async def test_an_invalid_broker_host_name_counts_as_an_unreachable_broker(host):
     with pytest.raises(BrokerUnreachableError, match=host[:8]):
         async with Producer(f"{host}:9092", connect_timeout_ms=100):
             pass

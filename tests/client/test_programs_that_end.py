@@ -83,7 +83,7 @@ def run(broker, topic, program, end="pass"):
         (SYNC, HANDLED, 9),
     ],
 )
-def test_a_program_that_can_still_send_its_records_does(broker, topic, program, end, code):
+def test_an_ending_program_sends_its_buffered_records(broker, topic, program, end, code):
     exit_code, said = run(broker, topic, program, end)
     assert exit_code == code, said
     assert len(broker.records(topic)) == 100, said
@@ -256,7 +256,7 @@ asyncio.run(main())
         (ASYNC_TRANSACTION, "raise RuntimeError('a mistake')", 1, True),
     ],
 )
-def test_a_transaction_that_nobody_ended_is_named(broker, topic, program, end, code, is_open):
+def test_a_transaction_left_open_at_exit_is_logged(broker, topic, program, end, code, is_open):
     exit_code, said = run(broker, topic, program, end)
     assert exit_code == code, said
     assert f"transaction '{topic}'" in said

@@ -15,7 +15,7 @@ NAMES |= {MetadataRequest: "Metadata", ProduceRequest: "Produce", ApiVersionsReq
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_highest_version_that_both_know_is_spoken(release):
+def test_requests_use_the_highest_version_client_and_broker_support(release):
     async def main(world: World) -> None:
         await world.start_broker(release=release)
         cluster = await world.cluster()

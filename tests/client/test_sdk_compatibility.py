@@ -70,7 +70,7 @@ def test_2_5_offsets_go_into_a_transaction_with_the_generation_or_not_at_all(rel
 
 
 @every_release
-def test_2_5_after_an_error_the_epoch_is_raised_or_the_session_is_another(release):
+def test_2_5_after_an_aborted_transaction_the_producer_gets_a_new_epoch_or_id(release):
     async def main(world):
         producer = await world.producer()
         world.faults.error("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER").on_call(2)
@@ -90,7 +90,7 @@ def test_2_5_after_an_error_the_epoch_is_raised_or_the_session_is_another(releas
 
 
 @every_release
-def test_2_3_static_members_are_taken_or_refused_by_name(release):
+def test_2_3_static_members_join_or_raise_an_error_naming_group_instance_id(release):
     async def main(world):
         await write(world, b"a")
         async with reader(world, topics=["orders"], group_instance_id="one") as consumer:

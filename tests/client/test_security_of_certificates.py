@@ -137,7 +137,7 @@ def test_a_key_is_left_in_no_file(authority, client, monkeypatch, tmp_path, in_m
         ({"ssl_keyfile": "f", "ssl_certificate_pem": "-----BEGIN x"}, "but not ssl_certfile"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(keywords, what):
+def test_contradictory_certificate_settings_are_refused_with_a_hint(keywords, what):
     with pytest.raises(InvalidConfigurationError, match=what) as caught:
         producer_settings("h", security_protocol="SSL", **keywords)
     assert caught.value.hint
@@ -160,7 +160,7 @@ def test_an_unreadable_certificate_file_is_an_error_with_a_hint(keywords):
     assert "hush" not in str(caught.value)
 
 
-def test_names_of_other_clients_mean_the_same(authority, client):
+def test_certificate_settings_by_other_clients_names_have_the_same_effect(authority, client):
     wanted = producer_settings("h", **texts(authority, client)).security
     given = texts(authority, client)
     ca, certificate, key = given["ssl_ca_pem"], given["ssl_certificate_pem"], given["ssl_key_pem"]

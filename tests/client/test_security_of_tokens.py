@@ -133,7 +133,7 @@ def test_nothing_of_a_token_is_in_a_repr_or_in_the_state_of_a_client():
         ),
     ],
 )
-def test_settings_that_cannot_be_are_refused(keywords, what):
+def test_contradictory_token_settings_are_refused_with_a_hint(keywords, what):
     given = {"sasl_oauth_token_provider": provide, **keywords} if len(keywords) > 2 else keywords
     with pytest.raises(InvalidConfigurationError, match=what) as caught:
         producer_settings("h", **given)
@@ -151,7 +151,7 @@ def test_providers_of_other_libraries_are_taken():
     assert asyncio.run(settings.security.token_provider()) == "token"
 
 
-def test_names_of_other_clients_mean_the_same():
+def test_token_settings_by_other_clients_names_have_the_same_effect():
     asked = []
 
     def of_librdkafka(config):

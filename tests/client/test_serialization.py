@@ -109,7 +109,7 @@ TWO += [OfAnotherName(), functools.partial(lambda more, value, ctx: value, "more
 
 
 @pytest.mark.parametrize("function", ALONE)
-def test_one_required_argument_is_the_value_alone(function):
+def test_a_serializer_with_one_required_argument_gets_only_the_value(function):
     assert way_of(function) is Way.VALUE
 
 
@@ -146,7 +146,7 @@ def test_an_ambiguous_serializer_is_refused_when_the_client_is_made(function, wh
     assert caught.value.hint
 
 
-def test_a_deserializer_is_looked_at_as_well():
+def test_an_invalid_deserializer_is_refused_when_the_client_is_made():
     with pytest.raises(InvalidConfigurationError, match=r"key_deserializer: .*is a class"):
         consumer_settings(BOOTSTRAP, key_deserializer=StringDeserializer)
 

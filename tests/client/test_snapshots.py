@@ -83,7 +83,7 @@ def test_a_pool_shows_who_waits_and_its_producers():
     within(main)
 
 
-def test_a_connection_that_was_lost_says_why():
+def test_the_snapshot_of_a_lost_connection_has_the_reason():
     async def main(world: TxnWorld) -> None:
         async with Admin(BOOTSTRAP, environment=world.world.environment) as admin:
             await admin.list_topics()

@@ -178,7 +178,7 @@ def test_a_coordinator_that_does_not_answer_is_waited_for_as_long_as_max_block_m
     within(main)
 
 
-def test_a_start_that_is_cancelled_leaves_nothing():
+def test_a_cancelled_start_leaves_no_connection_and_no_task():
     async def main(world: TxnWorld) -> None:
         world.faults.blackhole("InitProducerId")
 
@@ -251,7 +251,7 @@ def test_a_client_that_is_closed_while_it_starts_is_closed(kind):
 
 
 @pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_two_that_start_a_producer_at_once_start_it_once(transactional_id):
+def test_two_concurrent_starts_initialise_the_producer_once(transactional_id):
     async def main(world: TxnWorld) -> None:
         producer = Producer(BOOTSTRAP, environment=world.world.environment, transactional_id=transactional_id)
         assert await asyncio.gather(producer.start(), producer.start(), producer.start()) == [None] * 3

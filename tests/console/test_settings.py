@@ -8,7 +8,7 @@ def settings(host: str = "127.0.0.1", **more: object) -> ConsoleSettings:
     return ConsoleSettings(host, 0, "127.0.0.1:9092", "1", **more)  # type: ignore[arg-type]
 
 
-def test_a_token_has_sixteen_characters_at_least() -> None:
+def test_a_console_token_below_sixteen_characters_is_refused() -> None:
     settings(token="x" * 16).check()
     with pytest.raises(BadAddress, match="shorter than 16 characters"):
         settings(token="x" * 15).check()
@@ -23,5 +23,5 @@ def test_where_others_reach_it_a_console_needs_a_token_or_the_flag_insecure(host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_on_loopback_it_may_serve_without_a_token(host: str) -> None:
+def test_on_loopback_a_console_may_serve_without_a_token(host: str) -> None:
     settings(host).check()

@@ -24,7 +24,7 @@ by_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys
 
 
 @by_target
-def test_every_valid_input_is_read_and_some_are_measured(target: Target) -> None:
+def test_every_valid_input_is_read_within_the_limits_of_time_and_memory(target: Target) -> None:
     seeds, watch = list(target.seeds()), Watch()
     assert seeds
     for seed in seeds:
@@ -34,12 +34,12 @@ def test_every_valid_input_is_read_and_some_are_measured(target: Target) -> None
 
 
 @pytest.mark.parametrize(("name", "data"), [(name, data) for name, every in FOUND.items() for data in every])
-def test_inputs_that_failed_once_pass_now(name: str, data: bytes) -> None:
+def test_inputs_that_once_failed_are_now_read_or_refused(name: str, data: bytes) -> None:
     measure(TARGETS[name], data, Watch())
 
 
 @by_target
-def test_changed_inputs_are_read_or_refused(target: Target) -> None:
+def test_mutated_inputs_are_read_or_refused_with_a_documented_error(target: Target) -> None:
     seeds, random = [*target.seeds(), *FOUND.get(target.name, ())], Random(target.name)
     for _ in range(MUTANTS):
         look(target, mutated(random, seeds, target.at_most_bytes))
@@ -47,7 +47,7 @@ def test_changed_inputs_are_read_or_refused(target: Target) -> None:
         measure(target, mutated(random, seeds, target.at_most_bytes), Watch())
 
 
-def test_the_loop_keeps_inputs_that_reach_new_lines() -> None:
+def test_the_fuzzer_keeps_inputs_that_reach_new_lines() -> None:
     target = TARGETS["markers"]
     seeds = list(target.seeds())
     kept, executions, watch = grow(target, seeds[:1], Random(3), lambda count: count < 600)
@@ -102,7 +102,7 @@ def _no_check_of_a_segment(patch: pytest.MonkeyPatch) -> None:
         ("segments", _no_check_of_a_segment),
     ],
 )
-def test_a_bug_that_is_put_in_is_found(name: str, bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fuzzer_finds_a_planted_bug(name: str, bug, monkeypatch: pytest.MonkeyPatch) -> None:
     target, random = TARGETS[name], Random(5)
     seeds = list(target.seeds())
     bug(monkeypatch)

@@ -31,7 +31,7 @@ MOST_BYTES = 16 << 20  # limit of all memory that the broker keeps after them, t
 @pytest.mark.slow
 @pytest.mark.parametrize("is_guarded", [False, True], ids=["no authorizer", "authorizer"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_after_requests_by_chance_nothing_is_left_and_honest_clients_work(is_guarded: bool, seed: int) -> None:
+def test_random_requests_leave_no_state_and_do_not_affect_valid_clients(is_guarded: bool, seed: int) -> None:
     with no_errors_logged(), target(is_guarded=is_guarded) as broker:
         came = attack(broker, seed, REQUESTS)
         assert came["answers"] > REQUESTS / 10
@@ -41,7 +41,7 @@ def test_after_requests_by_chance_nothing_is_left_and_honest_clients_work(is_gua
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_requests_by_chance_before_a_login_let_nobody_in_without_the_password(seed: int) -> None:
+def test_random_requests_before_a_login_authenticate_nobody(seed: int) -> None:
     with no_errors_logged(), SimulatedBroker(asking()) as broker:
         add_users(broker.broker)
         came_in = attack_logins(broker, seed, REQUESTS)
@@ -56,13 +56,13 @@ def test_requests_by_chance_before_a_login_let_nobody_in_without_the_password(se
 
 
 @pytest.mark.slow
-def test_requests_by_chance_take_a_bounded_memory() -> None:
+def test_random_requests_use_bounded_memory() -> None:
     with target(is_guarded=False) as broker:
         assert peak_bytes(lambda: attack(broker, 3, REQUESTS)) < MOST_BYTES
 
 
 @pytest.mark.slow
-def test_over_sockets_too_only_their_own_connections_end() -> None:
+def test_random_requests_over_sockets_close_only_their_own_connections() -> None:
     with no_errors_logged(), ServedBroker() as broker, broker.connect() as honest:
         honest.call(create(HONEST, 3))
         honest.call(create("t", 3))

@@ -150,7 +150,7 @@ def guarded(tmp_path: Any) -> Iterator[BrokerProcess]:
 
 
 @CLIENTS
-def test_rules_are_made_described_and_removed_and_outlive_a_restart_and_kill_9(
+def test_acls_of_other_clients_survive_a_restart_and_kill_9(
     guarded: BrokerProcess, connect: Callable[[str], Any]
 ) -> None:
     with closing(connect(guarded.bootstrap)) as admin:
@@ -185,7 +185,7 @@ def test_changing_acls_without_the_right_is_refused(tmp_path: Any, connect: Call
 
 
 @CLIENTS
-def test_a_rule_that_is_refused_is_reported_and_the_others_are_kept(
+def test_a_refused_acl_is_reported_and_the_others_are_created(
     guarded: BrokerProcess, connect: Callable[[str], Any]
 ) -> None:
     wrong: Rule = ("ALLOW", "User:alice", "*", "READ", "CLUSTER", "LITERAL", "orders")

@@ -7,7 +7,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-async def test_records_come_back_whole_in_every_codec(broker, codec, idempotent):
+async def test_aiokafka_reads_back_its_records_in_every_codec(broker, codec, idempotent):
     topic = f"aio-{codec}-{idempotent}"
     place = TopicPartition(topic, 0)
     values = [b"value %d " % n * 50 for n in range(100)]
@@ -32,7 +32,7 @@ async def test_records_come_back_whole_in_every_codec(broker, codec, idempotent)
         assert (await consumer.getone()).value == values[97]
 
 
-async def test_topics_are_created_listed_and_deleted(broker):
+async def test_aiokafka_creates_lists_and_deletes_topics(broker):
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
     await admin.start()
     try:

@@ -25,7 +25,7 @@ def write(client, topic, value):
     return answers(client.call(produce(topic, batch(value=value)), 9))
 
 
-def test_clients_are_led_back_to_the_proxy(proxy):
+def test_the_chaos_proxy_rewrites_broker_addresses_to_its_own(proxy):
     client = connected(proxy.bootstrap)
     (node,) = client.call(MetadataRequest(topics=[]), 9).brokers
     assert f"{node.host}:{node.port}" == proxy.bootstrap
@@ -61,7 +61,7 @@ def test_requests_behind_a_held_request_wait_for_it(proxy, name):
 
 
 @pytest.mark.parametrize(("side", "written"), [(REQUEST, []), (REPLY, [b"once"])], ids=["request", "reply"])
-def test_a_connection_is_cut_before_or_after_the_broker_heard(address, proxy, name, side, written):
+def test_the_chaos_proxy_cuts_connections_before_or_after_the_request(address, proxy, name, side, written):
     with Looker(address) as look:
         look.topic(name)
         client = connected(proxy.bootstrap)

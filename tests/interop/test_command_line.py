@@ -92,7 +92,7 @@ def test_txn_abort_by_start_offset_ends_an_open_transaction(shell: Shell) -> Non
     shell(f"txn fence {shell.topic}-h")
 
 
-def test_topics_are_looked_after(shell: Shell) -> None:
+def test_topic_commands_work_on_any_kafka_broker(shell: Shell) -> None:
     topic = shell.topic
     shell(f"topic create {topic}", code=5)
     shell(f"topic alter {topic} -c max.message.bytes=5000 -d retention.ms")
@@ -107,13 +107,13 @@ def test_topics_are_looked_after(shell: Shell) -> None:
     shell("topic list -b 127.0.0.1:1", code=4)
 
 
-def test_the_broker_is_found_to_be_in_order(shell: Shell) -> None:
+def test_health_and_doctor_report_a_healthy_broker(shell: Shell) -> None:
     assert shell.objects("health")[0]["healthy"] is True
     states = {each["check"]: each["state"] for each in shell.objects("doctor")}
     assert {states[check] for check in ("connection", "protocol", "features", "cluster", "advertised")} == {"ok"}
 
 
-def test_records_are_read_as_they_were_written_alone_and_as_a_group(shell: Shell) -> None:
+def test_consume_reads_produced_records_with_and_without_a_group(shell: Shell) -> None:
     topic = shell.topic
     shell(f"produce {topic} -p 0 --txn {topic}-r", "1\n2\n3\n")
     shell(f"produce {topic} -p 0 --txn {topic}-r --abort", "4\n")

@@ -50,7 +50,7 @@ def topic(broker):
 
 
 @pytest.mark.skipif(KCAT is None, reason="kcat is not installed: `apt-get install kcat` to run this")
-def test_kcat_without_options_ends_at_the_end_that_it_is_shown(broker, topic):
+def test_kcat_reads_a_committed_only_topic_up_to_its_visible_end(broker, topic):
     command = [KCAT, "-b", broker.bootstrap, "-q", "-X", "isolation.level=read_uncommitted"]
     command += ["-C", "-t", topic, "-o", "beginning", "-e"]
     done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=True)

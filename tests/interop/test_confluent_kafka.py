@@ -54,7 +54,7 @@ def read(broker, topic, start, count, **config):
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_whole_in_every_codec(broker, admin, codec, idempotent):
+def test_confluent_kafka_reads_back_its_records_in_every_codec(broker, admin, codec, idempotent):
     topic = f"cf-{codec}-{idempotent}"
     make(admin, topic)
     values = [b"value %d " % n * 50 for n in range(100)]
@@ -81,7 +81,7 @@ def test_reading_starts_at_any_offset_or_timestamp(broker, admin):
     consumer.close()
 
 
-def test_topics_are_created_described_altered_and_deleted(broker, admin):
+def test_confluent_kafka_creates_describes_alters_and_deletes_topics(broker, admin):
     make(admin, "cf-admin", 3, **{"retention.ms": "1234567"})
     assert len(admin.list_topics("cf-admin", timeout=10).topics["cf-admin"].partitions) == 3
     resource = ConfigResource(ConfigResource.Type.TOPIC, "cf-admin")
@@ -96,7 +96,7 @@ def test_topics_are_created_described_altered_and_deleted(broker, admin):
     assert "cf-admin" not in admin.list_topics(timeout=10).topics
 
 
-def test_records_are_deleted_up_to_an_offset(broker, admin):
+def test_confluent_kafka_deletes_records_up_to_an_offset(broker, admin):
     make(admin, "cf-trim")
     produce(broker, "cf-trim", [b"%d" % n for n in range(10)])
     place = TopicPartition("cf-trim", 0, 4)
@@ -113,7 +113,7 @@ def test_records_are_deleted_up_to_an_offset(broker, admin):
     ],
     ids=["name", "replication", "missing"],
 )
-def test_errors_are_the_ones_clients_expect(admin, call, code):
+def test_confluent_kafka_gets_the_error_codes_it_expects(admin, call, code):
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         call(admin).result(10)
     assert refused.value.args[0].name() == code
@@ -132,7 +132,7 @@ def test_an_offset_beyond_the_end_is_an_error_for_the_reader(broker, admin):
 
 
 @pytest.mark.skipif(not has_cachestat(), reason="needs cachestat(2): Linux 6.5")
-def test_a_topic_read_again_and_again_is_whole_each_time_and_goes_uncopied():
+def test_repeated_reads_of_a_topic_are_complete_and_sent_by_sendfile():
     """Read from segments: checked by the first pass, sent from the page cache in those after it."""
     values = [b"%08d" % number + os.urandom(4) * 250 for number in range(12_000)]
     with ServedBroker() as served:

@@ -139,7 +139,7 @@ KINDS = ["librdkafka", "java"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_members_share_partitions_as_they_come_and_go_and_read_all_once(kind, java, broker, admin, name):
+def test_members_that_join_and_leave_read_all_records_once(kind, java, broker, admin, name):
     filled(broker, name)
     one = member_of(kind, java, broker, name, name)
     members = [one]

@@ -102,20 +102,20 @@ class Copier:
 
 
 @pytest.mark.requirement("S-02", "S-12")
-def test_output_first_and_then_the_offset_is_at_least_once(broker, name):
+def test_writing_output_before_the_offset_gives_at_least_once(broker, name):
     copier = Copier(broker.bootstrap, name, ("output", "offset"), acks="all")
     assert copier.run(crash_at=5) == [*range(6), *range(5, COUNT)]
 
 
 @pytest.mark.requirement("S-01", "S-12")
-def test_the_offset_first_and_then_output_is_at_most_once(broker, name):
+def test_committing_the_offset_before_the_output_gives_at_most_once(broker, name):
     copier = Copier(broker.bootstrap, name, ("offset", "output"), acks=0, retries=0)
     assert copier.run(crash_at=5) == [number for number in range(COUNT) if number != 5]
 
 
 @pytest.mark.requirement("S-03", "S-12", "S-89", "S-118")
 @pytest.mark.parametrize("order", [("output", "offset"), ("offset", "output")])
-def test_both_in_one_transaction_is_exactly_once(broker, name, order):
+def test_output_and_offset_in_one_transaction_give_exactly_once(broker, name, order):
     copier = Copier(broker.bootstrap, name, order, **{"transactional.id": name})
     assert copier.run(crash_at=5) == list(range(COUNT))
 

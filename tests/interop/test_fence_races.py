@@ -38,19 +38,19 @@ def as_kafka():
 
 
 @pytest.mark.parametrize(("client", "kind"), KINDS)
-def test_a_late_request_does_nothing(fenced, client, kind, name):
+def test_a_late_request_over_an_older_connection_is_dropped(fenced, client, kind, name):
     late = races.run(f"127.0.0.1:{fenced.port}", client, races.RACES[kind], name, ROUNDS, TASKS.get(client, 4))
     assert len(late) >= ROUNDS
     assert set(late) == {None}, "each was dropped, and its connection closed"
 
 
-def test_a_late_record_is_not_taken_for_a_newer_one(fenced, name):
+def test_a_late_record_over_an_older_connection_is_dropped(fenced, name):
     late = races.run(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce, name, ROUNDS, 4)
     assert late == [None] * ROUNDS  # dropped, and its connection closed
 
 
 @pytest.mark.parametrize(("client", "kinds"), list(GIVES_UP.items()), ids=list(GIVES_UP))
-def test_a_client_that_loses_patience_by_itself_goes_on_over_a_newer_connection(fenced, client, kinds, name):
+def test_a_client_that_times_out_continues_over_a_newer_connection(fenced, client, kinds, name):
     """Nothing is cut: the request is only slow. All three close the connection, and ask again over another."""
 
     def race(kind):
@@ -74,7 +74,7 @@ def test_without_the_fence_a_late_request_corrupts_as_it_does_in_kafka(as_kafka,
     assert races.corruptions(as_kafka, client, races.RACES[kind], name, rounds) == rounds
 
 
-def test_without_the_fence_a_late_record_is_taken_for_a_newer_one(as_kafka, name):
+def test_without_the_fence_a_late_record_joins_a_later_transaction(as_kafka, name):
     assert races.corruptions(as_kafka, "raw", races.abandoned_produce, name, 20) == 20
 
 

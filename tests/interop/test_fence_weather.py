@@ -114,7 +114,7 @@ def producer_of(request):
 
 @pytest.mark.parametrize("weather", [calm, cuts, delays, storm], ids=lambda weather: weather.__name__)
 @pytest.mark.parametrize("library", [*LIBRARIES, "java"])
-def test_an_application_sees_no_error_and_readers_see_exactly_its_commits(served, library, weather, name, producer_of):
+def test_under_network_faults_readers_see_exactly_what_was_committed(served, library, weather, name, producer_of):
     bootstrap = os.environ.get("KAFKA", f"127.0.0.1:{served.port}")
     before = served.inside(lambda broker: broker.metrics.fenced_connections)
     with Looker(bootstrap) as look, ChaosProxy(bootstrap, seed=SEED) as proxy:

@@ -109,7 +109,7 @@ def test_every_transaction_has_an_epoch_of_its_own(broker, look, producer, name)
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_an_empty_transaction_may_be_ended(look, producer, name, end):
+def test_javas_empty_transactions_can_be_committed_and_aborted(look, producer, name, end):
     look.topic(name)
     for _ in range(3):
         producer.do("begin")
@@ -158,7 +158,7 @@ def test_records_and_offsets_survive_lost_connections(look, distant, proxy, name
     assert look.offset(f"group-{name}", name) == 5
 
 
-def test_a_lost_reply_to_the_first_request_of_all_is_asked_for_again(java, look, proxy, name):
+def test_a_lost_reply_to_javas_init_producer_id_is_asked_for_again(java, look, proxy, name):
     look.topic(name)
     cut = proxy.cut(INIT_PRODUCER_ID, side=REPLY)
     producer = java.producer(proxy.bootstrap, f"id-{name}")
@@ -286,7 +286,7 @@ def test_epochs_run_out_and_the_producer_goes_on_with_a_new_id(java, broker, loo
     producer.do("close")
 
 
-def test_a_transaction_that_is_open_elsewhere_delays_nobody(java, broker, look, producer, name):
+def test_an_open_transaction_on_another_partition_delays_no_commit(java, broker, look, producer, name):
     look.topic(name, 2)
     producer.do("begin")
     producer.send(name, "open", partition=0)

@@ -7,7 +7,7 @@ from kafka import TopicPartition
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_records_come_back_whole_in_every_codec(broker, codec, idempotent):
+def test_kafka_python_reads_back_its_records_in_every_codec(broker, codec, idempotent):
     topic = f"kp-{codec}-{idempotent}"
     place = TopicPartition(topic, 0)
     values = [b"value %d " % n * 50 for n in range(100)]
@@ -34,7 +34,7 @@ def test_records_come_back_whole_in_every_codec(broker, codec, idempotent):
     consumer.close()
 
 
-def test_the_admin_client_creates_describes_and_deletes(broker):
+def test_kafka_pythons_admin_client_creates_describes_and_deletes_topics(broker):
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         admin.create_topics({"kp-admin": {"num_partitions": 2, "replication_factor": 1}})

@@ -20,7 +20,7 @@ def kcat(broker, *words, stdin=None):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_lines_go_in_and_come_out(broker, codec):
+def test_kcat_reads_back_the_lines_it_produced(broker, codec):
     lines = [f"line {n} " + "x" * 100 for n in range(200)]
     kcat(broker, "-P", "-t", f"kc-{codec}", "-z", codec, stdin="\n".join(lines) + "\n")
     assert kcat(broker, "-C", "-t", f"kc-{codec}", "-o", "beginning", "-e").splitlines() == lines
@@ -34,6 +34,6 @@ def test_metadata_names_the_broker_and_its_topics(broker):
     assert "kc-meta" in {topic["topic"] for topic in seen["topics"]}
 
 
-def test_a_timestamp_is_looked_up(broker):
+def test_kcat_looks_up_an_offset_by_timestamp(broker):
     kcat(broker, "-P", "-t", "kc-time", stdin="x\n")
     assert kcat(broker, "-Q", "-t", "kc-time:0:1").strip().endswith("offset 0")

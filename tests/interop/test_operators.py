@@ -133,7 +133,7 @@ def test_a_commit_after_an_operators_abort_raises(broker, admin, look, name, lib
     assert in_partition(admin, name, 1) == []
 
 
-def test_a_producer_with_nothing_open_is_not_harmed_by_an_abort_of_its_past(admin, producer, look, name):
+def test_aborting_an_unknown_transaction_does_not_harm_a_producer(admin, producer, look, name):
     opened(producer, name, 0)
     (found,) = in_partition(admin, name, 0)
     producer.commit()
@@ -147,7 +147,7 @@ def test_a_producer_with_nothing_open_is_not_harmed_by_an_abort_of_its_past(admi
 # ---- a cluster of one broker ---------------------------------------------------------------------------------
 
 
-def test_the_only_replica_needs_no_election_and_moves_nowhere(admin, look, name):
+def test_leader_election_and_reassignment_are_answered_as_on_one_broker(admin, look, name):
     look.topic(name, 2)
     place, (node,) = TopicPartition(name, 1), [each["broker_id"] for each in admin.describe_cluster()["brokers"]]
     (elected,) = admin.elect_leaders(0, {name: [0, 1]}).replica_election_results
@@ -167,13 +167,13 @@ def test_the_only_broker_is_the_only_voter(admin):
     assert [voter["replica_id"] for voter in partition["current_voters"]] == [partition["leader_id"]]
 
 
-def test_features_keep_their_versions(admin):
+def test_changing_feature_versions_is_refused(admin):
     admin.update_features({"transaction.version": 2})
     with pytest.raises(kafka.errors.InvalidUpdateVersionError):
         admin.update_features({"transaction.version": ("SAFE_DOWNGRADE", 1)})
 
 
-def test_resources_with_settings_are_listed(admin, look, name):
+def test_resources_with_configs_are_listed(admin, look, name):
     look.topic(name)
     found = admin.list_config_resources(["TOPIC", "BROKER"])
     assert name in found["topic"]

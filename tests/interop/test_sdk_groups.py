@@ -246,7 +246,7 @@ async def test_partitions_are_shared_with_a_member_of_aiokafka(broker, name, str
 
 
 @pytest.mark.parametrize("strategy", sorted(JAVA))
-async def test_with_a_member_of_kafkas_own_client(broker, name, java, strategy):
+async def test_partitions_are_shared_with_a_member_of_javas_client(broker, name, java, strategy):
     classes = f"org.apache.kafka.clients.consumer.{JAVA[strategy]}"
 
     def other(bootstrap, topic, strategy):

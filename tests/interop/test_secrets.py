@@ -97,7 +97,9 @@ def reprs_of_living_objects() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_password_is_seen_nowhere(broker: ServedBroker, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_output_or_log_of_a_login_contains_the_password(
+    broker: ServedBroker, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
     shown: list[str] = []
     with caplog.at_level(logging.DEBUG):
         asyncio.run(use_the_sdk(broker, mechanism, shown))

@@ -29,7 +29,7 @@ def test_workers_on_one_partition_share_its_records_and_each_is_done_once(broker
         assert crew.complaints == []
 
 
-def test_what_a_worker_leaves_undone_is_done_by_another(broker, name, folder):
+def test_records_a_share_worker_left_unacknowledged_go_to_another(broker, name, folder):
     prepare(broker.bootstrap, name, name, 10)
     held = ShareConsumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": name, "share.acknowledgement.mode": "explicit"}

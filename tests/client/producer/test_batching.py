@@ -75,7 +75,7 @@ def test_a_record_that_nothing_could_hold_is_refused_at_once(more):
     assert not making.accumulator.incomplete
 
 
-def test_memory_is_held_until_the_batch_is_done_with_and_no_longer():
+def test_buffer_memory_is_held_until_its_batch_is_completed():
     making = Making(memory_bytes=300)
     room = []
     making.accumulator.on_room = lambda: room.append(making.accumulator.free_bytes)
@@ -105,7 +105,7 @@ def test_cve_2026_35554_the_bytes_of_a_batch_are_its_own_and_stay_the_same():
     assert sent == copy
 
 
-def test_another_number_or_identity_gives_other_bytes_around_the_same_records():
+def test_rewriting_sequence_and_producer_keeps_the_bytes_of_the_records():
     making = Making()
     making.add(b"v")
     (batch,) = making.drain()
@@ -139,7 +139,7 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
     assert {making.add()[0].partition.index for _ in range(5)} == {2}
 
 
-def test_with_linger_a_batch_leaves_when_it_is_time_or_it_is_full_or_hurried():
+def test_a_batch_is_ready_after_linger_ms_when_full_or_on_flush():
     making = Making(linger_ms=20, max_batch_bytes=100)
     making.add(bytes(50))
     accumulator, partition = making.accumulator, making.topic.partitions[0]
@@ -155,7 +155,7 @@ def test_with_linger_a_batch_leaves_when_it_is_time_or_it_is_full_or_hurried():
     assert accumulator.ready_at(partition) == 0, "somebody waits for its memory"
 
 
-def test_time_is_up_for_the_whole_batch_from_its_first_record_on():
+def test_a_batch_expires_delivery_timeout_ms_after_its_first_record():
     making = Making()
     old, _ = making.add()
     making.now += 499
@@ -216,7 +216,7 @@ def test_a_topic_that_grows_keeps_its_buffered_batches():
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from([None, b"k", b"other"]), st.booleans()), max_size=60))
-def test_whatever_is_taken_comes_out_once_and_in_order_and_memory_is_whole_again(rows):
+def test_accepted_records_leave_once_in_order_and_their_memory_is_released(rows):
     making = Making(partitions=2, max_batch_bytes=600)
     added = {}
     for number, (size, key, has_headers) in enumerate(rows):
@@ -264,7 +264,7 @@ def test_many_values_taken_at_once_make_the_batches_that_one_by_one_would():
     assert taken(True) == taken(False)
 
 
-def test_of_many_values_as_many_are_taken_as_there_is_room_for():
+def test_send_many_accepts_as_many_values_as_fit_in_the_buffer():
     made = Making(max_batch_bytes=10_000, memory_bytes=1_000)
     values = [bytes(84)] * 50
     _, index, count = made.accumulator.extend(made.topic, values, 0, 5)
@@ -285,7 +285,7 @@ def test_a_record_is_behind_the_base_offset_and_nowhere_if_that_is_unknown(base_
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 10_000])
 @pytest.mark.parametrize("name", ["", "n", "é" * 100])
-def test_headers_count_for_no_less_than_they_take(name, size):
+def test_headers_count_for_about_as_many_bytes_as_they_are_encoded_in(name, size):
     headers = [(name, bytes(size)), (name, None)]
     taken = len(payload([None], [b"v"], [5], {0: headers})) - len(payload([None], [b"v"], [5], {}))
     assert taken - 4 <= headers_bytes(headers) <= taken + 6 * len(name) + 16  # 4: the record's own length grows

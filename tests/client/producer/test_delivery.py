@@ -39,7 +39,7 @@ def test_wait_returns_which_deliveries_are_done(world):
     assert run(cluster, asyncio.wait([first, second])) == ({first, second}, set())
 
 
-def test_wait_ends_at_the_first_that_failed(world, caplog):
+def test_wait_ends_at_the_first_failed_delivery(world, caplog):
     cluster = world(leaders=(1, 2))
     bad, waiting = cluster.inside(lambda: (cluster.deliver(0), cluster.deliver(1)))
     cluster.turn()
@@ -116,7 +116,7 @@ def test_callbacks_are_called_once_and_later_with_the_delivery(world):
     assert seen[1:] == [(delivery, "nobody")]
 
 
-def test_a_record_that_was_lost_and_whom_nobody_asked_for_is_logged(world, caplog):
+def test_a_failed_delivery_that_nobody_awaited_is_logged(world, caplog):
     cluster = world(delivery_timeout_ms=1_000, request_timeout_ms=500)
     delivery = cluster.put()
     cluster.wait(2)

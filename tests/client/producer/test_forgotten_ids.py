@@ -48,7 +48,7 @@ def test_a_pool_whose_ids_were_forgotten_goes_on(version):
 
 
 @both
-def test_one_whose_id_another_has_taken_since_it_was_forgotten_is_fenced(version):
+def test_a_producer_whose_forgotten_id_was_taken_by_another_is_fenced(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await write(producer, b"a")

@@ -44,7 +44,7 @@ def test_a_restarted_client_reads_the_highest_sequence_and_writes_nothing_twice(
     within(main)
 
 
-def test_a_retry_before_the_first_is_acknowledged_waits_for_that():
+def test_sending_a_sequence_again_waits_for_its_first_delivery():
     async def main(world):
         async with named(world, linger_ms=50) as producer:
             first = await producer.send("t", b"1", partition=0, sequence=1)
@@ -56,7 +56,7 @@ def test_a_retry_before_the_first_is_acknowledged_waits_for_that():
     within(main)
 
 
-def test_an_answer_that_is_lost_makes_no_duplicate_and_no_error():
+def test_a_lost_produce_answer_causes_no_duplicate_and_no_error():
     async def main(world):
         world.faults.disconnect("Produce", when="after_write").once()
         async with named(world, **BROKEN) as producer:
@@ -100,7 +100,7 @@ def test_an_admin_sees_names_and_removes_them():
     within(main)
 
 
-def test_nothing_is_written_behind_a_record_that_failed():
+def test_after_a_failed_record_a_named_producer_writes_no_further_ones():
     async def main(world):
         world.faults.disconnect("Produce", when="before_write").every_time()
         async with named(world, delivery_timeout_ms=2_000, request_timeout_ms=500, max_batch_size=100) as producer:
@@ -147,7 +147,7 @@ def test_a_batch_that_the_topic_finds_too_large_is_split_and_keeps_its_sequences
     within(main)
 
 
-def test_a_record_needs_a_sequence_and_a_place():
+def test_a_named_producers_record_needs_a_sequence_and_a_key_or_partition():
     async def main(world):
         async with named(world) as producer:
             for wrong, error in ((None, TypeError), (True, TypeError), (-1, ValueError), (1 << 63, ValueError)):
@@ -164,12 +164,12 @@ def test_a_record_needs_a_sequence_and_a_place():
 
 
 @pytest.mark.parametrize("more", [{"transactional_id": "x"}, {"acks": 1}, {"name": ""}])
-def test_a_name_does_not_go_with_other_promises(more):
+def test_a_producer_name_with_contradicting_settings_is_refused(more):
     with pytest.raises(InvalidConfigurationError):
         Producer(BOOTSTRAP, **({"name": "n"} | more))
 
 
-def test_another_broker_has_no_named_producers():
+def test_a_named_producer_on_a_kafka_broker_raises_an_error():
     async def main(world):
         with pytest.raises(UnsupportedVersionError) as raised:
             await named(world).start()

@@ -113,7 +113,7 @@ def test_a_pool_transaction_cannot_be_entered_twice():
     within(main)
 
 
-def test_work_that_has_to_be_aborted_is_done_again_on_a_slot_that_is_free():
+def test_run_in_transaction_repeats_aborted_work_on_a_free_slot():
     async def main(world: TxnWorld) -> None:
         tries = []
 
@@ -153,7 +153,7 @@ def test_waiting_longer_than_max_wait_ms_raises_pool_busy_and_begins_nothing():
     within(main)
 
 
-def test_a_batch_for_which_no_slot_came_free_comes_again():
+def test_a_batch_that_got_no_pool_slot_is_returned_again():
     async def main(world: TxnWorld) -> None:
         await write(world, b"1", b"2")
         async with pool_of(world, size=1, max_wait_ms=500) as pool, member(world) as consumer:
@@ -175,7 +175,7 @@ def test_a_batch_for_which_no_slot_came_free_comes_again():
 
 
 @pytest.mark.parametrize("how", ["waiting for a slot", "with a producer", "first"])
-def test_a_transaction_is_cancelled_anywhere_and_its_slot_comes_back(how):
+def test_a_pool_transaction_cancelled_at_any_await_frees_its_slot(how):
     seen = set()
 
     async def main(world, cancelling):
@@ -222,7 +222,7 @@ def test_a_transaction_that_ends_by_an_error_gives_its_slot_back(how):
     within(main)
 
 
-def test_a_producer_that_cannot_be_started_is_tried_again_by_the_next():
+def test_a_pool_retries_starting_a_producer_for_the_next_transaction():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             world.faults.error("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED").once()
@@ -234,7 +234,7 @@ def test_a_producer_that_cannot_be_started_is_tried_again_by_the_next():
 
 
 @both
-def test_a_commit_without_an_answer_is_asked_for_by_the_next_who_gets_the_slot(version):
+def test_an_unanswered_commit_is_resolved_by_the_next_user_of_the_slot(version):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             await one(pool, b"a")
@@ -408,7 +408,7 @@ def test_close_waits_for_open_transactions_and_begins_none():
     within(main)
 
 
-def test_close_waits_for_the_last_of_several():
+def test_closing_a_pool_waits_for_the_last_open_transaction():
     async def main(world: TxnWorld) -> None:
         pool = pool_of(world, size=2)
         await pool.start()
@@ -437,7 +437,7 @@ def test_close_aborts_transactions_open_after_its_timeout_with_an_error():
     within(main)
 
 
-def test_close_is_cancelled_anywhere_and_nothing_is_left_open():
+def test_closing_a_pool_cancelled_at_any_await_leaves_nothing_open():
     async def main(world, cancelling):
         pool = pool_of(world, size=2)
         await pool.start()

@@ -60,7 +60,7 @@ async def requests(pool, number, known, done=lambda: None):
 ALL = sorted(b"%d-%d" % (number, each) for number in range(HANDLERS) for each in range(EACH))
 
 
-def test_handlers_beside_each_other_are_each_whole_and_once(broker):
+def test_concurrent_handlers_each_commit_their_transaction_exactly_once(broker):
     async def main():
         async with ProducerPool(broker.bootstrap_servers, prefix="api", size=4, **QUICK) as pool:
             await asyncio.gather(*(requests(pool, number, []) for number in range(HANDLERS)))
@@ -72,7 +72,7 @@ def test_handlers_beside_each_other_are_each_whole_and_once(broker):
 
 
 @pytest.mark.slow
-def test_handlers_whose_broker_is_killed_halfway_go_on_and_are_whole_and_once(broker):
+def test_handlers_commit_exactly_once_although_the_broker_is_killed(broker):
     async def main():
         known, third = [], asyncio.Semaphore(0)
         loop = asyncio.get_running_loop()

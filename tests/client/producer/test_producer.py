@@ -45,7 +45,7 @@ async def log_of(world: TxnWorld, partition: int = 0) -> list[bytes | None]:
 # ---- what goes in --------------------------------------------------------------------------------------------------
 
 
-def test_records_are_written_and_deliveries_say_where():
+def test_deliveries_give_the_partition_and_offset_of_written_records():
     async def main(world):
         async with plain(world) as producer:
             first = await producer.send("t", b"1", key=b"k", timestamp_ms=1_000)
@@ -61,7 +61,7 @@ def test_records_are_written_and_deliveries_say_where():
     within(main)
 
 
-def test_bytes_that_their_owner_may_change_are_copied_at_once():
+def test_mutable_buffers_are_copied_when_they_are_sent():
     async def main(world):
         value = bytearray(b"before")
         async with plain(world, linger_ms=50) as producer:
@@ -234,7 +234,7 @@ def test_close_never_hangs_though_the_broker_is_gone():
     within(main)
 
 
-def test_one_that_was_never_closed_warns_when_it_is_collected():
+def test_a_producer_never_closed_warns_when_garbage_collected():
     async def main(world):
         producer = plain(world)
         await producer.start()
@@ -248,7 +248,7 @@ def test_one_that_was_never_closed_warns_when_it_is_collected():
     within(main)
 
 
-def test_settings_may_have_java_s_names():
+def test_a_producer_accepts_java_setting_names():
     async def main(world):
         config = {"bootstrap.servers": BOOTSTRAP, "linger.ms": "5", "batch.size": 1000, "acks": "all"}
         async with Producer.from_config(config, environment=world.world.environment) as producer:
@@ -437,7 +437,7 @@ def chaos_with_deadlines(seed, count=200):
 
 @pytest.mark.requirement("S-41")
 @pytest.mark.parametrize("seed", range(6))
-def test_records_over_their_delivery_timeout_are_reported_as_such(seed):
+def test_records_over_their_delivery_timeout_raise_that_error(seed):
     chaos_with_deadlines(seed)
 
 

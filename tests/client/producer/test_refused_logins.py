@@ -58,7 +58,7 @@ def shut_out(main, **settings):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_record_that_was_sent_before_expires_with_the_login_for_its_cause(idempotent):
+def test_a_record_expiring_after_a_refused_login_names_the_login(idempotent):
     """As in Java it is tried until the end of its time: the login may be repaired meanwhile, and it may be written."""
 
     async def main(producer, broker):
@@ -73,7 +73,7 @@ def test_a_record_that_was_sent_before_expires_with_the_login_for_its_cause(idem
     shut_out(main, enable_idempotence=idempotent)
 
 
-def test_a_record_that_was_never_sent_fails_at_once():
+def test_a_record_never_sent_fails_at_once_when_the_login_is_refused():
     async def main(producer, broker):
         sent = await producer.send("t", b"second")
         await asyncio.sleep(2)

@@ -37,7 +37,7 @@ def test_records_taken_in_one_turn_leave_in_one_request_for_each_broker(world):
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_every_version_of_produce_is_spoken(world, version):
+def test_the_sender_uses_any_produce_version_the_broker_offers(world, version):
     cluster = world(version=version, topic_id=TOPIC_ID)
     delivery = cluster.put()
     sent = cluster.next()
@@ -132,7 +132,7 @@ def test_a_broker_that_says_out_of_order_is_asked_with_back_off_until_time_is_up
 
 
 @pytest.mark.requirement("S-44")
-def test_of_requests_one_to_five_the_second_fails_and_all_land_in_order(world):
+def test_if_the_second_of_five_requests_fails_all_are_stored_in_order(world):
     cluster = world(max_batch_size=1)
     cluster.introduce()
     for n in range(5):
@@ -329,7 +329,7 @@ def test_with_retries_limited_the_last_failure_is_the_error(world):
     assert failed.value.code is BUSY
 
 
-def test_a_broker_that_asks_for_a_pause_gets_it_and_no_other_does(world):
+def test_a_throttle_time_pauses_requests_to_that_broker_only(world):
     cluster = world(leaders=(1, 2))
     cluster.put(partition=0)
     cluster.next().answer(throttle_ms=500)
@@ -369,7 +369,7 @@ def test_acks_1_without_idempotence_has_no_sequences(world):
     assert cluster.result(delivery).offset == 5
 
 
-def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it(world):
+def test_zstd_on_a_broker_without_it_raises_an_error_naming_zstd(world):
     cluster = world(version=6)
     cluster.accumulator._codec = 4
     delivery = cluster.put()
@@ -395,7 +395,7 @@ def test_linger_gathers_records_and_flush_does_not_wait_for_it(world):
     assert flushing.done()
 
 
-def test_a_transactions_failed_batch_fails_the_permission_and_those_behind_it(world):
+def test_a_failed_transactional_batch_fails_the_batches_after_it_too(world):
     cluster = world(transactional_id="x", max_batch_size=1)
     first, second = cluster.put(b"1"), cluster.put(b"2")
     requests = [cluster.next(), cluster.next()]
@@ -463,7 +463,7 @@ def test_cve_2026_35554_bytes_on_the_wire_are_of_their_own_topic_after_an_expiry
     assert request.values() == [b"first" * 100]
 
 
-def test_cancelling_one_who_waits_disturbs_no_other(world):
+def test_cancelling_one_flush_does_not_affect_another(world):
     cluster = world()
     delivery = cluster.put()
 

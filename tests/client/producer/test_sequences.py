@@ -25,7 +25,7 @@ def test_a_batch_gets_its_sequence_when_taken_and_acknowledgements_are_kept():
 
 
 @pytest.mark.requirement("S-40")
-def test_without_an_identity_nothing_gets_a_number():
+def test_without_a_producer_id_no_batch_may_be_sent():
     sequences = Sequences()
     assert not sequences.may_take_new(PartitionEntry())
 
@@ -68,7 +68,7 @@ def test_dropping_a_batch_leaves_a_gap_only_if_it_has_a_sequence(which, transact
 
 
 @pytest.mark.parametrize("producer_id", [7, 2**40])
-def test_an_id_another_has_taken_over_is_given_up_in_whichever_epoch_the_lane_is(producer_id):
+def test_a_producer_id_fenced_in_any_epoch_is_replaced_by_a_new_one(producer_id):
     sequences, entry = Sequences(), PartitionEntry()
     sequences.begin(ProducerIdentity(producer_id + 0, 0))
     send(sequences, entry, batch := Sent(1))
@@ -77,7 +77,7 @@ def test_an_id_another_has_taken_over_is_given_up_in_whichever_epoch_the_lane_is
     assert (sequences.identity, sequences.wants_identity) == (None, True)
 
 
-def test_a_producer_wants_no_new_identity_before_there_is_a_reason():
+def test_a_new_producer_requests_no_new_producer_id():
     assert not Sequences().wants_identity
     assert not producer()[0].wants_identity
 
@@ -244,7 +244,7 @@ def test_after_a_broker_lost_acknowledged_batches_a_new_epoch_is_used(code):
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_after_these_answers_a_batch_may_have_been_written_and_keeps_its_number(code):
+def test_after_ambiguous_errors_a_batch_keeps_its_sequence(code):
     sequences, entry = producer()
     batch = Sent()
     send(sequences, entry, batch)
@@ -278,7 +278,7 @@ def test_an_earlier_attempt_may_have_been_written_whatever_a_later_one_gets():
     assert batch.maybe_written
 
 
-def test_other_lanes_go_on_under_the_epoch_they_have():
+def test_other_partitions_continue_with_their_current_epoch():
     sequences, broken = producer()
     _, sound = producer()
     send(sequences, sound, Sent())
@@ -342,7 +342,7 @@ def test_librdkafka_3575_a_transaction_never_takes_a_new_epoch_by_itself():
     assert (fresh.identity, fresh.sequence) == ((7, 1), 0)
 
 
-def test_the_parts_of_a_batch_that_was_too_large_share_its_numbers():
+def test_the_parts_of_a_split_batch_keep_its_sequence_numbers():
     sequences, entry = producer()
     first, large, last = Sent(1), Sent(4), Sent(1)
     send(sequences, entry, first, large, last)

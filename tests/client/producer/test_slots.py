@@ -8,7 +8,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["come", "give back", "leave", "dismi
 
 
 @given(size=st.integers(1, 4), steps=STEPS)
-def test_every_slot_is_free_or_had_by_one_and_nobody_waits_beside_a_free_one(size, steps):
+def test_no_caller_waits_while_a_slot_is_free_and_none_shares_a_slot(size, steps):
     slots = Slots(size)
     held, queue = {}, []  # slot → who; who waits, in order
     for number, (what, which) in enumerate(steps):

@@ -73,7 +73,7 @@ runs = st.lists(
 @given(runs)
 @example([(9000, None, 1, 1, 0, False)])
 @example([(40, 4, 64, -100, 0, False), (40, 4, 64, 20_000, 0, False)])
-def test_runs_of_records_alike_are_the_same_records(drawn):
+def test_runs_of_equally_shaped_records_decode_to_the_same_records(drawn):
     made, offset, timestamp = [], 0, 1_700_000_000_000
     for count, key, value, late, gap, headers in drawn:
         offset += gap
@@ -117,7 +117,7 @@ MIXED = build(
 
 
 @given(st.integers(61, len(MIXED) - 1), st.integers(0, 255))
-def test_any_byte_of_records_not_alike_may_be_wrong(at, value):
+def test_any_wrong_byte_in_mixed_records_decodes_as_in_the_plain_decoder(at, value):
     damaged = bytearray(MIXED)
     damaged[at] = value
     same(damaged)
@@ -168,7 +168,7 @@ USUAL = [
 MANY = build(USUAL)
 
 
-def test_usual_records_are_the_same_records_whatever_comes_between_them():
+def test_usual_records_between_others_decode_as_in_the_plain_decoder():
     assert len(same(MANY)) == len(USUAL)
     gaps = [record._replace(offset=record.offset + record.offset // 100) for record in USUAL]
     assert len(same(build(gaps))) == len(USUAL)
@@ -182,7 +182,7 @@ def test_offsets_and_timestamps_of_every_width_are_read(late):
 
 
 @given(st.integers(61, len(MANY) - 1), st.integers(0, 255))
-def test_any_byte_of_usual_records_may_be_wrong(at, value):
+def test_any_wrong_byte_in_usual_records_decodes_as_in_the_plain_decoder(at, value):
     damaged = bytearray(MANY)
     damaged[at] = value
     same(damaged)
@@ -192,13 +192,13 @@ def test_any_byte_of_usual_records_may_be_wrong(at, value):
     st.integers(61, len(MANY) - 8),
     st.lists(st.integers(0, 255) | st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0x81]), min_size=2, max_size=8),
 )
-def test_any_bytes_in_a_row_of_usual_records_may_be_wrong(at, values):
+def test_wrong_bytes_in_usual_records_decode_as_in_the_plain_decoder(at, values):
     damaged = bytearray(MANY)
     damaged[at : at + len(values)] = bytes(values)
     same(damaged)
 
 
-def test_an_error_is_raised_again_and_nothing_is_skipped():
+def test_a_damaged_record_raises_at_each_read_and_is_not_skipped():
     damaged = bytearray(ALIKE)
     damaged[-1] = 2  # the last record says that it has a header
     rest = Records(read(memoryview(damaged)), "t", 7)
@@ -209,7 +209,7 @@ def test_an_error_is_raised_again_and_nothing_is_skipped():
         assert rest.left == 21
 
 
-def test_bytes_behind_the_last_record_are_raised_again():
+def test_bytes_after_the_last_record_raise_at_each_read():
     damaged = bytearray(MANY + b"\x00")
     damaged[8:12] = (len(damaged) - 12).to_bytes(4, "big")
     rest = Records(read(memoryview(damaged)), "t", 7)

@@ -62,7 +62,7 @@ def test_records_below_the_offset_asked_for_are_left_out():
 
 
 @pytest.mark.requirement("S-105")
-def test_a_tail_that_was_cleaned_away_is_passed_over():
+def test_a_batch_whose_last_records_were_compacted_away_is_read_to_its_end():
     fetched = opened(written(0, b"a", last_offset_delta=9), build([], base_offset=10, last_offset_delta=4))
     assert fetched.next_offset == 15
     assert values(fetched.run(9)) == [b"a"]

@@ -105,10 +105,10 @@ def test_librdkafka_1_7_an_aborted_transaction_without_records_hides_nothing():
     assert seen(batches, []) == [1]
 
 
-def test_a_plain_batch_of_a_producer_that_is_aborting_is_seen():
+def test_a_plain_batch_of_a_producer_with_an_aborted_transaction_is_returned():
     assert seen([data(0, 7), data(1, 7, transactional=False), marker(2, 7, Marker.ABORT)], [(7, 0)]) == [1]
 
 
-def test_a_transaction_listed_above_the_batch_is_not_begun():
+def test_an_aborted_transaction_hides_no_batch_below_its_first_offset():
     batches = [data(0, 7), marker(1, 7, Marker.COMMIT), data(2, 7), marker(3, 7, Marker.ABORT)]
     assert seen(batches, [(7, 2)]) == [0]

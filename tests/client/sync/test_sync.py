@@ -64,7 +64,7 @@ def test_a_blocking_producer_sends_remaining_records_when_it_closes(broker, topi
 
 
 @pytest.mark.requirement("S-115")
-def test_a_blocking_transaction_is_a_with_block(broker, topic, producer):
+def test_a_blocking_transaction_commits_at_the_end_of_its_with_block(broker, topic, producer):
     with producer.transaction() as transaction:
         transaction.send(topic, b"1")
         assert transaction.send_and_wait(topic, b"2").offset == 1
@@ -95,7 +95,7 @@ def test_the_steps_of_a_transaction_can_be_taken_by_hand(broker, topic, producer
     assert values(broker, topic) == [b"1"]
 
 
-def test_work_is_run_again_when_its_transaction_had_to_be_aborted(broker, topic, producer):
+def test_blocking_run_in_transaction_repeats_work_after_an_abort(broker, topic, producer):
     broker.faults.error("AddPartitionsToTxn", "TRANSACTION_ABORTABLE").once()
     broker.faults.error("Produce", "TRANSACTION_ABORTABLE").once()
     runs = []
@@ -339,7 +339,7 @@ def bytes_in(request):
     return b"".join(bytes(part.records) for topic in request.topic_data for part in topic.partition_data)
 
 
-def test_one_not_needed_any_more_leaves_no_trace_in_a_process_without_clients():
+def test_importing_the_sync_clients_starts_no_thread():
     done = subprocess.run(
         [sys.executable, "-c", "import threading, fencepost.client.sync; print(threading.active_count())"],
         capture_output=True,

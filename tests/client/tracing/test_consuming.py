@@ -82,7 +82,9 @@ async def test_a_record_that_is_processed_within_a_span_is_only_linked(
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
-async def test_an_error_in_the_work_is_the_spans_and_goes_on(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_an_exception_while_processing_is_recorded_in_the_span_and_raised(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     consumer = reader(broker, "a", spans)
     with pytest.raises(ZeroDivisionError), consumer.processing([record(), record(offset=1)]):
         raise ZeroDivisionError
@@ -106,14 +108,14 @@ async def test_an_error_that_has_no_text_ends_the_span_too(broker: fp.Broker, sp
 
 
 @pytest.mark.parametrize("tracing", [True, None])
-async def test_an_iterator_is_refused_and_keeps_its_records(broker: fp.Broker, tracing: bool | None) -> None:
+async def test_processing_refuses_an_iterator_without_consuming_it(broker: fp.Broker, tracing: bool | None) -> None:
     consumer, records = fp.Consumer(broker.bootstrap_servers, topics=["a"], tracing=tracing), iter([record()])
     with pytest.raises(TypeError, match="not list_iterator"):
         consumer.processing(records)  # type: ignore[arg-type]
     assert len(list(records)) == 1
 
 
-async def test_several_topics_have_no_name_in_the_span(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_a_span_of_records_of_several_topics_has_no_topic_name(broker: fp.Broker, spans: CollectedSpans) -> None:
     consumer = reader(broker, "a", spans)
     with consumer.processing([record(), record()._replace(topic="u")]):
         pass

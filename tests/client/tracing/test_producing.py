@@ -179,7 +179,7 @@ async def test_an_unsampled_record_has_a_traceparent_without_the_sampled_flag(
     assert not flags & 1
 
 
-async def test_without_a_provider_of_the_application_nothing_is_added(broker: fp.Broker) -> None:
+async def test_without_a_tracer_provider_no_headers_are_added(broker: fp.Broker) -> None:
     async with fp.Producer(broker.bootstrap_servers, tracing=True) as producer:
         await producer.send_and_wait("plain", b"v")
     assert await headers_in(broker, "plain", 1) == [{}]

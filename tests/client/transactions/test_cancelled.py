@@ -19,7 +19,7 @@ async def cancelled_after(seconds, work):
 
 
 @both
-def test_cancelled_in_its_body_a_transaction_is_aborted(version):
+def test_a_transaction_cancelled_in_its_body_is_aborted(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
 
@@ -37,7 +37,7 @@ def test_cancelled_in_its_body_a_transaction_is_aborted(version):
 
 
 @both
-def test_cancelled_while_it_waits_for_deliveries_a_commit_is_an_abort(version):
+def test_a_commit_cancelled_while_it_waits_for_deliveries_aborts(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(delivery_timeout_ms=60_000)
         await write(producer, b"a")
@@ -52,7 +52,7 @@ def test_cancelled_while_it_waits_for_deliveries_a_commit_is_an_abort(version):
 
 
 @both
-def test_cancelled_while_its_commit_is_on_the_way_it_is_committed_and_then_cancelled(version):
+def test_a_commit_cancelled_after_it_was_sent_commits_and_then_raises(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=5_000)
         world.faults.delay("EndTxn", 2.0, when="after_write").once()
@@ -98,7 +98,7 @@ def test_close_aborts_the_open_transaction_and_never_hangs(version):
 
 
 @both
-def test_cancelled_in_a_commit_without_an_answer_it_waits_for_one_request(version):
+def test_an_unanswered_cancelled_commit_waits_for_one_request_only(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=1_000, max_block_ms=60_000)
         await write(producer, b"a")

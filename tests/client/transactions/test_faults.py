@@ -142,7 +142,7 @@ def test_a_commit_that_comes_twice_counts_once(version):
 @both
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "InitProducerId"])
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_requests_that_are_lost_are_made_again(version, api, when):
+def test_lost_transaction_requests_are_sent_again(version, api, when):
     async def main(world: TxnWorld) -> None:
         if version == 2 and api.startswith("Add"):
             return
@@ -357,7 +357,7 @@ def test_a_timed_out_transaction_raises_that_and_the_producer_continues(version,
 
 
 @pytest.mark.parametrize("awaits", [True, False])
-def test_a_broker_whose_clock_is_ahead_is_believed(awaits):
+def test_a_timeout_by_a_broker_clock_that_is_ahead_is_reported_as_timeout(awaits):
     """As in a test that moves the broker's time alone. Brokers before Kafka 3.8 do not tell (KIP-994)."""
 
     async def main(world: TxnWorld) -> None:

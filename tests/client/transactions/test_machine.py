@@ -119,7 +119,7 @@ def test_only_error_code_0_counts_as_success():
             assert (verdict(code) is Verdict.DONE) == (code == 0)
 
 
-def test_of_many_answers_the_worst_decides_and_not_attempted_alone_decides_nothing():
+def test_of_several_partition_errors_the_most_severe_decides():
     assert worst([0, 0]) == (Verdict.DONE, 0)
     assert worst([55, 29, 55]) == (Verdict.ABORT, 29)
     assert worst([55, 51]) == (Verdict.AGAIN, 51)
@@ -172,7 +172,7 @@ def test_an_abort_while_the_commit_is_sent_is_refused_and_changes_nothing():
     assert client.state is State.COMMITTING
 
 
-def test_fenced_after_an_unanswered_commit_nobody_can_tell():
+def test_fenced_after_an_unanswered_commit_the_outcome_is_unknown():
     client = committing(1)
     client.end_unanswered()
     client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
@@ -198,7 +198,7 @@ def test_with_version_1_not_open_after_an_unanswered_commit_proves_nothing():
         client.request(Event.ABORT)
 
 
-def test_fenced_at_once_it_is_not_committed_and_an_abort_names_who_fenced():
+def test_a_commit_answered_with_fenced_at_first_was_not_committed():
     client = committing()
     client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
     assert isinstance(client.failure(), ProducerFencedError)
@@ -239,7 +239,7 @@ def test_abortable_is_raised_where_doing_it_again_may_help_and_else_the_error_it
     client.request(Event.ABORT)
 
 
-def test_no_permission_for_the_id_is_fatal():
+def test_a_missing_right_to_the_transactional_id_is_fatal():
     client = begun()
     client.failed(error_of(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     for event in ASKED:
@@ -263,7 +263,7 @@ def test_the_reason_of_a_fence_is_derived_from_the_transactions_state(state, ide
     assert fenced_by(FIRST, None, elapsed_ms, 60_000) == "unknown"
 
 
-def test_the_brokers_clock_counts_as_much_as_ours():
+def test_a_timeout_by_the_brokers_clock_explains_a_fence():
     assert fenced_by(FIRST, Described("CompleteAbort", NEXT, is_old=True), 10, 60_000) == "transaction_timeout"
 
 
@@ -306,7 +306,7 @@ def test_kgo_6ecd2f9_an_error_that_proves_nothing_leaves_the_outcome_unknown(cod
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_kgo_42b3d83_after_an_unanswered_end_nothing_joins_silently(version):
+def test_kgo_42b3d83_after_an_unanswered_end_new_writes_are_refused(version):
     client = committing(version)
     client.end_unanswered()
     client.gave_up(RequestTimedOutError())

@@ -88,7 +88,7 @@ def test_the_last_events_are_kept_the_newest_first_and_no_more() -> None:
     assert [each["at_ms"] for each in story.recent] == list(range(2 * RECENT - 1, RECENT - 1, -1))
 
 
-def test_a_partition_that_is_added_is_named_wherever_it_is_sorted() -> None:
+def test_an_added_partition_gives_an_event_even_if_it_sorts_first() -> None:
     story = Story()
     story.follow("t", status("Ongoing", B), 5)
     (added,) = story.follow("t", status("Ongoing", A, B), 6)

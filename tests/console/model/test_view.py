@@ -83,7 +83,7 @@ def test_a_group_counts_as_waiting_if_it_read_up_to_the_last_stable_offset() -> 
     assert topic_offsets(found.topics["t0"], found) == {"retained": 10, "held": 4, "blocked_partitions": 1}
 
 
-def test_a_changed_view_is_counted_again() -> None:
+def test_waiting_groups_are_counted_again_when_the_view_changed() -> None:
     before = view(groups={"there": 6})
     assert blocks_by_producer(before)[0]["groups"] == 1
     assert blocks_by_producer(replace(before, groups={}))[0]["groups"] == 0

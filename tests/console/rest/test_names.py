@@ -108,7 +108,7 @@ async def test_any_number_of_names_is_listed_page_by_page(console: ConsoleClient
 
 
 @pytest.mark.parametrize("name", [".", "..", "a\0b", "a/b", "a%2Fb", " ", "t" * 250, "☃", "x" * 32_000], ids=ids)
-async def test_a_topic_that_cannot_be_is_refused_by_name(console: ConsoleClient, name: str) -> None:
+async def test_an_invalid_topic_name_gets_404_or_422_with_a_short_message(console: ConsoleClient, name: str) -> None:
     for more in ("", "/partitions", "/configs", "/partitions/0/records", "/partitions/0/timeline"):
         status, _, body = await console.ask(
             "GET", f"/v3/clusters/{console.cluster}/topics/{quote(segment_of(name), safe='')}{more}"
@@ -118,7 +118,7 @@ async def test_a_topic_that_cannot_be_is_refused_by_name(console: ConsoleClient,
         assert len(body["message"]) < 40_000
 
 
-async def test_a_name_that_is_longer_than_any_is_refused(console: ConsoleClient) -> None:
+async def test_an_overlong_name_in_a_path_is_refused(console: ConsoleClient) -> None:
     path = f"/v3/clusters/{console.cluster}/transactions/{'x' * (LONGEST_NAME + 1)}"
     status, _, body = await console.ask("GET", path)
     assert (status, body["error_code"]) == (422, 42201)

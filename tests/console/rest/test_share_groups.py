@@ -28,7 +28,7 @@ async def test_a_share_group_has_a_page_of_its_own_and_other_names_none() -> Non
                 assert (await console.ask("GET", f"/v3/clusters/{console.cluster}/{path}"))[0] == 404
 
 
-def test_a_full_window_is_shown_with_its_transactions_as_the_document_says() -> None:
+def test_a_full_share_window_shows_its_transactions_and_fits_the_schema() -> None:
     window = ShareWindow(2000, 2000, 2, (PendingRange(5, 6, "worker-1", 9, "m"),))
     row = partition_row("c", "packing", TopicPartition("jobs", 0), SharePartitionOffsets(5, 0, 7, window))
     assert row["held_by_transaction"]

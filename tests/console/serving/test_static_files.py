@@ -9,7 +9,7 @@ FILES = read_files()
 SCRIPTS = {name: each.content.decode() for name, each in FILES.items() if name.endswith(".js")}
 
 
-def test_all_scripts_together_are_small() -> None:
+def test_the_total_size_of_the_consoles_scripts_is_limited() -> None:
     assert sum(len(text.encode()) for text in SCRIPTS.values()) < MOST_SCRIPT_BYTES
 
 

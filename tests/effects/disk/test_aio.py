@@ -197,7 +197,7 @@ def test_a_file_system_without_o_direct_is_tried_only_once(loop, writer, file, m
     assert len(asked) == 1
 
 
-def test_a_file_of_another_disk_has_no_direct_io_descriptor(loop, writer):
+def test_an_async_write_to_a_file_of_a_simulated_disk_is_not_begun(loop, writer):
     disk = SimulatedDisk()
     with pytest.raises(OSError) as raised:
         disk.open("/f", create=True).direct_fileno()

@@ -133,7 +133,7 @@ def test_a_partial_direct_write_continues_with_the_remaining_bytes(file, monkeyp
     assert synced == []
 
 
-def test_a_rest_smaller_than_a_block_is_not_written_directly(file, monkeypatch):
+def test_a_direct_write_left_with_a_partial_block_gives_up(file, monkeypatch):
     real = os.pwritev
     monkeypatch.setattr(
         os, "pwritev", lambda fd, buffers, position, flags: min(100, real(fd, buffers, position, flags))

@@ -172,7 +172,7 @@ def test_files_and_directories_are_private_to_owner_and_group(disk, tmp_path):
     assert (tmp_path / "a/b/c").stat().st_mode & 0o137 == 0
 
 
-def test_names_follow_rename_unlink_and_remove_tree(disk, tmp_path):
+def test_directory_listings_reflect_rename_unlink_and_remove_tree(disk, tmp_path):
     path = str(tmp_path / "d")
     disk.make_directory(path)
     for name in "bca":

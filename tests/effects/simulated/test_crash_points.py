@@ -155,7 +155,7 @@ def test_crashes_during_recovery_and_during_the_next_recovery_lose_nothing():
     assert depths[2] > 60
 
 
-def test_a_process_killed_before_the_cut_is_one_history():
+def test_crash_images_include_operations_of_earlier_killed_processes():
     log, disk = Log(), SimulatedDisk()
     log.run(disk)
     file = disk.open("/log")
@@ -168,7 +168,7 @@ def test_a_process_killed_before_the_cut_is_one_history():
     assert {len(payloads) for payloads in found} == {3, 4}
 
 
-def test_images_differ_from_each_other_and_repeat_exactly():
+def test_crash_images_are_distinct_and_the_same_in_every_run():
     disk = SimulatedDisk()
     Checkpoint().run(disk)
     for limit in (None, 40):

@@ -353,7 +353,7 @@ def test_a_disk_restored_after_a_crash_starts_a_new_history(five_writes):
     assert read(disk, "/d/f") == b"AAAABBBBCCCCDDDDEEEE"
 
 
-def test_a_killed_process_leaves_its_history_to_the_next(five_writes):
+def test_the_next_process_continues_the_operation_history_of_a_killed_one(five_writes):
     disk, writes = five_writes
     again = disk.after_process_crash()
     write(again, "/d/f", b"FFFF", 20)

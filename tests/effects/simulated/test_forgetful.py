@@ -147,7 +147,7 @@ def test_syncs_of_many_files_and_directories_cover_them_all(disk, tmp_path):
     assert all((tmp_path / str(number)).read_bytes() == b"x" for number in range(100))
 
 
-def test_there_is_one_way_to_write_and_without_syncs_no_device_is_asked(tmp_path, monkeypatch):
+def test_a_forgetful_disk_never_calls_the_devices_sync(tmp_path, monkeypatch):
     def asked(*_, **__):
         raise AssertionError("a device is asked")
 

@@ -57,7 +57,7 @@ def test_the_disk_after_a_crash_has_the_same_async_writers(disk):
     assert disk.after_process_crash().async_writer().at_once == disk.after_power_cut().async_writer().at_once == 3
 
 
-def test_a_write_is_done_then_durable_then_reported_each_at_its_time(disk):
+def test_an_async_write_is_readable_then_durable_then_reported(disk):
     disk.latency = lambda: (0.001, 0.002)
 
     async def main():
@@ -122,7 +122,7 @@ def test_writes_may_be_done_in_another_order_than_they_were_begun(disk):
     assert [one.data for one in disk.operations if isinstance(one, Write)] == [BEFORE, b"second", b"first"]
 
 
-def test_a_power_cut_between_write_and_sync_may_take_it_or_leave_it(disk):
+def test_a_power_cut_between_write_and_sync_may_lose_or_keep_the_write(disk):
     disk.latency = lambda: (0.001, 0.002)
 
     async def main():

@@ -31,7 +31,7 @@ def test_a_thread_that_cannot_be_started_is_refused_by_name():
     assert refused.value.errno == errno.EAGAIN
 
 
-def test_memory_that_is_short_for_a_thread_is_the_same_to_whoever_asks(monkeypatch):
+def test_a_lack_of_memory_for_a_thread_raises_cannot_start_thread(monkeypatch):
     def start(thread):
         raise MemoryError
 
