@@ -63,6 +63,7 @@ def missing(before: Iterable[Measured], after: Iterable[Measured]) -> list[str]:
 
 
 def _names(one: Measured, other: Measured) -> list[str]:
+    """Return the figures that both runs measured, in the table's order."""
     both = [name for name in one.figures if name in other.figures and name not in _LEFT_OUT]
     known = sorted((name for name in both if name in FIGURES), key=list(FIGURES).index)
     listed = [*known, *(name for name in both if name not in FIGURES)]
@@ -70,6 +71,7 @@ def _names(one: Measured, other: Measured) -> list[str]:
 
 
 def _change(one: Measured, other: Measured, name: str) -> Change | None:
+    """Return how the figure changed between two runs; None if it cannot be compared."""
     before, after = one.figures[name], other.figures[name]
     if not before or not after or min(before) <= 0:
         return None

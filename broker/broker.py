@@ -342,6 +342,7 @@ class Broker(Services):
         )
 
     def _what_coordinators_share(self) -> Shared:
+        """Return the parts of the broker that every coordinator uses."""
         return Shared(
             store=self.store,
             clock=self.clock,
@@ -369,6 +370,7 @@ class Broker(Services):
             await self._close_store(stopping)
 
     async def _end_work(self, stopping: Stopping) -> None:
+        """Stop listening and reading, then wait for open writes and unsent answers."""
         if hasattr(self, "listeners"):
             await self.server.stop_listening()
             self.listeners.stop()
@@ -422,6 +424,7 @@ class Broker(Services):
         await asyncio.sleep(0)
 
     def _cut_all(self, error: BaseException) -> None:
+        """Log why the broker halted, call the halt callbacks and close all connections."""
         if isinstance(error, DirectoryMoved):
             log.critical("the broker is halted: %s; %s", error, error.hint)
         else:

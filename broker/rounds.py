@@ -200,6 +200,7 @@ class Rounds:
         return len(self._in_flight) < writer.at_once and writer.from_bytes <= size_bytes <= writer.largest_bytes
 
     def _begin(self) -> None:
+        """Take the open units as a round, and begin to write it."""
         store = self._store
         sync = True if self._sync_next else None
         write = store.take_round(sync=sync)
@@ -270,6 +271,7 @@ class Rounds:
                 self._waiting[connection] = None
 
     def _call_released(self) -> None:
+        """Call those that wait for a unit which is released now."""
         released = self._store.released_unit
         due = [callback for unit, callback in self._released if unit <= released]
         self._released = [entry for entry in self._released if entry[0] > released]
@@ -277,6 +279,7 @@ class Rounds:
             callback()
 
     def _tell_synced(self) -> None:
+        """Call those that wait for a unit which is synced now."""
         synced = self._store.synced_unit
         due = [entry for entry in self._synced if entry[0] <= synced]
         self._synced = [entry for entry in self._synced if entry[0] > synced]

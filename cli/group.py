@@ -191,6 +191,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
 
 
 def _lag(colour: str) -> Form:
+    """Return a function that formats a lag, coloured if it is not 0."""
+
     def form(value: int | None) -> str | Cell:
         return Cell(count(value), colour) if value else count(value)
 

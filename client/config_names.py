@@ -163,6 +163,7 @@ def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
 
 
 def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> None:
+    """Convert one dotted setting into keywords. Raises: InvalidConfigurationError if it is unknown or unsupported."""
     if name in _IGNORED or (name in _LEVELS and "compression_level" in known):
         return
     if name in _ALWAYS:
@@ -242,6 +243,7 @@ def _level(value: Any) -> Any:
 
 
 def _jvm_class(keyword: str, value: str) -> Callable[[Any], Any] | None:
+    """Return the serializer that replaces this Java class. Raises: InvalidConfigurationError if there is none."""
     name = value.removeprefix(_JVM)
     if name not in _JVM_CLASSES:
         raise InvalidConfigurationError(
@@ -259,6 +261,7 @@ def _number(keyword: str, value: str) -> int:
 
 
 def _truth(keyword: str, value: Any) -> bool:
+    """Return true or false. Raises: InvalidConfigurationError for any other value."""
     if isinstance(value, bool):
         return value
     found = _TRUE_OR_FALSE.get(str(value).lower())

@@ -153,6 +153,7 @@ class _DecoderSource:
             self._tags([f for f in fields if f.tag is not None and self._version in f.versions], name)
 
     def _absent(self, f: Field, name: str) -> None:
+        """Generate the line that sets a field to its default, where the version does not have it."""
         if f.factory is list:
             self._source.line(f"{name}.{f.name} = []")
         else:
@@ -171,6 +172,7 @@ class _DecoderSource:
                 self._source.line(f"p = skip_tags(data, p, {n})")
 
     def _known_tags(self, known: list[Field], name: str, n: str) -> None:
+        """Generate the loop that reads tagged fields; unknown tags are skipped."""
         source, tag, size, after = self._source, *(self._source.fresh(word) for word in ("tag", "size", "after"))
         with source.block(f"if {n} > {primitives.MOST_TAGS} or {n} * 2 > end - p:"):
             source.line(f"refuse_count({n})")
@@ -241,6 +243,7 @@ class _DecoderSource:
         self._read_sized("h", target, nullable, "rest_of_string", read)
 
     def _blob(self, kind: Blob, target: str, nullable: bool) -> None:
+        """Generate the lines that read a string or bytes field into `target`."""
         made = {
             "bytes": "bytes(data[p:after])",
             "view": "view[p:after]",

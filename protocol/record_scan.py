@@ -94,6 +94,7 @@ def outside(batch: Batch, payload: bytes, lowest: int, highest: int) -> tuple[li
 
 
 def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
+    """Find records with timestamps outside lowest..highest. Returns the first of them, and how many there are."""
     found: list[tuple[int, int]] = []
     base, position, wrong = batch.base_timestamp, 0, 0
     least, most = lowest - base, highest - base

@@ -174,6 +174,7 @@ def field(
 
 
 def _kind(annotation: Any) -> Kind:
+    """Return the wire type that a field's annotation declares."""
     if get_origin(annotation) is list:
         return Array(_kind(get_args(annotation)[0]))
     if get_origin(annotation) is Annotated:
@@ -185,6 +186,7 @@ def _kind(annotation: Any) -> Kind:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """Return the annotation without `| None`, and whether it had it."""
     if get_origin(annotation) not in (Union, UnionType):
         return annotation, False
     rest = [member for member in get_args(annotation) if member is not NoneType]

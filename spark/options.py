@@ -148,6 +148,7 @@ def duration_ms(name: str, value: str) -> int:
 
 
 def _amount(name: str, value: str, units: Mapping[str, float], words: str) -> float:
+    """Parse a number with a unit such as `20k` or `5m`. Raises: InvalidConfigurationError."""
     found = _AMOUNT.fullmatch(value.strip().lower())
     if found is None or found[2] not in units or len(found[1]) > len(str(_MOST)) or not int(found[1]):
         raise _wrong(name, value, words)
@@ -379,6 +380,7 @@ def _bound(own: Mapping[str, str], time: str, times: str, offsets: str, *, defau
 
 
 def _by_partition(name: str, value: str, form: str, least: int) -> Offsets:
+    """Parse offsets given as JSON, topic → partition → offset. Raises: InvalidConfigurationError."""
     found: dict[TopicPartition, int] = {}
     for topic, numbers in _json(name, value, form).items():
         if topic.startswith("@"):  # a key that fencepost adds to the offsets of a checkpoint

@@ -41,6 +41,7 @@ class FreeSpace:
         return f"the disk is nearly full: {self._numbers}; nothing was written, try again later"
 
     def _say_low(self) -> None:
+        """Log once that the disk is nearly full."""
         if self.low:
             return
         self.low = True

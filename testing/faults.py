@@ -182,12 +182,15 @@ class Faults:
         return fault
 
     def _see_to_interception(self) -> None:
+        """Intercept requests while there are faults, and only then."""
         wanted = bool(self._faults)
         if wanted != self._intercepting:
             self._intercepting = wanted
             self._broker.intercept(self._between if wanted else None)
 
     def _between(self, serve: Serve) -> Serve:
+        """Return a function that applies matching faults to a request, then serves it."""
+
         def faulty(connection: Connection, frame: Readable) -> None:
             effect, request = self._effect_on(frame)
             if effect is None:

@@ -98,6 +98,7 @@ class ObservedBroker(Asserting, Broker):
         super().intercept(lambda serve: self._remembering(serve if between is None else between(serve)))
 
     def _remembering(self, serve: Serve) -> Serve:
+        """Return a function that keeps the beginning of each request for failure reports, then serves it."""
         remember = self._recent.append
 
         def remembered(connection: Connection, frame: Readable) -> None:

@@ -77,6 +77,7 @@ class Session:
         self._process.kill()
 
     def _why(self) -> str:
+        """Return why the session ended, with its last lines of output."""
         if self._late:
             return f"not done after {PATIENCE_S:g} s"
         code = self._process.wait()

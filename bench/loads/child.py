@@ -169,6 +169,7 @@ class Child:
         self._process.kill()
 
     def _why(self) -> str:
+        """Return why the child ended, with its last lines of output."""
         if self._late:
             return f"not done after {self._patience_s:g} s"
         code = self._process.wait()

@@ -178,6 +178,7 @@ class Members:
             self.turn()
 
     def _is_settled(self, group: str, partitions: int) -> bool:
+        """Whether all members of the group have one epoch and an even share of the partitions."""
         members = [each for each in self.all if each.group == group]
         if any(member.epoch != members[0].epoch or member.epoch == 0 or member.tells for member in members):
             return False

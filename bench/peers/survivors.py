@@ -33,6 +33,7 @@ def watched(what: int | Path) -> Iterator[None]:
 
 
 def _tell(change: str, what: int | str) -> None:
+    """Tell the watcher process about a process or directory to watch or to forget."""
     stream = _watcher().stdin
     assert stream is not None
     with contextlib.suppress(OSError):  # somebody ended the watcher: what is measured needs none

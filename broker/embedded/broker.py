@@ -347,6 +347,7 @@ class Broker:
                 pass
 
     def _alive(self) -> Life:
+        """Return the running broker. Raises: RuntimeError if it is not started."""
         self._check_owner()
         if self._life is None:
             raise RuntimeError("the broker is not started")
@@ -375,6 +376,7 @@ def _within_descriptors(settings: BrokerSettings) -> BrokerSettings:
 
 
 def _texts(settings: dict[str, Setting]) -> dict[str, str]:
+    """Convert keyword settings to Kafka's names and texts. Raises: TypeError for an unknown name."""
     by_field = {row.field_name: row for row in BROKER_OPTIONS.values()}
     by_field |= {alias.replace(".", "_"): row for row in BROKER_OPTIONS.values() for alias in row.aliases}
     texts = {}

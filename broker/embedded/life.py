@@ -196,6 +196,7 @@ class Life:
             self.ended.set_result(None)
 
     async def _live(self) -> None:
+        """Start the broker, serve until the end is asked for, then stop it."""
         self.broker.on_halt.append(self._halt)
         await self.broker.start()
         if self._rights is not None:
@@ -214,6 +215,7 @@ class Life:
         self._end.set()
 
     def _die(self) -> None:
+        """End as a killed process does: nothing more is written or answered."""
         self.disk.vanish()
         if hasattr(self.broker, "rounds"):
             self.broker.rounds.halt_unheard(Killed("the broker was killed"))
@@ -222,6 +224,7 @@ class Life:
         self._end.set()
 
     def _take(self, ask: Callable[[], Awaitable[T]], answer: "Future[T]") -> None:
+        """Run `ask` on the loop and put its result into `answer`; Ended if the broker has ended."""
         if self._end.is_set():
             answer.set_exception(Ended())
             return
@@ -238,6 +241,7 @@ class Life:
         await asyncio.sleep(0)
 
     def _stand_still(self, standing: "Future[None]") -> None:
+        """Block the loop until the broker is resumed or killed."""
         if self._end.is_set():
             self._resumed.set()
         standing.set_result(None)
@@ -265,6 +269,7 @@ class Life:
         return True
 
     async def _move(self, seconds: float, time_passes: Callable[[], None], at_least: float) -> None:
+        """Move the clock forward in steps, and let the broker do what becomes due at each."""
         for _ in range(SLICES):  # a sweep that gave way in the middle would end with the time of before, and rest then
             self._loop.move(SLICE_S)
             await self._settle()
@@ -273,6 +278,7 @@ class Life:
         await self._settle()
 
     async def _settle(self) -> None:
+        """Let all tasks run that are ready, and wait until the broker is idle."""
         for _ in range(ROUNDS):
             for _ in range(TURNS):
                 await asyncio.sleep(0)
@@ -280,6 +286,7 @@ class Life:
 
 
 async def _answer(ask: Callable[[], Awaitable[T]], answer: "Future[T]") -> None:
+    """Put the result or exception of `ask` into `answer`; Ended if it was cancelled."""
     try:
         answer.set_result(await ask())
     except asyncio.CancelledError:

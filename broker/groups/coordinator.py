@@ -252,6 +252,7 @@ class GroupCoordinator:
             self.delete(group_id)
 
     def _forget(self, group_id: str) -> None:
+        """Remove the group and its alarm, and release its memory."""
         self._values.pop(group_id, None)
         self._alarms.forget(group_id)
         self.memory.discount(group_id)
@@ -325,6 +326,7 @@ class GroupCoordinator:
         self._alarms.set(group.group_id, group.wake_ms)
 
     def _ring(self, group_ids: Iterable[str]) -> None:
+        """Let the timeouts take effect that are due in these groups."""
         now_ms = self._clock.monotonic_ms()
         try:
             for group in [self.groups[group_id] for group_id in group_ids]:

@@ -440,6 +440,7 @@ class Group(Roster):
         self.wake_ms = min(self._join_due_ms, self._sync_due_ms, *self.pending.values(), *sessions, NEVER)
 
     def _session_over(self, member: Member, now_ms: int) -> None:
+        """Remove a member whose session timed out, unless it waits for an answer of this group."""
         if self.members.get(member.member_id) is not member or member.deadline_ms is None:
             return
         if member.deadline_ms > now_ms:  # it was touched by what expired before it

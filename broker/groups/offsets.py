@@ -93,6 +93,7 @@ class Offsets:
         of_group.setdefault((place.topic, place.partition), set()).add(owner)
 
     def _settle(self, place: Place, committed: Committed) -> None:
+        """Keep this committed offset unless a later commit is known."""
         of_group = self.committed.setdefault(place.group, {})
         key = place.topic, place.partition
         known = of_group.get(key)
@@ -132,6 +133,7 @@ class Offsets:
             self.pending.pop(owner, None)
 
     def _no_longer_pending(self, place: Place, owner: tuple[int, int]) -> None:
+        """Forget that this producer has a pending offset for the partition."""
         of_group = self._pending_of[place.group]
         key = place.topic, place.partition
         of_group[key].discard(owner)

@@ -104,6 +104,7 @@ def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest
 
 
 def _wrong_with(update: UpdateFeaturesRequest.Update, feature: Feature | None) -> str | None:
+    """Return why Kafka would refuse the feature update; None if it is valid."""
     level = update.max_version_level
     if not UPGRADE <= update.upgrade_type <= UNSAFE_DOWNGRADE:
         return "The controller does not support the given upgrade type."

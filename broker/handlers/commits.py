@@ -233,6 +233,7 @@ def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> O
 def _group_fetched(
     broker: Services, asked: OffsetFetchRequest.Group, by_id: bool, how: _Reading
 ) -> OffsetFetchResponse.Group:
+    """Return the committed offsets of one group, or its error."""
     made = OffsetFetchResponse.Group.Topic
     topics = []
     try:

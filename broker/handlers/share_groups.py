@@ -102,6 +102,7 @@ def _refused(broker: Services, error: KafkaError) -> _Response:
 
 
 def _beat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, looked_up: Starts) -> _Response:
+    """Handle one heartbeat of a share group member, whose start offsets were looked up before."""
     names = request.subscribed_topic_names
     beat = Heartbeat(
         request.member_id,

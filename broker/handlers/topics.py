@@ -265,6 +265,7 @@ def _check_not_internal(topic: Topic) -> None:
 
 
 def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
+    """Return Kafka's error text for a topic that the request names more than once."""
     by_name = [asked.name is not None for asked in group]
     if all(by_name):
         return "Duplicate topic name."
@@ -314,6 +315,7 @@ def _additional_partitions(broker: Services, asked: CreatePartitionsRequest.Topi
 def _grown_or_refused(
     broker: Services, call: Call, asked: CreatePartitionsRequest.Topic, validate_only: bool, may: bool
 ) -> _Grown:
+    """Add the partitions to one topic. Returns its result, with the error if it was refused."""
     try:
         if not may:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -376,6 +378,7 @@ def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) 
 def _empty_or_refuse(
     broker: Services, call: Call, name: str, asked: DeleteRecordsRequest.Topic.Partition
 ) -> DeleteRecordsResponse.Topic.Partition:
+    """Delete the records of one partition. Returns its answer, with the error if it was refused."""
     answer = DeleteRecordsResponse.Topic.Partition(partition_index=asked.partition_index)
     try:
         broker.access.check(call.session, Operation.DELETE, ResourceType.TOPIC, name)

@@ -68,6 +68,7 @@ class ListenerAdmission:
             self._look_at(connection)
 
     def _look_at(self, connection: Connection) -> None:
+        """Take the connection's user from its client certificate, if it sent one."""
         shown = peer_certificate(connection.transport)
         if shown is None:  # it was asked for, and not required
             return

@@ -159,6 +159,7 @@ class Authenticator:
         return False
 
     def _cut(self, client: Unauthenticated, why: str) -> None:
+        """Close the connection of a client that has not logged in, and log why."""
         self.metrics.closed_unauthenticated += 1
         host = client.host if isinstance(client, Handshake) else client.client_host
         self.rare_log.write(logging.INFO, "cutting the connection of %s: %s", host, why)
@@ -172,6 +173,7 @@ class Authenticator:
             self._timer = self.loop.call_later(delay_ms / 1000, self._cut_late)
 
     def _cut_late(self) -> None:
+        """Close the connections whose time to log in is over."""
         self._timer = None
         for client in self._unauthenticated.late(self._clock.monotonic_ms()):
             self._unauthenticated.remove(client)

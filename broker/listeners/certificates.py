@@ -64,6 +64,7 @@ class Certificate:
 
 
 def _end_ms(files: TlsFiles) -> int:
+    """Return when the certificate expires. Raises: BadTlsFiles if it cannot be parsed."""
     try:
         return expires_ms(first_certificate(files.certificate))
     except BadCertificate as error:
@@ -105,6 +106,8 @@ class CertificateWatch:
                 self._reload(certificate, always)
 
     def _reload(self, certificate: Certificate, always: bool) -> None:
+        """Load the certificate's files in a worker. If they are unusable, the old certificate stays."""
+
         def done(outcome: Callable[[], None] | BaseException | None) -> None:
             if isinstance(outcome, BadTlsFiles):
                 certificate.keeps_old(str(outcome))

@@ -203,6 +203,7 @@ class Connection:
             self._owner.touch(self)
 
     def _stop(self, reason: int) -> None:
+        """Pause reading for this reason (a bit of `_stopped`)."""
         if self._reading and self.transport is not None:
             self._reading = False
             self.transport.pause_reading()
@@ -214,6 +215,7 @@ class Connection:
             self.transport.pause_reading()
 
     def _allow(self, reason: int) -> None:
+        """Withdraw this reason to pause; reading resumes when none is left."""
         if self._stopped & reason:
             self._stopped &= ~reason
             if not self._stopped:
@@ -403,6 +405,7 @@ class Connection:
         return waits
 
     def _write(self, out: list[Buffer]) -> None:
+        """Write these buffers to the transport, joined if they are small."""
         transport = self.transport
         if transport is None:
             return

@@ -77,6 +77,7 @@ def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generat
 
 
 def _lists(message: Any) -> list[list[Any]]:
+    """Return the message's fields that are non-empty arrays."""
     cls = type(message)
     names = _LISTS.get(cls)
     if names is None:
@@ -145,6 +146,7 @@ _LOOKED_INTO = {PRODUCE: _check_produce, JOIN_GROUP: _check_join_group, SYNC_GRO
 
 
 def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
+    """Return an array's count and the position behind it."""
     if flexible:
         count, position = read_uvarint(frame, position)
         return count - 1, position
@@ -152,6 +154,7 @@ def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
 
 
 def _after_text(frame: Readable, position: int, flexible: bool) -> int:
+    """Return the position behind the string that begins here."""
     if flexible:
         length, position = read_uvarint(frame, position)
         return position + max(length - 1, 0)

@@ -94,12 +94,14 @@ class RequestMemory:
             self._timer.cancel()
 
     def _grant(self, connection: Connection, number: int, size_bytes: int) -> None:
+        """Reserve these bytes of request memory for the connection."""
         now_ms = self._clock.monotonic_ms()
         if connection not in self._holders:
             self._holders[connection] = Holder(number, now_ms, connection.large_bytes)
         self._used += size_bytes
 
     def _look(self) -> None:
+        """Close clients that send a large request too slowly while others wait for memory."""
         self._timer = None
         self._waiting = [entry for entry in self._waiting if entry[1].transport is not None]
         if not self._waiting:
@@ -117,6 +119,7 @@ class RequestMemory:
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def _cut(self, connection: Connection, came: int, took_ms: int) -> None:
+        """Close the connection of a client whose large request arrives too slowly."""
         self._metrics.closed_slow += 1
         log.warning(
             "cutting the connection of %s (%r): %d bytes of a large request in %.0f s, while others wait for room",

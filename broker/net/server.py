@@ -386,6 +386,7 @@ class Server:
         self._stalled[connection] = None
 
     def _look_again(self) -> None:
+        """Resume requests that wait for room in the store; check again later if some still wait."""
         if self._stalled:
             self.relieve()
             if self._stalled:

@@ -36,6 +36,7 @@ class TimedWaiting(Waiting):
             self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._look)
 
     def _look(self) -> None:
+        """Expire the waits that are due, then set the timer for the next one."""
         self._timer = None
         try:
             self.expire(self._clock.monotonic_ms())

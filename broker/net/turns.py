@@ -178,6 +178,7 @@ class Turns:
             self._soon(self._work_queue)
 
     def _work(self, job: Job, most_units: int) -> bool:
+        """Run one slice of the job and subtract its cost from this turn. Returns whether the job has finished."""
         began_ms = self._clock.monotonic_ms()
         finished, units = job.work(self._clock, began_ms + SLICE_MS, most_units)
         if units >= LOOK_UNITS:
@@ -202,6 +203,7 @@ class Turns:
                 self._soon(self._work_queue)
 
     def _work_next(self, job: Job, most_units: int) -> None:
+        """Run one slice of a queued job; drop it if its client has disconnected."""
         if not job.wanted():
             job.drop()
             job.finish(None)

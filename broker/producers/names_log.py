@@ -175,6 +175,7 @@ class NamedProducers:
         self._apply_all(rows)
 
     def _parts(self, rows: Sequence[Row]) -> list[Part]:
+        """Return these rows as parts of a journal unit, a limited number of rows in each."""
         now_ms = self._clock.now_ms()
         return [
             self.topic.part(0, rows[start : start + AT_ONCE], now_ms=now_ms) for start in range(0, len(rows), AT_ONCE)

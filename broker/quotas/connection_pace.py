@@ -118,6 +118,7 @@ class ConnectionPace(Generic[C]):
         return self._address_wait_ms(address) > 0
 
     def _judge_address(self, connection: C) -> None:
+        """Accept the connection, or mute and later close it if its address is over its rate."""
         wait_ms = 0 if connection.is_counted else self._address_wait_ms(connection.address)
         if wait_ms:
             connection.mute()

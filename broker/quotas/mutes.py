@@ -47,6 +47,7 @@ class Mutes:
         self._call_later(min(left_ms, LOOKED_AT_AFTER_MS) / 1000, self._look, connection)
 
     def _look(self, connection: Muted) -> None:
+        """Unmute the connection if its wait is over, close it if its client left, else check again later."""
         left_ms = self._until_ms[connection] - self._clock.monotonic_ms()
         if left_ms > 0 and not connection.has_left():
             self._look_after(connection, left_ms)

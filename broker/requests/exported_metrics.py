@@ -374,6 +374,7 @@ def export(broker: Services) -> Steps[list[Family]]:
 
 
 def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
+    """Sum up records and bytes of each topic since the start."""
     before = broker.metrics.appended_before
     for name, topic in list(broker.topics.by_name.items())[:MOST_TOPICS]:
         sums = seen.topics[name] = TopicSums()
@@ -387,6 +388,7 @@ def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
 
 
 def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
+    """Collect for how long each open transaction has been open."""
     coordinator, age_ms = broker.transactions, broker.store.age_ms()
     for count, name in enumerate(list(coordinator.open)):
         txn = coordinator.transactions.get(name)

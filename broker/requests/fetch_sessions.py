@@ -233,6 +233,7 @@ class SessionCache:
         return size > MOST_OF_A_SESSION or self.partitions - session.cached_size + size > MOST_OF_ALL
 
     def _unlist(self, session: Session) -> None:
+        """Take the session out of the eviction order and of the partition count."""
         if session.cached_size >= 0:
             self._by_use.discard((session.used_ms, session.id))
             self._by_size.discard((session.cached_size, session.id))

@@ -78,6 +78,7 @@ class LongProduce:
         return not (self._answered and self._connection.has_left())
 
     def _go_on_with(self, result: BaseException | None) -> None:
+        """Continue the request with a worker's result; drop it if its client has disconnected."""
         broker, connection = self._broker, self._connection
         if not self._is_wanted():
             connection.hang_up()

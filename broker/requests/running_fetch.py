@@ -243,6 +243,7 @@ class RunningFetch:
         return topic.name if topic is not None else wanted.topic if self.by_id is None else None
 
     def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
+        """Return the error of a partition that is missing or that the user may not read."""
         read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
         if not allowed:
             return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -402,6 +403,7 @@ class RunningFetch:
             self.parked.answer(error)
 
     def _take(self, read: PartitionRead, result: Found | BaseException) -> None:
+        """Use a worker's result for the partition; read again if its segments went meanwhile."""
         self.jobs_left -= 1
         read.cold = None
         if isinstance(result, JobDropped):

@@ -96,6 +96,7 @@ class SafePattern:
         return accepts
 
     def _after(self, states: frozenset[int], character: str) -> frozenset[int]:
+        """Return the states reached after this character. Raises: InvalidPattern if too much work was done."""
         self._work_left -= len(states)
         self._work_left_of_text -= len(states)
         if min(self._work_left, self._work_left_of_text) < 0:
@@ -129,6 +130,7 @@ class SafePattern:
     # ---- from the tree to states: each part is built before the state that follows it ------------------------------
 
     def _state(self, test: Test | str | None, *following: int) -> int:
+        """Add a state with its test and the states that follow. Raises: InvalidPattern if there are too many."""
         if len(self._tests) >= MOST_STATES:
             raise InvalidPattern("the pattern is too large")
         self._tests.append(test)
@@ -148,6 +150,7 @@ class SafePattern:
         return following
 
     def _part(self, op: Any, value: Any, following: int, flags: int) -> int:
+        """Add the states of one item of the parsed pattern. Returns its first state."""
         if op in (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN):
             return self._state(self._test(op, value, flags), following)
         if op is _constants.BRANCH:
@@ -164,6 +167,7 @@ class SafePattern:
         raise InvalidPattern(f"{str(op).lower()} is not supported")
 
     def _repeat(self, value: Any, following: int, flags: int) -> int:
+        """Add the states of a repetition such as `a{2,5}`. Returns its first state."""
         least, most, items = value
         if most is _constants.MAXREPEAT:
             loop = self._state(None, following)
@@ -183,6 +187,7 @@ class SafePattern:
 
 
 def _test(op: Any, value: Any, flags: int) -> Test:
+    """Return a function that tells if a character matches this item, with its case flag."""
     plain = _plain_test(op, value, flags)
     if flags & re.IGNORECASE and op is not _constants.ANY:
         return lambda c: plain(c) or plain(c.lower()) or plain(c.upper())
@@ -190,6 +195,7 @@ def _test(op: Any, value: Any, flags: int) -> Test:
 
 
 def _plain_test(op: Any, value: Any, flags: int) -> Test:
+    """Return a function that tells if a character matches this item, case-sensitively."""
     if op is _constants.ANY:
         return (lambda c: True) if flags & re.DOTALL else (lambda c: c != "\n")
     if op is _constants.LITERAL:

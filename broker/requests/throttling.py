@@ -224,6 +224,7 @@ class Throttling:
         return response
 
     def _record(self, meter: Meter, *, answered: bool) -> None:
+        """Record what a request used of each quota, and how long its client must wait."""
         now_ms, limit = self.clock.monotonic_ms(), meter.limits.produce
         meter.is_judged = True
         if answered and meter.api_key != WRITE_TXN_MARKERS:

@@ -85,6 +85,7 @@ class WideFetch:
         return fetch.is_enough()
 
     def _watch(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
+        """Let the fetch be woken by changes of these partitions' logs."""
         fetch, waiting = self._fetch, self._broker.waiting
         for _, wanted in parts:
             topic = fetch.by_name.get(wanted.topic or "") if fetch.by_id is None else fetch.by_id.get(wanted.topic_id)

@@ -171,6 +171,7 @@ def check_binding(binding: AclBinding) -> None:
 
 
 def _wrong_with(binding: AclBinding) -> str | None:
+    """Return Kafka's error text for an invalid ACL; None if it is valid."""
     if binding.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         return f"Invalid resourceType {binding.resource_type.name}"
     if binding.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):

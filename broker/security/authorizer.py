@@ -115,6 +115,7 @@ class Authorizer:
         return [binding for by_principal in fitting for rules in by_principal.values() for binding in rules]
 
     def _of_principal(self, text: str) -> list[AclBinding]:
+        """Return all ACLs of the principal; none if the text is not a principal."""
         try:
             principal = parse_principal(text)
         except ValueError:

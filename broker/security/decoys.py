@@ -67,6 +67,7 @@ def kind_of(salt: bytes, iterations: int) -> Kind:
 
 
 def _fits(salt: bytes, alphabet: Alphabet) -> bool:
+    """Whether the salt could have been made with this alphabet."""
     if alphabet is Alphabet.BYTES:
         return True
     if alphabet is Alphabet.KAFKA:
@@ -131,6 +132,7 @@ def _salt(kind: Kind, seed: bytes) -> bytes:
 
 
 def _draw(kind: Kind, seed: bytes) -> bytes:
+    """Return the salt of this kind that belongs to the seed."""
     random = hashlib.shake_256(seed).digest(2 * max(kind.length, SALT_BYTES))
     if kind.alphabet is Alphabet.BYTES:
         return random[: kind.length]

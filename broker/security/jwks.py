@@ -58,6 +58,7 @@ class KeyRefresher:
             self._timer.cancel()
 
     def _again_in(self, delay_ms: float) -> None:
+        """Fetch the keys after delay_ms, unless a fetch is due earlier."""
         at_s = self._loop.time() + delay_ms / 1000
         if self._timer is not None:
             if not self._timer.cancelled() and self._timer.when() <= at_s:
@@ -66,6 +67,7 @@ class KeyRefresher:
         self._timer = self._loop.call_at(at_s, self._begin)
 
     def _begin(self) -> None:
+        """Fetch the keys in a worker, unless a fetch is under way."""
         self._timer = None
         if not self._stopped and not self._is_fetching:
             self._is_fetching = True

@@ -76,6 +76,7 @@ def decide_changes(
 
 
 def _why_not(users: ScramUsers, asked: Deletion | Upsertion) -> Refusal | None:
+    """Return why Kafka would refuse the change of a user; None if it is valid."""
     if not asked.name:
         return _unacceptable("Username must not be empty")
     if asked.mechanism not in list(Mechanism):

@@ -297,6 +297,7 @@ class Topics:
         self._broker_settings.now.with_layer(_layer(broker), known)
 
     def _with_dynamic(self, settings: BrokerSettings) -> BrokerSettings:
+        """Return the settings with the stored dynamic ones on top."""
         for broker in ("", str(settings.node_id)):
             stored = _known_settings(self.broker_configs(broker))
             if self._ignore_dynamic:
@@ -335,6 +336,7 @@ class Topics:
         self._see_to_partitions(topic, entry)
 
     def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
+        """Add the partitions that the catalogue's entry has and the topic has not yet."""
         _, _, rules, logs = self._rules(topic.settings, topic.name)
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
@@ -354,6 +356,7 @@ class Topics:
         return topic
 
     def _forget(self, topic: Topic) -> None:
+        """Remove the topic from all indexes."""
         self.version += 1
         self.partition_count -= 0 if topic.internal else len(topic.partitions)
         del self.by_id[topic.id]

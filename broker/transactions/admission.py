@@ -165,6 +165,7 @@ class Admission:
         key: PartitionKey,
         log_id: int,
     ) -> Joining | None:
+        """Decide on adding a partition by its first batch (TV2). Raises the error for the client."""
         given = self._coordinator.inputs(transactional_id)
         try:
             decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)

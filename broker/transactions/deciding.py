@@ -133,6 +133,7 @@ class Deciding:
         self._plans[name] = Planned(txn, decision, home, (key, value), marker, self._marks(txn, marker))
 
     def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
+        """Return the transaction's markers, if its logs are online and are ordinary ones; else None."""
         logs, partitions = self._ledger.logs, txn.partitions
         if any(topic in self._coordinator.participants for topic, _ in partitions) or not logs.keys() >= set(
             partitions.values()
@@ -141,12 +142,14 @@ class Deciding:
         return [(logs[log_id], marker) for log_id in partitions.values()]
 
     def _by_home(self) -> dict[int, list[Planned]]:
+        """Group the planned transactions by the partition of the transaction log that has their states."""
         homes: dict[int, list[Planned]] = {}
         for plan in self._plans.values():
             homes.setdefault(plan.home, []).append(plan)
         return homes
 
     def _write(self, home: int, plans: list[Planned]) -> None:
+        """Encode the states and markers of these transactions for one partition of the transaction log."""
         contents, now_ms = [plan.record for plan in plans], self._ledger.now_ms()
         append = self._coordinator.topic.append_of(home, contents, now_ms=now_ms)
         marks = [mark for plan in plans for mark in plan.marks or ()]
@@ -179,6 +182,7 @@ class Deciding:
         return {log_id for plan in self._plans.values() for log_id in plan.txn.partitions.values()}
 
     def _commit(self) -> Outcome:
+        """Write the decision, all its states and markers in one unit, and apply it."""
         proposal, ledger = self._proposal, self._ledger
         written = self._write_anew()
         now_ms = ledger.now_ms()

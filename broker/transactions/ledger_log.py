@@ -183,6 +183,7 @@ class Ledger:
 
 
 def _tell(txn: Transaction, waits: Prepared, waited_ms: int) -> None:
+    """Warn of a prepared transaction that has waited long for its decision."""
     partitions = ", ".join(f"{topic}-{index}" for topic, index in list(txn.partitions)[:10])
     more = f" and {len(txn.partitions) - 10} more" if len(txn.partitions) > 10 else ""
     left_ms = waits.timeout_ms - waited_ms

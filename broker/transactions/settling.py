@@ -63,6 +63,7 @@ def _payable(shared: Shared) -> list[Owed]:
 
 
 def _pay(shared: Shared, participants: Participants, debts: list[Owed]) -> None:
+    """Write the markers owed to logs that are online again, in one unit."""
     store, wall_ms = shared.store, shared.clock.now_ms()
     changes: list[Change] = []
     parts: list[Part] = []

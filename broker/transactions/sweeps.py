@@ -61,6 +61,7 @@ class Sweeps:
             await self._pass(self._expiry_pass)
 
     async def _pass(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Run one pass over the transactions; log a Kafka error instead of raising it."""
         try:
             await run()
         except KafkaError as error:
@@ -127,6 +128,7 @@ class Sweeps:
                     self._coordinator.forget([transactional_id])
 
     def _unused_ids(self, ids: Sequence[str]) -> list[str]:
+        """Return those transactional ids that may expire now."""
         transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
         expiration_ms = self._settings.now.transactional_id_expiration_ms
         found = []

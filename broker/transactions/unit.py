@@ -80,6 +80,7 @@ class TransactionUnit:
         self._debts[key] = MarkerDebt(epoch, COORDINATOR_EPOCH, commit)
 
     def _settle(self, log: PartitionLog, settlement: Settlement) -> None:
+        """Add what a participant writes after its marker, at the offset that it will have."""
         offset = self._ends.get(log.log_id, log.end_offset)
         self._settled.append((settlement, offset))
         self._ends[log.log_id] = offset + 1
@@ -102,6 +103,7 @@ class TransactionUnit:
             settlement.apply(offset)
 
     def _commit_with(self, debts: Iterable[Change]) -> None:
+        """Commit the unit with these owed markers. Raises: COORDINATOR_NOT_AVAILABLE if it cannot be written."""
         parts = [self._store.append_part(log.log_id, batch) for log, batch in self.appends]
         try:
             self._topics.commit(list(debts), parts)

@@ -244,6 +244,7 @@ class CoordinatorSnapshots:
             self._taking = False
 
     async def _take(self) -> None:
+        """Write one snapshot of all coordinators, in slices."""
         housekeeping, store = self._housekeeping, self._store
         taken_bytes = self._appended_bytes()
         positions: Positions = {}

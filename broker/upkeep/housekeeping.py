@@ -119,6 +119,7 @@ class Housekeeping:
             await self._halt_on_error(self._leave_tidy())
 
     async def _leave_tidy(self) -> None:
+        """Flush, checkpoint and remove files before the stop, as far as time allows."""
         try:
             while self._has_time() and await self._flush_once():
                 pass
@@ -201,6 +202,7 @@ class Housekeeping:
     # ---- reactions -------------------------------------------------------------------------------------------
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
+        """Wake the tasks that have work to do after a round was released."""
         if self._flush_is_due:
             self._flush_wanted.set()
         if self._store.journal.may_fill:
@@ -211,6 +213,7 @@ class Housekeeping:
         self._look_at_congestion()
 
     async def _watch(self) -> None:
+        """Look every tick for work that is due, until housekeeping ends."""
         tick_ms, due_ms = round(TICK_S * 1000), self._clock.monotonic_ms() + round(TICK_S * 1000)
         while not await self.pause(TICK_S):
             late_ms = max(0, self._clock.monotonic_ms() - due_ms)

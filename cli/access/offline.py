@@ -87,6 +87,7 @@ async def _with_broker(directory: str, timeout_ms: int, work: "Callable[[Admin],
 
 
 def _while_it_runs(failure: Failure, directory: str) -> Failure:
+    """Add the hint to use the running broker, if the directory is in use."""
     if "is in use by" not in failure.message:
         return failure
     hint = "a broker runs on it: ask that one (-b HOST:PORT instead of --data-dir), or stop it first"

@@ -157,6 +157,7 @@ def _entity_names(who: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _one(who: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the entity that the options name. Raises: Failure if they name none or a mix."""
     names = _entity_names(who)
     if not names:
         raise Failure("nobody is named", "name user=NAME, client-id=NAME, both, or ip=ADDRESS", WRONG_USAGE)

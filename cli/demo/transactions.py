@@ -54,6 +54,7 @@ def run(results: Results) -> None:
 
 
 def _all_or_nothing(results: Results) -> None:
+    """Show that records in two topics become visible together at the commit."""
     results.say(f"atomic    one transaction over two topics, {TOPICS[0]} and {TOPICS[1]}, three records each")
     producer = _producer(results.bootstrap)
     producer.begin_transaction()
@@ -65,6 +66,7 @@ def _all_or_nothing(results: Results) -> None:
 
 
 def _successor(results: Results) -> None:
+    """Show that a killed producer's successor aborts its open transaction."""
     results.say("fencing   a client writes three more to each topic and is killed (kill -9) before its commit")
     command = [sys.executable, "-P", str(PROGRAM), results.bootstrap, TRANSACTIONAL_ID, *TOPICS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
@@ -86,6 +88,7 @@ def _successor(results: Results) -> None:
 
 
 def _zombie(results: Results) -> None:
+    """Show that a slow producer is fenced by its successor."""
     from confluent_kafka import KafkaException
 
     results.say("zombie    a producer that was only slow continues after its successor has started")

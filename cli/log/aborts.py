@@ -57,6 +57,7 @@ class AbortCheck:
 
 
 def _wrong(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
+    """Yield how an entry of the aborted index contradicts the segment's markers."""
     if found is None:
         yield f"{_name(entry)} is in it, but there is no abort marker at its end: committed records are hidden"
         return

@@ -73,6 +73,7 @@ class _Dump:
         self._names: dict[int, str] = {}
 
     def of(self, path: str) -> Iterator[Fact]:
+        """Yield what is in the file or directory, whichever kind it is."""
         if not self._disk.is_directory(path):
             yield from self._file(path)
             return

@@ -283,6 +283,7 @@ async def _fill(source: AsyncIterator[list[Line]], waiting: deque[Line]) -> bool
 
 
 async def _hold(to: Target, producer: "Producer", counts: Acknowledged, hold_ms: int) -> None:
+    """Keep the transaction open for hold_ms, for demonstrations."""
     import asyncio
 
     await producer.flush()

@@ -227,6 +227,7 @@ class Consumer:
                 raise self._late(f"the group assigned nothing within {timeout_ms:g} ms")
 
     def _late(self, text: str) -> RequestTimedOutError:
+        """Return the timeout error with what a position lookup waits for, if it waits."""
         why = self._positions.describe_wait()
         return RequestTimedOutError(
             text if why is None else f"{text}: {why}", hint="" if why is None else self._positions.hint
@@ -261,6 +262,7 @@ class Consumer:
         return await self._one(partitions, timeout_ms)
 
     async def _one(self, wanted: Collection[TopicPartition], timeout_ms: float | None = None) -> Record:
+        """Wait for the next record of these partitions and return it."""
         reading, most = self._reading, self._settings.max_poll_records
         deadline_ms = self._until_ms(timeout_ms)
         self._note_asked()
@@ -289,6 +291,7 @@ class Consumer:
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _take_when_there(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
+        """Wait for fetched records, or until the deadline, and return them."""
         self._note_asked()
         while True:
             await self._polls.poll(deadline_ms, wanted)
@@ -452,6 +455,7 @@ class Consumer:
     # ---- the group ---------------------------------------------------------------------------------------------
 
     def _member(self) -> Group:
+        """Return the group. Raises: IllegalStateError if the consumer has no group_id."""
         if self._group is None or not self._group.leaving:  # a listener may commit while the consumer is being closed
             self._polls.check_open()
         if self._group is None:

@@ -188,6 +188,7 @@ class Fetcher:
         return freed
 
     def _pump_at(self, now_ms: float, at_ms: float) -> None:
+        """Set the timer that sends fetches at this time."""
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(1.0, at_ms - now_ms) / 1000

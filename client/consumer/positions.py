@@ -73,6 +73,7 @@ class Positions:
             self._tasks[need] = asyncio.get_running_loop().create_task(self._run(need, look))
 
     async def _run(self, need: Need, look: _Look) -> None:
+        """Look the positions up until none is missing, with back-off after errors."""
         attempt = 0
         try:
             while self._missing(need):
@@ -153,6 +154,7 @@ class Positions:
         return f"fencepost txn why-blocked --group {self._settings.group_id}"
 
     def _apply_policy(self, state: PartitionState) -> None:
+        """Look up the offset of auto_offset_reset; keep NoOffsetError for the poll if it is none."""
         if self.policy is not None:
             state.look_up(Need.OFFSET, self.policy)
             return

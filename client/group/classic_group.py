@@ -40,6 +40,7 @@ class ClassicGroup(Group):
         return self._joining is not None
 
     async def _belong(self, deadline_ms: float) -> None:
+        """Join and sync until the member has an assignment or the deadline is over."""
         membership = self._membership
         while not self.leaving and self._subscription.is_subscribed:
             if membership.state is State.FENCED:
@@ -111,6 +112,7 @@ class ClassicGroup(Group):
                 self._subscription.revoke(giving.partitions)
 
     async def _take_over(self) -> None:
+        """Apply the new assignment and call the rebalance listener."""
         membership, subscription = self._membership, self._subscription
         owned = tuple(subscription.assigned)
         fits = all(place.topic in subscription.topics for place in membership.assignment)

@@ -104,12 +104,14 @@ class GroupCommits:
         return member
 
     def _out(self) -> CommitFailedError:
+        """Return the error of a commit by a consumer that is no longer a member."""
         return CommitFailedError(
             f"this consumer is not a member of group {self._group_id}: others may own its partitions",
             code=ErrorCode.UNKNOWN_MEMBER_ID,
         )
 
     def _check(self) -> None:
+        """Raises: CommitFailedError or FencedInstanceIdError if the member may not commit."""
         membership = self._membership
         if membership.may_commit:
             return

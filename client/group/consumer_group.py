@@ -72,6 +72,7 @@ class ConsumerGroup(Group):
         return subscription.topics != membership.joined_topics or subscription.expression != membership.expression
 
     async def _belong(self, deadline_ms: float) -> None:
+        """Apply assignments and join again until the member is stable or the deadline is over."""
         membership = self._membership
         while not self.leaving and self._subscription.is_subscribed:
             if membership.is_fenced:

@@ -358,6 +358,7 @@ class ConsumerMembership:
         return request
 
     def _leaving(self) -> ConsumerGroupHeartbeatRequest:
+        """Return the heartbeat that leaves the group; a static member leaves temporarily."""
         return ConsumerGroupHeartbeatRequest(
             group_id=self.terms.group_id,
             member_id=self.member_id,
@@ -381,6 +382,7 @@ class ConsumerMembership:
         self.generation = NO_GENERATION
 
     def _begin(self, state: State) -> None:
+        """Enter a state with nothing assigned, reported or sent."""
         self.state = state
         self.stamp += 1
         self._assigned = self._offered = frozenset()

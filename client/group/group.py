@@ -198,6 +198,7 @@ class Group(ABC):
         await self._end_step()
 
     async def _end_step(self) -> None:
+        """Wait for the step under way and raise its error, unless its poll was cancelled."""
         if (step := self._step) is not None:
             await asyncio.wait([step])
             self._step = None if self._step is step else self._step
@@ -244,6 +245,7 @@ class Group(ABC):
     # ---- between polls ---------------------------------------------------------------------------------------
 
     def _news(self, failure: BaseException | None) -> None:
+        """Note a failure of the heartbeat task, and ask for a poll if one is needed now."""
         if failure is not None:
             self._failure = failure
         was_due, self._due = self._due, self._due or self._unsettled
@@ -330,6 +332,7 @@ class Group(ABC):
             done.set_result(None)
 
     async def _give_up_all(self) -> Exception | None:
+        """Revoke all partitions before leaving. Returns the listener's error, if it raised."""
         failure = None
         if not self.in_listener:
             try:

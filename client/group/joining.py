@@ -82,6 +82,7 @@ class Joining:
             return None
 
     async def _pause(self, *, forget: bool) -> None:
+        """Wait before the next attempt; forget the coordinator if it must be looked up again."""
         if forget:
             self._cluster.forget_coordinator(*self._target)
         delay_ms = self._backoff.delay_ms(self._attempt, self._environment.rng.random())
@@ -130,6 +131,7 @@ class Joining:
         )
 
     async def _lead(self, joined: JoinGroupResponse) -> Mapping[str, bytes]:
+        """Compute the assignment of all members, as the group's leader."""
         members = leading.members_of(joined.members)
         topics = leading.topics_of(members)
         self._cluster.watch_topics(topics)

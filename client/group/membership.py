@@ -347,6 +347,7 @@ class Membership:
         return self._turn(api, code)
 
     def _turn(self, api: Api, code: int) -> Turn:
+        """Return what follows from this error code of this API, and change the state accordingly."""
         turn = TABLE[api].get(code_of(code), Turn.REFUSE)
         if turn is Turn.REJOIN:
             self.rejoin("the group is rebalancing")

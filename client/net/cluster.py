@@ -246,6 +246,7 @@ class Cluster:
         return missing
 
     def _notify(self) -> None:
+        """Wake those that wait for new metadata, and call the listeners."""
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)
@@ -470,6 +471,7 @@ class Cluster:
         return "a broker at " + ", ".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
 
     async def _connection(self, target: Target) -> Connection:
+        """Return an open connection to the target; connect if there is none."""
         if isinstance(target, int):
             return self.ready(target) or await self.node(target)
         if callable(target):
@@ -482,6 +484,7 @@ class Cluster:
 
 
 def _name(target: Target) -> str:
+    """Return the target as it is named in errors."""
     if isinstance(target, int):
         return f"broker {target}"
     if isinstance(target, tuple):

@@ -253,6 +253,7 @@ class Connection(asyncio.Protocol):
     # ---- end ---------------------------------------------------------------------------------------------------
 
     def _end(self, error: BaseException | None) -> None:
+        """Close the connection and fail all requests that are not answered."""
         self.closed = True
         self.error = error
         if self._timer is not None:

@@ -58,6 +58,7 @@ class TokenSource:
         self._kept = None
 
     async def _ask(self) -> Any:
+        """Call the token provider, in a thread if it may block."""
         provide = self._provide
         try:
             if inspect.iscoroutinefunction(provide) or inspect.iscoroutinefunction(type(provide).__call__):

@@ -129,6 +129,7 @@ def _complete(topic: Topic | None) -> bool:
 
 
 def _topic(answered: MetadataResponse.Topic, before: Topic | None) -> Topic:
+    """Return the topic from metadata, without going back to an older leader epoch of the same topic."""
     assert answered.name is not None
     known: Mapping[int, Partition] = {}
     if before is not None and before.topic_id == answered.topic_id:

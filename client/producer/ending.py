@@ -33,12 +33,14 @@ class ProducerParts(Parts):
         self._owns_cluster = owns_cluster
 
     async def finish(self, timeout_ms: float) -> None:
+        """Send what is buffered; a transactional producer aborts its open transaction."""
         if self._driver is not None:
             await self._driver.close(timeout_ms)
         elif self._is_open:
             await self._sender.flush()
 
     async def release(self) -> None:
+        """Fail the remaining records and close the connections that belong to the producer."""
         self._sender.close(ClosedError("the producer was closed before its records were acknowledged"))
         if self._plain is not None:
             self._plain.close()
@@ -46,6 +48,7 @@ class ProducerParts(Parts):
             await self._cluster.close()
 
     def abandon(self) -> None:
+        """Fail the remaining records of a producer whose event loop has ended."""
         error = ClosedError("the producer was never closed, and its event loop has ended")
         if self._affinity.is_elsewhere:
             self._sender.lose(error)

@@ -200,6 +200,7 @@ class ProducerPool:
             raise ClosedError("the pool is closed")
 
     def _check(self) -> None:
+        """Raises: IllegalStateError if the pool is not started, ProducerFencedError if another pool took its ids."""
         self._check_open()
         if not self._started:
             raise IllegalStateError("the pool is not started", hint="async with ProducerPool(…) as pool")
@@ -250,6 +251,7 @@ class ProducerPool:
         return slot, transaction
 
     async def _take(self) -> int:
+        """Return a free slot, or wait for one. Raises: PoolBusyError after max_wait_ms."""
         slot = self._slots.take()
         if slot is not None:
             self._idle.clear()
@@ -274,6 +276,7 @@ class ProducerPool:
         )
 
     def _give_back(self, slot: int) -> None:
+        """Give the slot to the call that has waited longest, else mark it free."""
         while (waiter := self._slots.give_back(slot)) is not None:
             if not waiter.done():  # else it was cancelled and is about to leave
                 waiter.set_result(slot)

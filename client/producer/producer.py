@@ -352,6 +352,7 @@ class Producer:
         return set(range((await self._topic(topic)).count))
 
     async def _topic(self, name: str) -> Topic:
+        """Return the topic, after waiting at most max_block_ms for its metadata."""
         check_topic_name(name)
         count = await self._cluster.partitions_of(name, timeout_ms=self.settings.max_block_ms)
         self._check_started()
@@ -452,6 +453,7 @@ class Producer:
         return self._sender.sequences.identity or NO_IDENTITY
 
     def _transacting(self) -> TransactionDriver:
+        """Return the transaction driver. Raises: IllegalStateError without a transactional_id."""
         if self._driver is None:
             raise IllegalStateError("this producer is not transactional", hint="set transactional_id")
         self._check_started()

@@ -180,6 +180,7 @@ class Sequences:
         entry.window.append(batch)
 
     def _number(self, entry: PartitionEntry, batch: Numbered) -> None:
+        """Give the batch the partition's next sequence number and producer epoch."""
         batch.identity = entry.identity
         batch.sequence = entry.next_sequence
         batch.ordinal = entry.numbered
@@ -219,6 +220,7 @@ class Sequences:
             entry.acked = batch.after
 
     def _handle_unexpected(self, entry: PartitionEntry, batch: Numbered) -> Verdict:
+        """Decide what follows from OUT_OF_ORDER_SEQUENCE_NUMBER: retry, a new epoch or failure."""
         if entry.window and entry.window[0] is not batch and not entry.gap:
             return Verdict.AGAIN  # an earlier batch must be sent again first; then this one is expected
         if self.transactional or batch.maybe_written:
@@ -275,6 +277,7 @@ class Sequences:
         return entry.window[0]
 
     def _begin_anew(self, entry: PartitionEntry) -> bool:
+        """Let the partition restart at sequence 0 in a new epoch. Returns whether it can now."""
         if self.transactional:  # the whole transaction fails; `begin` clears its entries
             return False
         identity = self.identity

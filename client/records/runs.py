@@ -104,6 +104,7 @@ def run_columns(
 
 
 def _shape(payload: bytes, start: int) -> _Shape | None:
+    """Return the positions and sizes of the record's fields; None if they are unusual."""
     at = start + (2 if payload[start] & 0x80 else 1) + 1  # the timestamp, after length and attributes
     offset_at = at + (2 if payload[at] & 0x80 else 1)
     number, key_length_at = _short(payload, offset_at)
@@ -156,6 +157,7 @@ def _count_alike(payload: bytes, position: int, shape: _Shape, count: int) -> in
 
 
 def _consecutive(payload: bytes, position: int, end: int, shape: _Shape, first: int, count: int) -> bool:
+    """Whether the offset deltas of these equally shaped records count up from first."""
     column = payload[position + shape.offset_at : end : shape.size]
     if shape.key_length_at - shape.offset_at == 1:
         return column == _ONE[first : first + count]
@@ -165,6 +167,7 @@ def _consecutive(payload: bytes, position: int, end: int, shape: _Shape, first: 
 
 
 def _timestamps(payload: bytes, position: int, end: int, shape: _Shape, base: int) -> Iterable[int] | None:
+    """Return the timestamps of these equally shaped records; None if they have to be decoded singly."""
     at = position + (2 if payload[position] & 0x80 else 1) + 1
     low = payload[at : end : shape.size]
     wide = payload[at] & 0x80

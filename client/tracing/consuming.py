@@ -67,6 +67,7 @@ class ConsumerSpans:
             self._spans.failed(error)
 
     def _polled(self, records: Sequence[Record], context: Context | None, start_ns: int, end_ns: int | None) -> None:
+        """Record the span of a poll that returned these records."""
         attributes = {**self._poll, names.MESSAGE_COUNT: len(records), **_destination(records)}
         links = self._spans.contexts.links(records)
         name = _named("poll", attributes)
@@ -98,6 +99,7 @@ class ConsumerSpans:
             contexts.detach(token)
 
     def _processed(self, records: Sequence[Record]) -> Span:
+        """Start the span of the application's work on these records."""
         attributes = {**self._process, **_destination(records)}
         links = self._spans.contexts.links(records)
         context = None

@@ -99,6 +99,7 @@ class RecordSpans(_SendSpans):
         self._open: dict[Any, tuple[dict[str, Any], list[tuple[int, Span]]]] = {}
 
     def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
+        """Start the span of a record that was added to a batch."""
         entry = self._open.get(batch)
         if entry is None:
             entry = self._open[batch] = self._batch_attributes(batch), []
@@ -147,6 +148,7 @@ class BatchSpans(_SendSpans):
         self._open: dict[Any, _BatchSpan] = {}
 
     def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
+        """Add a record to the span of its batch; the first record starts the span."""
         entry = self._open.get(batch)
         if entry is None:
             attributes = self._batch_attributes(batch)

@@ -51,6 +51,7 @@ class AddingPartitions:
             wake()
 
     async def _add(self, wake: Callable[[], None]) -> None:
+        """Send AddPartitionsToTxn until no partition is left to add, with back-off."""
         machine = self._machine
         attempt = 0
         while machine.adding and machine.state in OPEN:

@@ -155,6 +155,7 @@ class TransactionDriver:
             raise cancelled
 
     async def _init_once(self, deadline: Deadline) -> tuple[KafkaError | None, int]:
+        """Send InitProducerId once. Returns the error (None if it succeeded) and its code."""
         try:
             code, identity = await self._requests.init(deadline.left_ms())
         except KafkaError as error:

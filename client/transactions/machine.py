@@ -136,6 +136,7 @@ class ClientTransaction:
             self._break(FatalError(f"the event {event.name} is impossible in the state {self.state.text}"))
 
     def _enter(self, state: State) -> None:
+        """Change the state, and report when the transaction has failed."""
         if state is State.INITIALIZING:
             self._state_before = self.state
         self.state = state
@@ -191,6 +192,7 @@ class ClientTransaction:
         self.began_ms = now_ms
 
     def _clear(self) -> None:
+        """Forget everything about the transaction that has ended."""
         self.partitions.clear()
         self.adding.clear()
         self.groups.clear()

@@ -59,6 +59,7 @@ def _leaderless(view: View) -> list[dict[str, Any]]:
 
 
 def _held(held: HeldOffsets, view: View) -> dict[str, Any]:
+    """Return the alarm about a group whose offsets are held by an open transaction."""
     owner, producer = held.description, held.open.producer
     return {
         "kind": "held_offsets",
@@ -78,6 +79,7 @@ def _held(held: HeldOffsets, view: View) -> dict[str, Any]:
 
 
 def _holder(held: HeldOffsets) -> str:
+    """Return the transaction that holds a group's offsets, as a text."""
     producer = f"producer {held.open.producer.producer_id} epoch {held.open.producer.producer_epoch}"
     if held.hangs or held.description is None:
         return f"a transaction of {producer} that no coordinator will end"

@@ -69,6 +69,7 @@ def _waits_changed(before: View, after: View) -> bool:
 
 
 def _waits(view: View) -> list[set[tuple[str, bool]]]:
+    """Return, for each blocker, the groups that wait or would wait for it."""
     return [
         {(group["consumer_group_id"], group["would_wait"]) for group in waiting_groups(each, view)}
         for each in view.blockers[:MOST_BLOCKERS]

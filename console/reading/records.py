@@ -85,6 +85,7 @@ def _no_record(where: TopicPartition, offset: int, hint: str) -> Problem:
 
 
 def _part(where: TopicPartition, record: Record, what: str) -> bytes:
+    """Return the key, the value or one header of the record as bytes."""
     found: bytes | None = None
     if what in ("key", "value"):
         found = record.key if what == "key" else record.value

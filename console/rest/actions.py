@@ -60,6 +60,7 @@ async def _described(admin: Admin, name: str) -> TransactionDescription:
 
 
 async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: str) -> dict[str, Any]:
+    """Abort or fence the transaction. A prepared one needs its sink and batch as a confirmation."""
     name = found.transactional_id
     prepared = prepared_row((await admin.prepared_transactions()).get(name))
     if prepared is not None:

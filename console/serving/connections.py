@@ -110,6 +110,7 @@ def address_of(transport: asyncio.BaseTransport) -> str:
 
 
 def _crowded() -> bytes:
+    """Return the 503 response for when all connections are busy."""
     body = json.dumps(Problem(CROWDED, "too many connections are being answered", "try again").body()).encode()
     headers = {**HEADERS, "Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
     headers |= {"Content-Length": str(len(body)), "Retry-After": "5", "Connection": "close"}

@@ -185,6 +185,7 @@ class AioWriter(AsyncWriter):
         return True
 
     def _ended(self) -> None:
+        """Collect the writes that the kernel reports as ended, and report each."""
         try:
             os.eventfd_read(self._event_fd)
         except BlockingIOError:
@@ -200,6 +201,7 @@ class AioWriter(AsyncWriter):
                 self._loop.call_exception_handler({"message": "told of a write", "exception": error})
 
     def _report(self, number: int, result: int) -> None:
+        """Call back for one ended write; write it another way if the device refused it."""
         slot = self._slots[number]
         error = None
         if -result in _REFUSED:

@@ -184,6 +184,7 @@ class Writable:
             self._leave()
 
     def _leave(self) -> None:
+        """Close the duplicated descriptor and give its place to another."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)

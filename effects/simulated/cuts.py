@@ -85,6 +85,7 @@ class Cut:
         return waiting
 
     def _settle(self, key: int, operations: Iterable[Operation], failed: bool) -> None:
+        """Note what a sync made durable, or lost if the sync failed."""
         indexes = {operation.index for operation in operations} - self._lost - self._covered
         if failed:
             self._lost |= indexes

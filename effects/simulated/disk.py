@@ -363,6 +363,7 @@ class SimulatedDisk(Disk):
         return self._history.seen
 
     def _twin(self, history: History) -> "SimulatedDisk":
+        """Return a disk with the same settings and this history, as the next process sees it."""
         twin = SimulatedDisk(
             capacity_bytes=self.capacity_bytes, latency=self.latency, inline=self.inline, pid=self.pid + 1
         )
@@ -418,6 +419,7 @@ class SimulatedDisk(Disk):
         return inode
 
     def _lost_its_name(self, inode: int | None) -> None:
+        """Drop an unlinked file, once no process has it open."""
         if inode is None:
             return
         if self._opened.get(inode):

@@ -172,6 +172,7 @@ class Wire:
             self._fly(bytes(item) if isinstance(item, memoryview) else item)
 
     def _can_tell(self) -> bool:
+        """Whether the receiver may be given bytes or the end of the connection now."""
         if self._arrived:
             return self.receiver.may_read
         if self._end is None or self._end_told:
@@ -232,6 +233,7 @@ class Wire:
                 self._cut = (self._cut[0] - len(item), self._cut[1])
 
     def _tell(self) -> None:
+        """Give the receiver bytes that have arrived, or the end of the connection."""
         if self._arrived:
             size = min(len(self._arrived), READ_BYTES)
             if self.fragments:

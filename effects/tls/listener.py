@@ -89,6 +89,7 @@ def _check_readable(path: str) -> None:
 
 
 def _why(error: Exception, files: TlsFiles) -> str:
+    """Return why the certificate files cannot be used."""
     reason = getattr(error, "reason", None) or ""
     if reason == "KEY_VALUES_MISMATCH":
         return f"the key in {files.key or 'the same file'} is not that of the certificate"
@@ -227,6 +228,7 @@ class TlsAcceptor:
         task.add_done_callback(lambda task: self._over(task, handshake, accepted))
 
     async def _shake(self, accepted: socket.socket, make: Callable[[], asyncio.Protocol]) -> None:
+        """Run the TLS handshake of an accepted socket."""
         await self._loop.connect_accepted_socket(
             make,
             accepted,

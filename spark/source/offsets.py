@@ -141,6 +141,7 @@ def from_json(found: Mapping[str, Any]) -> Position:
 
 
 def _flat(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Convert topic → partition → offset to one mapping by TopicPartition."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, each in found.items()
@@ -197,6 +198,7 @@ def _missing_text(tp: TopicPartition, seen: Seen) -> str:
 
 
 def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple[int, list[str]]:
+    """Move an offset into the log's range. Returns it, and a message if records were lost."""
     if at < log.start:
         return log.start, [
             f"the records of {tp} from offset {at} to {log.start - 1} were deleted: its log starts at {log.start} now"

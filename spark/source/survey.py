@@ -149,6 +149,7 @@ async def densities(cluster: Cluster, options: SourceOptions, begins: Offsets) -
 
 
 async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition, at: int) -> float | None:
+    """Estimate bytes per record from one small fetch; None if nothing could be read."""
     try:
         part = await fetch_once(cluster, options, tp, at, max_bytes=_SAMPLE_BYTES, max_wait_ms=0)
     except KafkaError:

@@ -67,6 +67,7 @@ def take_backup(
 
 
 def _begin(target: Disk, backup: str) -> None:
+    """Check that the backup folder is missing or empty, and create it. Raises: BackupRefused."""
     if target.exists(backup):
         if not target.is_directory(backup):
             raise BackupRefused(f"{backup} is a file", "name a folder that does not exist")

@@ -235,6 +235,7 @@ class _Output:
         self._last_age_ms = 0
 
     def takes(self, batch: Batch, size: int) -> bool:
+        """Whether the batch still fits into the segment that is being written."""
         settings = self._settings
         return not self._size_bytes or (
             self._size_bytes + size <= settings.segment_bytes

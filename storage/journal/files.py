@@ -130,6 +130,7 @@ class JournalFiles:
         return (self._plan(self._wanted) if self._wanted else None) or self._plan(0)
 
     def _plan(self, wanted: int) -> Preparation | None:
+        """Decide which journal files to make ready or to reuse; None if nothing is to be done."""
         size = self._size_to_make(wanted)
         reusable = sum(file.size_bytes for file in self._spares if size <= file.size_bytes <= self._largest)
         new = size if not reusable and (wanted or len(self.ready) < FILES_AHEAD) else 0

@@ -343,6 +343,7 @@ class Journal(AnyJournal):
         self._retire()
 
     def _retire(self) -> None:
+        """Free the journal files whose units are all safe in segments and checkpoints."""
         self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
         listed = {file for job in self._sync_jobs for file in job.files}
         listed.update(file for write in self._in_flight for file in write.files)

@@ -193,6 +193,7 @@ class Preparation:
         self.made.append(JournalFile(self._disk.open(path), path, header))
 
     def _next(self, size_bytes: int, recycled: bool) -> tuple[FileHeader, str]:
+        """Return header and path of the next journal file to prepare."""
         sequence = self._sequence + len(self.made)
         life = self._life
         header = FileHeader(

@@ -102,6 +102,7 @@ def _body(reader: Reader, start: int, header: RoundHeader, checksum: int) -> mem
 
 @contextmanager
 def _reading(path: str, start: int) -> Iterator[None]:
+    """Turn Malformed inside of the block into JournalDamaged with the position."""
     try:
         yield
     except Malformed as damage:
@@ -294,6 +295,7 @@ class _Remains:
         self._count_units(reader, header.incarnation, start)
 
     def _note(self, found: RoundHeader) -> None:
+        """Remember the highest round, unit and proof of a sync that this header shows."""
         if found.synced_through > self.synced_through:
             self.synced_through, self.witness = found.synced_through, found.round
         self.highest_round = max(self.highest_round, found.round)

@@ -131,6 +131,7 @@ class _Growing:
             growth.max_timestamp_offset = batches[first + timestamps.index(newest)][0]
 
     def written(self) -> Written:
+        """Return the segment's state and new index entries after the flush."""
         growth, before = self.growth, self.before
         offset_entries, time_entries = b"".join(growth.offset_entries), b"".join(growth.time_entries)
         after = SegmentState(

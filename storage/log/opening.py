@@ -214,6 +214,7 @@ def _cut(log: PartitionLog, manifest: Manifest, names: set[str]) -> None:
 
 
 def _cut_file(log: PartitionLog, name: str, size_bytes: int) -> None:
+    """Truncate the file to size_bytes if it is longer."""
     path = f"{log.directory}/{name}"
     if log.disk.size(path) > size_bytes:
         with log.open_files.use(path) as file:
@@ -324,6 +325,7 @@ def offset_in_name(name: str) -> int | None:
 
 
 def _is_named(name: str, stems: set[str], manifest: Manifest) -> bool:
+    """Whether the checkpoint's manifest has this segment file or producer snapshot."""
     parsed = parse_name(name)
     if parsed is not None:
         return SegmentState(parsed[0], parsed[1]).stem in stems

@@ -164,6 +164,7 @@ class _Walk:
             self._begin_at_entry(offset)
 
     def _begin_at_entry(self, offset: int) -> None:
+        """Begin at the last index entry at or below the offset."""
         self.slack_bytes = SLACK_BYTES
         self.entry = self.indexes.entry_at_or_before(offset - self.state.base_offset)
         if self.entry >= 0:
@@ -328,6 +329,7 @@ def scan(
 
 
 def _verify(path: str, position: int, batch: Batch) -> None:
+    """Check the batch's CRC and header. Raises: SegmentDamaged."""
     try:
         batches.verify(batch)
     except CorruptBatch as problem:
@@ -343,6 +345,7 @@ def _needed_bytes(chunk: memoryview, at: int) -> int:
 
 
 def _chunk(file: File, position: int, wanted: int, size_bytes: int) -> memoryview:
+    """Read at least `wanted` bytes from the position. Raises: SegmentDamaged if the file ends early."""
     size = min(max(wanted, SCAN_CHUNK_BYTES), size_bytes - position)
     chunk = file.read(size, position)
     if len(chunk) < size:

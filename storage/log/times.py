@@ -86,6 +86,7 @@ class TimeLookup(_Lookup):
         self._timestamp = timestamp
 
     def _find(self) -> Timestamped | None:
+        """Return the first record at or after the timestamp; None if there is none."""
         for number, state in enumerate(self._states):
             if state.max_timestamp < self._timestamp or state.end_offset <= self._start_offset:
                 continue
@@ -122,6 +123,7 @@ class LatestLookup(_Lookup):
     """Finds the first record that has the largest timestamp."""
 
     def _find(self) -> Timestamped | None:
+        """Return the first record with the largest timestamp; None if there is none."""
         best: Timestamped | None = None
         for number, state in enumerate(self._states):
             if state.end_offset <= self._start_offset or (best and state.max_timestamp <= best.timestamp):

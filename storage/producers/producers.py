@@ -435,6 +435,7 @@ def _find(producer: Producer, batch: Batch) -> Duplicate | None:
 
 
 def _remember(producer: Producer, batch: Batch) -> None:
+    """Keep the batch among the producer's last five, to recognise it when it is retried."""
     if batch.base_sequence < 0:  # offsets that a group coordinator wrote on the producer's behalf
         producer.next_sequence = ANY_SEQUENCE
         return
@@ -445,6 +446,7 @@ def _remember(producer: Producer, batch: Batch) -> None:
 
 
 def _out_of_order(batch: Batch, why: str) -> KafkaError:
+    """Return the error OUT_OF_ORDER_SEQUENCE_NUMBER with the producer's numbers."""
     return KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {batch.producer_id}, epoch {batch.producer_epoch}, comes with sequence {batch.base_sequence}, {why}",

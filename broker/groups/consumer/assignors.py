@@ -157,6 +157,7 @@ def _balance(each: Class, loads: list[int]) -> Generator[int, None, int]:
 
 
 def _collect(members: Sequence[Subscriber], classes: Iterable[Class]) -> AssignmentSteps:
+    """Merge the partitions that each class gave to its members into one assignment."""
     found: list[dict[TopicId, set[int]]] = [{} for _ in members]
     for each in classes:
         for index, held in each.held.items():

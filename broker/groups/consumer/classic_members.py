@@ -218,6 +218,7 @@ class MixedGroup(ConsumerGroup):
         return subscription
 
     def _gets_further_by_joining(self, member_id: str) -> bool:
+        """Whether a new JoinGroup would change what the member is assigned."""
         current = self.current(member_id)
         if current.epoch < self.target_epoch.epoch or current.state is MemberState.UNREVOKED:
             return True

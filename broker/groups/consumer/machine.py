@@ -151,6 +151,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return other_topics or other_regex
 
     def _check_room(self, member_id: str) -> None:
+        """Raises: GROUP_MAX_SIZE_REACHED if the group is full and this is a new member."""
         most = self._rules().max_size
         if len(self.subscriptions) >= most and member_id not in self.subscriptions:
             text = f"The consumer group has reached its maximum capacity of {most} members."
@@ -383,6 +384,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._next_epoch()
 
     def _forget(self, member_id: str) -> None:
+        """Remove all records of the member, and its regex if no other member uses it."""
         regex = self.subscriptions[member_id].regex
         for kind in (Kind.CURRENT, Kind.TARGET, Kind.SUBSCRIPTION):
             self._change(kind, member_id, None)

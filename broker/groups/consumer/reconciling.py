@@ -70,6 +70,7 @@ def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: 
 
 
 def _advance(current: Current, goal: Goal, owned: Owned | None) -> Current:
+    """Move the member one step towards its target: revoke first, then the next epoch, then assign."""
     assigned: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}
     for topic_id, epochs in current.assigned.items():
