@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo-installed
 JAVA_CLIENTS := $(VENV)/java-clients.classpath
 GO_CLIENTS := $(VENV)/franz-go-copier
+GO_TESTS := $(VENV)/franz-go-kfake-tests
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
@@ -13,7 +14,7 @@ TEST_WORKERS ?= 4
 # Tests start hundreds of processes. What they import is compiled once, even where the environment keeps Python from writing it.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" $(BIN)/python -m pytest
 
-.PHONY: help install java-clients go-clients demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
+.PHONY: help install java-clients go-clients go-tests demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -51,6 +52,14 @@ $(GO_CLIENTS): $(wildcard tests/interop/go/*) | $(STAMP)
 	else echo "no Go: the tests with franz-go will be skipped"; fi
 
 go-clients: $(GO_CLIENTS) ## franz-go, if Go is here
+
+# Its own tests of share groups take a minute to build, so only long runs want them.
+$(GO_TESTS): $(wildcard tests/interop/go/kfake/*) tests/interop/go/go.mod | $(STAMP)
+	@if command -v go > /dev/null; then tests/interop/go/kfake/build.sh $(VENV)/franz-go-kgo-tests $@ > $(VENV)/go-tests.log 2>&1 \
+		|| { rm -f $@; echo "Go could not build the tests of franz-go ($(VENV)/go-tests.log): they will be skipped"; }; \
+	else echo "no Go: the tests of franz-go will be skipped"; fi
+
+go-tests: $(GO_TESTS) ## franz-go's own tests of share groups, if Go is here
 
 check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, except what is marked slow
 	$(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
@@ -136,7 +145,7 @@ bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 
 bench-full: $(STAMP) ## every scenario, in more rounds: hours; OPTIONS='--only bound': what needs no other broker
 	@$(BIN)/python -m fencepost.bench.contest.run --full $(OPTIONS)
 
-test-long: $(STAMP) ## what the suite samples, at length
+test-long: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) $(GO_TESTS) ## what the suite samples, at length
 	$(PYTEST) -q -rs -n $(WORKERS) -m 'long and not jvm'
 	$(PYTEST) -q -rs -m 'long and jvm' tests/spark
 

@@ -2,8 +2,10 @@
 // Each client has a name and a thread, so that one may block in a call while another works.
 
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -31,6 +33,7 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.utils.Exit;
 
 public class Clients {
     static final Pattern FIELD =
@@ -90,9 +93,39 @@ public class Clients {
                 .map(TopicPartition::toString).sorted().collect(Collectors.joining(",")));
             case "poll" -> poll(consumers.get(name), call, answer);
             case "copy" -> copy(producers.get(name), consumers.get(call.get("from")), call, answer);
+            case "tool" -> tool(call.get("tool"), call.get("arguments").split(" "), answer);
             case "close" -> close(name);
             default -> throw new IllegalArgumentException(call.get("do"));
         }
+    }
+
+    // One of Kafka's command-line tools, called as its script does. What it prints, and the exit code it asks for; those
+    // that end by themselves have none. Only one at a time: both streams and the exit are the JVM's.
+    static synchronized void tool(String name, String[] arguments, Map<String, String> answer) throws Exception {
+        var main = Class.forName("org.apache.kafka.tools." + name).getMethod("main", String[].class);
+        var printed = new ByteArrayOutputStream();
+        var errors = System.err;
+        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+        System.setErr(System.out);
+        Exit.setExitProcedure((code, message) -> {
+            answer.putIfAbsent("exit", String.valueOf(code));
+            throw new Ended();  // a tool may catch this, and ask to exit once more
+        });
+        try {
+            main.invoke(null, (Object) arguments);
+        } catch (InvocationTargetException error) {
+            if (!(error.getCause() instanceof Ended)) {
+                throw new ExecutionException(error.getCause());
+            }
+        } finally {
+            System.setOut(OUT);
+            System.setErr(errors);
+            Exit.resetExitProcedure();
+        }
+        answer.put("out", printed.toString(StandardCharsets.UTF_8));
+    }
+
+    static class Ended extends Error {
     }
 
     // Sends and waits for every answer, unless told not to wait.

@@ -32,6 +32,14 @@ class JavaError(Exception):
         self.kinds = {kind, under} - {""}
 
 
+class ToolEnded(Exception):
+    """A command-line tool ended with this exit code."""
+
+    def __init__(self, code: str, printed: str) -> None:
+        super().__init__(f"exit code {code}: {printed}")
+        self.printed = printed
+
+
 class Call:
     """A call that is under way."""
 
@@ -147,6 +155,19 @@ class JavaClients:
         """A read_committed consumer that commits nothing by itself and begins at the beginning."""
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": "false", "auto_offset_reset": "earliest"}
         return self._client("consumer", bootstrap, {"group_id": group, **fixed, **settings})
+
+    def tool(self, name: str, bootstrap: str, arguments: str) -> str:
+        """What one of Kafka's command-line tools prints; name: its class below org.apache.kafka.tools.
+
+        Raises ToolEnded if it ends with another exit code than 0. Where its jars are not there, the test is skipped.
+        """
+        if "kafka-tools" not in CLASS_PATH.read_text():
+            pytest.skip("NO JAVA TOOLS: `make java-clients` resolves them with Maven")
+        words = f"--bootstrap-server {bootstrap} {arguments}"
+        answer = JavaClient(self, "tools").start("tool", tool=name, arguments=words).result(2 * ANSWER_S)
+        if int(answer.get("exit", 0)):
+            raise ToolEnded(answer["exit"], answer["out"])
+        return answer["out"]
 
     def _client(self, kind: str, bootstrap: str, settings: dict[str, Any]) -> JavaClient:
         client = JavaClient(self, next(self._names))
