@@ -83,6 +83,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     from .txn.blocking import blocked_facts, leaderless_facts
     from .txn.facts import blockers_or_none, held_or_none
     from .txn.held import held_facts
+    from .txn.windows import full_windows
 
     known = (await admin.describe_groups(name)).get(name)
     committed = await admin.list_group_offsets(name)
@@ -117,6 +118,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "leaderless": [leaderless_facts(tp) for tp in partitions if tp in there and tp not in led],
         "blocked": [blocked_facts(each, now_ms()) for each in blockers],
         "held": [held_facts(each, now_ms()) for each in await held_or_none(admin, name)],
+        "full_windows": await full_windows(admin, [name]) if listed and listed.group_type == "share" else [],
     }
 
 
@@ -181,7 +183,7 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")
     if len(facts["partitions"]) > 1:
         to.output.line(f"in all: {facts['lag_lso']:,} to the LSO, {facts['lag_hw']:,} to the HW")
-    for each in (*facts["leaderless"], *facts["blocked"], *facts["held"]):
+    for each in (*facts["leaderless"], *facts["blocked"], *facts["held"], *facts["full_windows"]):
         to.output.line(cause_sentence(each))
     for setting, value in facts["configs"].items():
         to.output.line(f"{setting}={value}")

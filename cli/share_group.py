@@ -63,6 +63,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     from ..client.admin.offsets import LATEST
+    from .txn.windows import full_windows
 
     known = await _known(admin, name)
     offsets = await admin.list_share_group_offsets(name)
@@ -90,6 +91,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "members": _members(known),
         "partitions": rows,
         "lag": sum(offset.lag or 0 for offset in offsets.values()),
+        "full_windows": await full_windows(admin, [name]),
         "configs": await own_configs(admin, name),
     }
 
@@ -117,12 +119,15 @@ def _members(known: "GroupDescription") -> list[dict[str, Any]]:
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     from ..effects.counts import count_text
+    from .txn.windows import window_sentence
 
     parts = [facts["state"], f"epoch {facts['epoch']}", count_text(len(facts["members"]), "member")]
     to.output.heading(f"{facts['group']}: {', '.join(parts)}")
     to.output.rows(facts["partitions"], _COLUMNS, "it stands nowhere: nobody has read with it")
     if len(facts["partitions"]) > 1:
         to.output.line(f"in all: {facts['lag']:,} not done")
+    for each in facts["full_windows"]:
+        to.output.line(window_sentence(each))
     for setting, value in facts["configs"].items():
         to.output.line(f"{setting}={value}")
     if members and facts["members"]:

@@ -1,13 +1,14 @@
 """What stops somebody though no transaction blocks a partition. Pure.
 
-That is: a nearly full disk, partitions without a leader, offsets that a transaction holds.
+That is: a nearly full disk, partitions without a leader, offsets that a transaction holds, windows of share groups that
+are full because of one.
 
 The rule: each row has a sentence that names the cause; ages are no change.
 """
 
 from typing import Any
 
-from ...client.admin.values import HeldOffsets, LowLogDir
+from ...client.admin.values import HeldOffsets, LowLogDir, ShareWindow
 from ...client.values import TopicPartition
 from .view import SHOWN_IN_LIST, View, partition_name, prepared_row
 
@@ -15,8 +16,9 @@ MOST_ALARMS = 100
 
 
 def alarm_rows(view: View) -> list[dict[str, Any]]:
-    """Up to MOST_ALARMS rows: disks first, then partitions, then groups, the longest held first."""
+    """Up to MOST_ALARMS rows: disks first, then partitions, then groups, the longest held first; then share groups."""
     rows = [_disk(each) for each in view.low_disks] + _leaderless(view) + [_held(each, view) for each in view.held]
+    rows += _full_windows(view)
     return rows[:MOST_ALARMS]
 
 
@@ -84,3 +86,45 @@ def _holder(held: HeldOffsets) -> str:
     if held.hangs or held.description is None:
         return f"a transaction of {producer} that no coordinator will end"
     return f"transaction {held.description.transactional_id} of {producer}"
+
+
+def _full_windows(view: View) -> list[dict[str, Any]]:
+    """Return one row for each share group and transaction in which the first records of full windows are pending."""
+    found: dict[tuple[str, str | None, int], list[tuple[TopicPartition, ShareWindow]]] = {}
+    for name, group in view.groups.items():
+        for at, stands in (group.share or {}).items():
+            if stands.held_by and stands.window:
+                first = stands.held_by[0]
+                found.setdefault((name, first.transactional_id, first.producer_id), []).append((at, stands.window))
+    return [_full_window(*holder, sorted(places), view) for holder, places in found.items()]
+
+
+def _full_window(
+    group_id: str,
+    transactional_id: str | None,
+    producer_id: int,
+    places: list[tuple[TopicPartition, ShareWindow]],
+    view: View,
+) -> dict[str, Any]:
+    name = transactional_id or ""
+    owner = view.open.get(name)
+    shown = [at for at, _ in places[:SHOWN_IN_LIST]]
+    pending = sum(window.pending_count for _, window in places)
+    where = ", ".join(map(str, shown)) + (", and others" if len(places) > len(shown) else "")
+    return {
+        "kind": "full_window",
+        "share_group_id": group_id,
+        "partitions": [partition_name(each) for each in shown],
+        "partitions_count": len(places),
+        "pending": pending,
+        "transactional_id": transactional_id,
+        "state": "Prepared" if name in view.prepared else owner.state if owner else None,
+        "producer_id": producer_id,
+        "producer_epoch": owner.producer_epoch if owner else None,
+        "age_ms": max(0, view.at_ms - owner.started_ms) if owner and owner.started_ms is not None else None,
+        "timeout_ms": owner.timeout_ms if owner else None,
+        "hangs": False,
+        "prepared": prepared_row(view.prepared.get(name)),
+        "sentence": f"share group {group_id} gets nothing new of {where}: its window is full, and {pending:,} records"
+        f" of it are pending in {f'transaction {name}' if name else 'a transaction'} of producer {producer_id}",
+    }

@@ -20,6 +20,7 @@ from ...effects.clock import Clock
 from .alarms import alarm_rows
 from .changes import MOST_BLOCKERS, changes
 from .events import Events
+from .groups import read_groups
 from .names import ProducerNames
 from .offsets import read_offsets
 from .release import release_of
@@ -40,7 +41,6 @@ LOAD = 3
 MOST_PAUSE_AFTER_FAILURE_MS = 5_000
 LOOK_MS = 10_000  # how long a request counts as somebody who looks
 FRESH_MS = 2_000  # how old a view may be that answers a request
-GROUPS_AT_ONCE = 50
 SHOWN_OPEN = 100
 
 
@@ -175,13 +175,7 @@ class ClusterModel:
         if began_ms < self._groups_due_ms:
             return self._groups
         listed = await _or_none(admin.list_groups(), missing, "groups") or []
-        found: dict[str, Group] = {}
-        for start in range(0, len(listed), GROUPS_AT_ONCE):
-            some = listed[start : start + GROUPS_AT_ONCE]
-            described = await admin.describe_groups(each.group_id for each in some)
-            committed = await asyncio.gather(*(_committed(admin, each.group_id) for each in some))
-            for each, offsets in zip(some, committed, strict=True):
-                found[each.group_id] = Group(each, described.get(each.group_id), offsets)
+        found = await read_groups(admin, listed)
         self._groups, self._alarms = found, await _read_alarms(admin)
         ended_ms = self._clock.monotonic_ms()
         self._groups_due_ms = ended_ms + max(GROUPS_INTERVAL_MS, LOAD * (ended_ms - began_ms))
@@ -305,10 +299,3 @@ async def _read_alarms(admin: Admin) -> tuple[tuple[HeldOffsets, ...], tuple[Low
     with suppress(UnsupportedVersionError, AuthorizationError):
         low = await admin.find_low_log_dirs()
     return tuple(held), tuple(low)
-
-
-async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
-    try:
-        return {at: each.offset for at, each in (await admin.list_group_offsets(group)).items()}
-    except KafkaError:  # it is gone, or this login may not see it
-        return {}

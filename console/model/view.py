@@ -16,6 +16,7 @@ from ...client.admin.values import (
     HeldOffsets,
     LowLogDir,
     PreparedTransaction,
+    SharePartitionOffsets,
     TopicDescription,
     TransactionDescription,
     TransactionListing,
@@ -37,11 +38,15 @@ class Offsets(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group. description: None if it was gone when it was described. committed: partition → offset."""
+    """A group. description: None if it was gone when it was described. committed: partition → offset.
+
+    share: where a share group stands; it has no committed offsets.
+    """
 
     listing: GroupListing
     description: GroupDescription | None
     committed: Mapping[TopicPartition, int]
+    share: Mapping[TopicPartition, SharePartitionOffsets] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +289,20 @@ def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:
     }
 
 
-def group_lag(group: Group, view: View) -> dict[str, int]:
-    """Return the lags, summed over the partitions that the group has committed offsets of."""
+def group_lag(group: Group, view: View) -> dict[str, int | None]:
+    """Return the lags, summed over the partitions that the group has committed offsets of.
+
+    A share group's is what it has not done yet, up to the high watermark. It is blocked in a partition of which it gets
+    nothing new, since its window is full because of a transaction.
+    """
+    if group.share is not None:
+        stands = group.share.values()
+        return {
+            "to_stable": None,
+            "to_high_watermark": sum(each.lag or 0 for each in stands),
+            "partitions": len(stands),
+            "blocked_partitions": sum(bool(each.held_by) for each in stands),
+        }
     known = [(offset, view.offsets[at]) for at, offset in group.committed.items() if at in view.offsets]
     return {
         "to_stable": sum(max(0, each.stable - offset) for offset, each in known),

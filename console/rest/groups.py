@@ -36,7 +36,8 @@ def _state(group: Group) -> str:
 def _group(view: View, group: Group) -> dict[str, Any]:
     name = group.listing.group_id
     described = group.description
-    path = [view.cluster_id, "consumer-groups", name]
+    path = [view.cluster_id, "share-groups" if group.share is not None else "consumer-groups", name]
+    lags = "lags" if group.share is None else "partitions"
     return item(
         "KafkaConsumerGroup",
         path,
@@ -48,8 +49,8 @@ def _group(view: View, group: Group) -> dict[str, Any]:
             "group_type": group.listing.group_type,
             "coordinator": related(view.cluster_id, "brokers", described.coordinator) if described else None,
             "consumers": related(*path, "consumers"),
-            "lag_summary": related(*path, "lag-summary"),
-            "lags": related(*path, "lags"),
+            "lag_summary": related(*path, "lag-summary") if group.share is None else None,
+            "lags": related(*path, lags),
         },
     )
 

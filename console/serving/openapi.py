@@ -29,7 +29,12 @@ def _item(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 _CONFIG = {"name": TEXT, "value": TEXT_OR_NULL, "is_default": FLAG, "is_read_only": FLAG, "is_sensitive": FLAG}
-_LAG_SUMS = {"to_stable": NUMBER, "to_high_watermark": NUMBER, "partitions": NUMBER, "blocked_partitions": NUMBER}
+_LAG_SUMS = {
+    "to_stable": NUMBER_OR_NULL,
+    "to_high_watermark": NUMBER,
+    "partitions": NUMBER,
+    "blocked_partitions": NUMBER,
+}
 _NOT_ALWAYS = ("producer_epoch", "coordinator_id", "timeout_ms", "started_ms", "age_ms", "partitions_count")
 _TRANSACTION = {
     "transactional_id": TEXT,
@@ -104,8 +109,8 @@ _ITEMS = {
             "members": NUMBER,
             "offsets_held": FLAG,
             "lag": or_null(fields(_LAG_SUMS)),
-            "coordinator": or_null(_LINK),
-            **dict.fromkeys(("consumers", "lag_summary", "lags"), _LINK),
+            **dict.fromkeys(("coordinator", "lag_summary"), or_null(_LINK)),
+            **dict.fromkeys(("consumers", "lags"), _LINK),
         }
     ),
     "Consumer": _item(

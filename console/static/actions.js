@@ -2,7 +2,7 @@
 // that names what is ended; a prepared transaction asks a second time and names its sink and batch.
 
 import { inCluster, post, session } from "./api.js";
-import { duration, h, many, notice, problemOf, put, quiet, shortened } from "./dom.js";
+import { duration, h, many, notice, partitionName, problemOf, put, quiet, shortened } from "./dom.js";
 
 /** Show a dialog. content: its children; buttons: [label, kind, call]. A call that throws shows its error. */
 export function dialog(title, content, buttons) {
@@ -81,7 +81,7 @@ function askAboutPrepared(id, verb, prepared, go) {
 }
 
 export function askToEndHanging(cluster, row, after) {
-  const where = `${row.topic_name}-${row.partition_id}`;
+  const where = partitionName(row);
   const path = `${inCluster(cluster, ["topics", row.topic_name, "partitions", row.partition_id])}:abort-hanging`;
   dialog(`End the hanging transaction in ${where}?`, [
     h("p", null, `No coordinator will end it: producer ${row.producer_id} epoch ${row.producer_epoch}, open from offset ${row.start_offset}.`),

@@ -157,8 +157,12 @@ export const aside = (text, parts, query) => h("a", { href: to(parts, query), cl
 
 export const transactionLink = (id) => link(id, ["transactions", id]);
 
+export const groupLink = (id, share) => link(id, ["groups", id], share ? { share: "yes" } : null);
+
+export const partitionName = (each) => `${each.topic_name}-${each.partition_id}`;
+
 export const partitionLink = (each) =>
-  link(`${each.topic_name}-${each.partition_id}`, ["topics", each.topic_name, "messages"], { partition: each.partition_id });
+  link(partitionName(each), ["topics", each.topic_name, "messages"], { partition: each.partition_id });
 
 export const badge = (text, kind) => h("span", { class: `badge ${kind}` }, text);
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from browsing import NEEDS_CHROMIUM, visit
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from console_story import FATES, HOSTILE, Story
 from eventually import wait_until
@@ -15,15 +16,12 @@ from fencepost.client.admin.admin import Admin
 from fencepost.console.model.rights import ONLY
 from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, Page, expect
 from served_broker import ServedBroker
-from served_console import NO_CHROMIUM, ServedConsole, find_chromium
+from served_console import ServedConsole
 from terminal import Terminal
 
-CHROMIUM = find_chromium()
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)]
-
-expect.set_options(timeout=90_000)  # groups are read again after three times as long as that took
+pytestmark = NEEDS_CHROMIUM
 
 PAGES = {
     "": "Overview",
@@ -62,52 +60,6 @@ def story(broker: ServedBroker) -> Iterator[Story]:
 def console(broker: ServedBroker, story: Story) -> Iterator[ServedConsole]:
     with ServedConsole(broker.port) as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    opened = browser.new_context(viewport={"width": 1280, "height": 860})
-    opened.set_default_timeout(90_000)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    """A page whose console must stay without errors, and which asks nobody but the console."""
-    complaints: list[str] = []
-    opened = context.new_page()
-    opened.on("console", lambda each: _note(each, complaints))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("dialog", lambda dialog: _refuse(dialog, complaints))
-    opened.on("request", lambda request: None if "127.0.0.1" in request.url else complaints.append(request.url))
-    yield opened
-    assert complaints == []
-
-
-def _note(message: ConsoleMessage, complaints: list[str]) -> None:
-    """Chromium itself reports an answer of status 409, which a page expects, as an error."""
-    if message.type in ("error", "warning") and "status of 409" not in message.text:
-        complaints.append(message.text)
-
-
-def _refuse(dialog: Dialog, complaints: list[str]) -> None:
-    complaints.append(dialog.message)
-    dialog.dismiss()
-
-
-def visit(page: Page, console: ServedConsole, where: str) -> None:
-    """Go to a page, and wait until it is there."""
-    page.goto(f"{console.url}#/{where}")
-    expect(page.locator("main")).to_have_attribute("data-shown", f"#/{where}")
 
 
 def test_the_overview_says_that_its_login_may_not_see_all(page: Page, console: ServedConsole) -> None:

@@ -22,6 +22,7 @@ from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from fencepost.storage.log.reads import judge_unreadable
 from fencepost.storage.log.segment import SegmentDamaged
+from pending_shares import LIMIT, pending
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -140,6 +141,15 @@ def partition_offline(tmp_path: Path) -> Iterator[World]:
 
 
 @contextmanager
+def window_full(tmp_path: Path) -> Iterator[World]:
+    with served(group_share_partition_max_record_locks=LIMIT) as world:
+        world.terminal.run("topic create orders")
+        world.terminal.plain("orders", *map(str, range(LIMIT + 20)))
+        with pending(world.terminal.bootstrap, "copier", "orders", "readers"):
+            yield world
+
+
+@contextmanager
 def fenced(tmp_path: Path) -> Iterator[World]:
     with served() as world:
         world.terminal.run("topic create orders")
@@ -231,6 +241,7 @@ EVERYWHERE: dict[str, Look] = {
 LOOKS: dict[str, Look] = {
     **EVERYWHERE,
     "why-blocked --group": command("txn why-blocked --group readers"),
+    "share-group describe": command("share-group describe readers"),
     "txn describe": command("txn describe copier"),
     "console, transaction": console_transaction,
     "quota list": command("quota list"),
@@ -247,6 +258,7 @@ FLOOR = "storage.min.free.bytes"
 HELD = ("group readers", "orders-0", "held by transaction copier", "Ongoing for")
 BLOCKED = ("orders-0 is blocked", "transaction copier", "Ongoing for")
 DECISION = ("transaction copier", "Prepared for", "waits for the decision of sink the-sink about batch 17")
+FULL = ("share group readers gets nothing new of orders-0", "is full", "pending in transaction copier", "Ongoing for")
 ANSWERS = Silent("health tells whether the broker answers, for whoever would restart it: that would mend nothing here")
 NO_GROUP = Silent("no group stands still by it")
 NO_BLOCK = Silent("no transaction blocks anybody: readers of the partition get all there is")
@@ -324,6 +336,22 @@ STATES: dict[str, tuple[Callable[[Path], Any], Cells]] = {
             "console": ("orders-0: without a leader", "its own log says why"),
             "metrics": ('kafka_topic_partition_leader{partition="0",topic="orders"} -1.0',),
             "log": ("orders-0 is offline", "its index says otherwise"),
+        },
+    ),
+    "window full": (
+        window_full,
+        {
+            "client": Silent("an empty answer is all that a worker gets: the protocol has no place for the reason"),
+            "doctor": FULL,
+            "health": ANSWERS,
+            "group describe": FULL,
+            "share-group describe": FULL,
+            "why-blocked": FULL,
+            "why-blocked --group": FULL,
+            "txn describe": ("copier: Ongoing", "pending in share group readers: orders-0 0 to 99"),
+            "console": ("share group readers gets nothing new of orders-0", "pending in transaction copier"),
+            "metrics": ("fencepost_share_pending_records 100.0", "fencepost_share_pending_oldest_seconds"),
+            "log": Silent("an open transaction is as it should be; its end by its timeout is logged"),
         },
     ),
     "fenced": (

@@ -1,11 +1,11 @@
 // Groups: how far behind each is, up to the last stable offset and up to the high watermark; and one group.
 
 import { get, getAll, inCluster } from "../api.js";
-import { badge, count, crumbs, empty, facts, h, link, partitionLink, put, quiet, stateBadge, throttle } from "../dom.js";
+import { badge, count, crumbs, empty, facts, groupLink, h, link, partitionLink, partitionName, put, quiet, stateBadge, throttle } from "../dom.js";
 import { state } from "../live.js";
 import { PagedList, Table } from "../table.js";
 import { memberCards } from "./members.js";
-import { heldOffsets } from "./overview.js";
+import { heldGroup } from "./overview.js";
 import { showShareGroup } from "./share_group.js";
 
 export async function show(root, place) {
@@ -13,7 +13,7 @@ export async function show(root, place) {
   const list = new PagedList({
     label: "Groups",
     columns: [
-      { label: "Group", cell: (row) => link(row.consumer_group_id, ["groups", row.consumer_group_id], row.group_type === "share" ? { share: "yes" } : undefined) },
+      { label: "Group", cell: (row) => groupLink(row.consumer_group_id, row.group_type === "share") },
       { label: "State", cell: (row) => stateBadge(row.state || "unknown") },
       { label: "Protocol", cell: (row) => [row.group_type, row.partition_assignor].filter(Boolean).join(", ") || row.protocol_type || "–" },
       { label: "Members", kind: "number", cell: (row) => count(row.members) },
@@ -45,10 +45,10 @@ async function showOne(root, place) {
     { label: "Lag to HW", kind: "number", cell: (row) => count(row.lag) },
     { label: "Reader", cell: (row) => row.client_id || "–" },
     { label: "", cell: (row) => (row.blocked ? [badge("held back", "warn"), " ", link("by what", [""])] : "") },
-  ], (row) => `${row.topic_name}-${row.partition_id}`, "This group has committed no offsets.");
+  ], partitionName, "This group has committed no offsets.");
   const members = h("div", { class: "cards" });
   const held = h("div");
-  const drawHeld = () => put(held, (state.snapshot?.alarms ?? []).filter((each) => each.consumer_group_id === group).map((each) => heldOffsets(place.cluster, each)));
+  const drawHeld = () => put(held, (state.snapshot?.alarms ?? []).filter((each) => each.consumer_group_id === group).map((each) => heldGroup(place.cluster, each)));
   put(root, crumbs(link("Groups", ["groups"])), h("h1", { class: "name" }, group), about, held,
     h("h2", null, "Partitions"), lags.element, h("h2", null, "Members"), members);
   const load = async () => {

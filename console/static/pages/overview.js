@@ -1,7 +1,7 @@
 // The overview: what holds readers up, first of all; then the counts, what happened lately, and the brokers.
 
 import { endButtons } from "../actions.js";
-import { age, aside, badge, bytes, count, duration, empty, faint, gauge, h, link, listed, many, partitionLink, put, quiet, throttle, time, transactionLink } from "../dom.js";
+import { age, aside, badge, bytes, count, duration, empty, faint, gauge, groupLink, h, listed, many, partitionLink, partitionName, put, quiet, throttle, time, transactionLink } from "../dom.js";
 import { recent, state } from "../live.js";
 
 export async function show(root, { cluster }) {
@@ -32,26 +32,29 @@ function drawAlarms(element, cluster, rows) {
   const text = JSON.stringify(rows, (name, value) => (["age_ms", "since", "usable_bytes"].includes(name) ? undefined : value));
   if (element.dataset.drawn === text) return;
   element.dataset.drawn = text;
-  put(element, h("div", { class: "cards" }, rows.map((each) => (each.kind === "low_disk" ? lowDisk(each) : each.kind === "without_leader" ? withoutLeader(each) : heldOffsets(cluster, each)))));
+  put(element, h("div", { class: "cards" }, rows.map((each) => (each.kind === "low_disk" ? lowDisk(each) : each.kind === "without_leader" ? withoutLeader(each) : heldGroup(cluster, each)))));
 }
 
 const withoutLeader = (row) => h("article", { class: "card stuck" }, h("h3", null, many(row.partitions_count, "partition"), " without a leader"),
-  h("p", { class: "lead" }, "Nobody can write there or read. The broker is down, or the log is offline: the broker's own log says why."),
-  h("ul", { class: "places" }, row.partitions.map((each) => h("li", null, partitionLink(each))),
-    row.partitions_count > row.partitions.length ? h("li", { class: "quiet" }, `and ${many(row.partitions_count - row.partitions.length, "partition")} more`) : null));
+  h("p", { class: "lead" }, "Nobody can write there or read. The broker is down, or the log is offline: the broker's own log says why."), places(row));
+
+const places = (row) => h("ul", { class: "places" }, row.partitions.map((each) => h("li", null, partitionLink(each))),
+  row.partitions_count > row.partitions.length ? h("li", { class: "quiet" }, `and ${many(row.partitions_count - row.partitions.length, "partition")} more`) : null);
 
 const lowDisk = (row) => h("article", { class: "card stuck" }, h("h3", null, "The disk of broker ", row.broker_id, " is nearly full"),
   h("p", { class: "lead" }, h("code", null, row.log_dir), `: ${bytes(row.usable_bytes)} are free.`,
     row.floor_bytes == null ? null : ` ${bytes(row.floor_bytes)} stay free (storage.min.free.bytes): produce requests are refused until there is room.`));
 
-/** A transaction that holds offsets of a group: its members cannot learn where to begin. */
-export const heldOffsets = (cluster, row) => h("article", { class: "card stuck" },
-  h("header", null, h("h3", null, "Group ", link(row.consumer_group_id, ["groups", row.consumer_group_id]), " cannot begin"),
+const preparedFor = (row) => (row.prepared ? h("p", null, `It is prepared as batch ${row.prepared.batch} of sink `, row.prepared.sink, ".") : null);
+
+/** A transaction that a group waits for: it holds offsets, or has filled the window of a share group. */
+export const heldGroup = (cluster, row) => h("article", { class: "card stuck" },
+  h("header", null, h("h3", null, "Group ", groupLink(row.share_group_id ?? row.consumer_group_id, row.share_group_id), row.share_group_id ? " gets nothing new" : " cannot begin"),
     badge(row.hangs ? "hanging" : row.state ?? "unknown", row.hangs ? "bad" : row.prepared ? "warn" : "open"), h("span", { class: "spring" }), gauge(row.age_ms, row.timeout_ms, row.since)),
-  h("p", { class: "lead" }, "Its offsets are held by ", row.transactional_id ? ["transaction ", transactionLink(row.transactional_id)] : "a transaction without a known id",
-    ` of producer ${row.producer_id} epoch ${row.producer_epoch}: a member that starts waits for the end of it.`),
-  row.prepared ? h("p", null, `It is prepared as batch ${row.prepared.batch} of sink `, row.prepared.sink, ".") : null,
-  h("ul", { class: "places" }, row.partitions.map((each) => h("li", null, partitionLink(each)))),
+  h("p", { class: "lead" }, row.share_group_id ? "Its window is full, and its first records are pending in " : "Its offsets are held by ", row.transactional_id ? ["transaction ", transactionLink(row.transactional_id)] : "a transaction without a known id",
+    ` of producer ${row.producer_id}${row.producer_epoch == null ? "" : ` epoch ${row.producer_epoch}`}: `, row.share_group_id ? "workers wait for the end of it." : "a member that starts waits for the end of it."),
+  preparedFor(row),
+  places(row),
   row.hangs ? null : endButtons(cluster, row));
 
 // ---- what holds readers up ----
@@ -74,7 +77,7 @@ function drawStuck(element, cluster, now) {
 function grouped(rows) {
   const found = new Map();
   for (const row of rows) {
-    const key = `${row.producer_id}:${row.producer_epoch}:${row.hangs}:${row.hangs ? `${row.topic_name}-${row.partition_id}` : ""}`;
+    const key = `${row.producer_id}:${row.producer_epoch}:${row.hangs}:${row.hangs ? partitionName(row) : ""}`;
     found.set(key, [...(found.get(key) ?? []), row]);
   }
   return found;
@@ -95,13 +98,13 @@ function stuckCard(cluster, rows) {
       h("span", { class: "spring" }), gauge(first.age_ms, first.timeout_ms, first.since)),
     h("p", { class: "lead" }, h("strong", null, many(waiting, "record")), ` in ${many(rows.length, "partition")} cannot be read by read_committed readers`,
       first.hangs ? ", and no coordinator will end this transaction." : "."),
-    first.prepared ? h("p", null, `It is prepared as batch ${first.prepared.batch} of sink `, first.prepared.sink, ".") : null,
+    preparedFor(first),
     h("ul", { class: "places" }, rows.slice(0, 12).map((row) => h("li", null, partitionLink(row),
       faint(` stops at ${count(row.last_stable_offset)} of ${count(row.high_watermark)}`),
       aside("timeline", ["topics", row.topic_name, "timeline"], { partition: row.partition_id }))),
     rows.length > 12 ? h("li", { class: "quiet" }, `and ${many(rows.length - 12, "partition")} more`) : null),
     groups.size ? h("p", null, faint("Groups there: "), listed([...groups.values()].slice(0, 12), (each) =>
-      [link(each.consumer_group_id, ["groups", each.consumer_group_id]), each.would_wait ? " (waits here if it reads committed)" : ""]),
+      [groupLink(each.consumer_group_id), each.would_wait ? " (waits here if it reads committed)" : ""]),
       groups.size > 12 || rows.some((row) => row.groups_count > row.groups.length) ? faint(" and more") : null) : null,
     endButtons(cluster, first));
 }

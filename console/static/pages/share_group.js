@@ -1,7 +1,7 @@
 // One share group: its members, and where it stands in each partition; what of its window is pending, and in which transaction.
 
 import { get, getAll, inCluster } from "../api.js";
-import { badge, count, crumbs, facts, h, link, listed, partitionLink, put, quiet, stateBadge, throttle, transactionLink } from "../dom.js";
+import { badge, count, crumbs, facts, h, link, listed, partitionLink, partitionName, put, quiet, stateBadge, throttle, transactionLink } from "../dom.js";
 import { Table } from "../table.js";
 import { memberCards } from "./members.js";
 
@@ -18,7 +18,7 @@ export async function showShareGroup(root, place) {
     { label: "Pending", kind: "number", cell: (row) => count(row.pending) },
     { label: "In transactions", cell: holders },
     { label: "", cell: (row) => (row.held_by_transaction ? badge("window full", "warn") : "") },
-  ], (row) => `${row.topic_name}-${row.partition_id}`, "This group stands nowhere: nobody has read with it.");
+  ], partitionName, "This group stands nowhere: nobody has read with it.");
   put(root, crumbs(link("Groups", ["groups"])), h("h1", { class: "name" }, group), about,
     h("h2", null, "Partitions"),
     quiet("All before the start is done. The window is what was given out from there on; while it is full, nothing new is."),

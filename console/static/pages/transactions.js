@@ -2,7 +2,7 @@
 
 import { get, inCluster } from "../api.js";
 import { askToEndHanging, endButtons } from "../actions.js";
-import { aside, badge, count, crumbs, duration, empty, facts, faint, gauge, h, link, many, partitionLink, problemOf, put, quiet, stateBadge, throttle, time, transactionLink } from "../dom.js";
+import { aside, badge, count, crumbs, duration, empty, facts, faint, gauge, groupLink, h, link, many, partitionLink, partitionName, problemOf, put, quiet, stateBadge, throttle, time, transactionLink } from "../dom.js";
 import { session } from "../api.js";
 import { recent, state } from "../live.js";
 import { PagedList, Table } from "../table.js";
@@ -92,15 +92,15 @@ async function showOne(root, place) {
     ]));
     put(actions, row.is_open ? endButtons(place.cluster, row, () => void load().catch(() => {})) : null);
     const blockers = (state.snapshot?.blockers ?? []).filter((each) => each.transactional_id === id || each.producer_id === row.producer_id);
-    const stops = new Map(blockers.map((each) => [`${each.topic_name}-${each.partition_id}`, each]));
+    const stops = new Map(blockers.map((each) => [partitionName(each), each]));
     put(where, h("h2", null, "Partitions"), row.partitions.length ? h("ul", { class: "plain-list" }, row.partitions.map((each) => {
-      const stop = stops.get(`${each.topic_name}-${each.partition_id}`);
+      const stop = stops.get(partitionName(each));
       return h("li", null, partitionLink(each), aside("timeline", ["topics", each.topic_name, "timeline"], { partition: each.partition_id }),
         stop ? [" ", badge(`${count(stop.waiting)} held back from ${count(stop.last_stable_offset)}`, "warn")] : null);
     })) : empty("It has no partitions now."), row.partitions_count > row.partitions.length ? quiet(`and ${count(row.partitions_count - row.partitions.length)} more`) : null);
     const groups = new Map(blockers.flatMap((each) => each.groups ?? []).map((each) => [each.consumer_group_id, each]));
     put(waiting, h("h2", null, "Groups that read there"), groups.size ? h("ul", { class: "plain-list" }, [...groups.values()].map((each) =>
-      h("li", null, link(each.consumer_group_id, ["groups", each.consumer_group_id]), " ",
+      h("li", null, groupLink(each.consumer_group_id), " ",
         each.would_wait ? badge("waits if it reads committed", "warn") : faint(`${count(each.lag_to_stable)} records to read before it waits`))),
       blockers.some((each) => each.groups_count > each.groups.length) ? h("li", { class: "quiet" }, "and others") : null) : empty("No group waits behind it."));
     drawStory();

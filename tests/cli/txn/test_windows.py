@@ -1,17 +1,11 @@
 """What transactions have pending in share groups, and whose windows are full because of it, as an operator sees it."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
+from pending_shares import LIMIT, pending
 from served_broker import ServedBroker
 from terminal import Terminal
-
-import fencepost as fp
-
-LIMIT = 100  # records of a window; as many acknowledgements are sent before the commit
 
 
 @pytest.fixture(scope="module")
@@ -20,47 +14,11 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-@contextmanager
-def pending(terminal: Terminal, transactional_id: str, topic: str, group: str) -> Iterator[None]:
-    """A worker whose open transaction has acknowledged as many records as a window has."""
-    done, has, failures = threading.Event(), threading.Event(), []
-
-    async def work() -> None:
-        producer = fp.Producer(terminal.bootstrap, transactional_id=transactional_id)
-        queue = fp.ShareConsumer(terminal.bootstrap, topics=[topic], group_id=group, auto_offset_reset="earliest")
-        async with producer, queue, producer.transaction() as tx:
-            left = LIMIT
-            while left:
-                records = await queue.getmany(timeout_ms=5_000, max_records=left)
-                await tx.acknowledge(queue, *records)
-                left -= len(records)
-            has.set()
-            await asyncio.to_thread(done.wait, 30)
-
-    def run() -> None:
-        try:
-            asyncio.run(work())
-        except Exception as error:
-            failures.append(error)
-            has.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert has.wait(30)
-    try:
-        assert not failures
-        yield
-    finally:
-        done.set()
-        thread.join()
-    assert not failures
-
-
 def test_a_window_that_is_full_of_pending_records_names_their_transaction(terminal: Terminal) -> None:
     terminal.run("topic create jobs")
     terminal.plain("jobs", *map(str, range(LIMIT + 20)))
     assert terminal.run("txn why-blocked") == "no partition is blocked\n"
-    with pending(terminal, "worker-1", "jobs", "packing"):
+    with pending(terminal.bootstrap, "worker-1", "jobs", "packing"):
         described = terminal.run("txn describe worker-1")
         (facts,) = terminal.objects("txn describe worker-1")
         blocked = [terminal.run(f"txn why-blocked {where}") for where in ("", "jobs", "-g packing")]

@@ -12,13 +12,17 @@ from fencepost.client.admin.values import (
     GroupListing,
     OpenTransaction,
     PartitionDescription,
+    PendingRange,
     PreparedTransaction,
     ProducerState,
+    SharePartitionOffsets,
+    ShareWindow,
     TopicDescription,
     TransactionDescription,
     TransactionListing,
 )
 from fencepost.client.values import TopicPartition
+from fencepost.console.model.alarms import alarm_rows
 from fencepost.console.model.changes import MOST, MOST_BLOCKERS, changes
 from fencepost.console.model.view import (
     SHOWN_IN_LIST,
@@ -81,6 +85,24 @@ def test_a_group_counts_as_waiting_if_it_read_up_to_the_last_stable_offset() -> 
         "blocked_partitions": 1,
     }
     assert topic_offsets(found.topics["t0"], found) == {"retained": 10, "held": 4, "blocked_partitions": 1}
+
+
+def test_a_share_groups_lag_is_what_it_has_not_done_and_full_windows_are_blocked() -> None:
+    full = ShareWindow(100, 100, 60, (PendingRange(3, 62, "id0", 0, "m"),))
+    at = [TopicPartition("t0", number) for number in range(3)]
+    stands = [SharePartitionOffsets(3, 0, 40, full), SharePartitionOffsets(4, 0, 2), SharePartitionOffsets(0, 0, None)]
+    listing = GroupListing("packing", "Stable", "share", "share")
+    found = replace(view(), groups={"packing": Group(listing, None, {}, dict(zip(at, stands, strict=True)))})
+    sums = {"to_stable": None, "to_high_watermark": 42, "partitions": 3, "blocked_partitions": 1}
+    assert group_lag(found.groups["packing"], found) == sums
+    (alarm,) = alarm_rows(found)
+    assert (alarm["partitions"], alarm["pending"]) == ([{"topic_name": "t0", "partition_id": 0}], 60)
+    assert (alarm["transactional_id"], alarm["state"], alarm["age_ms"], alarm["producer_epoch"]) == (
+        "id0",
+        "Ongoing",
+        500,
+        2,
+    )
 
 
 def test_waiting_groups_are_counted_again_when_the_view_changed() -> None:

@@ -1,4 +1,5 @@
-"""What stops somebody though no partition is blocked is on the first page: held offsets, a nearly full disk."""
+"""What stops somebody though no partition is blocked is on the first page: held offsets, a full window, a nearly full
+disk."""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import Any
 
 from console_client import console_of
 from fencepost.effects.disk import SystemDisk
+from pending_shares import LIMIT, pending
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -35,6 +37,21 @@ def test_a_group_whose_offsets_a_transaction_holds_is_shown_with_that_transactio
     assert alarm["sentence"].startswith("the offsets of group copiers are held by transaction copier-1 of ")
     assert snapshot["counts"]["held_groups"] == 1
     assert group["offsets_held"]
+
+
+def test_a_share_group_whose_window_a_transaction_fills_is_shown_with_it() -> None:
+    with ServedBroker(group_share_partition_max_record_locks=LIMIT) as broker:
+        terminal = Terminal(broker)
+        terminal.run("topic create jobs")
+        terminal.plain("jobs", *map(str, range(LIMIT + 20)))
+        with pending(terminal.bootstrap, "worker-1", "jobs", "packing"):
+            snapshot, _ = asyncio.run(seen(terminal.bootstrap))
+    (alarm,) = snapshot["alarms"]
+    assert (alarm["kind"], alarm["share_group_id"], alarm["pending"]) == ("full_window", "packing", LIMIT)
+    assert (alarm["transactional_id"], alarm["state"], alarm["hangs"]) == ("worker-1", "Ongoing", False)
+    assert alarm["partitions"] == [{"topic_name": "jobs", "partition_id": 0}]
+    assert alarm["age_ms"] >= 0
+    assert alarm["sentence"].startswith("share group packing gets nothing new of jobs-0: its window is full, and 100 ")
 
 
 def test_a_nearly_full_disk_is_shown_with_the_setting(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""A worker of a share group whose open transaction has acknowledged as many records as a window has."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import fencepost as fp
+
+MOST_S = 240  # for what is looked at meanwhile
+LIMIT = 100  # group.share.partition.max.record.locks of the broker; as many acknowledgements are sent before the commit
+
+
+@contextmanager
+def pending(bootstrap: str, transactional_id: str, topic: str, group: str) -> Iterator[None]:
+    """The transaction is open from here to the end, and is committed then. The topic has one partition."""
+    done, has = threading.Event(), threading.Event()
+    failures: list[Exception] = []
+
+    async def work() -> None:
+        timeout_ms = 2 * MOST_S * 1000
+        producer = fp.Producer(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        queue = fp.ShareConsumer(bootstrap, topics=[topic], group_id=group, auto_offset_reset="earliest")
+        async with producer, queue, producer.transaction() as tx:
+            left = LIMIT
+            while left:
+                records = await queue.getmany(timeout_ms=5_000, max_records=left)
+                await tx.acknowledge(queue, *records)
+                left -= len(records)
+            has.set()
+            await asyncio.to_thread(done.wait, MOST_S)
+
+    def run() -> None:
+        try:
+            asyncio.run(work())
+        except Exception as error:
+            failures.append(error)
+            has.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert has.wait(30)
+    try:
+        assert not failures
+        yield
+    finally:
+        done.set()
+        thread.join()
+    assert not failures
