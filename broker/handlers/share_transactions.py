@@ -27,7 +27,7 @@ Acks = dict[TopicIdPartition, list[AckRange]]
 Wrong = Mapping[TopicIdPartition, KafkaError]
 
 
-@handles(TxnShareAcknowledgeRequest, in_steps=True)
+@handles(TxnShareAcknowledgeRequest, may_be_long=True)
 def txn_share_acknowledge(
     broker: Services, call: Call, request: TxnShareAcknowledgeRequest
 ) -> Steps[TxnShareAcknowledgeResponse]:
