@@ -17,6 +17,7 @@ from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
+from ..storage.objects.takeover import WINDOW
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings
@@ -34,6 +35,8 @@ from .net.server import UNBOUNDED, ServedConnection, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
+from .ownership.owner import InStore, StoreOwner
+from .ownership.pacing import Pace
 from .producers.names_log import NamedProducers
 from .quotas.connection_pace import ConnectionPace
 from .quotas.limits import Measures
@@ -95,10 +98,12 @@ class Broker(Services):
         net: Net | None = None,
         most_connections: int = UNBOUNDED,
         ignore_dynamic: bool = False,
+        in_store: InStore | None = None,
     ) -> None:
         """most_connections: what the process can bear, whatever the settings say, now or later.
 
         ignore_dynamic: settings that were or are changed while running are kept, and not obeyed before another start.
+        in_store: where the journal is; None: in the data directory.
         """
         self.live_settings = LiveSettings(settings)
         self.ignore_dynamic = ignore_dynamic
@@ -119,6 +124,8 @@ class Broker(Services):
         self.on_halt: list[Callable[[BaseException], None]] = []
         self._between: Callable[[Serve], Serve] | None = None
         self._executors: list[Executor] = []
+        self._in_store = in_store
+        self._owner: StoreOwner | None = None
         self._started = False
 
     @property
@@ -142,12 +149,12 @@ class Broker(Services):
         began_ms = self.clock.monotonic_ms()
         try:
             self._start_executors()
-            self._open_store()
+            await self._open_store()
         except BaseException:
             self._close_executors()
             raise
         self._loop = asyncio.get_running_loop()
-        self._journal_writer = self.disk.async_writer()
+        self._journal_writer = self._owner.writer(self._loop) if self._owner else self.disk.async_writer()
         self._started = True
         try:
             self._assemble()
@@ -190,15 +197,24 @@ class Broker(Services):
             executor.close()
         self._executors.clear()
 
-    def _open_store(self) -> None:
-        self.store, self.recovery = open_store(
+    async def _open_store(self) -> None:
+        directory, settings = self.settings.log_dir, _store_settings(self)
+        look_from = read_from(self.disk, directory)
+        if self._in_store is None:
+            self.store, self.recovery = open_store(self.disk, self.clock, self.rng, directory, settings, look_from)
+            return
+        self._owner = StoreOwner(
+            self._in_store,
             self.disk,
             self.clock,
             self.rng,
-            self.settings.log_dir,
-            _store_settings(self),
-            read_from(self.disk, self.settings.log_dir),
+            self._executor("store", WINDOW),
+            directory=directory,
+            node=self.settings.node_id,
+            lease_ms=self.settings.store_lease_ms,
+            heartbeat_ms=self.settings.store_heartbeat_ms,
         )
+        self.store, self.recovery = await self._owner.open(settings, look_from)
 
     def _begin_rounds(self) -> None:
         self.times = RequestTimes(self.metrics, self.store, self.clock.work_ns)
@@ -210,6 +226,7 @@ class Broker(Services):
             sync_every_ms=self.settings.durability_interval_ms,
             times=self.times,
             writer=self._journal_writer,
+            pace=_pace(self.settings) if self._owner else None,
         )
 
     def _assemble(self) -> None:
@@ -259,6 +276,8 @@ class Broker(Services):
         self.housekeeping.on_expiry.append(lambda log: self.producer_limit.look([log]))
         self.housekeeping.timeout_pending = lambda: bool(self.transactions.open)
         self.housekeeping.start()
+        if self._owner is not None:
+            self.housekeeping.keep(self._owner.beat(self.rounds, self.housekeeping.pause))
         self._sweeps = Sweeps(shared, self.transactions)
         self.housekeeping.keep(self._sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch())
@@ -459,6 +478,10 @@ def _store_settings(broker: Broker) -> StoreSettings:
         durability_mode=settings.durability_mode,
         unreadable_logs_offline=settings.storage_unreadable_partitions == "offline",
     )
+
+
+def _pace(settings: BrokerSettings) -> Pace:
+    return Pace(settings.store_puts_per_second, settings.store_puts_per_second)
 
 
 def _housekeeping_settings(broker: Broker) -> HousekeepingSettings:

@@ -46,6 +46,14 @@ class Timing(Protocol):
     def end_round(self, is_last: bool) -> None: ...
 
 
+class Pacing(Protocol):
+    """Says when rounds begin, where each costs something (ownership/pacing.py)."""
+
+    def wait_ms(self, now_ms: int, open_bytes: int) -> int:
+        """Return how long the open round is to wait; 0: it begins now, which is counted."""
+        ...
+
+
 class Untimed:
     """A Timing that counts nothing."""
 
@@ -69,11 +77,17 @@ class Rounds:
         sync_every_ms: int = 100,
         times: Timing | None = None,
         writer: AsyncWriter | None = None,
+        pace: Pacing | None = None,
     ) -> None:
-        """sync_every_ms: for logs in durability mode interval. Mode os asks for no sync; checkpoints may."""
+        """sync_every_ms: for logs in durability mode interval. Mode os asks for no sync; checkpoints may.
+
+        pace: None: rounds begin as soon as they can.
+        """
         self._store = store
         self._executor = executor
         self._writer = writer
+        self._pace = pace
+        self._paced: asyncio.TimerHandle | None = None
         self._loop = loop
         self._metrics = metrics or Metrics()
         self._times = times or Untimed()
@@ -150,13 +164,18 @@ class Rounds:
         if not (self._in_flight or self._store.journal.pending):
             self._seal_soon()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no round is open or in flight."""
+        return not (self._in_flight or self._sync_next or self._store.journal.pending)
+
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back as soon as no round is open or in flight (at once, if so), or the broker is halted."""
-        if self._in_flight or self._sync_next or self._store.journal.pending:
+        if self.is_idle:
+            callback()
+        else:
             self._idle.append(callback)
             self.changed()
-        else:
-            callback()
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
@@ -170,7 +189,7 @@ class Rounds:
         if (store.journal.pending or self._sync_next) and (not self._in_flight or self._may_overlap()):
             try:
                 looks_again = self._looks_again()
-                if not looks_again:
+                if not looks_again and (self._pace is None or not self._waits_for(self._pace)):
                     self._begin()
             except Exception as error:  # a bug: no reply that it may affect is sent
                 self.halt(error)
@@ -180,6 +199,19 @@ class Rounds:
         self._times.count_answers()
         if looks_again and not self._scheduled:  # behind the answers, whose times end with this turn
             self._schedule()
+
+    def _waits_for(self, pace: Pacing) -> bool:
+        """Return whether the open round is to wait, and begin it later then."""
+        if self._paced is not None:
+            return True
+        wait_ms = pace.wait_ms(round(self._loop.time() * 1000), self._store.journal.open_bytes)
+        if wait_ms:
+            self._paced = self._loop.call_later(wait_ms / 1000, self._is_due)
+        return wait_ms > 0
+
+    def _is_due(self) -> None:
+        self._paced = None
+        self.changed()
 
     def _looks_again(self) -> bool:
         """Return whether to let the loop read its sockets once more before the open round begins."""

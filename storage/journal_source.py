@@ -29,11 +29,16 @@ class StoreDamaged(Exception):
 class FoundUnits(Protocol):
     """The units that count. journal/scan.py's Scan explains the fields."""
 
-    incarnation: int
-    highest_unit: int
-    highest_round: int
-    cut_bytes: int
-    cut_reason: str
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def highest_unit(self) -> int: ...
+    @property
+    def highest_round(self) -> int: ...
+    @property
+    def cut_bytes(self) -> int: ...
+    @property
+    def cut_reason(self) -> str: ...
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
         """The parts of the units above a number, in order."""

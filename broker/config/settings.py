@@ -28,6 +28,7 @@ from .options import ConfigType, InvalidOption, Value, option, options_of, text_
 from .quota_settings import QuotaSettings
 from .security_settings import SecuritySettings
 from .share_settings import ShareSettings
+from .store_settings import StoreOptions
 from .transaction_settings import TransactionSettings
 
 INT = ConfigType.INT
@@ -74,6 +75,7 @@ class BrokerSettings(
     TransactionSettings,
     GroupSettings,
     ShareSettings,
+    StoreOptions,
 ):
     """The settings of the broker. layers: what each source gave, to show where a value comes from."""
 
@@ -299,6 +301,7 @@ class BrokerSettings(
         _ = self.served_listeners
         self.check_groups()
         self.check_share_groups()
+        self.check_store()
         if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidOption(
                 "queued.max.request.bytes must be at least socket.request.max.bytes, or -1", "queued.max.request.bytes"

@@ -46,6 +46,15 @@ def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
             raise ObjectDamaged(objects.where, name, str(error)) from error
 
 
+def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
+    """List the names of rounds and seals, in their order. Again, as long as a listing proves nothing."""
+    while True:
+        found = until_clear(lambda: objects.list(prefix), pause)
+        places = [place for each in found if (place := format.read_place(each.name)) is not None]
+        if fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
+            return sorted(places)
+
+
 class Takeover:
     """One way to an epoch, in the order of run()."""
 
@@ -111,12 +120,7 @@ class Takeover:
     # ---- ends of epochs --------------------------------------------------------------------------------------
 
     def _places(self, prefix: str) -> list[Place]:
-        """List the names of rounds and seals, in their order. Again, as long as a listing proves nothing."""
-        while True:
-            found = until_clear(lambda: self._objects.list(prefix), self._pause)
-            places = [place for each in found if (place := format.read_place(each.name)) is not None]
-            if fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
-                return sorted(places)
+        return list_places(self._objects, prefix, self._pause)
 
     def _is_round(self, place: Place) -> bool:
         if place not in self._kinds:

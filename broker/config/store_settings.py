@@ -1,0 +1,38 @@
+"""The settings of a journal in a store of objects: a part of the broker's table (settings.py), with its rules."""
+
+from dataclasses import dataclass
+
+from .options import ConfigType, InvalidOption, option
+
+INT = ConfigType.INT
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """How often a store is asked, and when its owner is taken for gone."""
+
+    store_puts_per_second: int = option(
+        10,
+        "With the journal in a store of objects: rounds of less than 4 MiB a second, on average. Each is a request and "
+        "costs money.",
+        type=INT,
+        at_least=1,
+    )
+    store_lease_ms: int = option(
+        6_000,
+        "With the journal in a store of objects: an owner from which nothing came for so long is taken over from.",
+        type=INT,
+        at_least=100,
+    )
+    store_heartbeat_ms: int = option(
+        2_000,
+        "With the journal in a store of objects: how often an owner that has nothing to write shows that it is there.",
+        type=INT,
+        at_least=10,
+    )
+
+    def check_store(self) -> None:
+        """More than one heartbeat in a lease. Raises InvalidOption."""
+        if self.store_heartbeat_ms * 2 > self.store_lease_ms:
+            name = "store.heartbeat.ms"
+            raise InvalidOption(f"{name} must be at most half of store.lease.ms: else an owner is taken for gone", name)

@@ -1,0 +1,206 @@
+"""A broker whose journal is in a store of objects: how it comes to own an epoch, and how it shows that it is alive.
+
+Begin: wait until the owner there is has been silent for a lease (silence.py), unless the data directory is that of the
+newest owner: then it is this broker's, and its lock says that nobody serves from it. Then the directory is opened with
+the store as its journal, which takes over. Run: an empty round at each heartbeat in which there was no other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from ...effects.clock import Clock
+from ...effects.disk import Disk, Executor
+from ...effects.objects import Missing, Objects, ObjectsError, Refused
+from ...effects.rng import Rng
+from ...storage import store_checkpoint, store_mark
+from ...storage.objects import format
+from ...storage.objects.creating import read_head, until_clear
+from ...storage.objects.fence import NOWHERE, Place
+from ...storage.objects.format import Claim, Seal
+from ...storage.objects.source import JournalOfObjects
+from ...storage.objects.takeover import list_places
+from ...storage.objects.writer import ObjectWriter, pause_s
+from ...storage.recovery import LookFrom, RecoveryReport, open_store
+from ...storage.store import Store, StoreSettings
+from .silence import Silence
+
+log = logging.getLogger("fencepost.broker")
+
+T = TypeVar("T")
+LOOKS_A_LEASE = 6
+SAID_EVERY = 10  # attempts that failed
+
+
+@dataclass(frozen=True)
+class InStore:
+    """Where a broker's journal is, if not in its data directory. sleep: called by workers, with seconds."""
+
+    objects: Objects
+    sleep: Callable[[float], None]
+
+
+class StoppedWaiting(Exception):
+    """Raised if the broker is stopped before it owns an epoch."""
+
+
+class Beating(Protocol):
+    """The methods of Rounds that are used here."""
+
+    finished: int
+
+    @property
+    def is_idle(self) -> bool: ...
+    def sync_soon(self) -> None: ...
+
+
+class StoreOwner:
+    """The journal of one broker in a store of objects."""
+
+    def __init__(
+        self,
+        store: InStore,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        executor: Executor,
+        *,
+        directory: str,
+        node: int,
+        lease_ms: int,
+        heartbeat_ms: int,
+    ) -> None:
+        """executor: of WINDOW threads, for nothing else."""
+        self._store = store
+        self._objects = store.objects
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self._directory = directory
+        self._node = node
+        self._lease_ms = lease_ms
+        self._heartbeat_ms = heartbeat_ms
+        self._executor = executor
+        self._stopping = False
+        self.trouble: ObjectsError | None = None  # what the store answered last, if that was no success
+
+    # ---- taking over -----------------------------------------------------------------------------------------
+
+    async def open(self, settings: StoreSettings, look_from: LookFrom) -> tuple[Store, RecoveryReport]:
+        """Wait for the owner there is to be gone; then take over. Raises what open_store raises; Overtaken."""
+        await self._wait_for_silence()
+        source = JournalOfObjects(
+            self._objects,
+            Claim(1, self._node, (), self._rng.bytes(8)),
+            self._pause,
+            disk=self._disk,
+            clock=self._clock,
+            directory=self._directory,
+            settings=settings,
+            identity=self._rng.bytes(16),
+        )
+        opened = await self._in_worker(
+            partial(open_store, self._disk, self._clock, self._rng, self._directory, settings, look_from, source)
+        )
+        log.info("epoch %d of %s is owned by this broker", source.taken.claim.epoch, self._objects.where)
+        return opened
+
+    async def _wait_for_silence(self) -> None:
+        silence = Silence(self._lease_ms)
+        newest = await self._in_worker(self._newest)
+        if newest.epoch and newest.epoch == self._last_own_epoch():
+            return
+        silence.saw(newest, self._clock.monotonic_ms())
+        if newest != NOWHERE:
+            log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, self._lease_ms)
+        while not (silence.is_over(self._clock.monotonic_ms()) and await self._in_worker(self._newest) == newest):
+            await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
+            newest, handed_over = await self._in_worker(partial(self._newer, silence.newest))
+            if handed_over:
+                return
+            if silence.is_over(self._clock.monotonic_ms()):
+                newest = await self._in_worker(self._newest)
+            silence.saw(newest, self._clock.monotonic_ms())
+
+    def _newest(self) -> Place:
+        return max(list_places(self._objects, format.JOURNAL, self._pause), default=NOWHERE)
+
+    def _newer(self, known: Place) -> tuple[Place, bool]:
+        """Return the newest round of the epoch, and whether its owner has handed over. It asks for no listing."""
+        place = known
+        while True:
+            following = Place(place.epoch, place.number + 1)
+            try:
+                there = until_clear(partial(read_head, self._objects, following), self._pause)
+            except Missing:
+                break
+            if isinstance(there, Seal):
+                return following, there.handed_over
+            place = following
+        return place, False
+
+    def _last_own_epoch(self) -> int:
+        """Return the epoch that this data directory was last opened for; 0: it is new, or of no store."""
+        if not self._disk.exists(self._directory) or store_mark.read_mark(self._disk, self._directory) is None:
+            return 0
+        for number in store_checkpoint.numbers(self._disk, self._directory)[:1]:
+            return store_checkpoint.read(self._disk, self._directory, number).journal_incarnation
+        return 0
+
+    # ---- while it is the owner -------------------------------------------------------------------------------
+
+    def writer(self, loop: asyncio.AbstractEventLoop) -> ObjectWriter:
+        """Return what creates the rounds."""
+        return ObjectWriter(self._executor, self._clock, loop.call_later, self._answered)
+
+    async def beat(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
+        """Create an empty round now and then. pause: waits so many seconds, and returns whether the broker stops."""
+        finished = -1
+        while not await pause(self._heartbeat_ms / 1000):
+            if rounds.finished == finished and rounds.is_idle:
+                rounds.sync_soon()
+                finished += 1  # it is no other round
+            else:
+                finished = rounds.finished
+
+    def stop(self) -> None:
+        """Wait for nothing any more."""
+        self._stopping = True
+
+    def _answered(self, error: ObjectsError | None) -> None:
+        """Called with what became of an attempt."""
+        if error is not None and (self.trouble is None or type(error) is not type(self.trouble)):
+            log.warning("%s: %s; nothing is acknowledged until it answers", self._objects.where, _advice(error))
+        elif error is None and self.trouble is not None:
+            log.warning("%s answers again", self._objects.where)
+        self.trouble = error
+
+    def _pause(self, error: ObjectsError, attempts: int) -> None:
+        """Wait, in a worker, before the next attempt. Raises: StoppedWaiting."""
+        if self._stopping:
+            raise StoppedWaiting(f"stopped before {self._objects.where} had answered: {error}") from error
+        if attempts % SAID_EVERY == 1:
+            log.warning("%s: %s; trying again", self._objects.where, _advice(error))
+        self._store.sleep(pause_s(attempts))
+
+    async def _in_worker(self, job: Callable[[], T]) -> T:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def ended(result: Any) -> None:
+            if done.cancelled():
+                return
+            if isinstance(result, BaseException):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+        self._executor.submit(job, ended)
+        found: T = await done
+        return found
+
+
+def _advice(error: ObjectsError) -> str:
+    return f"{error.reason}; {error.hint}" if isinstance(error, Refused) else error.reason

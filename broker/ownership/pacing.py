@@ -1,0 +1,27 @@
+"""How often rounds are created in a store of objects, which asks money for each. Pure.
+
+The rule: so many a second on average, and some at once after a pause. A large round goes at once: it is not the number
+of those that costs, and memory is bounded.
+"""
+
+LARGE_BYTES = 4 << 20
+
+
+class Pace:
+    """Tokens: one a round."""
+
+    def __init__(self, per_second: float, at_once: int) -> None:
+        self._per_ms = per_second / 1000
+        self._most = float(at_once)
+        self._tokens = float(at_once)
+        self._counted_ms: int | None = None
+
+    def wait_ms(self, now_ms: int, open_bytes: int) -> int:
+        """Return how long the open round is to wait; 0: it begins now, which is counted."""
+        if self._counted_ms is not None:
+            self._tokens = min(self._most, self._tokens + (now_ms - self._counted_ms) * self._per_ms)
+        self._counted_ms = now_ms
+        if self._tokens < 1 and open_bytes < LARGE_BYTES:
+            return max(1, round((1 - self._tokens) / self._per_ms))
+        self._tokens = max(self._tokens - 1, -self._most)
+        return 0

@@ -1,0 +1,28 @@
+"""When an owner is taken for gone: nothing of it came for so long, by the watcher's own clock. Pure.
+
+The rule: this decides when a take-over is tried, and no more. One that is too early ends the epoch of an owner that is
+alive, which loses nothing: the fence does not rely on time (storage/objects/fence.py). No clocks are compared.
+"""
+
+from ...storage.objects.fence import NOWHERE, Place
+
+
+class Silence:
+    """What is seen of an owner: the newest round, and since when there is no newer one."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self.newest = NOWHERE
+        self._since_ms: int | None = None
+
+    def saw(self, newest: Place, now_ms: int) -> None:
+        """Note the newest round or seal there is; NOWHERE: there is none."""
+        if newest > self.newest or self._since_ms is None:
+            self.newest = newest
+            self._since_ms = now_ms
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether nothing came for a whole lease, or nothing was ever there."""
+        if self._since_ms is None:
+            return False
+        return self.newest == NOWHERE or now_ms - self._since_ms >= self._lease_ms

@@ -1,0 +1,159 @@
+"""A broker whose journal is in a store of objects: kills, stops that are no stops, and a store that is away."""
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects.errors import Fenced
+from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OK = ErrorCode.NONE
+SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
+
+
+def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None) -> SimulatedBroker:
+    """A broker on a store, as another client of it; with an empty disk, if none is given."""
+    return SimulatedBroker(SETTINGS, disk=disk, in_store=InStore(objects.client(), lambda seconds: None))
+
+
+def records(broker: SimulatedBroker) -> bytes:
+    return bytes_of(fetched(SimulatedClient(broker).ask(fetch("t"), 11)))
+
+
+def test_a_broker_with_an_empty_disk_goes_on_where_one_that_was_killed_had_answered():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    for number in range(3):
+        assert answers(first.ask(produce("t", batch(2)), 11)) == [(OK, 2 * number)]
+    shown = records(first)
+    first.abandon()
+    second = serve(objects)
+    assert records(second) == shown
+    assert answers(second.ask(produce("t", batch(1)), 11)) == [(OK, 6)]
+    second.stop()
+
+
+def test_it_waits_until_the_owner_is_silent_for_a_lease_and_no_longer():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.wait(1)
+    first.abandon()
+    second = serve(objects)
+    assert 6 <= second.loop.time() < 8
+    second.stop()
+
+
+def test_it_does_not_wait_in_its_own_directory():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    first.ask(produce("t", batch(2)), 11)
+    shown = records(first)
+    first.stop()
+    again = serve(objects, first.disk)
+    assert again.loop.time() < 1
+    assert records(again) == shown
+    again.stop()
+
+
+def test_an_owner_with_nothing_to_write_is_not_taken_for_gone():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.wait(1)
+    before = len(objects.content)
+    first.wait(20)
+    assert 8 <= len(objects.content) - before <= 11
+    first.stop()
+
+
+def test_an_owner_that_was_only_stopped_meets_the_seal_and_answers_nobody():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    first.ask(produce("t", batch(2)), 11)
+    shown = records(first)
+    second = serve(objects)  # no time passes for the first: its process was stopped
+    with pytest.raises(ConnectionError):
+        first.ask(produce("t", batch(2)), 11)
+    assert isinstance(first.broker.halted, Fenced)
+    assert records(second) == shown
+    first.abandon()
+    second.stop()
+
+
+def test_while_the_store_is_away_nothing_is_answered_and_then_everything():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    seen = owner.broker._in_store.objects
+    owner.ask(create("t"))
+    seen.is_away = True
+    client = SimulatedClient(owner)
+    client.send(produce("t", batch(2)), 11)
+    owner.wait(30)
+    assert not client.line.received
+    seen.is_away = False
+    assert answers(client.receive()) == [(OK, 0)]
+    owner.stop()
+
+
+def test_a_store_that_refuses_is_named_once_and_then_that_it_answers_again(caplog):
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    seen = owner.broker._in_store.objects
+    seen.refuses = "403"
+    owner.wait(30)
+    seen.refuses = ""
+    owner.wait(5)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        "sim://bucket: 403; give it the rights; nothing is acknowledged until it answers",
+        "sim://bucket answers again",
+    ]
+    owner.stop()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_store_answers_every_answer_counts_and_no_record_comes_twice(seed):
+    objects = SimulatedObjects(seed, Faults(before=0.1, after=0.1, late=0.05, conflicts=0.1, reads=0.2, lists=0.2))
+    sent = 0
+    for life in range(3):
+        broker = serve(objects)
+        if life == 0:
+            broker.ask(create("t"))
+        for _ in range(5):
+            assert answers(broker.ask(produce("t", batch(1)), 11)) == [(OK, sent)]
+            sent += 1
+        broker.abandon()
+    last = serve(objects)
+    assert len(list(walk(memoryview(records(last))))) == sent
+    last.stop()
+
+
+def test_rounds_are_created_as_often_as_may_be_and_large_ones_at_once():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    owner.wait(5)
+    before = len(objects.content)
+    began_s = owner.loop.time()
+    for _ in range(50):
+        owner.ask(produce("t", batch(1)), 11)
+    took_s = owner.loop.time() - began_s
+    assert len(objects.content) - before <= 10 * took_s * 1.1 + 10
+    assert 3.5 < took_s < 5
+    owner.stop()
+
+
+def test_a_directory_of_a_store_is_not_served_without_it():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.stop()
+    with pytest.raises(StoreDamaged, match="in a store of objects"):
+        SimulatedBroker(SETTINGS, disk=owner.disk)
