@@ -3,11 +3,10 @@
 from contextlib import ExitStack
 from typing import Any
 
-from fencepost.client.errors import KafkaError
 from fencepost.client.share.arrivals import Arrivals
 from fencepost.client.share.fetcher import ShareFetcher
-from fencepost.client.share.held import Held
 from fencepost.client.transactions.requests import TransactionRequests
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from simulation.planting import around, breaks, mutant, replaced
 
 ITS_WORD = "sdk.md: A record about which nothing is said is delivered again"
@@ -26,17 +25,11 @@ def sdk_what_was_returned_is_accepted_with_the_next_poll(stack: ExitStack) -> No
 
 @mutant
 @breaks(WITH_ITS_TRANSACTION)
-def sdk_what_a_transaction_takes_is_accepted_at_once(stack: ExitStack) -> None:
-    def wrapper(take: Any) -> Any:
-        def taken(self: Any, number: int, offset: int, now_ms: float) -> Any:
-            delivery = take(self, number, offset, now_ms)
-            self._unsent.setdefault(delivery.session, {}).setdefault(delivery.place, set()).add(offset)
-            delivery.entries[offset].type = 1
-            return delivery
+def sdk_what_a_transaction_acknowledges_is_not_sent(stack: ExitStack) -> None:
+    async def acknowledged(self: Any, group_id: str, member_id: str, acks: Any) -> Any:
+        return 0, KafkaError(ErrorCode.NONE)
 
-        return taken
-
-    around(stack, Held.take, wrapper)
+    replaced(stack, TransactionRequests.acknowledge, acknowledged)
 
 
 @mutant
