@@ -105,7 +105,7 @@ def a_consumer_of_the_sdk_says_what_it_was_told(s):
     told(s, offset=1), commits(s, ok=False), told(s, offset=2, ok=False), say(s, RELEASE, offset=2), commits(s)
     s.now += LOCK_MS
     take(s, (1, "y", 2), (2, "z", 2)), gives(s, (1, "y", 2), (2, "z", 2)), s.begin("t"), told(s, offset=1, txn="t")
-    say(s, offset=1, txn="t"), s.commit("t"), drained(s, (2, "z", 3))
+    say(s, offset=1, txn="t"), s.commit("t"), ends(s), drained(s, (2, "z", 3))
 
 
 GOOD = [
