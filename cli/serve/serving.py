@@ -1,6 +1,7 @@
 """Runs `fencepost serve`: tunes the process, starts and stops the broker, prints its messages."""
 
 import asyncio
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -43,6 +44,7 @@ DELETED_LOGS = 1_000  # deletions after which a full collection may free much of
 FULL_COLLECTION_INTERVALS = 10_000  # a full collection takes at most 1/10,000 of the time
 FIRST_FULL_COLLECTION_S = 60.0
 REMOVAL_MS = 3_000
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run(
@@ -175,6 +177,12 @@ def _run_loop(main: Any) -> None:
         uvloop.run(main)
 
 
+def _ignore_signals() -> None:
+    """Let no signal change the exit code any more: Python takes its handlers away in its last steps."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class GcFreezer:
     """Freezes the objects that survive a collection, so that the next one examines only newer objects.
 
@@ -244,8 +252,9 @@ class _Server:
     async def run(self) -> None:
         """Start, print the ready line, wait for a signal or a halt, stop."""
         self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in SIGNALS:
             signal.signal(number, self._on_signal)  # the loop's handlers would not run during recovery
+        atexit.register(_ignore_signals)
         self._broker.on_halt.append(lambda _: self._end.set())
         self._make_directory()
         try:
@@ -313,7 +322,8 @@ class _Server:
         self._signals += 1
         if self._signals > 1:
             os._exit(128 + number)
-        self._loop.call_soon_threadsafe(self._end.set)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end.set)
 
     def _load_certificates(self) -> None:
         if hasattr(self._broker, "listeners"):
