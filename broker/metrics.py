@@ -42,6 +42,20 @@ class Histogram:
         self.total += value * times
 
 
+class Backup:
+    """What a follower beside this broker has told. covered_ms: all that was acknowledged before is in the store.
+
+    None: it has no point yet. Monotonic, as the broker's clock.
+    """
+
+    __slots__ = ("covered_ms", "is_followed", "is_troubled", "objects", "points", "size_bytes")
+
+    def __init__(self) -> None:
+        self.is_followed = self.is_troubled = False
+        self.covered_ms: int | None = None
+        self.points = self.objects = self.size_bytes = 0
+
+
 class Counting(Protocol):
     """A connection, as far as it is counted."""
 
@@ -57,6 +71,7 @@ class Metrics:
         "_bytes_out_before",
         "accepted_connections",
         "appended_before",
+        "backup",
         "bytes_uncopied",
         "closed_expired",
         "closed_idle",
@@ -131,6 +146,7 @@ class Metrics:
         self.share_archived = {REJECTED: 0, AT_THE_LIMIT: 0, NO_DATA: 0}  # records, by reason
         self.share_locks_timed_out = 0  # records
 
+        self.backup = Backup()
         self.recovery_ms = 0  # from the start until the broker listened
         self.appended_before: dict[int, tuple[int, int]] = {}  # by log: its end offset and bytes as recovered
         self.sync_ns = Histogram()  # of rounds that were synced, the write of the round included

@@ -1,15 +1,21 @@
 """`fencepost restore`: makes a data directory of a backup, or checks one."""
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 import click
 
 from ..effects.counts import count_text
+from ..effects.objects.urls import is_url
 from .output.failures import FAILED, WRONG_USAGE, Failure
 from .output.writing import show, show_json
 
 
 @click.command()
-@click.argument("backup_folder", metavar="BACKUP")
+@click.argument("backup_folder", metavar="BACKUP|URL")
 @click.argument("directory", metavar="[DIR]", required=False)
+@click.option("--data-dir", metavar="DIR", help="The same as DIR.")
+@click.option("--at", metavar="TIME", help="URL: as it was then: 2026-11-27T18:00Z; without Z, by this machine's zone.")
 @click.option("--check", is_flag=True, help="Only compare the backup with its checksums; DIR is not needed.")
 @click.option(
     "-o",
@@ -19,20 +25,41 @@ from .output.writing import show, show_json
     show_default=True,
     help="json: one JSON object.",
 )
-def restore(backup_folder: str, directory: str | None, check: bool, output: str) -> None:
+def restore(
+    backup_folder: str, directory: str | None, data_dir: str | None, at: str | None, check: bool, output: str
+) -> None:
     """Make the data directory DIR, which must not exist or be empty, of what `fencepost backup` has put in BACKUP.
 
     Every byte is compared with its checksum. The first start on DIR fences all producers that have a transactional id,
     aborts open transactions, and makes all members of groups join again: what they did after the backup is not there.
     """
+    if directory is not None and data_dir is not None:
+        raise Failure("DIR and --data-dir are both given", "name the directory once", WRONG_USAGE)
+    directory = directory if directory is not None else data_dir
+    if check == (directory is not None):
+        raise Failure("name a DIR, or use --check without one", "fencepost restore BACKUP DIR", WRONG_USAGE)
+    at_ms = None if at is None else _moment(at)
+    if is_url(backup_folder):
+        if directory is None:
+            if at is not None:
+                raise Failure("--check reads all moments", "leave out --at", WRONG_USAGE)
+            from .store import verify
+
+            click.get_current_context().invoke(verify, url=backup_folder, output=output)
+            return
+        _fetch(backup_folder, directory.rstrip("/") or directory, at_ms, output)
+        return
+    if at is not None:
+        raise Failure(f"{backup_folder} is a folder, which has one moment", "leave out --at", WRONG_USAGE)
+    _copy(backup_folder.rstrip("/") or backup_folder, directory, output)
+
+
+def _copy(backup: str, directory: str | None, output: str) -> None:
     from ..effects.disk import SystemDisk
     from ..storage.backup.restore import check_backup, restore_backup
     from .output.copying import copying, failure_of, size_text
     from .output.interruption import Interruption
 
-    if check == (directory is not None):
-        raise Failure("name a DIR, or use --check without one", "fencepost restore BACKUP DIR", WRONG_USAGE)
-    backup = backup_folder.rstrip("/") or backup_folder
     problems: list[str] = []
     with Interruption() as interruption, copying(interruption, "restored" if directory else "checked") as report:
         try:
@@ -54,3 +81,44 @@ def restore(backup_folder: str, directory: str | None, check: bool, output: str)
         show(verdict)
     if problems:
         raise Failure(f"{len(problems)} of {files} damaged", "use another backup", FAILED)
+
+
+def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
+    """Make a data directory of what is in a store of objects."""
+    from ..effects.disk import SystemDisk
+    from ..storage.shipping.fetching import Fetching, time_text
+    from .backup.following import ONCE_S, explain
+    from .backup.patience import Patience
+    from .backup.places import objects_of
+    from .output.copying import copying, size_text
+    from .output.interruption import Interruption
+
+    objects = objects_of(url)
+    say: Callable[[str], None] = lambda line: show(line, err=True)  # noqa: E731
+    with Interruption() as interruption, copying(interruption, "restored") as report:
+        patience = Patience(interruption.check, say, ONCE_S)
+        fetching = Fetching(objects, SystemDisk(), directory, patience, say, patience.noting(report))
+        try:
+            found = fetching.run(at_ms)
+        except Exception as error:
+            raise explain(error, directory) from None
+    for warning in found.point.warnings:
+        show(f"warning: {warning}", err=True)
+    files = len(found.point.files)
+    if output == "json":
+        facts = {"bytes": found.size_bytes, "files": files, "last_unit": found.last_unit, "moment_ms": found.moment_ms}
+        show_json({"backup": url, "directory": directory, **facts})
+    else:
+        text = f"{count_text(files, 'file')}, {size_text(found.size_bytes)}, through unit {found.last_unit:,}"
+        show(f"{directory}: {text}, as of {time_text(found.moment_ms)}")
+
+
+def _moment(text: str) -> int:
+    """A time in ISO 8601 as ms since 1970. Raises: Failure."""
+    try:
+        moment = datetime.fromisoformat(text.strip().upper().replace(" ", "T"))
+    except ValueError:
+        raise Failure(f"--at {text} is no time", "write 2026-11-27T18:00Z", WRONG_USAGE) from None
+    if moment.tzinfo is None:
+        moment = moment.astimezone()
+    return int(moment.astimezone(UTC).timestamp() * 1000)

@@ -14,6 +14,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.monitoring import COUNTER, GAUGE, HISTOGRAM
 from ..metrics import Histogram, counter_of
 from ..net.turns import Steps
+from .backup_metrics import BACKUP_FAMILIES
 from .metric_families import Exported, Family, Sample, Samples, Seen, TopicSums, by, one
 from .services import Services
 from .share_metrics import SHARE_FAMILIES, see_share_partitions
@@ -348,6 +349,7 @@ FAMILIES = (
         one(lambda broker: broker.metrics.out_of_order),
     ),
     *SHARE_FAMILIES,
+    *BACKUP_FAMILIES,
 )
 
 

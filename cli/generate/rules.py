@@ -90,6 +90,13 @@ ALERTS = (
         "In four hours the disk will be nearly full, and the broker will refuse produce requests.",
     ),
     Alert(
+        "FencepostBackupFallsBehind",
+        "fencepost_backup_loss_window_seconds > 60 or fencepost_backup_troubled > 0",
+        "5m",
+        "critical",
+        "The backup does not follow: a lost disk would cost what was acknowledged since.",
+    ),
+    Alert(
         "FencepostIsDown",
         'up{job="fencepost"} == 0 or fencepost_scrape_errors{part="broker"} > 0',
         "2m",

@@ -8,12 +8,16 @@ import contextlib
 import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..arguments.ranges import DURATION
 from ..output.failures import WRONG_USAGE, Failure
 from .protection import protection
+
+if TYPE_CHECKING:
+    from .following import BackupOptions
 
 DEFAULT_DIRECTORY = ".fencepost"
 EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed at the end"
@@ -46,6 +50,13 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
 @click.option("--http-host", multiple=True, metavar="NAME", help="A name by which browsers may call the console.")
 @click.option("--http-client-config", metavar="FILE", help="How the console logs in: Kafka's client properties.")
 @click.option("--http-read-only", is_flag=True, help="The console may not abort or fence transactions.")
+@click.option(
+    "--backup", metavar="URL", help="Ship the data directory there, as backup --follow, in a process beside it."
+)
+@click.option(
+    "--backup-every", type=DURATION, default="1s", show_default=True, help="How often to look what there is to ship."
+)
+@click.option("--backup-keep", type=DURATION, default="24h", show_default=True, help="Restorable for so long.")
 @click.option("--durability", metavar="fsync|interval|os", help="When a write is acknowledged. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
 @click.option("--ignore-dynamic", is_flag=True, help="Ignore settings that were changed at runtime.")
@@ -72,6 +83,9 @@ def serve(
     http_host: Sequence[str],
     http_client_config: str | None,
     http_read_only: bool,
+    backup: str | None,
+    backup_every: int,
+    backup_keep: int,
     durability: str | None,
     config: str | None,
     ignore_dynamic: bool,
@@ -89,11 +103,7 @@ def serve(
     named |= {"listeners": ",".join(listen), "advertised.listeners": ",".join(advertise)}
     given = {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise, "--sasl": [sasl]}
     given |= {"--tls-cert": [tls_cert], "--tls-key": [tls_key], "--tls-client-ca": [tls_client_ca]}
-    for option, values in given.items():
-        if "" in values:
-            raise Failure(f"{option} is empty", "give it a value, or leave it out to use the default", WRONG_USAGE)
-    if ephemeral and data_dir is not None:
-        raise Failure("--ephemeral and --data-dir cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
+    _check_given(given, {"--data-dir": data_dir, "--backup": backup} if ephemeral else {})
     flags |= {name: text for name, text in named.items() if text}
     flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
     if http is None and (http_token_file or http_host or http_client_config or http_read_only):
@@ -113,8 +123,28 @@ def serve(
             ephemeral=ephemeral,
             ignore_dynamic=ignore_dynamic,
             http=options,
+            backup=_followed(backup, backup_every, backup_keep) if backup is not None else None,
             insecure=insecure,
         )
+
+
+def _check_given(given: Mapping[str, Sequence[str | None]], not_ephemeral: Mapping[str, str | None]) -> None:
+    """Raise Failure for an option without a value, or one that makes no sense with --ephemeral."""
+    for option, values in given.items():
+        if "" in values:
+            raise Failure(f"{option} is empty", "give it a value, or leave it out to use the default", WRONG_USAGE)
+    for option, value in not_ephemeral.items():
+        if value is not None:
+            raise Failure(f"--ephemeral and {option} cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
+
+
+def _followed(url: str, every_ms: int, keep_ms: int) -> "BackupOptions":
+    """Return what --backup… says. Raises: Failure."""
+    from .following import BackupOptions
+
+    options = BackupOptions(url, every_ms, keep_ms)
+    options.check()
+    return options
 
 
 @contextlib.contextmanager

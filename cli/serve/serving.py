@@ -35,6 +35,7 @@ from .starting import explain_failure, halted
 
 if TYPE_CHECKING:
     from .console import HttpOptions
+    from .following import BackupOptions, Following
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
@@ -55,6 +56,7 @@ def run(
     ephemeral: bool,
     ignore_dynamic: bool = False,
     http: "HttpOptions | None" = None,
+    backup: "BackupOptions | None" = None,
     insecure: bool = False,
 ) -> None:
     """Serve until a signal, with the console beside it. Raises Failure; returns after a clean stop."""
@@ -76,6 +78,7 @@ def run(
         server = _Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)
         if http is not None:
             server.console = functools.partial(http.command, insecure=insecure)
+        server.backup = backup
         _run_loop(server.run())
     finally:
         if scratch is not None:
@@ -248,6 +251,8 @@ class _Server:
         self._manager = ServiceManager(os.environ)
         self.console: Callable[[str], list[str]] | None = None  # its command line, for the broker's address
         self._running_console: asyncio.Task[None] | None = None
+        self.backup: BackupOptions | None = None
+        self._following: Following | None = None
 
     async def run(self) -> None:
         """Start, print the ready line, wait for a signal or a halt, stop."""
@@ -272,7 +277,7 @@ class _Server:
         try:
             await self._stop()
         finally:
-            await self._end_console()
+            await self._end_children()
 
     async def _serve(self) -> None:
         try:
@@ -285,6 +290,7 @@ class _Server:
         self._manager.notify(READY)
         self._report_alive()
         self._start_console()
+        self._start_following()
         await self._end.wait()
         if self._running_console is not None:
             self._running_console.cancel()  # it ends while the broker stops, which waits for nobody
@@ -297,12 +303,21 @@ class _Server:
         command = self.console(bootstrap_of(self._settings, self._broker.addresses))
         self._running_console = asyncio.create_task(run_console(command), name="console")
 
-    async def _end_console(self) -> None:
-        if self._running_console is None:
+    def _start_following(self) -> None:
+        if self.backup is None:
             return
-        from .console import end_console
+        from .following import Following
 
-        await end_console(self._running_console)
+        command = self.backup.command(os.path.abspath(self._settings.log_dir))
+        self._following = Following(command, self._broker.metrics, SystemClock())
+
+    async def _end_children(self) -> None:
+        if self._following is not None:
+            await self._following.end()
+        if self._running_console is not None:
+            from .console import end_console
+
+            await end_console(self._running_console)
 
     def _report_alive(self) -> None:
         """Tell the service manager, if it asked for that, that the process is alive: now and at each interval."""

@@ -59,13 +59,14 @@ class _Chain:
 
 @dataclass
 class Status:
-    """For those who watch. loss_window_ms: None before the first point."""
+    """For those who watch. worst_window_ms: how large the loss window was at most, since somebody set this to 0."""
 
     points: int = 0
     kept_points: int = 0
     objects: int = 0
     size_bytes: int = 0
     last_unit: int = 0
+    worst_window_ms: int = 0
     warnings: list[str] = field(default_factory=list)
 
 
@@ -103,6 +104,10 @@ class Follower:
         self._seen_checkpoint = 0, 0  # the newest, and the first round that it does not count
         self._claims_due_ms = 0
         self.status = Status()
+
+    def wait_with(self, wait: Wait) -> None:
+        """From now on call this one before a call to the store is made again."""
+        self._wait = self._claims.wait = self._shipper.wait = self._collector.wait = wait
 
     @property
     def loss_window_ms(self) -> int | None:
@@ -202,7 +207,7 @@ class Follower:
             self._points += 1
             self._shipper.count(len(content))
             self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on)
-            self._covered_ms = read_ms
+            self._cover(read_ms)
             self._lost_thread, self._suspected = False, 0
             self._shipper.unnamed -= point.parts()
             self._collector.add(place, point)
@@ -242,8 +247,13 @@ class Follower:
                 self._lost_thread = self._suspected >= SUSPECTED
             else:
                 self._suspected = 0
-                self._covered_ms = began_ms
+                self._cover(began_ms)
             return
+
+    def _cover(self, began_ms: int) -> None:
+        """Note that all that was acknowledged before this time is in the store."""
+        self.status.worst_window_ms = max(self.status.worst_window_ms, self.loss_window_ms or 0)
+        self._covered_ms = began_ms
 
     def _keep_rounds(self, chain: _Chain, rounds: Rounds) -> None:
         content = pack_rounds(rounds)

@@ -218,7 +218,7 @@ def a_backup_believes_one_scan_of_a_journal_in_use(stack: ExitStack) -> None:
     _replaced(stack, journal_copy, "BELIEVED_AFTER", 1)
 
 
-@killed_by("tests/cli/test_backup.py")
+@killed_by("tests/cli/backup/test_backup.py")
 @breaks("guarantees.md: A backup is the state of one moment")
 def a_backup_of_damage_ends_as_one_of_all(stack: ExitStack) -> None:
     _replaced(stack, backup_command, "FAILED", 0)

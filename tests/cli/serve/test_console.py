@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from fencepost.broker.config.configuration import broker_settings
 from fencepost.cli import main
-from fencepost.cli.serve import console
+from fencepost.cli.serve import children, console
 from fencepost.cli.serve.console import HttpOptions, bootstrap_of, run_console
 from fencepost.effects.threads import MORE_THREADS
 
@@ -133,7 +133,7 @@ async def test_serve_retries_a_console_that_cannot_be_started(
         return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", fail_first)
-    monkeypatch.setattr(console, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(children, "FIRST_PAUSE_S", 0.01)
     running = asyncio.create_task(run_console([sys.executable, "-c", "input()"]))
     waiting = asyncio.create_task(started.wait())
     await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=30)

@@ -5,21 +5,19 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 from broker_process import BrokerProcess
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from eventually import wait_until
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.cli import main
 from left_directory import left_in
 from produce_requests import batch, create, produce
 from simulated_broker import SimulatedBroker
-
-TOPICS = ("a", "b")
+from two_topic_load import TOPICS, Load, committed_in
 
 
 def run(*words):
@@ -36,45 +34,6 @@ def refused(*words):
     cause, hint = found.stderr.splitlines()[-2:]
     assert (cause[:7], hint[:6]) == ("error: ", "hint: ")
     return cause[7:], hint[6:]
-
-
-class Load:
-    """Transactions of two records, one in each topic, one after the other; `committed`: how many were answered."""
-
-    def __init__(self, broker):
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "load", "linger.ms": 0})
-        self._producer.init_transactions(30)
-        self.committed = 0
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._write)
-        self._thread.start()
-
-    def _write(self):
-        while not self._ends.is_set():
-            self._producer.begin_transaction()
-            for topic in TOPICS:
-                self._producer.produce(topic, b"%d" % self.committed + b" " * 20_000, partition=0)
-            self._producer.commit_transaction(30)
-            self.committed += 1
-
-    def end(self):
-        self._ends.set()
-        self._thread.join()
-
-
-def committed_in(broker, topic):
-    """The numbers that a read_committed reader gets."""
-    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "isolation.level": "read_committed"})
-    end = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
-    reader.assign([TopicPartition(topic, 0, 0)])
-    found = []
-    while reader.position([TopicPartition(topic, 0)])[0].offset < end:
-        message = reader.poll(0.5)
-        if message is not None:
-            assert message.error() is None
-            found.append(int(message.value()))
-    reader.close()
-    return found
 
 
 @pytest.fixture

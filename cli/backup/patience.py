@@ -1,0 +1,75 @@
+"""How long a store that does not answer is asked again, and what is said meanwhile.
+
+The rule: one line when it begins and one when it is over, not one for each attempt; and a signal ends the wait.
+"""
+
+import random
+import time
+from collections.abc import Callable
+
+from ...effects.objects import ObjectsError
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+LOOKED_EVERY_S = 0.05  # for signals
+SAID_AFTER = 3  # attempts: one answer in a thousand is lost
+
+
+class Patience:
+    """Called before a call to a store is made again: waits, each time in a row longer.
+
+    most_s: gives up when a call has not been answered for so long; None: never.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        say: Callable[[str], None],
+        most_s: float | None,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """check: raises if the wait is to end. say: called with a line for people."""
+        self._check = check
+        self._say = say
+        self.most_s = most_s
+        self._now_s = now_s
+        self._sleep = sleep
+        self._since_s: float | None = None
+        self._attempts = 0
+        self.trouble = ""
+
+    def __call__(self, trouble: ObjectsError) -> None:
+        now_s = self._now_s()
+        if self._since_s is None:
+            self._since_s = now_s
+        self._attempts += 1
+        if self.most_s is not None and now_s - self._since_s >= self.most_s:
+            raise trouble
+        if self._attempts == SAID_AFTER:
+            self._say(f"the store does not do what it is asked, and is asked again: {trouble}")
+        if self._attempts >= SAID_AFTER:
+            self.trouble = str(trouble)
+        self.wait(min(FIRST_PAUSE_S * 2 ** min(self._attempts, 10), LONGEST_PAUSE_S) * random.uniform(0.5, 1))
+
+    def over(self) -> None:
+        """Note that what was asked has been done."""
+        if self._attempts >= SAID_AFTER and self._since_s is not None:
+            self._say(f"the store answers again, after {self._now_s() - self._since_s:.0f} s")
+        self._since_s, self._attempts, self.trouble = None, 0, ""
+
+    def noting(self, report: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        """Return a function that reports progress, which shows that the store answers."""
+
+        def noted(done: int, of: int) -> None:
+            self.over()
+            report(done, of)
+
+        return noted
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not beyond a signal."""
+        until_s = self._now_s() + seconds
+        while (left_s := until_s - self._now_s()) > 0:
+            self._check()
+            self._sleep(min(left_s, LOOKED_EVERY_S))
+        self._check()

