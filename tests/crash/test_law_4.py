@@ -199,6 +199,7 @@ def recovered(disk: SimulatedDisk) -> Driven:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("HISTORIES", "3"))))
+@pytest.mark.requirement("S-132")
 def test_coordinator_state_replayed_from_the_log_equals_that_from_snapshots(seed):
     plain = History(seed).run()
     live = dump(plain.driven.store)

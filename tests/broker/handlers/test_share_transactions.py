@@ -25,6 +25,7 @@ def world() -> Iterator[SimulatedBroker]:
         yield made
 
 
+@pytest.mark.requirement("S-131")
 def test_records_accepted_in_a_transaction_are_done_when_it_commits(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
@@ -91,6 +92,7 @@ def test_a_record_cannot_be_acknowledged_twice_even_in_the_same_transaction(worl
     assert [error and error.code for error in plain.values()] == [NOT_ACQUIRED]
 
 
+@pytest.mark.requirement("S-129")
 def test_pending_acknowledgements_survive_lock_expiry_session_end_and_restart(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)

@@ -74,7 +74,7 @@ def test_reopening_a_share_session_replaces_the_old_one():
     assert (list(sessions), sessions.partitions) == ([after], 1)
 
 
-def test_kafka_19950_closing_an_old_connection_keeps_the_new_share_session():
+def test_kafka_19950_19015_closing_an_old_connection_keeps_the_new_share_session():
     sessions = ShareSessions()
     opened(sessions, connection="old")
     session = opened(sessions, connection="new")

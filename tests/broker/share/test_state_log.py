@@ -219,6 +219,7 @@ def check_a_life(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.requirement("S-132")
 def test_share_state_is_equal_live_replayed_and_restored_after_every_unit(seed: int) -> None:
     check_a_life(seed, 120)
 

@@ -144,6 +144,7 @@ def filtered(broker: SimulatedBroker, topic: str, wanted: int, limit: int) -> li
 
 @BOTH
 @pytest.mark.requirement("S-101", "S-102", "S-103", "S-104", "C-8")
+@pytest.mark.requirement("S-127")
 def test_the_aborted_list_lets_clients_skip_exactly_the_aborted_records(broker, version):
     """From every offset and with every size of answer; producers abort, commit and write without transactions."""
     txns = [begun(broker, version, f"id-{number}") for number in range(3)]

@@ -94,6 +94,7 @@ def test_end_txn_and_its_retry_get_equal_answers_once_durable(broker, open_txn):
 
 @BOTH
 @pytest.mark.requirement("S-69", "S-60")
+@pytest.mark.requirement("S-125")
 def test_neither_init_producer_id_nor_its_retry_is_answered_before_it_is_durable(broker, version):
     asked = InitProducerIdRequest(transactional_id="new", transaction_timeout_ms=1000), 3 + version
     with again(neither_is_answered(broker, asked, asked)) as after:
@@ -108,6 +109,7 @@ def test_init_producer_id_with_the_current_identity_waits_for_durability(broker,
 
 
 @pytest.mark.requirement("S-69", "S-77")
+@pytest.mark.requirement("S-126")
 def test_neither_adding_partitions_nor_its_retry_is_answered_before_it_is_durable(broker):
     txn = Txn(broker)
     txn.init()

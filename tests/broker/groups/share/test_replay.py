@@ -34,6 +34,7 @@ def workload(broker):
 
 
 @pytest.mark.parametrize("snapshots", [(), (4, 9)], ids=["no snapshots", "snapshots"])
+@pytest.mark.requirement("S-128")
 def test_share_groups_and_their_partitions_survive_a_power_cut(snapshots):
     with begin() as broker:
         for number, _ in enumerate(workload(broker)):
