@@ -104,7 +104,7 @@ class Acknowledging:
         changes, rest = [], []
         for key, portions in finished.items():
             states = portions.encoded()
-            if states.count:
+            if states.number:
                 changes.append((key, Prepared(*portions.position(), states, portions.make)))
             else:
                 rest.append(portions)
@@ -127,7 +127,7 @@ class Acknowledging:
         changes = []
         for key, portions in finished.items():
             states = portions.encoded()
-            if states.count:
+            if states.number:
                 changes.append((key, PreparedPending(states, portions.make_pending)))
         return changes, {key[1:]: error for key, error in self._wrong.items()}
 

@@ -149,4 +149,4 @@ class Encoding:
         while self._encode_next():
             pass
         states = [piece.states for piece in self._pieces]
-        return EncodedStates(sum(each.count for each in states), b"".join([each.rows for each in states]))
+        return EncodedStates(sum(each.number for each in states), b"".join([each.rows for each in states]))

@@ -27,13 +27,13 @@ from .acquiring import Limits, Taken, take
 from .runs import Change, Run, Runs, Standing, Transaction, is_final
 from .values import (
     UNCHANGED,
-    AckRange,
     AckType,
     AcquiredRange,
     Found,
     Snapshot,
     State,
     StateBatch,
+    StateColumns,
     Update,
     Wanted,
     append_or_extend,
@@ -41,7 +41,6 @@ from .values import (
 
 STALE_ALARMS_KEPT = 64
 _new = tuple.__new__  # what a NamedTuple calls in the end: this is done for thousands in one step
-_KINDS = frozenset(int(kind) for kind in AckType)
 
 Range = tuple[int, int]
 Ack = tuple[int, int, int]
@@ -346,13 +345,7 @@ class SharePartition:
             if run[1] >= snapshot.start and (run[2].state is State.PENDING or (same and run[2].state is State.ACQUIRED))
         ]
         self.state_epoch, self.start = snapshot.state_epoch, snapshot.start
-        self.runs = Runs(
-            [
-                (first, last, _standing(int(state), deliveries))
-                for first, last, state, deliveries, _ in snapshot.batches
-                if deliveries or state is not State.AVAILABLE
-            ]
-        )
+        self.runs = _runs_of(snapshot.batches)
         self.runs.cut(self.start)
         for first, last, standing in kept:
             self.runs.put(max(first, self.start), last, standing)
@@ -449,27 +442,6 @@ def durable_states(runs: Iterable[Run]) -> list[StateBatch]:
     return found
 
 
-def by_kind(acks: Iterable[AckRange]) -> Iterator[Ack]:
-    """Yield (first, last, type) for each range of one type. Raises KafkaError INVALID_REQUEST."""
-    before = -1
-    for first, last, types in acks:
-        if first > last or first < before:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are out of order")
-        before = last
-        if not types or not _KINDS.issuperset(types):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} have types that there are not")
-        if len(types) == 1:
-            yield first, last, types[0]
-            continue
-        if len(types) != last - first + 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(types)} types for {last - first + 1} offsets")
-        begins = 0
-        for index in range(1, len(types) + 1):
-            if index == len(types) or types[index] != types[begins]:
-                yield first + begins, first + index - 1, types[begins]
-                begins = index
-
-
 def _state_after(kind: int, deliveries: int, limit: int) -> State:
     if kind == AckType.ACCEPT:
         return State.ACKNOWLEDGED
@@ -482,6 +454,21 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
 def _standing(state: int, deliveries: int) -> Standing:
     """One for all runs, of which thousands have the same. state: as a number, which is found faster."""
     return Standing(State(state), deliveries)
+
+
+def _runs_of(batches: Sequence[StateBatch]) -> Runs:
+    """Return the runs that have these states. What was never given out needs none."""
+    if isinstance(batches, StateColumns) and 0 not in batches.deliveries:
+        return Runs.of(
+            (list(batches.firsts), list(batches.lasts), list(map(_standing, batches.states, batches.deliveries)))
+        )
+    return Runs(
+        [
+            (first, last, _standing(state, deliveries))
+            for first, last, state, deliveries, _ in batches
+            if deliveries or state is not State.AVAILABLE
+        ]
+    )
 
 
 def _settled(pending: Standing, commit: bool) -> Standing:

@@ -8,16 +8,19 @@ decide_ahead() only takes work off it. Comparing and replacing runs that are the
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from .machine import Ack, Decision, Range, SharePartition, by_kind
+from ...protocol.errors import ErrorCode, KafkaError
+from .machine import Ack, Decision, Range, SharePartition
 from .records import EncodedStates, encode_states
 from .runs import Change, Columns, Runs, Transaction
-from .values import AckRange, State, StateBatch
+from .values import AckRange, AckType, State, StateBatch
 
 RANGES = 100  # of a portion
 NOTHING_BEFORE = -2  # an offset below all that a request can name
+
+_KINDS = frozenset(int(kind) for kind in AckType)
 
 Decide = Callable[[Sequence[Ack], int], Decision]
 """Decides some acknowledgements. The number: the offset before them."""
@@ -76,7 +79,7 @@ class Portions:
 
     def __init__(self, machine: SharePartition, acks: Sequence[AckRange], decide: Decide) -> None:
         self.machine = machine
-        self._acks = by_kind(acks)
+        self._acks = _by_kind(acks)
         self._decide = decide
         self._portions: list[_Portion] = []
 
@@ -163,3 +166,24 @@ class Portions:
     def archived(self) -> int:
         """How many records are archived."""
         return sum(portion.archived for portion in self._portions)
+
+
+def _by_kind(acks: Iterable[AckRange]) -> Iterator[Ack]:
+    """Yield (first, last, type) for each range of one type. Raises KafkaError INVALID_REQUEST."""
+    before = -1
+    for first, last, types in acks:
+        if first > last or first < before:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are out of order")
+        before = last
+        if not types or not _KINDS.issuperset(types):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} have types that there are not")
+        if len(types) == 1:
+            yield first, last, types[0]
+            continue
+        if len(types) != last - first + 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(types)} types for {last - first + 1} offsets")
+        begins = 0
+        for index in range(1, len(types) + 1):
+            if index == len(types) or types[index] != types[begins]:
+                yield first + begins, first + index - 1, types[begins]
+                begins = index

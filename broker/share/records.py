@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ...protocol.primitives import MOST_TAGS, read_uvarint, uvarint
 from ..groups.record_fields import INT16, INT32, NOT_READABLE, Reader, UnreadableRecord
-from .values import UNCHANGED, SharePartitionKey, Snapshot, State, StateBatch, Update
+from .values import UNCHANGED, SharePartitionKey, Snapshot, State, StateBatch, StateColumns, Update
 
 LEADER_EPOCH = 0  # there is one broker, for ever
 MEMBER_TAG = 10_000  # below are Kafka's
@@ -26,8 +26,7 @@ _COMPLETE_HEAD = b"\x01" + uvarint(_COMPLETE_TAG) + uvarint(4)
 _UPDATE_HEAD = Struct(">hiiq")  # version, snapshot epoch, leader epoch, start offset
 _SNAPSHOT_HEAD = Struct(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two times
 _BATCH = Struct(">qqbhB")  # first and last offset, state, deliveries, number of tags
-_tags_of = _member_of = itemgetter(4)
-_new = tuple.__new__  # what a NamedTuple calls in the end: a start reads millions
+_member_of = itemgetter(4)
 STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: on its way there
 
 
@@ -41,7 +40,7 @@ class Kind(IntEnum):
 class EncodedStates(NamedTuple):
     """States of ranges as they are in a record: encode_states() of so many."""
 
-    count: int
+    number: int
     rows: bytes
 
 
@@ -76,7 +75,7 @@ def update_value(update: Update, snapshot_epoch: int) -> bytes:
 def update_of(start: int, complete: int, states: EncodedStates, snapshot_epoch: int) -> bytes:
     """Encode an update whose states are encoded already."""
     head = _UPDATE_HEAD.pack(0, snapshot_epoch, LEADER_EPOCH, start)
-    return b"".join((head, uvarint(states.count + 1), states.rows, _complete(complete)))
+    return b"".join((head, uvarint(states.number + 1), states.rows, _complete(complete)))
 
 
 def snapshot_value(snapshot: Snapshot) -> bytes:
@@ -88,7 +87,7 @@ def snapshot_of(snapshot: Snapshot, states: EncodedStates) -> bytes:
     """Encode a snapshot whose states are encoded already."""
     epoch, state_epoch, start, complete, _, created_ms, written_ms = snapshot
     head = _SNAPSHOT_HEAD.pack(0, epoch, state_epoch, LEADER_EPOCH, start, created_ms, written_ms)
-    return b"".join((head, uvarint(states.count + 1), states.rows, _complete(complete)))
+    return b"".join((head, uvarint(states.number + 1), states.rows, _complete(complete)))
 
 
 def _complete(complete: int) -> bytes:
@@ -143,23 +142,27 @@ def _read_complete(value: bytes, position: int) -> int:
     return tags[_COMPLETE_TAG].number(INT32) if _COMPLETE_TAG in tags else UNCHANGED
 
 
-def _read_batches(value: bytes, position: int) -> tuple[list[StateBatch], int]:
+def _read_batches(value: bytes, position: int) -> tuple[Sequence[StateBatch], int]:
     """Return the batches, and the position after them."""
     length, position = read_uvarint(value, position)
     count = length - 1
     if not 0 <= count * _BATCH.size <= len(value) - position:
         raise UnreadableRecord(f"{count} ranges in {len(value) - position} bytes")
-    rows = list(_BATCH.iter_unpack(value[position : position + count * _BATCH.size]))
-    if any(map(_tags_of, rows)):  # so they are not all of one length
+    if not count:
+        return [], position
+    batches: Sequence[StateBatch]
+    firsts, lasts, states, deliveries, tags = zip(
+        *_BATCH.iter_unpack(value[position : position + count * _BATCH.size]), strict=True
+    )
+    if any(tags):  # so they are not all of one length
         batches, position = _read_tagged(value, position, count)
-    else:
-        batches = [_new(StateBatch, (first, last, STATES[state], given, "")) for first, last, state, given, _ in rows]
-        position += count * _BATCH.size
-    if batches:
         firsts, lasts, _, deliveries, _ = zip(*batches, strict=True)
-        in_order = all(map(lt, lasts, firsts[1:])) and all(map(le, firsts, lasts))
-        if not in_order or firsts[0] < 0 or min(deliveries) < 0:
-            raise UnreadableRecord("ranges that are out of order, overlap, or were given out less than never")
+    else:
+        batches = StateColumns(firsts, lasts, list(map(STATES.__getitem__, states)), deliveries)
+        position += count * _BATCH.size
+    in_order = all(map(lt, lasts, firsts[1:])) and all(map(le, firsts, lasts))
+    if not in_order or firsts[0] < 0 or min(deliveries) < 0:
+        raise UnreadableRecord("ranges that are out of order, overlap, or were given out less than never")
     return batches, position
 
 

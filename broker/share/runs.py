@@ -6,6 +6,8 @@ state have no run. The cost of an event is a search and the runs it touches, wha
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, repeat
+from operator import add, and_, eq, itemgetter, sub
 from typing import NamedTuple
 
 from .values import State
@@ -35,6 +37,7 @@ Piece = tuple[int, int, Standing | None]
 MANY = 32  # pieces, for which a look at all runs takes less time than as many searches
 
 _FINAL = (State.ACKNOWLEDGED, State.ARCHIVED)
+_state_of = itemgetter(0)  # of a standing
 
 Columns = tuple[list[int], list[int], list[Standing]]
 """The first offsets, last offsets and standings of runs."""
@@ -69,8 +72,9 @@ class Runs:
         self._merge_if_alike()
 
     def _merge_if_alike(self) -> None:
-        neighbours = zip(self._lasts, self._standings, self._firsts[1:], self._standings[1:], strict=False)
-        if any(last + 1 == first and (one is other or one == other) for last, one, first, other in neighbours):
+        are_adjacent = map(eq, map(add, self._lasts, repeat(1)), self._firsts[1:])
+        are_alike = map(eq, self._standings, self._standings[1:])
+        if any(map(and_, are_adjacent, are_alike)):
             self._merge()
 
     def _merge(self) -> None:
@@ -86,10 +90,11 @@ class Runs:
 
     @classmethod
     def of(cls, columns: Columns) -> "Runs":
-        """Return runs that have these columns: in order, without overlaps, neighbours that are alike merged."""
+        """Return runs that have these columns: in order, without overlaps."""
         made = cls()
         made._firsts, made._lasts, made._standings = columns
         made.complete = _count_final(*columns)
+        made._merge_if_alike()
         return made
 
     def copy(self) -> "Runs":
@@ -288,8 +293,6 @@ class Runs:
 
 def _count_final(firsts: Sequence[int], lasts: Sequence[int], standings: Sequence[Standing]) -> int:
     """Return how many records in these runs are acknowledged or archived."""
-    return sum(
-        last - first + 1
-        for first, last, standing in zip(firsts, lasts, standings, strict=True)
-        if standing.state in _FINAL
-    )
+    are_final = list(map(_FINAL.__contains__, map(_state_of, standings)))
+    count: int = sum(compress(map(sub, lasts, firsts), are_final)) + sum(are_final)
+    return count
