@@ -93,7 +93,8 @@ class GroupSettings:
         256 << 20,
         "Memory for all groups and their members: names, subscriptions, and a fixed cost of each. Above it nobody new "
         "joins, and groups that nobody is in are forgotten if they have no offsets; above twice that no assignments "
-        "are taken. As much again for settings of single groups.",
+        "are taken. As much again for settings of single groups, and as much for what share groups know of single "
+        "records: above it they are given no new ones.",
         at_least=1 << 20,
     )
 

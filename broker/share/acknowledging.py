@@ -9,7 +9,7 @@ when that is logged and applied, which they or their caller do in the same step 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ..metrics import Metrics
 from ..net.turns import Steps
 from ..topics.names import TopicIdPartition
@@ -35,11 +35,13 @@ class Acknowledging:
         self,
         group: str,
         acks: Mapping[TopicIdPartition, Sequence[AckRange]],
+        state_log: ShareStateLog,
         find: Find,
         decide_of: Callable[[SharePartitionKey, SharePartition], Decide],
     ) -> None:
         self.group = group
         self._acks = {SharePartitionKey(group, *place): ranges for place, ranges in acks.items()}
+        self._state_log = state_log
         self._find = find
         self._decide_of = decide_of
         self._portions: dict[SharePartitionKey, Portions] = {}
@@ -93,12 +95,19 @@ class Acknowledging:
                 if key not in self._wrong:
                     portions = self._portions_of(key)
                     portions.finish()
+                    self._check_room(portions)
                     finished[key] = portions
             except KafkaError as error:
                 self._wrong[key] = error
         return finished
 
-    def finish(self, state_log: ShareStateLog, metrics: Metrics) -> tuple[Answers, list[SharePartitionKey]]:
+    def _check_room(self, portions: Portions) -> None:
+        """Raise INVALID_RECORD_STATE where there is no memory for more runs: the records come again."""
+        if portions.more_runs > 0 and not self._state_log.has_room_for_runs(times=2):
+            text = "there is no memory for so many ranges of different states: group.metadata.max.bytes"
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
+
+    def finish(self, metrics: Metrics) -> tuple[Answers, list[SharePartitionKey]]:
         """Log and apply what is right, in one unit. Returns the errors, and the share partitions that have changed."""
         finished = self._finished()
         changes, rest = [], []
@@ -110,7 +119,7 @@ class Acknowledging:
                 rest.append(portions)
         try:
             if changes:
-                state_log.commit(changes)
+                self._state_log.commit(changes)
         except KafkaError as error:
             return {key[1:]: self._wrong.get(key, error) for key in self._acks}, []
         for portions in rest:

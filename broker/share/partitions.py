@@ -276,6 +276,7 @@ class SharePartitions:
             count_no_data(self._metrics, archived)
             self._wake_soon([key])
         machine.acquire(acquired, member, self._lock_until_ms(configs))
+        self.state_log.count_runs(key)
         self._see_to_alarm(key, kept)
         return acquired
 
@@ -283,6 +284,9 @@ class SharePartitions:
         return self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
 
     def _room(self, key: SharePartitionKey, kept: Kept) -> int:
+        """By how many records the window may grow: by none where there is no memory for more runs."""
+        if not self.state_log.has_room_for_runs():
+            return 0
         return kept.machine.room(self._configs(key.group).share_partition_max_record_locks)
 
     def _find(self, key: SharePartitionKey) -> Kept:
@@ -320,15 +324,16 @@ class SharePartitions:
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
             return lambda ranges, above: machine.acknowledge(member, ranges, above, limit, renewed_until_ms)
 
-        return Acknowledging(group, acks, self._machine, decide_of)
+        return Acknowledging(group, acks, self.state_log, self._machine, decide_of)
 
     def finish(self, acknowledging: Acknowledging) -> dict[TopicIdPartition, KafkaError | None]:
         """Apply acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
-        answers, changed = acknowledging.finish(self.state_log, self._metrics)
+        answers, changed = acknowledging.finish(self._metrics)
         self._wake_soon(changed)
         for place, error in answers.items():
             if error is None:
                 key = SharePartitionKey(acknowledging.group, *place)
+                self.state_log.count_runs(key)
                 self._see_to_alarm(key, self._known[key])
         return answers
 
@@ -369,7 +374,7 @@ class SharePartitions:
             transaction = self.state_log.home(key), producer_id
             return lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
 
-        return Acknowledging(group, acks, self._machine, decide_of)
+        return Acknowledging(group, acks, self.state_log, self._machine, decide_of)
 
     def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
         """Return the changes that a marker in this partition of __share_group_state makes.

@@ -135,6 +135,11 @@ class Portions:
         return start, machine.runs.complete + more - (start - machine.start)
 
     @property
+    def more_runs(self) -> int:
+        """By how many it makes the runs more; below 0 if it makes fewer."""
+        return sum(len(change.after) - len(change.before) for change in self._changes)
+
+    @property
     def _changes(self) -> list[Change]:
         return [portion.change for portion in self._portions]
 

@@ -18,6 +18,7 @@ from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, Record, keyed_batch, read_marker
 from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
+from ..groups.memory import RunMemory
 from ..net.turns import Job, Steps
 from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
@@ -81,6 +82,7 @@ class ShareStateLog:
         partitions = settings.share_coordinator_state_topic_num_partitions
         self.topic = shared.internal_topic(SHARE_STATE_TOPIC, partitions, configs)
         self.known: dict[SharePartitionKey, Kept] = {}
+        self.memory = RunMemory()
         self.moved: Callable[[Collection[SharePartitionKey]], None] = _nobody
         self._of_group: dict[str, dict[SharePartitionKey, None]] = {}
         self._pending: dict[Transaction, dict[SharePartitionKey, None]] = {}
@@ -182,6 +184,7 @@ class ShareStateLog:
                 for index, (key, what) in enumerate(of_home):
                     what.make(transaction, batch.base_offset + index)
                     self._pending.setdefault(transaction, {})[key] = None
+                    self.count_runs(key)
 
         return ShareUnit(parts, apply)
 
@@ -285,6 +288,7 @@ class ShareStateLog:
                 kept.machine.apply(what)
             kept.updates += 1
             kept.update_bytes += value_bytes
+            self.count_runs(key)
 
     def _apply_snapshot(
         self, home: int, key: SharePartitionKey, snapshot: Snapshot, offset: int, value_bytes: int
@@ -295,6 +299,7 @@ class ShareStateLog:
         kept.machine.apply_snapshot(snapshot._replace(start=max(0, snapshot.start)))
         kept.epoch, kept.created_ms = snapshot.epoch, snapshot.created_ms
         kept.is_written_whole(offset, value_bytes, self._logged_bytes.get(home, 0))
+        self.count_runs(key)
 
     def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
         kept = self.known[key] = Kept(home, start, state_epoch)
@@ -309,6 +314,16 @@ class ShareStateLog:
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)
         self._pending.setdefault(transaction, {})[key] = None
+        self.count_runs(key)
+
+    def count_runs(self, key: SharePartitionKey) -> None:
+        """Count the runs of a share partition that may have changed."""
+        kept = self.known.get(key)
+        self.memory.count(key, 0 if kept is None else len(kept.machine.runs))
+
+    def has_room_for_runs(self, times: int = 1) -> bool:
+        """Return whether all runs together take less than so many times group.metadata.max.bytes."""
+        return self.memory.size_bytes < times * self._settings.now.group_metadata_max_bytes
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """Decide what a producer has pending in this partition of the topic, after its marker was appended there."""
@@ -317,6 +332,7 @@ class ShareStateLog:
         for key in keys:
             machine = self.known[key].machine
             machine.settle(transaction, marker_offset, commit=commit)
+            self.count_runs(key)
             if transaction in machine.transactions:  # of a later transaction, known from a snapshot
                 self._pending.setdefault(transaction, {})[key] = None
         if keys:
@@ -326,6 +342,7 @@ class ShareStateLog:
         kept = self.known.pop(key, None)
         if kept is None:
             return
+        self.memory.count(key, 0)
         of_group = self._of_group[key.group]
         del of_group[key]
         if not of_group:

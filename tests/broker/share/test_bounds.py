@@ -1,0 +1,95 @@
+"""What members of share groups can make the broker hold has a limit with a setting: at n - 1, at n, and at n + 1."""
+
+import pytest
+from broker_lives import small
+from fencepost.broker.groups.memory import RUN_BYTES
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest
+from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from produce_requests import batch, create, produce
+from share_client import ACCEPT, RELEASE, ShareClient, initialize
+from simulated_broker import SimulatedBroker
+
+OK = ErrorCode.NONE
+
+
+def begin(**settings: object) -> SimulatedBroker:
+    return SimulatedBroker(small(**settings), disk=SimulatedDisk(history=False))
+
+
+def test_members_of_a_share_group_up_to_the_limit_are_let_in() -> None:
+    def beating(member: str, epoch: int = 0) -> int:
+        names = ["t"] if epoch == 0 else None
+        asked = ShareGroupHeartbeatRequest(
+            group_id="g", member_id=member, member_epoch=epoch, subscribed_topic_names=names
+        )
+        return int(broker.ask(asked).error_code)
+
+    with begin(group_share_max_size=3) as broker:
+        broker.ask(create("t"))
+        assert [beating(name) for name in "abcd"] == [OK] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
+        assert beating("b") == OK, "those within join again"
+        assert beating("a", -1) == OK
+        assert [beating(name) for name in "de"] == [OK, ErrorCode.GROUP_MAX_SIZE_REACHED]
+
+
+def test_share_sessions_up_to_the_limit_are_opened() -> None:
+    with begin(group_share_max_size=1, group_share_max_share_sessions=3) as broker:
+        broker.ask(create("t"))
+        initialize(broker, "t", 0)
+        members = [ShareClient(broker, member=name) for name in "abcd"]
+        codes = [member.fetch(0).error_code for member in members]
+        assert codes == [OK] * 3 + [ErrorCode.SHARE_SESSION_LIMIT_REACHED]
+        assert members[0].fetch().error_code == OK
+        assert members[1].fetch(epoch=-1).error_code == OK
+        assert members[3].fetch(0).error_code == OK
+        assert len(broker.broker.share_sessions) == 3
+
+
+@pytest.mark.parametrize("records", [99, 100, 101])
+def test_records_up_to_the_limit_are_in_flight(records: int) -> None:
+    with begin() as broker:
+        broker.ask(create("t"))
+        initialize(broker, "t", 0)
+        made = IncrementalAlterConfigsRequest
+        config = made.Resource.Config(name="share.partition.max.record.locks", config_operation=0, value="100")
+        asked = made(resources=[made.Resource(resource_type=32, resource_name="g", configs=[config])])
+        assert broker.ask(asked).responses[0].error_code == OK
+        for _ in range(records):
+            broker.ask(produce("t", batch()))
+        member = ShareClient(broker)
+        within = min(records, 100)
+        assert member.take(0, batch_size=1_000) == [(0, within - 1, 1)]
+        assert member.take() == []
+        assert member.acknowledge((0, 0, ACCEPT)) == OK
+        assert member.take() == ([(100, 100, 1)] if records > 100 else [])
+
+
+def test_runs_of_all_share_partitions_are_bounded_and_what_is_done_makes_room() -> None:
+    """Many ranges make as many runs: above the limit nothing new is given, above twice that nothing is split."""
+    limit = 1 << 20
+    runs = limit // RUN_BYTES
+    with begin(group_metadata_max_bytes=limit) as broker:
+        broker.ask(create("t", 40))
+        initialize(broker, "t", *range(40))
+        shares = broker.broker.share_partitions
+        memory = shares.state_log.memory
+        member = ShareClient(broker)
+        for number in range(40):
+            broker.ask(produce("t", *[None] * number, batch(2_000)))
+            member.fetch(number, max_records=2_000)
+        codes = []
+        for number in range(14):
+            acks = [(offset, offset, (ACCEPT, RELEASE)[offset % 2]) for offset in range(1, 2_000)]
+            codes.append(member.acknowledge(*acks, partition=number))
+        held = sum(len(kept.machine.runs) for kept in shares.state_log.known.values())
+        assert memory.size_bytes == held * RUN_BYTES
+        assert codes.count(OK) == 2 * runs // 2_000 + 1
+        assert set(codes) == {OK, ErrorCode.INVALID_RECORD_STATE}
+        broker.ask(produce("t", batch(1)))
+        assert member.take(max_records=1_000) != [], "what is available again is given"
+        assert shares.next_offset(list(shares.state_log.known)[-1]) is None, "nothing new is"
+        assert member.acknowledge((0, 0, ACCEPT), partition=39) == OK, "what makes no more runs is taken"
+        shares.delete("g").apply()
+        assert memory.size_bytes == 0
