@@ -93,6 +93,34 @@ class ConsumerSnapshot:
     last_error: str | None
 
 
+class SharePartitionSnapshot(NamedTuple):
+    """Records of a share group that its consumer has. fetched: not returned yet; returned: without an acknowledgement;
+    unsent: acknowledged, and not sent; in_transactions: which open transactions acknowledge.
+    """
+
+    fetched: int = 0
+    returned: int = 0
+    unsent: int = 0
+    in_transactions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareConsumerSnapshot:
+    """membership: "unjoined", "joining" or "stable"; member_epoch: -1 without one. partitions: those that are assigned,
+    and those of which there are records. last_error: the error that the next read raises.
+    """
+
+    life: Life
+    connections: tuple[ConnectionSnapshot, ...]
+    group_id: str
+    membership: str
+    member_id: str
+    member_epoch: int
+    subscription: frozenset[str]
+    partitions: Mapping[TopicPartition, SharePartitionSnapshot]
+    last_error: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
     """taken: slots whose transaction is open, beginning or ending; waiting: calls that wait for a slot; producers: the
@@ -132,6 +160,8 @@ class ClientMetricsSnapshot:
 
     sent_bytes: of batches, compressed. failed_records: by the class of the error. retries: batches sent again.
     transactions: committed, aborted, unknown; one that is resolved later counts again, as what it was.
+    acknowledged_records: what consumers of share groups have acknowledged, also in transactions: accept, release,
+    reject. failed_acknowledgements: those that were not taken.
     """
 
     sent_records: dict[str, int]
@@ -146,6 +176,8 @@ class ClientMetricsSnapshot:
     in_flight: int
     buffered_bytes: int
     lag: dict[TopicPartition, PartitionLag]
+    acknowledged_records: dict[str, int]
+    failed_acknowledgements: int
 
 
 def error_text(error: BaseException | None) -> str | None:

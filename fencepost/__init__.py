@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from .client.snapshots import PartitionSnapshot as PartitionSnapshot
     from .client.snapshots import PoolSnapshot as PoolSnapshot
     from .client.snapshots import ProducerSnapshot as ProducerSnapshot
+    from .client.snapshots import ShareConsumerSnapshot as ShareConsumerSnapshot
+    from .client.snapshots import SharePartitionSnapshot as SharePartitionSnapshot
     from .client.tracing.tracing import Tracing as Tracing
     from .client.values import AcknowledgeType as AcknowledgeType
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
@@ -111,7 +113,7 @@ _MODULES = {
     "client.share.consumer": "ShareConsumer",
     "client.snapshots": (
         "AdminSnapshot ClientMetricsSnapshot ConnectionSnapshot ConsumerSnapshot PartitionSnapshot "
-        "PoolSnapshot ProducerSnapshot"
+        "PoolSnapshot ProducerSnapshot ShareConsumerSnapshot SharePartitionSnapshot"
     ),
     "client.producer.transaction": "Transaction",
     "client.tracing.tracing": "Tracing",

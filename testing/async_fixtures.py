@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..client.admin.admin import Admin
     from ..client.consumer.consumer import Consumer
     from ..client.producer.producer import Producer
+    from ..client.share.consumer import ShareConsumer
     from .fixtures import AnyBroker
 
 
@@ -56,6 +57,20 @@ async def fp_consumer(fp_bootstrap: str, fp_topic: str, fp_login: dict[str, Any]
 
     group = f"test-{os.urandom(6).hex()}"
     async with Consumer(
+        fp_bootstrap, topics=[fp_topic], group_id=group, auto_offset_reset="earliest", **fp_login
+    ) as consumer:
+        yield consumer
+
+
+@pytest_asyncio.fixture
+async def fp_share_consumer(
+    fp_bootstrap: str, fp_topic: str, fp_login: dict[str, Any]
+) -> "AsyncIterator[ShareConsumer]":
+    """A consumer in its own share group that takes the records of fp_topic from the beginning."""
+    from ..client.share.consumer import ShareConsumer
+
+    group = f"test-{os.urandom(6).hex()}"
+    async with ShareConsumer(
         fp_bootstrap, topics=[fp_topic], group_id=group, auto_offset_reset="earliest", **fp_login
     ) as consumer:
         yield consumer

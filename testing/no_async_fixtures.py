@@ -26,6 +26,12 @@ def fp_consumer() -> NoReturn:
 
 
 @pytest.fixture
+def fp_share_consumer() -> NoReturn:
+    """Raises: pytest-asyncio is missing."""
+    raise pytest.UsageError(f"fp_share_consumer {HINT}")
+
+
+@pytest.fixture
 def fp_admin() -> NoReturn:
     """Raises: pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_admin {HINT}")

@@ -15,6 +15,7 @@ from ..protocol.batches import Batch, walk
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.fetch import FetchRequest
 from ..protocol.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
+from ..protocol.messages.share_offsets import DescribeShareGroupOffsetsRequest
 from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ..protocol.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ..protocol.records import records
@@ -117,6 +118,20 @@ class Observed:
             for topic in response.topics
             for part in topic.partitions
             if part.committed_offset >= 0
+        }
+
+    def share_lag(self, group: str) -> dict[TopicPartition, int]:
+        """How many records of each partition a share group has not done, delivered ones and pending ones included."""
+        with self._asker() as asker:
+            asked = DescribeShareGroupOffsetsRequest.Group(group_id=group, topics=None)
+            line = asker.coordinator(GROUP, group)
+            (found,) = line.ask(DescribeShareGroupOffsetsRequest(groups=[asked])).groups
+        check(found.error_code, f"share group {group}")
+        return {
+            TopicPartition(topic.topic_name, part.partition_index): part.lag
+            for topic in found.topics
+            for part in topic.partitions
+            if part.start_offset >= 0
         }
 
     def transactions(self) -> list[TransactionSeen]:

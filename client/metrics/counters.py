@@ -57,6 +57,8 @@ class ClientMetrics:
         self._failed: dict[str, int] = {}
         self._received: dict[str, int] = {}
         self._transactions: dict[str, int] = {}
+        self._acknowledged: dict[str, int] = {}
+        self._unacknowledged = 0
         self._sent_batches = self._sent_bytes = self._retries = 0
         self._batches = Durations()
         self._ended = Durations()
@@ -80,6 +82,8 @@ class ClientMetrics:
             sum(each.in_flight for each in senders),
             sum(each.buffered_bytes for each in senders),
             {tp: lag for each in self._consumers for tp, lag in _lags(each).items()},
+            dict(self._acknowledged),
+            self._unacknowledged,
         )
 
     def _all_received(self) -> dict[str, int]:
@@ -146,6 +150,20 @@ class ClientMetrics:
         reading.on_given = given
         self._consumers.add(subscription)
         self._readings.add(reading)
+
+    def watch_share_consumer(self, arrivals: Any, held: Any) -> None:
+        """Count what this consumer of a share group returns and acknowledges."""
+
+        def given(topic: str, records: int) -> None:
+            self._received[topic] = self._received.get(topic, 0) + records
+
+        def acknowledged(kind: str, records: int) -> None:
+            self._acknowledged[kind] = self._acknowledged.get(kind, 0) + records
+
+        def failed(records: int) -> None:
+            self._unacknowledged += records
+
+        arrivals.on_given, held.on_acknowledged, held.on_failed = given, acknowledged, failed
 
 
 def _lags(subscription: Any) -> dict[TopicPartition, PartitionLag]:

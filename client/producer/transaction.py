@@ -154,6 +154,8 @@ class Transaction:
             taken = self._taken[consumer] = consumer.taken_by_transaction()
             self._driver.sources.at_end.append(taken.give_back)
         taken.add(records, type)
+        if self._driver.sources.watch is not None:
+            self._driver.sources.watch.acknowledges(taken.group_id, records)
         if taken.are_many:
             await self._driver.acknowledge(taken)
 

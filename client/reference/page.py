@@ -68,7 +68,7 @@ CLASSES: list[tuple[type[Any], str]] = [
     (Tracing, "`fp.Tracing`, given to clients as `tracing=`"),
 ]
 OF_THE_SDK_ALONE = {
-    "ClientMetrics": {"watch_consumer", "watch_producer"},
+    "ClientMetrics": {"watch_consumer", "watch_producer", "watch_share_consumer"},
     "Tracing": {"watch_producer", "consumer_spans"},
     "Admin": {"of"},
     "Batch": {"aborted", "claim", "committed", "count", "index", "outcome_unknown"},

@@ -6,8 +6,8 @@ archived by the broker after as many deliveries as the group allows. A record th
 one that was returned, so that the application may reject it; without its word it is given back with the next poll.
 """
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...protocol.errors import KafkaError
@@ -46,6 +46,7 @@ class Arrivals:
         self._waiting: deque[_Arrived] = deque()
         self._key = deserializer_of(settings.key_deserializer, MessageField.KEY)
         self._value = deserializer_of(settings.value_deserializer, MessageField.VALUE)
+        self.on_given: Callable[[str, int], None] | None = None  # for metrics: so many records of a topic
         self._unreadable: list[tuple[Delivery, int]] = []  # returned with an error since the last poll
 
     def add(
@@ -132,6 +133,9 @@ class Arrivals:
                 break
             found.append(self._give(arrived.delivery, made, at))
             arrived.index += 1
+        if found and self.on_given is not None:
+            for topic, count in Counter(record.topic for record in found).items():
+                self.on_given(topic, count)
         return found
 
     def _give(self, delivery: Delivery, record: Record, at: Times) -> ShareRecord:

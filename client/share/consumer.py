@@ -7,7 +7,8 @@ or when the consumer is closed. In implicit mode asking for more accepts what wa
 
 import asyncio
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ..errors import IllegalStateError, RequestTimedOutError
 from ..net.environment import SYSTEM, Environment
 from ..reader_parts import CLOSING_MS
 from ..settings import ShareConsumerSettings, share_consumer_settings
+from ..snapshots import ShareConsumerSnapshot
 from ..values import AcknowledgeType, ShareRecord
 from .polls import SharePolls
 from .taken import TakenRecords
@@ -25,7 +27,9 @@ from .taken import TakenRecords
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..metrics.counters import ClientMetrics
     from ..settings import ShareConsumerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 NEVER_MS = float("inf")
 
@@ -41,14 +45,23 @@ class ShareConsumer:
         bootstrap_servers: Bootstrap,
         *,
         topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
         **keywords: "Unpack[ShareConsumerKeywords]",
     ) -> None:
         self._set_up(share_consumer_settings(bootstrap_servers, **keywords), topics, environment)
+        self._watch(metrics, tracing)
 
     @classmethod
     def from_config(
-        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), environment: Environment = SYSTEM
+        cls,
+        config: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
+        environment: Environment = SYSTEM,
     ) -> "ShareConsumer":
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
 
@@ -56,6 +69,7 @@ class ShareConsumer:
         """
         consumer = cls.__new__(cls)
         consumer._set_up(settings_from(ShareConsumerSettings, config), topics, environment)
+        consumer._watch(metrics, tracing)
         return consumer
 
     def _set_up(self, settings: ShareConsumerSettings, topics: Collection[str], environment: Environment) -> None:
@@ -63,11 +77,25 @@ class ShareConsumer:
         self._implicit = settings.acknowledgement == "implicit"
         self._clock = environment.clock
         self._polls = SharePolls(settings, environment)
+        self._spans: Any = None
         if topics:
             self.subscribe(topics)
 
+    def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
+        if metrics is not None:
+            metrics.watch_share_consumer(self._polls.arrivals, self._polls.held)
+        if tracing:
+            from ..tracing.tracing import tracing_of
+
+            settings = self._settings
+            self._spans = tracing_of(tracing).consumer_spans(settings.client_id, settings.group_id, self._clock.now_ms)
+
     def __repr__(self) -> str:
         return f"<ShareConsumer group={self._settings.group_id} member={self._polls.member.member_id}>"
+
+    def state(self) -> ShareConsumerSnapshot:
+        """A snapshot of its state."""
+        return self._polls.state()
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -154,15 +182,26 @@ class ShareConsumer:
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _take(self, most: int, deadline_ms: float) -> list[ShareRecord]:
-        polls = self._polls
+        polls, spans = self._polls, self._spans
+        if spans is not None:
+            spans.asked()
         polls.arrivals.begin_poll(implicit=self._implicit)
         if polls.held.unsent_sessions:
             polls.fetcher.acknowledged()
         while True:
             polls.poll()
             found = polls.arrivals.take(most, polls.now())
+            if found and spans is not None:
+                spans.returned((found,))
             if found or not await polls.wait(deadline_ms):
                 return found
+
+    def processing(self, records: ShareRecord | Sequence[ShareRecord]) -> AbstractContextManager[Any]:
+        """`with consumer.processing(records) as span:` a current span, with links to what sent them; tracing.md.
+
+        Without tracing it does nothing, and span is None.
+        """
+        return nullcontext() if self._spans is None else self._spans.processing(records)
 
     # ---- acknowledgements --------------------------------------------------------------------------------------
 
@@ -188,7 +227,8 @@ class ShareConsumer:
         self._polls.check_started()
         if self._implicit:
             self._polls.arrivals.begin_poll(implicit=True)
-        await self._polls.commit()
+        committing = self._polls.commit()
+        await (committing if self._spans is None else self._spans.committing((), committing))
 
     def taken_by_transaction(self) -> TakenRecords:
         """For `tx.acknowledge`, which adds records to it. Raises IllegalStateError in implicit mode."""

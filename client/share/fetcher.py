@@ -113,9 +113,9 @@ class ShareFetcher:
             raise self._broken.with_traceback(None)
 
     @property
-    def is_failed(self) -> bool:
-        """Whether `check` raises."""
-        return self._failure is not None or self._broken is not None
+    def error(self) -> KafkaError | None:
+        """What `check` raises."""
+        return self._failure or self._broken
 
     # ---- what to send next -----------------------------------------------------------------------------------
 
@@ -353,6 +353,8 @@ class ShareFetcher:
                 refused.add(place)
                 code = code_of(number)
                 self._refused({place: acks[place]}, renewal, error_of(code, text or code.text))
+            else:
+                self._held.acknowledged(acks[place])
         return refused
 
     def _refused(self, acks: Acks, renewal: Renewal | None, error: KafkaError) -> None:
@@ -369,9 +371,8 @@ class ShareFetcher:
                 continue  # gaps, and what was released: that is given back anyway
             log.warning("share group %s: %d acknowledgements of %s were not taken: %s",
                         self._member.group_id, count, where, error)  # fmt: skip
-            self._held.failed(
-                RecordNotHeldError(f"{where}: {count} acknowledgements were not taken: {error}", code=error.code)
-            )
+            refusal = RecordNotHeldError(f"{where}: {count} acknowledgements were not taken: {error}", code=error.code)
+            self._held.failed(refusal, count)
 
     def _take_records(self, node: _Node, response: ShareFetchResponse, now_ms: float) -> None:
         lock_ms = response.acquisition_lock_timeout_ms or _USUAL_LOCK_MS
@@ -431,7 +432,7 @@ class ShareFetcher:
                 f"{lost} acknowledgements were not sent: the session in which the records were acquired is over"
             )
             log.warning("share group %s: %s", self._member.group_id, error)
-            self._held.failed(error)
+            self._held.failed(error, lost)
 
     # ---- commit and close ------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ time: of records that were fetched and not returned yet; of returned ones for `h
 the application lost comes again; never of acknowledged ones, which are sent before that.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count
@@ -93,6 +93,8 @@ class Held:
         self._asked: dict[Session, list[tuple[Place, Taken]]] = {}  # of these, what is asked for now
         self._returned: deque[tuple[Delivery, int, Entry]] = deque()  # since `accept_returned`
         self.failure: KafkaError | None = None  # the first of an acknowledgement, since it was last asked for
+        self.on_acknowledged: Callable[[str, int], None] | None = None  # for metrics: so many records, and how
+        self.on_failed: Callable[[int], None] | None = None
 
     # ---- arrivals --------------------------------------------------------------------------------------------
 
@@ -181,12 +183,14 @@ class Held:
 
     def _lost_too_early(self, delivery: Delivery, offset: int) -> None:
         text = f"{delivery.partition}: before the record at offset {offset} was acknowledged, its lock or session ended"
-        self.failed(RecordNotHeldError(text))
+        self.failed(RecordNotHeldError(text), 1)
 
-    def failed(self, error: KafkaError) -> None:
-        """An acknowledgement was not taken."""
+    def failed(self, error: KafkaError, count: int) -> None:
+        """So many acknowledgements were not taken."""
         if self.failure is None:
             self.failure = error
+        if self.on_failed is not None:
+            self.on_failed(count)
 
     def release(self, delivery: Delivery, offsets: Iterable[int]) -> None:
         """Give these back, which were not returned."""
@@ -338,6 +342,25 @@ class Held:
             unsent.discard(offset)
             if entry.type in DONE:
                 self._lost_too_early(delivery, offset)
+
+    # ---- what is counted -------------------------------------------------------------------------------------
+
+    def acknowledged(self, ranges: Iterable[AcknowledgementBatch]) -> None:
+        """The broker has taken these acknowledgements."""
+        if self.on_acknowledged is None:
+            return
+        for each in ranges:
+            (kind,) = each.acknowledge_types
+            if kind not in (GAP, RENEW):
+                self.on_acknowledged(AcknowledgeType(kind).name.lower(), each.last_offset - each.first_offset + 1)
+
+    def counts(self) -> dict[TopicPartition, Counter[State]]:
+        """How many records there are of each partition, by their state."""
+        found: dict[TopicPartition, Counter[State]] = {}
+        for delivery in self._deliveries.values():
+            states = found.setdefault(delivery.partition, Counter())
+            states.update(entry.state for entry in delivery.entries.values())
+        return found
 
     # ---- renewals --------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ collected; its finalizer then closes these parts.
 import base64
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Collection
 
 from ...protocol.messages.share_groups import ShareGroupHeartbeatRequest
@@ -17,9 +18,11 @@ from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
 from ..reader_parts import CLOSING_MS, ReaderParts
 from ..settings import ShareConsumerSettings
+from ..snapshots import ShareConsumerSnapshot, SharePartitionSnapshot, error_text
+from ..values import TopicPartition
 from .arrivals import Arrivals, Times
 from .fetcher import ShareFetcher
-from .held import Held
+from .held import Held, State
 from .membership import ShareMembership
 from .offset_reset import set_offset_reset
 
@@ -68,6 +71,30 @@ class SharePolls(ReaderParts):
         self.cluster.watch_topics(topics)
         if self._started and self.member.hurries:
             self._heartbeats.hurry()
+
+    def state(self) -> ShareConsumerSnapshot:
+        """A snapshot of the consumer's state."""
+        member, counts = self.member, self.held.counts()
+        for place in member.assigned:
+            name = self.cluster.metadata.topic_name(place.topic_id)
+            if name is not None:
+                counts.setdefault(TopicPartition(name, place.partition), Counter())
+        return ShareConsumerSnapshot(
+            life="closed" if self._closed else "open" if self._started else "not started",
+            connections=self.cluster.connection_snapshots(),
+            group_id=member.group_id,
+            membership=member.state.name.lower(),
+            member_id=member.member_id,
+            member_epoch=member.generation,
+            subscription=member.topics,
+            partitions={
+                tp: SharePartitionSnapshot(
+                    found[State.FETCHED], found[State.RETURNED], found[State.ACKNOWLEDGED], found[State.TAKEN]
+                )
+                for tp, found in counts.items()
+            },
+            last_error=error_text(self._failure or self.fetcher.error),
+        )
 
     async def finish(self, timeout_ms: float) -> None:
         """What is acknowledged is sent, all else given back. Without a close() before, nobody knows what was done."""
@@ -148,7 +175,7 @@ class SharePolls(ReaderParts):
 
     def _wake(self) -> None:
         """Wake those who wait, if there is something for them."""
-        is_over = self._closed or self._failure is not None or self.fetcher.is_failed
+        is_over = self._closed or self._failure is not None or self.fetcher.error is not None
         if is_over or self.arrivals.has_some(self._clock.monotonic_ms()) or not self.member.in_generation:
             self._end_waits()
 

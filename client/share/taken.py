@@ -28,6 +28,7 @@ class TakenRecords:
         self._taken: list[tuple[Delivery, int]] = []
         self._types: list[int] = []
         self._sent: list[tuple[Delivery, int]] = []  # not taken by the broker, as far as we know
+        self._ranges: list[AcknowledgementBatch] = []  # of these
 
     @property
     def group_id(self) -> str:
@@ -64,11 +65,14 @@ class TakenRecords:
         for (delivery, offset), kind in zip(self._taken, self._types, strict=True):
             kinds.setdefault(delivery.place, []).append((offset, kind))
         self._taken, self._types = [], []
-        return [(at.topic_id, at.partition, in_ranges(sorted(kinds[at]))) for at in sorted(kinds)]
+        found = [(at.topic_id, at.partition, in_ranges(sorted(kinds[at]))) for at in sorted(kinds)]
+        self._ranges = [each for _, _, ranges in found for each in ranges]
+        return found
 
     def accepted(self) -> None:
         """The broker has taken what was handed over."""
         self._polls.held.accepted(self._sent)
+        self._polls.held.acknowledged(self._ranges)
         self._sent = []
 
     def give_back(self) -> None:

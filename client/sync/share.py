@@ -3,7 +3,8 @@
 The rule: locks are renewed, and heartbeats sent, in the clients' own thread while the caller works.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..addresses import Bootstrap
+    from ..metrics.counters import ClientMetrics
     from ..settings import ShareConsumerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 
 class ShareBatches(Iterator[list[ShareRecord]]):
@@ -47,15 +50,28 @@ class ShareConsumer(Blocking[AsyncShareConsumer]):
         bootstrap_servers: "Bootstrap",
         *,
         topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         **keywords: "Unpack[ShareConsumerKeywords]",
     ) -> None:
-        super().__init__(lambda: AsyncShareConsumer(bootstrap_servers, topics=topics, **keywords))
+        super().__init__(
+            lambda: AsyncShareConsumer(bootstrap_servers, topics=topics, metrics=metrics, tracing=tracing, **keywords)
+        )
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, topics: Collection[str] = ()) -> Self:
+    def from_config(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
+    ) -> Self:
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         consumer = cls.__new__(cls)
-        super(ShareConsumer, consumer).__init__(lambda: AsyncShareConsumer.from_config(config, topics=topics))
+        super(ShareConsumer, consumer).__init__(
+            lambda: AsyncShareConsumer.from_config(config, topics=topics, metrics=metrics, tracing=tracing)
+        )
         return consumer
 
     def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
@@ -81,6 +97,11 @@ class ShareConsumer(Blocking[AsyncShareConsumer]):
             self._thread.call(lambda: self._inner.batches(max_records, timeout_ms=timeout_ms)), self._thread
         )
 
+    def processing(self, records: ShareRecord | Sequence[ShareRecord]) -> AbstractContextManager[Any]:
+        """Like fencepost.ShareConsumer.processing: the span is current in the caller's thread."""
+        return self._inner.processing(records)
+
+    state = forward(AsyncShareConsumer.state)
     subscribe = forward(AsyncShareConsumer.subscribe)
     subscription = forward(AsyncShareConsumer.subscription)
     getone = forward(AsyncShareConsumer.getone)

@@ -16,9 +16,11 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
 
-from ..values import Record, TopicPartition
+from ..values import Record, ShareRecord, TopicPartition
 from . import conventions as names
 from .spans import Spans, note_error
+
+AnyRecord = Record | ShareRecord
 
 
 class ConsumerSpans:
@@ -32,7 +34,7 @@ class ConsumerSpans:
         self._process = {**names.operation("process", "process", client_id), **more}
         self._commit = {**names.operation("commit", "settle", client_id), **more}
         self._asked_ns = 0
-        self._run: tuple[Sequence[Record], Context, int, int] | None = None
+        self._run: tuple[Sequence[AnyRecord], Context, int, int] | None = None
 
     def _now_ns(self) -> int:
         return self._now_ms() * 1_000_000
@@ -43,7 +45,7 @@ class ConsumerSpans:
         """The application asks for records."""
         self._asked_ns = self._now_ns()
 
-    def returned(self, runs: Iterable[Sequence[Record]]) -> None:
+    def returned(self, runs: Iterable[Sequence[AnyRecord]]) -> None:
         """Note that these records are returned to the application now."""
         try:
             records = [record for run in runs for record in run]
@@ -52,7 +54,7 @@ class ConsumerSpans:
         except Exception as error:
             self._spans.failed(error)
 
-    def run_began(self, records: Sequence[Record]) -> None:
+    def run_began(self, records: Sequence[AnyRecord]) -> None:
         """Note that the application iterates over these records from now on."""
         self._run = records, contexts.get_current(), self._asked_ns, self._now_ns()
 
@@ -66,7 +68,7 @@ class ConsumerSpans:
         except Exception as error:
             self._spans.failed(error)
 
-    def _polled(self, records: Sequence[Record], context: Context | None, start_ns: int, end_ns: int | None) -> None:
+    def _polled(self, records: Sequence[AnyRecord], context: Context | None, start_ns: int, end_ns: int | None) -> None:
         """Record the span of a poll that returned these records."""
         attributes = {**self._poll, names.MESSAGE_COUNT: len(records), **_destination(records)}
         links = self._spans.contexts.links(records)
@@ -77,11 +79,11 @@ class ConsumerSpans:
     # ---- process -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def processing(self, records: Record | Sequence[Record]) -> Generator[Span | None]:
+    def processing(self, records: AnyRecord | Sequence[AnyRecord]) -> Generator[Span | None]:
         """A current span for the work on these records. None if the tracer fails."""
         span = None
         try:
-            span = self._processed((records,) if isinstance(records, Record) else records)
+            span = self._processed((records,) if isinstance(records, Record | ShareRecord) else records)
         except Exception as failed:
             self._spans.failed(failed)
         if span is None:
@@ -98,7 +100,7 @@ class ConsumerSpans:
         finally:
             contexts.detach(token)
 
-    def _processed(self, records: Sequence[Record]) -> Span:
+    def _processed(self, records: Sequence[AnyRecord]) -> Span:
         """Start the span of the application's work on these records."""
         attributes = {**self._process, **_destination(records)}
         links = self._spans.contexts.links(records)
@@ -140,7 +142,7 @@ class ConsumerSpans:
             self._end(span, None)
 
 
-def _destination(records: Sequence[Record]) -> dict[str, Any]:
+def _destination(records: Sequence[AnyRecord]) -> dict[str, Any]:
     """The topic of these records, and their partition, where they have the same."""
     partitions = {record[:2] for record in records}
     topics = {topic for topic, _ in partitions}

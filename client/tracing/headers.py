@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter, TextMapPropagator
 
-from ..values import Headers, Record
+from ..values import Headers, Record, ShareRecord
 
 LONGEST_BYTES = 8192  # of a header that is read: W3C's limit of baggage, the longest of them
 MOST_LINKS = 128  # of a span: what the SDK keeps of them by default
@@ -69,7 +69,7 @@ class HeaderContext:
         found = trace.get_current_span(self.context(headers)).get_span_context()
         return found if found.is_valid else None
 
-    def links(self, records: Iterable[Record]) -> list[trace.Link]:
+    def links(self, records: Iterable[Record | ShareRecord]) -> list[trace.Link]:
         """Links to the spans that sent these records, each once, at most MOST_LINKS."""
         seen: set[Any] = set()
         links: list[trace.Link] = []

@@ -7,7 +7,7 @@ given one.
 from typing import Any, Protocol
 
 from ..errors import InvalidConfigurationError
-from ..values import Record
+from ..values import Record, ShareRecord
 
 
 class TracerProvider(Protocol):
@@ -37,7 +37,7 @@ class Tracing:
         self._spans = Spans(provider, propagator)
         self._record_spans = record_spans
 
-    def context_of(self, record: Record) -> Any:
+    def context_of(self, record: Record | ShareRecord) -> Any:
         """The context that a record's headers carry, as a parent for spans; an empty one if they carry none."""
         return self._spans.contexts.context(record.headers)
 

@@ -136,11 +136,22 @@ class _TransactionSpan:
         try:
             if batch.group_metadata is not None:
                 self.span.set_attribute(names.GROUP, batch.group_metadata.group_id)
-            for link in self._of.links_of(batch)[: MOST_LINKS - self._links]:
-                self.span.add_link(link.context)
-                self._links += 1
+            self._link(batch)
         except Exception as error:
             self._of.failed(error)
+
+    def acknowledges(self, group_id: str, records: Any) -> None:
+        """Records of a share group are acknowledged with the transaction."""
+        try:
+            self.span.set_attribute(names.GROUP, group_id)
+            self._link(records)
+        except Exception as error:
+            self._of.failed(error)
+
+    def _link(self, records: Any) -> None:
+        for link in self._of.links_of(records)[: MOST_LINKS - self._links]:
+            self.span.add_link(link.context)
+            self._links += 1
 
     def ended(self, outcome: str | None) -> None:
         """Its outcome: None if nothing has confirmed it. May be called again when more is known."""

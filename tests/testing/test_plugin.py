@@ -91,6 +91,21 @@ WITH_THE_SDK = """
         assert (await fp_consumer.getone()).value == b"42"
 
     {mark}
+    async def test_a_share_consumer(fp_share_consumer, fp_txn_producer, fp_producer, fp_topic, fp_topics, fp_broker):
+        (invoices,), group = fp_topics(), fp_share_consumer.state().group_id
+        for order in (b"1", b"2"):
+            await fp_producer.send_and_wait(fp_topic, order)
+        async for order in fp_share_consumer:
+            assert fp_broker.share_lag(group) == {{(fp_topic, 0): 3 - int(order.value)}}
+            async with fp_txn_producer.transaction() as tx:
+                await tx.acknowledge(fp_share_consumer, order)
+                await tx.send(invoices, order.value)
+            if order.value == b"2":
+                break
+        assert fp_broker.share_lag(group) == {{(fp_topic, 0): 0}}
+        fp_broker.assert_exactly_once(fp_topic, invoices)
+
+    {mark}
     async def test_admin(fp_admin, fp_topic):
         assert fp_topic in await fp_admin.list_topics()
 """
@@ -99,7 +114,7 @@ WITH_THE_SDK = """
 @pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
 def test_the_clients_of_the_sdk_live_in_the_loop_of_the_test(run, mode, mark):
     # In a process of its own: pytester forgets modules between runs, and then there are two classes of each error.
-    run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=4)
+    run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=5)
 
 
 def test_topics_are_never_shared(run):
@@ -437,9 +452,10 @@ def test_the_async_clients_are_in_the_loop_of_the_test_whatever_its_scope(run, m
         import pytest
 
         @pytest.mark.asyncio(loop_scope="module")
-        async def test_a(fp_consumer, fp_producer, fp_txn_producer, fp_admin, fp_topic):
+        async def test_a(fp_consumer, fp_share_consumer, fp_producer, fp_txn_producer, fp_admin, fp_topic):
             await fp_producer.send_and_wait(fp_topic, b"42")
             assert (await fp_consumer.getone()).value == b"42"
+            assert (await fp_share_consumer.getone()).value == b"42"
 
         @pytest.mark.asyncio
         async def test_b(fp_producer, fp_topic):
