@@ -151,6 +151,8 @@ class Transaction:
         self._driver.check_writable()
         taken = self._taken.get(consumer)
         if taken is None:
+            if not hasattr(consumer, "taken_by_transaction"):
+                raise TypeError(f"expected a ShareConsumer, not {consumer.__class__.__name__}")
             taken = self._taken[consumer] = consumer.taken_by_transaction()
             self._driver.sources.at_end.append(taken.give_back)
         taken.add(records, type)

@@ -21,6 +21,7 @@ from ..reader_parts import CLOSING_MS
 from ..settings import ShareConsumerSettings, share_consumer_settings
 from ..snapshots import ShareConsumerSnapshot
 from ..values import AcknowledgeType, ShareRecord
+from .held import check_record
 from .polls import SharePolls
 from .taken import TakenRecords
 
@@ -212,6 +213,7 @@ class ShareConsumer:
         """
         polls = self._polls
         polls.check_started()
+        check_record(record)
         kind = AcknowledgeType(type)
         polls.held.acknowledge(record.delivery, record.offset, kind, self._clock.monotonic_ms())
         if kind is AcknowledgeType.RENEW:

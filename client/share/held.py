@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ...protocol.messages.share_fetch import AcknowledgementBatch
 from ..errors import IllegalStateError, KafkaError, RecordNotHeldError
-from ..values import AcknowledgeType, TopicPartition
+from ..values import AcknowledgeType, ShareRecord, TopicPartition
 from .membership import Place
 
 GAP, RENEW = 0, int(AcknowledgeType.RENEW)
@@ -407,6 +407,12 @@ class Held:
             for offset in offsets:
                 if offset in delivery.entries:
                     delivery.entries[offset].deadline_ms = now_ms + delivery.lock_ms
+
+
+def check_record(record: object) -> None:
+    """Raises TypeError if it is no record of a share group."""
+    if not isinstance(record, ShareRecord):
+        raise TypeError(f"expected a record that a ShareConsumer returned, not {type(record).__name__}")
 
 
 def in_ranges(kinds: Sequence[tuple[int, int]]) -> list[AcknowledgementBatch]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.messages.share_fetch import AcknowledgementBatch
 from ..values import AcknowledgeType, ShareRecord
-from .held import Delivery, in_ranges
+from .held import Delivery, check_record, in_ranges
 from .membership import Place
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class TakenRecords:
         """Raises RecordNotHeldError, IllegalStateError; then none of them is taken."""
         if type not in TYPES:
             raise ValueError(f"a transaction can ACCEPT or REJECT a record, not {AcknowledgeType(type).name} it")
+        for record in records:
+            check_record(record)
         held, now_ms = self._polls.held, self._polls.now().now_ms
         new: list[tuple[Delivery, int]] = []
         try:

@@ -12,6 +12,7 @@ from fencepost.client.errors import (
     RecordNotHeldError,
     UnsupportedVersionError,
 )
+from fencepost.client.values import Record
 from reading import make, write
 from share_members import ACCEPT, REJECT, RELEASE, left, seen, sharer
 from txn_world import TxnWorld, within
@@ -275,6 +276,28 @@ def test_acknowledging_a_transactions_record_in_another_way_is_refused() -> None
                 await tx.acknowledge(consumer, other, type=ACCEPT)
             with pytest.raises(IllegalStateError, match="can be sent only within a transaction"):
                 await tx.acknowledge(consumer, one)
+        assert await left(world) == []
+
+    within(main)
+
+
+def test_what_is_not_a_record_of_a_share_consumer_is_refused_in_one_line() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            record = await consumer.getone()
+            plain = Record(*record[:8])
+            async with producer.transaction() as tx:
+                for wrong, named in ((plain, "Record"), ([record], "list")):
+                    text = f"a record that a ShareConsumer returned, not {named}"
+                    with pytest.raises(TypeError, match=text):
+                        await tx.acknowledge(consumer, record, wrong)  # type: ignore[arg-type]
+                    with pytest.raises(TypeError, match=text):
+                        consumer.acknowledge(wrong)  # type: ignore[arg-type]
+                with pytest.raises(TypeError, match="expected a ShareConsumer, not str"):
+                    await tx.acknowledge("g", record)
+                await tx.acknowledge(consumer, record)
         assert await left(world) == []
 
     within(main)
