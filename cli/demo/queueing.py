@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("worker.py")
 WORKERS = 8
 MOST_DELIVERIES = 10
 LOOK_S = 0.2  # between two looks at what is left
-STUCK_S = 60.0
+STUCK_S = 120.0  # without an invoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,6 @@ class Worked:
     twice: int = 0
     workers_killed: int = 0
     brokers_killed: int = 0
-    transactions: int = 0
 
     @property
     def good(self) -> bool:
