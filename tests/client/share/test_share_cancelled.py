@@ -53,6 +53,7 @@ def test_a_transaction_cancelled_anywhere_is_committed_or_its_records_come_again
     assert at_every_turn(main) > 5
 
 
+@pytest.mark.long
 def test_a_close_cancelled_anywhere_gives_back_what_is_not_acknowledged() -> None:
     async def main(world: Any, cancelling: Any) -> None:
         await write(world, b"0", b"1")
@@ -75,6 +76,7 @@ def test_a_close_cancelled_anywhere_gives_back_what_is_not_acknowledged() -> Non
     assert at_every_turn(main) > 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["start", "read"])
 def test_a_worker_cancelled_while_it_begins_or_reads_keeps_no_record(how: str) -> None:
     async def main(world: Any, cancelling: Any) -> None:
