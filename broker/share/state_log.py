@@ -37,7 +37,8 @@ COLD_BYTES = 1 << 20  # so far the last snapshot of a share partition may lie be
 COLD_AT_ONCE = 50  # share partitions, in one unit: the others the next time
 BATCH_BYTES = 512 << 10
 PRUNE_EVERY_S = 300.0
-PRUNE_AFTER_BYTES = 4 << 20  # logged in one partition of the topic, if that is sooner
+PRUNE_AFTER_BYTES = 2 << 20  # logged in one partition of the topic, if that is sooner
+AROUND_BYTES = 100  # around a value and the group's name in the log: the rest of a key, and mostly a batch of its own
 PAUSE_S = 0.002
 
 FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "needs from", "snapshot bytes", "updates",
@@ -271,7 +272,7 @@ class ShareStateLog:
 
     def _apply(self, home: int, key: SharePartitionKey, what: Logged, offset: int, value_bytes: int) -> None:
         kept = self.known.get(key)
-        self._logged_bytes[home] = self._logged_bytes.get(home, 0) + value_bytes
+        self._logged_bytes[home] = self._logged_bytes.get(home, 0) + value_bytes + AROUND_BYTES + len(key.group)
         if isinstance(what, Snapshot):
             self._apply_snapshot(home, key, what, offset, value_bytes)
         elif what is None:

@@ -1,0 +1,94 @@
+"""How much the log of states takes: of a request, and in all, however much is acknowledged."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share import state_log
+from fencepost.broker.share.values import AckRange, AcquiredRange
+from share_transactions import ShareWorker, begin
+from simulated_broker import SimulatedBroker
+
+MIB = 1 << 20
+FOR_EVER_MS = 1 << 60
+
+
+class Log:
+    """The log of the state of one share partition."""
+
+    def __init__(self, world: SimulatedBroker, group: str = "eight_ch") -> None:
+        self.world = world
+        world.broker.topics.create("orders", 1)
+        (self.key,) = begin(world, "orders", group)
+        self.shares = world.broker.share_partitions
+        self.log = self.shares.state_log.topic.log(0)
+        self.machine = self.shares.state_log.known[self.key].machine
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.log.size_bytes)
+
+    def acquire(self, first: int, count: int) -> None:
+        self.machine.acquire([AcquiredRange(first, first + count - 1, 1)], "m", FOR_EVER_MS)
+
+    def acknowledge(self, first: int, count: int, kinds: Sequence[int] = (1,)) -> None:
+        acks = [AckRange(first, first + count - 1, [kinds[each % len(kinds)] for each in range(count)])]
+        if len(kinds) == 1:
+            acks = [AckRange(first, first + count - 1, kinds)]
+        self.acquire(first, count)
+        assert self.shares.acknowledge(self.key.group, "m", {self.key[1:]: acks}) == {self.key[1:]: None}
+
+
+SETTINGS = BrokerSettings(
+    share_coordinator_state_topic_num_partitions=1, share_coordinator_state_topic_segment_bytes=MIB
+)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    with SimulatedBroker(SETTINGS) as world:
+        yield Log(world)
+
+
+@pytest.mark.parametrize("ranges", [1, 2, 50])
+def test_a_request_takes_160_bytes_and_20_for_each_further_range(log: Log, ranges: int) -> None:
+    before = log.size_bytes
+    log.acknowledge(0, ranges, (1, 3) if ranges > 1 else (1,))
+    assert 100 < log.size_bytes - before <= 160 + 20 * (ranges - 1)
+
+
+def test_a_request_in_a_transaction_takes_as_much_and_the_name_of_its_member(log: Log) -> None:
+    worker = ShareWorker(log.world)
+    log.acquire(0, 100)
+    before = log.size_bytes
+    assert worker.acknowledge(*((log.key, offset, offset) for offset in range(0, 100, 2))) == [0]
+    assert log.size_bytes - before <= 160 + (20 + 5) * 50
+
+
+def test_the_log_of_states_stays_short_however_much_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group's long name is in each record, so that a few make a long log."""
+    monkeypatch.setattr(state_log, "PRUNE_AFTER_BYTES", MIB // 8)
+    with SimulatedBroker(SETTINGS) as world:
+        log, most, logged = Log(world, "g" * 4_000), 0, 0
+        for number in range(1_000):
+            before = log.size_bytes
+            log.acknowledge(number, 1)
+            logged += max(0, log.size_bytes - before)
+            if not number % 20:
+                world.wait(0.5)
+                most = max(most, log.size_bytes)
+        assert logged > 3 * MIB
+        assert most < 2 * MIB
+
+
+@pytest.mark.long
+def test_ten_million_acknowledgements_leave_8_mib_of_states() -> None:
+    with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
+        log, most = Log(world), 0
+        for number in range(200_000):
+            log.acknowledge(50 * number, 50)
+            if not number % 1_000:
+                world.wait(5)
+                most = max(most, log.size_bytes)
+        assert log.machine.start == 10_000_000
+        assert most <= 8 * MIB
