@@ -321,7 +321,7 @@ class Held:
         self._asked.pop(session, None)
         lost = 0
         for place, offsets in self._unsent.pop(session, {}).items():
-            newest = self._newest[place]
+            newest = self._newest.get(place, {})  # empty if the only acknowledgements were dropped
             lost += sum(newest[offset].entries[offset].type in DONE for offset in offsets)
         for delivery in [each for each in self._deliveries.values() if each.session == session]:
             for offset in list(delivery.entries):

@@ -244,6 +244,13 @@ def test_a_record_whose_renewal_was_refused_is_kept_until_its_lock_ends() -> Non
     assert held.next_ms() == NEVER_MS
 
 
+def test_a_session_ends_after_its_only_acknowledgement_was_dropped() -> None:
+    held = Held(HOLD_MS)
+    add(held, 0, 0, records=())
+    held.renewals(LOCK_MS)
+    assert held.end_session(SESSION) == 0
+
+
 def test_fetched_records_that_were_not_returned_can_be_given_back() -> None:
     held = Held(HOLD_MS)
     delivery = add(held, 0, 3)
