@@ -1,0 +1,36 @@
+"""How much work a start has with share partitions of thousands of runs: little of it is for each run."""
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share.state_log import ShareStateLog
+from fencepost.broker.share.values import Snapshot, State, StateBatch
+from lines_run import lines_run
+from share_transactions import begin
+from simulated_broker import SimulatedBroker
+
+RUNS, SHARE_PARTITIONS = 2_000, 4
+LINES_OF_A_RUN = 0.5  # with a line for each run in Python alone, a thousand share partitions would take too long
+
+
+@pytest.mark.parametrize("source", ["the log", "a snapshot of the coordinators"])
+def test_a_start_has_little_work_for_each_run_of_a_share_partition(source: str) -> None:
+    with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
+        world.broker.topics.create("orders", SHARE_PARTITIONS)
+        keys, state_log = begin(world, "orders", partitions=SHARE_PARTITIONS), world.broker.share_partitions.state_log
+        states = (State.AVAILABLE, State.ACKNOWLEDGED)
+        batches = [StateBatch(offset, offset, states[offset % 2], 1) for offset in range(2, RUNS + 2)]
+        state_log.commit([(key, Snapshot(1, 0, 0, RUNS // 2, batches, 1, 2)) for key in keys])
+        world.wait(1)
+        fresh = ShareStateLog(world.broker.shared)
+        rows = [] if source == "the log" else list(state_log.rows())
+        if rows:
+            fresh.topic.replay_from = {0: state_log.topic.log(0).end_offset}
+
+        def start() -> None:
+            for row in rows:
+                fresh.put_row(fresh.read_row(row))
+            fresh.load()
+
+        lines = lines_run(start)
+        assert [len(fresh.known[key].machine.runs) for key in keys] == [RUNS] * SHARE_PARTITIONS
+        assert lines < LINES_OF_A_RUN * RUNS * SHARE_PARTITIONS
