@@ -3,6 +3,7 @@
 import os
 import platform
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -73,6 +74,7 @@ class _Shipping:
         self._patience = Patience(interruption.check, self._say, None if how.follow else ONCE_S)
         self._troubled = ""
         self._told_s = 0.0
+        self._telling = threading.Lock()
         self._worst_ms = 0  # of the loss window, since the last line
 
     def run(self) -> None:
@@ -136,6 +138,7 @@ class _Shipping:
     def _follow(self) -> None:
         """Look again and again until a signal. What may pass is said once, and tried again."""
         patience = self._patience
+        patience.tell = lambda: self._tell(False)
         while True:
             began_s = time.monotonic()
             try:
@@ -162,6 +165,10 @@ class _Shipping:
         self._tell(False)
 
     def _tell(self, took_point: bool) -> None:
+        with self._telling:  # threads that ship tell, too, while they wait
+            self._tell_once(took_point)
+
+    def _tell_once(self, took_point: bool) -> None:
         follower = self._follower
         status = follower.status
         now_ms, self._worst_ms = follower.loss_window_ms, max(self._worst_ms, status.worst_window_ms)

@@ -37,6 +37,7 @@ class Patience:
         self._since_s: float | None = None
         self._attempts = 0
         self.trouble = ""
+        self.tell: Callable[[], None] = _nothing  # called at each wait, once there is something to say
 
     def __call__(self, trouble: ObjectsError) -> None:
         now_s = self._now_s()
@@ -49,6 +50,7 @@ class Patience:
             self._say(f"the store does not do what it is asked, and is asked again: {trouble}")
         if self._attempts >= SAID_AFTER:
             self.trouble = str(trouble)
+            self.tell()
         self.wait(min(FIRST_PAUSE_S * 2 ** min(self._attempts, 10), LONGEST_PAUSE_S) * random.uniform(0.5, 1))
 
     def over(self) -> None:
@@ -73,3 +75,7 @@ class Patience:
             self._check()
             self._sleep(min(left_s, LOOKED_EVERY_S))
         self._check()
+
+
+def _nothing() -> None:
+    """The default of tell: do nothing."""

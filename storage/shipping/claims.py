@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...effects.objects import Exists, Missing, Objects, Unclear
 from ..backup.manifest import BackupRefused
+from ..checkpoints import Damaged
 from . import names
 from .creating import Taken, Wait, create, list_names, read
 from .names import Place
@@ -64,7 +65,7 @@ class Claims:
         """Who has claimed an epoch, for people."""
         try:
             claim = unpack_claim(self._read(names.claim(epoch)), names.claim(epoch))
-        except Missing:
+        except (Missing, Damaged):
             return f"epoch {epoch}"
         return f"process {claim.process} on {claim.host}, epoch {epoch}"
 

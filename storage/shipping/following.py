@@ -189,9 +189,12 @@ class Follower:
 
     def _is_point_due(self) -> bool:
         chain = self._chain
-        if chain is None or self._lost_thread:
+        if chain is None:
             return True
-        if not chain.rounds or self._newest_checkpoint()[0] <= chain.checkpoint:
+        is_newer = self._newest_checkpoint()[0] > chain.checkpoint
+        if self._lost_thread:
+            return is_newer or chain.goes_on.sequence > 0  # else there is no journal: a start was cut short
+        if not chain.rounds or not is_newer:
             return False
         return (
             chain.size_bytes >= self._how.point_bytes

@@ -20,6 +20,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     share_fetch_mutants,
     share_group_mutants,
     share_mutants,
+    shipping_mutants,
     shown_mutants,
     spark_mutants,
 )

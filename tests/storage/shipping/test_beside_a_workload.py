@@ -19,24 +19,24 @@ from scripted_workloads import (
 from travelling_disk import TravellingDisk
 
 PACES = (0.05, 1)  # operations of the workload between two looks of the follower at the disk, on average
-MOMENTS = int(os.environ.get("BACKUP_MOMENTS", "4"))  # of one follower, that are restored
+MOMENTS = int(os.environ.get("BACKUP_MOMENTS", "3"))  # of one follower, that are restored
 BAD_DAYS = Faults(before=0.1, after=0.1, late=0.1, conflicts=0.1, reads=0.1, lists=0.1, keeps=0.1)
 
 
 def followed(recorded, pace, faults=None, **how):
-    """(what a follower shipped until the record ended, after how many operations it began to read each moment)."""
+    """(the store when the record ended; moments that were covered, each with what the store had then)."""
     rng = random.Random(f"{pace}")
     beside = TravellingDisk(recorded, first_checkpoint(recorded), lambda: int(rng.random() * (pace * 2 + 1)))
     objects = SimulatedObjects(int(pace * 100), faults)
     one = follower(beside, objects, RecordClock(beside), **how)
-    moments = []
+    moments = {}
     while True:
         ended = beside.now == len(recorded.operations)
         one.step()
         if one.loss_window_ms is not None:
-            moments.append(beside.now - one.loss_window_ms)
+            moments.setdefault(beside.now - one.loss_window_ms, dict(objects.content))
         if ended:
-            return objects, sorted(set(moments))
+            return objects, moments
 
 
 def check_is_of_one_moment(disk, notes):
@@ -53,15 +53,18 @@ def check_is_of_one_moment(disk, notes):
 def check_moments(recorded, objects, moments):
     """Restore some moments, the last among them, and compare each with what was acknowledged before it.
 
-    Each is one of which the loss window said that all before it is in the store.
+    Each is one of which the loss window said that all before it is in the store: then, and as long as it is kept.
     """
-    chosen = {moments[-1 - each * (len(moments) - 1) // MOMENTS] for each in range(MOMENTS)}
     objects.faults = Faults()
-    for moment in sorted(chosen):
+    may_be = [note for note in recorded.notes if not isinstance(note, Acknowledged)]
+    places = sorted(moments)
+    for moment in sorted({places[-1 - each * (len(places) - 1) // MOMENTS] for each in range(MOMENTS)}):
+        sure = [note for note in recorded.notes_at(moment) if isinstance(note, Acknowledged)]
+        then = SimulatedObjects()
+        then.content = moments[moment]
+        check_is_of_one_moment(restored(then)[0], sure + may_be)
         disk, fetched = restored(objects, moment)
         assert fetched.moment_ms <= moment
-        sure = [note for note in recorded.notes_at(moment) if isinstance(note, Acknowledged)]
-        may_be = [note for note in recorded.notes if not isinstance(note, Acknowledged)]
         check_is_of_one_moment(disk, sure + may_be)
 
 
@@ -95,7 +98,7 @@ def test_followers_that_take_over_from_each_other_lose_nothing(number):
     rng = random.Random(number)
     beside = TravellingDisk(recorded, first_checkpoint(recorded), lambda: int(rng.random() * 1.2))
     objects, clock = SimulatedObjects(number), RecordClock(beside)
-    followers, fenced, moments = [], 0, []
+    followers, fenced, moments = [], 0, {}
     while beside.now < len(recorded.operations):
         if not followers or rng.random() < 0.1:
             followers.append(follower(beside, objects.client(), clock, point_bytes=0, look_bytes=50_000))
@@ -108,6 +111,6 @@ def test_followers_that_take_over_from_each_other_lose_nothing(number):
                 fenced += 1
             else:
                 if one is followers[-1] and one.loss_window_ms is not None:
-                    moments.append(beside.now - one.loss_window_ms)
+                    moments.setdefault(beside.now - one.loss_window_ms, dict(objects.content))
     assert fenced > 1
-    check_moments(recorded, objects, sorted(set(moments)))
+    check_moments(recorded, objects, moments)
