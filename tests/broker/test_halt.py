@@ -147,7 +147,7 @@ def test_a_failed_sync_of_a_checkpoint_halts_the_broker(number, monkeypatch):
 
 
 def test_a_sync_that_fails_with_enospc_halts_and_is_not_retried(sites):
-    """Of delayed allocation, quotas and networks: the pages are marked clean, so a second sync would lie."""
+    """It happens with delayed allocation, quotas and network disks: pages are marked clean, so a second sync lies."""
     for site, indexes in sites.items():
         broker, late = failing(indexes[-1], errno.ENOSPC)
         left = broker.disk.after_power_cut()
@@ -362,7 +362,7 @@ def halts(broker: BrokerProcess, directory: Path) -> None:
 @pytest.mark.requirement("S-11", "S-31")
 @pytest.mark.parametrize(("suffix", "number"), [(".journal", 5), (".log", 1), (".writing", 1), ("/data", 1)])
 def test_a_process_whose_sync_fails_exits_with_70_and_keeps_acknowledged_records(tmp_path, suffix, number):
-    """Of the journal, of a segment, of a checkpoint, of the directory that the checkpoint is renamed in."""
+    """Tried for the journal, a segment, a checkpoint and the directory in which the checkpoint is renamed."""
     halts(served_by(tmp_path, (sys.executable, str(FAILING_SERVE), suffix, str(number))), tmp_path)
 
 

@@ -93,7 +93,7 @@ def test_no_sentence_mixes_a_name_into_its_own_text() -> None:
 
 
 def test_the_pages_listen_for_every_event_that_the_model_publishes() -> None:
-    """Of changes.py: one that is not listed arrives and nobody is told."""
+    """Events are defined in changes.py; the pages would ignore an event that they do not list."""
     listened = set(
         re.findall(r'"(\w+)"', Path(FOLDER, "stream.js").read_text().split("const NAMES = ", 1)[1].split(";")[0])
     )

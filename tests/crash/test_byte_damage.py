@@ -129,7 +129,7 @@ def said_of(damaged):
 
 
 def test_every_flipped_bit_of_a_segment_is_found_by_the_broker_itself(disk, before):
-    """Not every consumer checks CRCs: none must be given what is not as it was written."""
+    """Not every consumer checks CRCs, so the broker must not return bytes that differ from those written."""
     random_ = random.Random(f"{SEED} bits that consumers do not look at")
     bits = [(path, bit) for path in paths(disk, "log") for bit in range(8 * len(content_of(disk, path)))]
     assert len(bits) > 10_000
@@ -163,7 +163,7 @@ def seal_of(content):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_of_nuls_and_of_garbage_and_foreign_blocks_are_found_or_harmless(disk, before, kind):
-    """As a device leaves them: 512 or 4,096 bytes, on their boundaries or not, of nothing, noise or another place."""
+    """Runs of 512 or 4,096 bytes, aligned or not, of zeros, random bytes or bytes of another place in the file."""
     random_ = random.Random(f"{SEED} runs {kind}")
     found = paths(disk, kind)
     for _ in range(SAMPLE or 400):
@@ -213,7 +213,7 @@ def test_a_damaged_log_of_one_partition_leaves_the_others_served(disk, before):
 
 
 def test_a_refused_start_changes_nothing_and_is_refused_again(disk):
-    """Of the journal and of checkpoints: whoever brings back what was damaged finds all as it was."""
+    """Tried for the journal and checkpoints: restoring the damaged file restores the whole directory."""
     where = [(path, content_of(disk, path).find(b"only in the journal")) for path in paths(disk, "journal")]
     ((journal, position),) = [found for found in where if found[1] >= 0]
     for damaged in (flipped(disk, journal, 8 * position), removed(disk, journal)):

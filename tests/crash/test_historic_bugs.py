@@ -299,7 +299,7 @@ def _send_until_it_ends(broker, acknowledged: int) -> int:
 
 
 def test_kfake_d222eb3_nothing_meant_for_a_deleted_topic_gets_into_its_successor():
-    """Not by a producer that knows the old one, nor by what the old one had on its way to disk."""
+    """Neither requests of a producer that knows the old topic nor unflushed records of it reach the new one."""
     disk = SimulatedDisk()
     delays = slow(disk)
     broker = SimulatedBroker(QUICK, disk=disk)

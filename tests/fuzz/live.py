@@ -70,7 +70,7 @@ def attack(broker: SimulatedBroker, seed: int, count: int) -> Counter[str]:
 
 
 def attack_logins(broker: SimulatedBroker, seed: int, count: int) -> int:
-    """As attack, on a broker that requires a login. Returns how many logged in: some guess the password."""
+    """Like attack(), on a broker that requires a login. Returns how many logged in: some guess the password."""
     chance = Chance(seed, apis=[*APIS.values(), *(APIS[key] for key in (17, 18, 36) for _ in range(len(APIS)))])
     before = broker.broker.metrics.logins
     for _ in range(count // SENT_AHEAD):

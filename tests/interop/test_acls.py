@@ -173,7 +173,7 @@ def test_acls_of_other_clients_survive_a_restart_and_kill_9(
 
 @CLIENTS
 def test_changing_acls_without_the_right_is_refused(tmp_path: Any, connect: Callable[[str], Any]) -> None:
-    """And who may not read them; but confluent-kafka 2.16 drops the error of DescribeAcls."""
+    """Describing is refused too, but confluent-kafka 2.16 drops the error of DescribeAcls."""
     options = (*ON, "-X", "super.users=User:admin")
     with broker_process(str(tmp_path / "data"), *options) as broker, closing(connect(broker.bootstrap)) as admin:
         assert len(admin.create(READ, DENY)) == 2

@@ -78,7 +78,7 @@ class Rdkafka:
                     self.errors.append(error)
 
     def owned(self):
-        """As of its last poll: librdkafka may wait for ever for an assignment that another thread asks for."""
+        """The assignment at its last poll: librdkafka may wait for ever for one that another thread asks for."""
         return self._owned
 
     def close(self):

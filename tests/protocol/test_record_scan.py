@@ -131,7 +131,7 @@ def test_a_timestamp_beyond_64_bits_is_outside_whatever_is_allowed(base, delta):
 
 @pytest.mark.parametrize("look", [check_keys, lambda found: outside(found, 0, NOW_MS)])
 def test_a_record_more_costs_no_more_steps_than_the_one_before(look):
-    """So that a batch of a million, as one request may carry, takes a fraction of a second."""
+    """A batch of a million records, which one request may carry, then takes a fraction of a second."""
 
     def steps(count: int) -> int:
         payload = b"".join(record(index, 0, key=b"key") for index in range(count))

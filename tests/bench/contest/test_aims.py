@@ -144,7 +144,7 @@ def test_figures_without_a_measurement_are_left_out() -> None:
 
 
 def test_each_load_whose_rate_or_cpu_is_judged_has_an_aim_for_its_p99() -> None:
-    """Of loads that wait for their answers: with all the client can send, the latency is the length of its queue."""
+    """Only loads that wait for answers have a meaningful p99: at full speed the latency is the length of the queue."""
     judged = {aim.scenario for aim in AIMS if aim.theirs in (KAFKA, KAFKA_FLUSH) and aim.figure in ("rate", "cpu_us")}
     waiting = {scenario for scenario in judged if scenario.split()[0] in ("small", "batch", "transactions", "end")}
     assert {"small 1x1", "small 16x1 over 16", "small 64x1", "small 16x5", "transactions 16p 4x1"} <= waiting

@@ -243,7 +243,7 @@ def test_errors_name_the_first_records_with_bad_timestamps_and_count_all(client)
 @pytest.mark.parametrize("claimed", [-1, EARLY_MS, 2**63 - 1])
 @pytest.mark.parametrize("delta", [0, 5])
 def test_a_base_timestamp_in_the_future_is_refused_whatever_the_maximum_says(client, claimed, delta):
-    """As Kafka, which believes neither and looks at the records."""
+    """Kafka does the same: it trusts neither header field and looks at the records."""
     sent = raw_batches.batch(raw_batches.record(0, delta), base_timestamp=2**63 - 1, max_timestamp=claimed)
     refused = one(client.ask(produce("t", sent)))
     assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
@@ -252,7 +252,7 @@ def test_a_base_timestamp_in_the_future_is_refused_whatever_the_maximum_says(cli
 
 @pytest.mark.parametrize("claimed", [-1, EARLY_MS - 5])
 def test_a_max_timestamp_below_the_records_timestamps_is_accepted(client, claimed):
-    """As by Kafka; there are clients that leave it at -1."""
+    """Kafka accepts it too, because some clients leave the field at -1."""
     sent = raw_batches.batch(raw_batches.record(0, 0), base_timestamp=EARLY_MS, max_timestamp=claimed)
     assert code(client.ask(produce("t", sent))) == OK
 

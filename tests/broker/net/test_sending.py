@@ -190,7 +190,7 @@ def test_a_client_that_reads_slowly_gets_every_byte(served):
 
 
 def test_no_second_answer_is_made_while_a_client_does_not_read_the_first(served):
-    """Else whoever asks and never reads takes as much memory, and as many files, as it likes."""
+    """Otherwise a client that never reads could occupy any amount of memory and descriptors."""
 
     def taken(broker):
         return broker.metrics.requests[FETCH]

@@ -272,7 +272,7 @@ def steps(count, done):
 
 @pytest.mark.parametrize("turns_before", [0, 1, 2, 5])
 def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_before):
-    """Of 30 long ones each is worked a little, once; then they wait among themselves, wherever they were by then."""
+    """Each of 30 long requests runs one slice; after that they only take turns among themselves."""
     store, later, worked, done = SimpleNamespace(turn=0), [], [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 

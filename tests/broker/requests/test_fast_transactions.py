@@ -72,7 +72,7 @@ def test_the_fast_path_of_transactions_gives_the_same_answers_and_state(version,
 
 
 def test_fast_transactions_use_the_time_of_the_current_turn():
-    """Else a transaction is taken for as old as the first one, and is ended by its timeout as soon as it begins."""
+    """With a stale time a new transaction would look as old as the first one and time out at once."""
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         txn = begun(broker)

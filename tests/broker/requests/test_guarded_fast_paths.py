@@ -110,7 +110,7 @@ def test_a_topic_without_the_write_right_is_not_added_to_a_transaction(world: Gu
 
 
 def test_an_internal_topic_cannot_be_added_to_a_transaction(world: Guarded) -> None:
-    """Not even for a super user, and by no fast path."""
+    """This holds for super users and on the fast path too."""
     txn = Txn(world.broker, client=world.client)
     world.as_user("root", txn.init)  # which makes the topic of transactions
     for _ in range(2):

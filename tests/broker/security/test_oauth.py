@@ -130,7 +130,7 @@ def test_a_signature_of_zeros_is_refused_on_any_curve():
 
 @pytest.mark.parametrize("name", ["rsa-1", "p256-1", "ed25519-1"])
 def test_a_token_with_any_character_but_the_last_changed_is_refused(name):
-    """But for the last: it has bits that mean nothing."""
+    """The last character is left out because it has unused bits."""
     text, verifying = token(name), verifier()
     for place in range(0, len(text) - 1, max(1, len(text) // 120)):
         for change in {"A", "B", "_", "."} - {text[place]}:

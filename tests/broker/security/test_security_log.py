@@ -81,7 +81,7 @@ def test_answered_rule_changes_survive_a_power_cut_in_every_durability_mode(mode
 
 
 def test_a_new_acl_is_not_answered_before_it_is_durable() -> None:
-    """Not who makes it, and not who asks for it meanwhile; nor of one that is removed."""
+    """Neither its creation nor a description of it is answered before; the same holds for a removal."""
     disk = SimulatedDisk()
     delays = slow(disk, journal=0.001)
     settings = small(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:ANONYMOUS")

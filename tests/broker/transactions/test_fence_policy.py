@@ -115,7 +115,7 @@ def test_a_late_init_producer_id_of_tv1_takes_nothing_from_a_newer_connection(br
 
 @pytest.mark.parametrize("version", [0, 3, 4])
 def test_a_late_txn_offset_commit_of_tv1_changes_no_offset_of_a_later_transaction(broker, version):
-    """Of the same epoch, it would count in the transaction that is open when it comes."""
+    """With the same epoch it would otherwise count in the transaction that is open when it arrives."""
     txn = begun(broker)
     assert txn.add_offsets() == OK
     assert txn.send_offset("t", 5, version=version) == OK

@@ -295,7 +295,7 @@ def test_serve_starts_and_stops_with_its_standard_files_closed(closed: list[int]
 
 
 def test_a_library_keeps_the_number_of_a_closed_standard_file(tmp_path: Path) -> None:
-    """As libffi does with its own file, where ctypes is imported before anything of ours runs."""
+    """libffi opens a file of its own when ctypes is imported, before any code of fencepost runs."""
     library = tmp_path / "library"
     library.write_bytes(b"")
     script = f"""

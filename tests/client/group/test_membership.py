@@ -287,7 +287,7 @@ def test_a_dynamic_member_sends_leave_group_and_a_static_one_does_not():
 
 
 def test_leaving_clears_the_topics_the_member_had_joined_for():
-    """Else a poll in between would keep it from joining for the same topics again."""
+    """Otherwise a poll in between would prevent a new join for the same topics."""
     m = member()
     stable(m, T0)
     assert m.joined_topics == {"t"}

@@ -59,7 +59,7 @@ def shut_out(main, **settings):
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_record_expiring_after_a_refused_login_names_the_login(idempotent):
-    """As in Java it is tried until the end of its time: the login may be repaired meanwhile, and it may be written."""
+    """Like Java's producer it retries until the delivery timeout, since the login may be repaired meanwhile."""
 
     async def main(producer, broker):
         began = asyncio.get_running_loop().time()

@@ -358,7 +358,7 @@ def test_a_timed_out_transaction_raises_that_and_the_producer_continues(version,
 
 @pytest.mark.parametrize("awaits", [True, False])
 def test_a_timeout_by_a_broker_clock_that_is_ahead_is_reported_as_timeout(awaits):
-    """As in a test that moves the broker's time alone. Brokers before Kafka 3.8 do not tell (KIP-994)."""
+    """A test may advance the broker's clock alone. Brokers before Kafka 3.8 do not report it (KIP-994)."""
 
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
@@ -405,7 +405,7 @@ def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
 
 
 def test_kafka_13412_an_initialisation_that_came_too_late_may_be_tried_again():
-    """Of a producer that start() has not initialised: a start that fails lets go of everything."""
+    """The producer was not initialised by start(), because a failed start releases everything."""
 
     async def main(world: TxnWorld) -> None:
         cluster = await world.world.cluster()
@@ -423,7 +423,7 @@ def test_kafka_13412_an_initialisation_that_came_too_late_may_be_tried_again():
 
 
 def test_kafka_13412_a_new_epoch_that_came_too_late_may_be_asked_for_again():
-    """As the next transaction does, where a late request of the last one must not count for it."""
+    """The next transaction asks for it, so that a late request of the last one cannot count for it."""
 
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()

@@ -293,7 +293,7 @@ def synced(monkeypatch, file):
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
 def test_a_write_that_the_device_refuses_is_written_and_synced_by_a_worker(loop, writer, file, synced, number):
-    """And no other is begun; but what was begun before goes on."""
+    """No further async write is begun, but those already begun complete."""
     results(writer, -number)
     told = []
     assert begin(writer, file, 0, blocks(2), told=told)

@@ -164,7 +164,7 @@ def test_many_small_buffers_are_written_past_the_cache_too(file, paced):
 
 
 def test_a_forked_process_has_its_own_write_buffer():
-    """Else parent and child would write each other's bytes."""
+    """With a shared buffer parent and child would write each other's bytes."""
     script = """
 import os
 from fencepost.effects.disk import direct

@@ -137,7 +137,7 @@ def test_a_batch_planned_before_its_topic_was_made_again_reads_none_of_the_new_o
 
 
 def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_start():
-    """As Spark 4.1 plans after a restart: nothing tells the end where the query stood."""
+    """Spark 4.1 plans like this after a restart: the end offset is known without the position of the query."""
     start = Position({T0: 50}, {"t": "old"})
     for end in (7, 50, 60):
         found, lost = ranges(start, Position({T0: end}, {"t": "new"}), seen({"t": "new"}, t0=(0, end)))

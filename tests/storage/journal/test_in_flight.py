@@ -159,7 +159,7 @@ def test_a_round_does_not_say_of_one_in_flight_beside_it_that_it_was_synced(driv
 
 @pytest.mark.parametrize("kept", range(8))
 def test_of_rounds_in_flight_together_a_crash_leaves_the_first_ones_that_are_whole(driven, writer, three, kept):
-    """And never takes what is missing for damage."""
+    """A missing later round is not reported as damage."""
     for number in range(3):
         writer.steps[number].write()
         if kept & 1 << number:

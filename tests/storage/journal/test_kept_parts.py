@@ -145,7 +145,7 @@ def test_a_topic_deleted_just_before_a_crash_takes_it_along_too():
 
 
 def test_a_moved_log_start_survives_while_journal_parts_are_kept():
-    """Else the records that DeleteRecords took would be back."""
+    """Otherwise records removed by DeleteRecords would come back."""
     driver = begun()
     driver.store.commit([driver.store.log_start_part(driver.log("t"), 3)])
     driver.round(sync=True)

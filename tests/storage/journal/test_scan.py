@@ -365,7 +365,7 @@ def test_an_incarnation_later_than_the_checkpoints_is_not_damage(disk, incarnati
 
 
 def test_a_first_file_with_a_large_number_and_nothing_in_it_is_an_empty_journal(disk):
-    """Of the first file of a start nobody says that something was synced in it."""
+    """No header claims that a round of the first file of a start was synced."""
     header = form.FileHeader(3, 1_000, 4 * BLOCK, False, b"saltsalt", 1_000, 70, 7_000)
     disk.make_directory(DIRECTORY)
     file = disk.open(f"{DIRECTORY}/{1_000:020d}.journal", create=True)

@@ -241,7 +241,7 @@ def test_a_sync_beside_a_round_that_is_not_written_yet_does_not_cover_it(disk):
 
 
 def test_bytes_of_a_running_sync_count_as_unsynced_for_the_next_round(disk):
-    """Or the loop would take it for a small one, and stand until the job has ended."""
+    """Otherwise the loop would take the round for a small one and block until the sync job has ended."""
     driven = Driven(disk, **ROOMY)
     driven.append(b"x" * 7000)
     driven.round(sync=False)

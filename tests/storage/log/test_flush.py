@@ -280,7 +280,7 @@ def test_files_are_synced_before_they_are_closed_to_make_room() -> None:
 
 
 def test_a_sync_that_runs_before_a_write_lands_does_not_pass_for_its_sync() -> None:
-    """Else the file counts as synced, is closed to make room, and a power cut takes what a checkpoint names."""
+    """Otherwise the file would count as synced and be closed, and a power cut could lose checkpointed bytes."""
     disk = SimulatedDisk()
     driver = LogDriver(disk, open_files=1)
     driver.values(b"one")

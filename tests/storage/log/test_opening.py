@@ -273,7 +273,7 @@ def test_a_snapshot_of_many_producers_written_in_slices_is_of_one_moment() -> No
 
 
 def test_bytes_after_the_checkpointed_end_are_cut() -> None:
-    """Also NULs, as ext4 leaves them behind a file's synced end."""
+    """These may be NULs, which ext4 leaves behind a file's synced end."""
     for garbage in (b"\0" * 5000, b"garbage", batch_of([b"a batch that was never acknowledged"])):
         driver = LogDriver(index_interval_bytes=0)
         for _ in range(5):

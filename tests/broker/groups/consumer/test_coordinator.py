@@ -157,7 +157,7 @@ def test_joins_are_refused_when_groups_use_all_their_memory():
 
 
 def test_subscribing_to_missing_topics_does_not_make_later_steps_long(broker):
-    """Of a member that joins, or is told of a new topic, in a group whose other members name thousands of them."""
+    """A member joins, or gets a new topic, in a group whose other members subscribe to thousands of topics."""
     for number in range(3):
         beat(broker, f"m{number}", 0, topics=[f"nosuch-{number}-{each}" for each in range(6_000)])
     groups, member = broker.broker.consumer_groups, Heartbeat("a", 0, rebalance_timeout_ms=60_000, topics=("t",))

@@ -130,7 +130,7 @@ def test_a_member_with_describe_but_not_read_is_not_assigned_the_topic(world: Wo
 
 
 def test_a_topic_that_no_member_may_read_is_assigned_to_those_with_describe(world: World) -> None:
-    """So that its fetch tells it."""
+    """Their fetch then returns the authorization error."""
     world.have(f"allow User:bob DESCRIBE TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)
@@ -249,7 +249,7 @@ def test_after_an_upgrade_classic_members_are_assigned_only_readable_topics(worl
 
 
 def test_after_a_restart_each_member_keeps_its_readable_partitions(world: World) -> None:
-    """Also where one goes before another was heard of."""
+    """This also holds if one member leaves before another has sent its first heartbeat."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)
