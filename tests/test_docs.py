@@ -41,7 +41,7 @@ def as_command(snippet: str, directory: Path) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_snippet.py"]
 
 
-def test_there_are_snippets_where_users_look_for_them():
+def test_readme_and_transactions_page_contain_python_snippets():
     for name in ("README.md", "docs/transactions.md"):
         assert fenced((ROOT / name).read_text(), "python"), name
 
@@ -112,7 +112,7 @@ def test_the_sample_of_metrics_names_metrics_that_there_are():
 
 
 @pytest.mark.requirement("S-92")
-def test_where_the_guarantee_ends_is_reported():
+def test_the_guarantees_page_states_what_is_not_guaranteed():
     text = " ".join((ROOT / "docs" / "guarantees.md").read_text().split())
     assert "**Not guaranteed:**" in text
     assert "effects outside of the broker" in text

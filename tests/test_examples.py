@@ -77,7 +77,7 @@ def test_each_order_has_one_invoice_though_the_process_is_killed(name, broker):
         assert Counter(value for _, value in committed(broker, "invoices")) == wanted
 
 
-def test_totals_outlive_a_kill(broker):
+def test_the_totals_example_continues_after_a_kill(broker):
     payments = [(b"alice", b"5"), (b"bob", b"7"), (b"alice", b"1")]
     for turn in (1, 2):
         with Running("totals.py", broker):
@@ -86,7 +86,7 @@ def test_totals_outlive_a_kill(broker):
             wait_until(lambda totals=totals: dict(committed(broker, "totals")) == totals, within_s=WITHIN_S)
 
 
-def test_the_tests_pass(tmp_path):
+def test_the_example_tests_pass(tmp_path):
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "test_orders.py")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=WITHIN_S)
     assert done.returncode == 0, done.stdout

@@ -206,7 +206,7 @@ def test_no_packages_import_each_other_in_a_circle():
     assert not circles
 
 
-def test_a_circle_is_seen():
+def test_circle_in_finds_a_circle_and_reports_none_without():
     assert circle_in({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
     assert not circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 

@@ -59,7 +59,7 @@ def test_a_transaction_cut_off_by_close_before_its_commit_raises_closed_error(ve
 
 
 @pytest.mark.parametrize("offsets", [None, {TopicPartition("t", 0): 1}])
-def test_a_listener_commits_while_its_consumer_is_closed_and_nobody_does_after(offsets):
+def test_commits_work_in_a_listener_during_close_and_are_refused_after_it(offsets):
     class Commits:
         def on_partitions_assigned(self, partitions):
             pass

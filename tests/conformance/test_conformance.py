@@ -26,7 +26,9 @@ def as_parameter(scenario: Scenario) -> object:
 
 
 @pytest.mark.parametrize("scenario", [as_parameter(scenario) for scenario in SCENARIOS])
-def test_scenario(scenario: Scenario, broker_for: Callable[[str], tuple[str, int]]) -> None:
+def test_each_scenario_is_answered_as_recorded_or_as_stated(
+    scenario: Scenario, broker_for: Callable[[str], tuple[str, int]]
+) -> None:
     expected: list[str] = []
     actual: list[str] = []
     for step, answer in run(scenario, *broker_for(scenario.broker), perform):

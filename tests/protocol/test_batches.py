@@ -129,7 +129,7 @@ def test_iterating_batches_stops_at_trailing_zero_bytes():
         next(batches)
 
 
-def test_a_batch_cleaned_of_its_records_is_sound():
+def test_a_batch_whose_records_were_all_compacted_away_is_valid():
     emptied = read(view(batch(b"", count=0, last_offset_delta=6)))
     verify(emptied)
     assert emptied.next_offset == 7
@@ -252,7 +252,7 @@ def test_each_invalid_batch_gets_kafkas_error_or_a_documented_other_one(name):
 
 
 @given(st.binary(max_size=120))
-def test_any_bytes_produced_are_accepted_or_refused_with_a_code(content):
+def test_any_bytes_in_a_produce_request_are_accepted_or_get_an_error_code(content):
     with pytest.raises(KafkaError):
         check_produced(memoryview(content))
 

@@ -89,7 +89,7 @@ def api_of(message):
 
 
 @pytest.mark.parametrize(("message", "written"), DOCUMENTED, ids=lambda value: type(value).__name__)
-def test_the_bytes_are_those_of_the_documentation(message, written):
+def test_ledger_messages_have_the_documented_bytes(message, written):
     api = api_of(message)
     if type(message) is api.request:
         frame = b"".join(encode_request(api, 0, 9, "c", message))

@@ -51,7 +51,7 @@ def documented(name: str) -> str:
 
 
 @pytest.mark.parametrize(("key", "response"), RESPONSES, ids=[APIS[key].name for key, _ in RESPONSES])
-def test_the_bytes_of_an_answer_are_those_of_the_documentation(key: int, response: object) -> None:
+def test_monitoring_responses_have_the_documented_bytes(key: int, response: object) -> None:
     frame = b"".join(encode_response(APIS[key], 0, 9, response))
     assert frame[HEADER:].hex() == documented(APIS[key].name)
 
@@ -65,7 +65,7 @@ def test_the_bytes_of_an_answer_are_those_of_the_documentation(key: int, respons
         (20006, DescribeMetricsRequest(), "00"),
     ],
 )
-def test_the_bytes_of_a_request_are_read_back(key: int, request_: object, written: str) -> None:
+def test_monitoring_requests_survive_a_round_trip(key: int, request_: object, written: str) -> None:
     body = 4 + 2 + 2 + 4 + 2 + 1 + 1
     frame = b"".join(encode_request(APIS[key], 0, 9, "c", request_))
     assert frame[body:].hex() == written.replace(" ", "")

@@ -9,7 +9,7 @@ from named_requests import writing
 TOPIC = OpenNamedProducerResponse.Topic
 
 
-def test_the_bytes_of_opening_are_the_documented_ones():
+def test_open_named_producer_messages_have_the_documented_bytes():
     asked = OpenNamedProducerRequest(name="p", topics=[OpenNamedProducerRequest.Topic(name="t", partition_count=4)])
     frame = b"".join(encode_request(APIS[20008], 0, 1, "c", asked))
     assert frame.endswith(bytes.fromhex("0270 ffffffffffffffff 02 0274 00000004 00 00"))
@@ -20,7 +20,7 @@ def test_the_bytes_of_opening_are_the_documented_ones():
 
 
 @pytest.mark.parametrize("version", [9, 13])
-def test_what_a_named_producer_adds_is_in_tagged_fields(version):
+def test_fields_of_named_producers_in_produce_are_tagged_fields(version):
     asked = writing("p", 7, [3, 2**40])
     if version == 13:
         asked.topic_data[0].name, asked.topic_data[0].topic_id = "", b"\1" * 16

@@ -8,7 +8,7 @@ EDGES = [0, 1, 127, 128, 300, 16383, 16384, 2097151, 2097152, (1 << 28) - 1, 1 <
 
 
 @pytest.mark.parametrize("number", EDGES)
-def test_an_unsigned_varint_survives(number: int) -> None:
+def test_an_unsigned_varint_survives_a_round_trip(number: int) -> None:
     data = uvarint(number)
     assert len(data) == max(1, (number.bit_length() + 6) // 7)
     assert read_uvarint(b"x" + data + b"y", 1) == (number, 1 + len(data))

@@ -48,7 +48,7 @@ def test_the_fast_produce_encoder_is_right_at_every_width_of_an_index():
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_under_every_codec_the_records_come_back(codec):
+def test_a_produced_batch_decodes_to_its_records_with_every_codec(codec):
     one = compress_records(codec, payload([None, b"k"], [b"v" * 500, None], [5, 6], {}))
     batch = check_produced(memoryview(frame_batch(one, 2, 5, 6, codec=codec)))
     assert [(r.key, r.value, r.timestamp) for r in records(batch)] == [(None, b"v" * 500, 5), (b"k", None, 6)]

@@ -76,7 +76,7 @@ def test_records_kept_by_a_rewrite_have_their_original_bytes_and_header(shapes, 
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_an_emptied_batch_keeps_offsets_sequences_and_its_time(codec):
+def test_a_batch_emptied_by_cleaning_keeps_offsets_sequences_and_timestamp(codec):
     sent = [Record(n, NOW_MS + n, b"k", b"v") for n in range(5)]
     before = opened(build(sent, codec=codec, producer_id=9, producer_epoch=1, base_sequence=4, transactional=True))
     after = opened(drop_records(before))
@@ -89,7 +89,7 @@ def test_an_emptied_batch_keeps_offsets_sequences_and_its_time(codec):
 
 
 @given(some, st.data())
-def test_bytes_that_lie_give_the_same_records_or_a_kafka_error(shapes, data):
+def test_damaged_records_give_the_same_result_as_the_thorough_decoder(shapes, data):
     built = bytearray(build(contents(shapes)))
     for _ in range(data.draw(st.integers(1, 3))):
         built[data.draw(st.integers(61, len(built) - 1))] = data.draw(st.integers(0, 255))
@@ -129,14 +129,14 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_record_that_contradicts_itself_is_refused(name):
+def test_a_record_whose_length_contradicts_its_fields_is_refused(name):
     with pytest.raises(KafkaError) as caught:
         raw(opened(batch(LIES[name], records=1)))
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(("base", "delta"), [(FARTHEST, 1), (-(2**63), -1), (FARTHEST, 2**62)], ids=str)
-def test_a_timestamp_beyond_64_bits_is_a_lie(base, delta):
+def test_a_record_timestamp_beyond_64_bits_is_refused(base, delta):
     with pytest.raises(KafkaError):
         raw(opened(batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS)))
 

@@ -68,7 +68,7 @@ def test_records_with_timestamps_outside_the_limits_are_found(shapes, times, low
 
 
 @given(few, st.data())
-def test_bytes_that_lie_give_an_answer_or_a_kafka_error(shapes, data):
+def test_damaged_records_are_scanned_or_raise_a_kafka_error(shapes, data):
     built = bytearray(build(contents(shapes)))
     for _ in range(data.draw(st.integers(1, 3))):
         built[data.draw(st.integers(61, len(built) - 1))] = data.draw(st.integers(0, 255))
@@ -83,7 +83,7 @@ def test_bytes_that_lie_give_an_answer_or_a_kafka_error(shapes, data):
 
 
 @given(few, st.data())
-def test_bytes_that_lie_about_timestamps_give_an_answer_or_a_kafka_error(shapes, data):
+def test_records_with_damaged_timestamps_are_scanned_or_raise_a_kafka_error(shapes, data):
     built = bytearray(build(contents(shapes)))
     for _ in range(data.draw(st.integers(1, 3))):
         built[data.draw(st.integers(61, len(built) - 1))] = data.draw(st.integers(0, 255))
@@ -124,13 +124,13 @@ def test_a_false_record_length_is_refused_when_timestamps_are_checked(name, lowe
 
 
 @pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 5), (-(2**63), -1)])
-def test_a_timestamp_beyond_64_bits_is_outside_whatever_is_allowed(base, delta):
+def test_a_timestamp_beyond_64_bits_is_outside_any_allowed_range(base, delta):
     found = opened(batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS))
     assert outside(found, -(2**80), 2**80) == ([(0, base + delta)], 1)
 
 
 @pytest.mark.parametrize("look", [check_keys, lambda found: outside(found, 0, NOW_MS)])
-def test_a_record_more_costs_no_more_steps_than_the_one_before(look):
+def test_scanning_takes_the_same_number_of_steps_for_every_record(look):
     """A batch of a million records, which one request may carry, then takes a fraction of a second."""
 
     def steps(count: int) -> int:

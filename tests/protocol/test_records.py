@@ -138,7 +138,7 @@ def test_a_header_key_that_is_not_utf8_survives_a_round_trip():
     assert build([found], leader_epoch=-1)[61:] == sent[61:]
 
 
-def test_timestamps_before_1970_and_far_apart_survive():
+def test_timestamps_before_1970_and_far_apart_survive_a_round_trip():
     contents = [Record(n, t, None, None) for n, t in enumerate([-1, 2**62, -(2**61), 0])]
     assert list(records(opened(build(contents)))) == contents
 
@@ -166,7 +166,7 @@ def test_offset_deltas_must_grow_and_stay_inside_the_batch(deltas):
     assert refused(batch(content, count=2, last_offset_delta=1)) is ErrorCode.INVALID_RECORD
 
 
-def test_deltas_with_gaps_are_right_where_cleaning_made_them():
+def test_offset_deltas_with_gaps_left_by_compaction_are_accepted():
     found = opened(batch(record(1) + record(5), count=2, last_offset_delta=9, base_offset=100))
     assert [each.offset for each in records(found)] == [101, 105]
 
@@ -192,7 +192,7 @@ def test_records_are_decompressed_up_to_the_limit_and_no_further():
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60), st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
-def test_any_bytes_as_records_are_records_or_a_code(content, count, codec):
+def test_any_bytes_decode_as_records_or_raise_an_error_code(content, count, codec):
     found = opened(batch(content, count=count, last_offset_delta=count, attributes=codec))
     try:
         assert len(list(records(found))) == count
@@ -205,7 +205,7 @@ def test_any_bytes_as_records_are_records_or_a_code(content, count, codec):
 
 @settings(max_examples=200)
 @given(shapes(max_size=4), st.data())
-def test_a_changed_byte_anywhere_in_the_records_gives_records_or_a_code(contents, data):
+def test_records_with_any_changed_byte_decode_or_raise_an_error_code(contents, data):
     payload = bytearray(build(contents)[61:])
     for _ in range(data.draw(st.integers(1, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
@@ -240,7 +240,7 @@ def test_under_log_append_time_every_record_has_the_brokers_time():
 
 @pytest.mark.parametrize("before", Codec)
 @pytest.mark.parametrize("after", Codec)
-def test_recompressing_changes_the_codec_and_nothing_else(before, after):
+def test_recompressing_a_batch_changes_only_its_codec(before, after):
     contents = [Record(n, NOW_MS + n, b"k", b"v" * 50) for n in range(20)]
     found = opened(build(contents, codec=before, producer_id=1, producer_epoch=2, base_sequence=3, transactional=True))
     changed = opened(recompress(found, payload_of(found, 1 << 20), after))
@@ -313,7 +313,7 @@ FARTHEST = 2**63 - 1
 @pytest.mark.parametrize(
     ("base", "delta"), [(FARTHEST, 1), (-(2**63), -1), (NOW_MS, FARTHEST), (FARTHEST, 2**62)], ids=str
 )
-def test_a_timestamp_beyond_64_bits_is_a_lie(base, delta):
+def test_a_record_timestamp_beyond_64_bits_is_an_invalid_record(base, delta):
     sent = batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS)
     with pytest.raises(KafkaError) as caught:
         list(records(opened(sent)))

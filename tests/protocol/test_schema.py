@@ -174,7 +174,7 @@ def test_only_types_of_the_protocol_and_null_can_be_declared() -> None:
             number: Int32 | String
 
 
-def test_generated_code_shows_in_tracebacks() -> None:
+def test_tracebacks_show_the_lines_of_generated_encoders() -> None:
     encode = encoder(EverythingRequest, 1)
     try:
         encode(everything(names=None))

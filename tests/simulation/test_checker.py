@@ -25,13 +25,13 @@ SEEDS = 1000
 
 
 @pytest.mark.parametrize(("name", "tell"), GOLDEN, ids=lambda value: getattr(value, "__name__", None))
-def test_a_bad_history_is_flagged(name, tell):
+def test_the_checker_reports_the_anomaly_of_each_bad_history(name, tell):
     story = Story()
     tell(story)
     assert name in story.anomalies
 
 
-def test_every_class_has_two_bad_histories_and_there_are_sixty():
+def test_each_class_of_anomaly_has_two_bad_histories_and_all_are_sixty():
     counts = Counter(name for name, _ in GOLDEN)
     assert [name for name, count in counts.items() if count < 2] == []
     assert len(GOLDEN) >= 60
@@ -70,7 +70,7 @@ GOOD_SDK = {
 
 
 @pytest.mark.parametrize("what", GOOD_SDK)
-def test_a_consumer_that_does_right_raises_no_alarm(what):
+def test_the_checker_accepts_a_correct_consumers_history(what):
     story = Story()
     golden_clients.written(story, "x", "y")
     story.read((0, "x"), (1, "y")), GOOD_SDK[what](story)
@@ -81,7 +81,7 @@ def test_a_consumer_that_does_right_raises_no_alarm(what):
 @pytest.mark.parametrize(
     "tell", [golden_connections.in_order, golden_connections.it_deletes_and_asks_where_its_log_begins]
 )
-def test_a_connection_that_sees_its_own_writes_is_no_anomaly(tell):
+def test_reading_ones_own_writes_is_not_an_anomaly(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -109,7 +109,7 @@ def test_refusals_by_a_limit_are_not_anomalies(tell):
 
 
 @pytest.mark.parametrize("tell", golden_groups.GOOD)
-def test_members_that_do_as_the_broker_says_raise_no_alarm(tell):
+def test_the_checker_accepts_correct_group_members(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -123,7 +123,7 @@ def test_records_that_retention_or_compaction_may_take_are_not_anomalies(tell):
 
 
 @pytest.mark.parametrize("tell", golden_shares.GOOD)
-def test_a_queue_that_keeps_its_promises_raises_no_alarm(tell):
+def test_the_checker_accepts_a_correct_share_groups_history(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -136,7 +136,7 @@ def test_an_input_without_output_may_be_skipped_after_an_abort():
     assert story.anomalies == set()
 
 
-def test_a_thousand_good_histories_raise_no_alarm():
+def test_the_checker_accepts_a_thousand_correct_histories():
     for seed in range(SEEDS):
         history = good_history(random.Random(seed))
         assert check(history) == [], f"seed {seed}"
@@ -162,7 +162,7 @@ def test_equal_histories_have_equal_digests():
         golden_rights.members_are_given_what_they_may_read,
     ],
 )
-def test_users_within_their_rights_are_no_anomaly(tell):
+def test_requests_allowed_by_acls_are_not_anomalies(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

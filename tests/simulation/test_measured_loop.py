@@ -15,7 +15,7 @@ def work():
     ("is_broker", "is_starting", "excesses"), [(True, False, 1), (True, True, 0), (False, False, 0)]
 )
 @pytest.mark.parametrize("by_the_network", [False, True])
-def test_a_step_of_a_broker_that_serves_is_named_if_it_takes_too_much(is_broker, is_starting, excesses, by_the_network):
+def test_a_loop_step_of_the_broker_above_its_call_limit_is_reported(is_broker, is_starting, excesses, by_the_network):
     loop, reported = MeasuredLoop(1), []
     loop.on_excess = reported.append
     process = Process(loop, "broker 1")
@@ -33,7 +33,7 @@ def test_a_step_of_a_broker_that_serves_is_named_if_it_takes_too_much(is_broker,
     assert len(reported) == excesses
 
 
-def test_calls_of_python_functions_are_counted_and_nothing_else():
+def test_only_calls_of_python_functions_are_counted():
     loop = MeasuredLoop(1)
     process = Process(loop, "broker 1")
     process.counted = loop.count

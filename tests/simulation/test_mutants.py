@@ -35,7 +35,7 @@ def nothing_left():
     gc.collect()
 
 
-def test_the_bank_has_enough_bugs():
+def test_the_mutant_bank_has_the_required_number_of_bugs():
     assert set(QUICK) < set(SIMULATED), "the long run has them too"
     ours = [name for name in MUTANTS if name.startswith("sdk_")]
     assert len(MUTANTS) >= 80
@@ -71,7 +71,7 @@ def test_every_bug_of_the_bank_breaks_a_promise_of_the_documentation():
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_bug_is_caught(name):
+def test_one_planted_bug_is_caught_by_the_simulation(name):
     assert hunt(name, 4, QUICK_SECONDS) is not None
 
 

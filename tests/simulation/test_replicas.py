@@ -69,14 +69,14 @@ def test_a_simulated_replica_knows_the_high_watermark_of_the_fetch_before():
     assert (copy.end, copy.shown) == (8, State(8, 7))
 
 
-def test_an_answer_that_was_overtaken_changes_nothing():
+def test_an_older_leader_answer_does_not_move_the_follower_back():
     copies = {}
     for high_watermark in (8, 5):
         hear(copies, response(part(0, 1, high_watermark, 3)))
     assert copies[KEY].leader == State(8, 3)
 
 
-def test_after_a_loss_the_follower_is_in_one_of_its_earlier_states():
+def test_a_follower_that_lost_records_is_in_one_of_its_earlier_states():
     copy, before = Copy(0, State(3, 3)), {State(0, 0)}
     for state in (State(5, 4), State(9, 4)):
         before.add(State(copy.end, copy.leader.last_stable))
@@ -96,14 +96,14 @@ def test_after_a_loss_the_follower_is_in_one_of_its_earlier_states():
         (0, 0, ErrorCode.OFFSET_OUT_OF_RANGE, None),  # it knows of no epoch
     ],
 )
-def test_an_offset_beyond_its_end(end, epoch, code, diverging):
+def test_a_fetch_beyond_the_followers_end_gets_an_error_or_the_diverging_epoch(end, epoch, code, diverging):
     answer = part(5, 9, 9, 9)
     assert show(answer, Copy(0, State(end, end)), wanted(5, epoch), committed=False) == "behind"
     assert (answer.error_code, answer.records) == (code, [])
     assert (answer.diverging_epoch and answer.diverging_epoch.end_offset) == diverging
 
 
-def test_at_its_end_there_is_nothing():
+def test_a_fetch_at_the_followers_end_is_empty_without_an_error():
     answer = part(4, 9, 9, 9)
     show(answer, Copy(0, State(4, 4)), wanted(4), committed=False)
     assert (answer.error_code, answer.records, answer.diverging_epoch) == (0, [], None)

@@ -56,7 +56,7 @@ def test_no_seed_with_a_share_group_shows_an_anomaly():
     assert met["sdk queue: given"] > 10
 
 
-def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monkeypatch):
+def test_no_seed_shows_an_anomaly_with_fetches_from_file_parts(monkeypatch):
     sent = 0
 
     def read(part, *place):

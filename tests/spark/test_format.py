@@ -84,7 +84,7 @@ def test_a_broker_that_comes_back_is_waited_for(source):
     assert query.batch() is None
 
 
-def test_a_sink_waits_for_it_too_before_each_batch(source):
+def test_a_sink_waits_for_a_broker_that_comes_back_before_each_batch(source):
     source.create("sink-comes-back")
     given = {"kafka.bootstrap.servers": source.bootstrap, "topic": "sink-comes-back"}
     schema = StructType([StructField("value", StringType())])

@@ -58,7 +58,7 @@ def test_no_hint_says_to_abort_a_transaction_that_the_sink_aborts(error):
     assert shown(error) == ""
 
 
-def test_a_hint_at_an_option_can_be_followed():
+def test_an_option_that_a_hint_suggests_is_accepted():
     with pytest.raises(InvalidConfigurationError) as caught, add_hint():
         sink_options({"kafka.bootstrap.servers": "b:9092", "kafka.acks": "1"}, streaming=True)
     assert "kafka.enable.idempotence=False" in caught.value.__notes__[0]

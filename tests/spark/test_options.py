@@ -66,7 +66,7 @@ def test_options_that_sparks_own_connector_refuses_are_refused():
         assert "not supported" in refusal(SERVERS | {"subscribe": "t", name: "x"})
 
 
-def test_the_servers_have_to_be_given():
+def test_a_missing_bootstrap_servers_option_is_refused():
     assert "kafka.bootstrap.servers" in refusal({"subscribe": "t"})
 
 
@@ -130,7 +130,7 @@ def test_numbers_that_no_offset_or_time_can_be_are_refused(name):
     batch(**{name: json.dumps({"t": {"0": 2**63 - 1}})})
 
 
-def test_bounds_that_give_nothing_are_refused():
+def test_start_and_end_offsets_that_select_no_records_are_refused():
     given = SERVERS | {"subscribe": "t"}
     assert "latest" in refusal(given | {"startingOffsets": "latest"}, streaming=False)
     assert "latest" in refusal(given | {"startingOffsets": '{"t":{"0":-1}}'}, streaming=False)
@@ -139,7 +139,7 @@ def test_bounds_that_give_nothing_are_refused():
     assert "greater than" in refusal(given | {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"})
 
 
-def test_limits_in_a_batch_are_noted_and_left_out():
+def test_trigger_limits_in_a_batch_query_are_ignored_with_a_note():
     assert any("maxOffsetsPerTrigger" in note for note in batch(maxOffsetsPerTrigger=5).notes)
     assert any("kafka.group.id" in note for note in stream(**{"kafka.group.id": "g"}).notes)
     assert stream(maxOffsetsPerTrigger=5).notes == ()
@@ -155,7 +155,7 @@ def test_amounts_and_durations_may_have_units_and_wrong_ones_are_refused():
             amount_of_bytes("x", wrong)
 
 
-def test_no_secret_is_shown():
+def test_no_secret_is_in_the_repr_of_options():
     secrets = {
         "kafka.sasl.jaas.config": 'x username="u" password="hush";',
         "kafka.ssl.key.password": "hush",

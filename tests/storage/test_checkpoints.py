@@ -51,7 +51,7 @@ def test_a_checkpoint_on_a_real_disk_reads_back_the_newest_payload(tmp_path):
     assert read_file(SystemDisk(), path, "store", 1) == b"two"
 
 
-def test_a_missing_file_is_the_callers_to_judge(disk):
+def test_reading_a_missing_checkpoint_file_raises_file_not_found(disk):
     with pytest.raises(FileNotFoundError):
         read_file(disk, PATH, "store", 1)
 
@@ -70,7 +70,7 @@ def test_a_file_of_another_kind_is_damage(disk):
         read_file(disk, PATH, "store", 1)
 
 
-def test_a_kind_that_does_not_fit_is_a_mistake_of_the_caller(disk):
+def test_writing_a_kind_longer_than_16_bytes_raises_value_error(disk):
     with pytest.raises(ValueError, match="16 bytes"):
         write_file(disk, PATH, "a kind of seventeen", 1, b"")
 
@@ -108,7 +108,7 @@ def test_a_size_that_no_file_of_ours_has_is_refused_unread(disk):
         read_file(disk, PATH, "store", 1)
 
 
-def test_after_any_crash_it_is_the_old_or_the_new_one_and_the_new_once_promised(disk):
+def test_a_crash_leaves_the_old_or_new_checkpoint_and_the_new_once_returned(disk):
     versions = [b"old" * 100, b"new" * 2000, b"", b"last"]
     disk.note(-1)
     for number, payload in enumerate(versions):
@@ -131,7 +131,7 @@ def test_after_any_crash_it_is_the_old_or_the_new_one_and_the_new_once_promised(
     assert images > 100
 
 
-def test_without_room_the_old_one_stays_and_nothing_is_left_behind(disk):
+def test_without_disk_space_the_old_checkpoint_stays_and_no_file_is_left(disk):
     write_file(disk, PATH, "store", 1, b"old")
     disk.capacity_bytes = 200
     with pytest.raises(DiskFull):
@@ -140,7 +140,7 @@ def test_without_room_the_old_one_stays_and_nothing_is_left_behind(disk):
     assert read_file(disk, PATH, "store", 1) == b"old"
 
 
-def test_after_a_failed_sync_the_old_one_stays(disk):
+def test_after_a_failed_sync_the_old_checkpoint_stays(disk):
     write_file(disk, PATH, "store", 1, b"old")
     disk.fail_sync(lambda path: "checkpoint" in path)
     with pytest.raises(OSError):
@@ -148,7 +148,7 @@ def test_after_a_failed_sync_the_old_one_stays(disk):
     assert read_file(disk.after_power_cut(), PATH, "store", 1) == b"old"
 
 
-def test_the_largest_that_is_written_is_read_and_a_byte_more_is_not_written(disk, monkeypatch):
+def test_a_checkpoint_of_the_maximum_size_is_read_and_a_larger_not_written(disk, monkeypatch):
     monkeypatch.setattr(checkpoints, "LARGEST_BYTES", 1_000)
     payload = bytes(1_000 - checkpoints._HEADER.size)
     write_file(disk, "/c-1", "test", 1, payload)

@@ -38,7 +38,7 @@ def test_last_joint_unit_covers_all_units_except_single_client_batches(driven):
     assert journal.last_joint_unit == store.last_unit
 
 
-def test_one_log_that_needs_a_sync_is_enough(driven):
+def test_one_log_that_needs_a_sync_makes_the_whole_unit_synced(driven):
     lazy, strict = driven.create("a", durability_mode="os"), driven.create("b")
     driven.round()
     store = driven.store

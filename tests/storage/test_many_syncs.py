@@ -49,7 +49,7 @@ def test_without_jobs_run_syncs_syncs_nothing(disk):
     assert synced(disk) == []
 
 
-def test_making_room_syncs_enough_that_it_is_not_asked_for_at_each_file(disk):
+def test_make_room_syncs_many_files_at_a_time(disk):
     files = OpenFiles(disk, limit=20)
     for i in range(COUNT):
         write(files, f"/{i}")

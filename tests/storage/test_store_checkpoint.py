@@ -26,7 +26,7 @@ def test_a_store_checkpoint_reads_back_as_it_was_written(disk):
     assert store_checkpoint.read(disk, "/data", 1) == content
 
 
-def test_one_of_the_first_version_needs_the_journal_from_its_beginning(disk):
+def test_a_version_1_checkpoint_replays_the_journal_from_its_beginning(disk):
     write_file(disk, "/data/checkpoint-1", KIND, 1, msgpack.packb([HEAD_1, [ROW]]))
     content = store_checkpoint.read(disk, "/data", 1)
     assert content == StoreCheckpoint(*HEAD_1, synced_unit=10, logs=[LogEntry(*ROW)])

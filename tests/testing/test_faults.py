@@ -53,7 +53,7 @@ def init(client):
     return client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)).error_code
 
 
-def test_an_error_is_answered_once_and_then_no_more(faults, client):
+def test_an_injected_error_is_answered_once(faults, client):
     fault = faults.error("InitProducerId", "NOT_COORDINATOR").once()
     assert [init(client) for _ in range(3)] == [NOT_COORDINATOR, 0, 0]
     assert fault.fired == 1
@@ -70,13 +70,13 @@ def test_an_error_is_answered_once_and_then_no_more(faults, client):
     ],
     ids=["times", "on_call", "every_time", "nothing said"],
 )
-def test_a_fault_strikes_when_it_was_asked_to(faults, client, ask, struck):
+def test_a_fault_affects_only_the_chosen_calls(faults, client, ask, struck):
     ask(faults.error("InitProducerId", NOT_COORDINATOR))
     assert [number for number in range(1, 5) if init(client)] == struck
     faults.verify()
 
 
-def test_chance_is_seeded(faults, client):
+def test_faults_with_a_probability_are_the_same_for_the_same_seed(faults, client):
     def run(seed):
         faults.clear()
         faults.seed(seed).error("InitProducerId", NOT_COORDINATOR).with_probability(0.5)
@@ -190,7 +190,7 @@ def test_faults_meet_requests_that_wait_too(faults, client, broker, topic):
     assert client.is_closed()
 
 
-def test_faults_outlast_a_restart(faults, broker):
+def test_faults_stay_active_over_a_broker_restart(faults, broker):
     faults.error("InitProducerId", NOT_COORDINATOR).once()
     broker.kill()
     broker.restart()

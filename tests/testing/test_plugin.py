@@ -117,7 +117,7 @@ def test_the_clients_of_the_sdk_live_in_the_loop_of_the_test(run, mode, mark):
     run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=5)
 
 
-def test_topics_are_never_shared(run):
+def test_each_test_gets_a_topic_of_its_own(run):
     run("""
         import pytest
 
@@ -174,7 +174,7 @@ def test_the_marker_names_clients_for_which_a_test_runs(run):
     """).assert_outcomes(passed=2)
 
 
-def test_a_broker_that_was_killed_or_paused_is_itself_again_for_the_next_test(run):
+def test_a_killed_or_paused_broker_is_restored_for_the_next_test(run):
     run("""
         from confluent_kafka import Producer
 
@@ -200,7 +200,7 @@ def test_a_broker_that_was_killed_or_paused_is_itself_again_for_the_next_test(ru
     """).assert_outcomes(passed=3)
 
 
-def test_the_clock_expires_transactions_and_is_right_again_afterwards(run):
+def test_the_clock_fixture_expires_transactions_and_is_reset_afterwards(run):
     run("""
         import time
         from confluent_kafka import KafkaException, Producer
@@ -227,7 +227,7 @@ def test_the_clock_expires_transactions_and_is_right_again_afterwards(run):
     """).assert_outcomes(passed=2)
 
 
-def test_faults_strike_and_end_with_the_test(run):
+def test_the_faults_fixture_injects_errors_until_the_test_ends(run):
     run("""
         from confluent_kafka import Producer
 
@@ -295,7 +295,7 @@ def test_a_failed_test_shows_the_state_of_the_broker(run):
     )
 
 
-def test_brokers_of_a_tests_own_end_with_it(run):
+def test_brokers_made_by_the_factory_fixture_stop_with_the_test(run):
     run("""
         import threading
 
@@ -311,7 +311,7 @@ def test_brokers_of_a_tests_own_end_with_it(run):
     """).assert_outcomes(passed=2)
 
 
-def test_a_halt_fails_nobody_who_made_it(run):
+def test_a_broker_halt_caused_by_the_test_does_not_fail_it(run):
     run("""
         def test_a(fp_broker_factory):
             broker = fp_broker_factory()
@@ -474,7 +474,7 @@ def test_without_pytest_asyncio_async_fixtures_name_the_missing_package(run):
     result.stdout.fnmatch_lines(["*fp_producer needs pytest-asyncio*"])
 
 
-def test_importing_the_plugin_takes_next_to_nothing():
+def test_importing_the_plugin_imports_only_a_few_modules():
     script = (
         "import pytest, sys; before = set(sys.modules); import fencepost.testing.plugin; "
         "print(*set(sys.modules) - before)"

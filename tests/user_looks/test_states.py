@@ -400,7 +400,7 @@ STATES: dict[str, tuple[Callable[[Path], Any], Cells]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_tool_names_the_cause(
+def test_each_tool_names_the_cause_of_each_state(
     state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "fencepost")
@@ -418,7 +418,7 @@ def test_each_tool_names_the_cause(
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_tool_is_asked_or_it_is_said_why_not(state: str) -> None:
+def test_each_state_is_tried_with_every_tool_or_gives_a_reason(state: str) -> None:
     assert set(EVERYWHERE) <= set(STATES[state][1])
 
 

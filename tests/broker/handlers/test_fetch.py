@@ -181,7 +181,7 @@ def test_a_fetch_for_another_replica_is_refused(client):
     assert code(client.ask(request, NAMED)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_without_aborts_read_committed_gets_an_empty_list_and_others_null(client):
+def test_the_aborted_list_is_empty_with_read_committed_and_else_null(client):
     fill(client, 1)
     assert fetched(client.ask(fetch("t", committed=True), NAMED)).aborted_transactions == []
     assert fetched(client.ask(fetch("t"), NAMED)).aborted_transactions is None

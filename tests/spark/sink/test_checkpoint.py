@@ -11,7 +11,7 @@ DESCRIPTION = "totals\nid = 5f0c\nrunId = 7a1b\nbatch = 3"
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
 @pytest.mark.parametrize("name", ["plain", "a b#c?d", "100%25"])
-def test_files_are_found_whatever_the_folder_is_called(tmp_path, prefix, name):
+def test_checkpoint_files_are_read_for_any_folder_name_and_url_form(tmp_path, prefix, name):
     folder = tmp_path / name
     (folder / "offsets").mkdir(parents=True)
     (folder / "offsets" / "3").write_text("v1")
@@ -27,7 +27,7 @@ def test_an_unreachable_checkpoint_reads_as_none(place):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "no json"])
-def test_a_checkpoint_that_does_not_say_whose_it_is_is_nobodys(tmp_path, text):
+def test_a_checkpoint_without_a_valid_query_id_has_none(tmp_path, text):
     (tmp_path / "metadata").write_text(text)
     assert checkpoint.query_id(str(tmp_path)) is None
 

@@ -54,7 +54,7 @@ def until_it_ends_well(spark, place, attempts: int = 5, **options: str) -> None:
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
-def test_a_worker_is_killed(spark, spark_proxy, place, step, side):
+def test_rows_are_written_once_although_a_worker_is_killed(spark, spark_proxy, place, step, side):
     """At InitProducerId, Produce and PrepareTxn it is a task's; at EndTxns the driver's, so commit raises."""
     kill = kill_at(spark_proxy, step, side, 3, kill_worker)
     until_it_ends_well(spark, place)
@@ -63,7 +63,7 @@ def test_a_worker_is_killed(spark, spark_proxy, place, step, side):
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
-def test_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, side):
+def test_rows_are_written_once_although_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, side):
     def restart(_: int) -> None:
         spark_broker.kill()
         spark_broker.start()
@@ -75,7 +75,7 @@ def test_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, sid
 
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
-def test_the_driver_is_killed(spark_proxy, place, step, side):
+def test_rows_are_written_once_although_the_driver_is_killed(spark_proxy, place, step, side):
     """At EndTxns, before it is carried out or after; before that nothing was decided."""
     driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, step, side, 3, lambda _: driver.kill())
@@ -85,7 +85,7 @@ def test_the_driver_is_killed(spark_proxy, place, step, side):
 
 
 @pytest.mark.usefixtures("counted")
-def test_a_task_fails_as_often_as_it_may_and_the_query_with_it(spark, spark_proxy, place):
+def test_after_a_query_failed_with_its_task_the_next_run_writes_once(spark, spark_proxy, place):
     """What others of the batch had prepared is in no message."""
     kills = [kill_at(spark_proxy, "Produce", "before", 3 + i, kill_worker) for i in range(2 * ATTEMPTS)]
     until_it_ends_well(spark, place, attempts=8)
@@ -93,7 +93,7 @@ def test_a_task_fails_as_often_as_it_may_and_the_query_with_it(spark, spark_prox
 
 
 @pytest.mark.usefixtures("counted")
-def test_a_query_is_stopped_while_tasks_write(spark, spark_proxy, place):
+def test_rows_are_written_once_although_the_query_is_stopped_during_a_batch(spark, spark_proxy, place):
     """When nothing is written, when a task has prepared, and before the driver decides."""
     for step, side in (("Produce", "before"), ("PrepareTxn", "after"), ("EndTxns", "before")):
         api = STEPS[step]
@@ -119,7 +119,7 @@ def test_a_query_that_is_stopped_for_good_holds_no_reader_up(spark, spark_broker
 
 
 @pytest.mark.usefixtures("counted")
-def test_a_driver_is_killed_again_and_again(spark_proxy, place):
+def test_rows_are_written_once_although_the_driver_is_killed_repeatedly(spark_proxy, place):
     """The same batch, decided or not, is met by one driver after the other."""
     for i, (step, side) in enumerate((("EndTxns", "after"), ("PrepareTxn", "after"), ("EndTxns", "before"))):
         driver = spark_copies.Driver(place)
@@ -129,7 +129,7 @@ def test_a_driver_is_killed_again_and_again(spark_proxy, place):
     assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.output()
 
 
-def test_a_first_batch_without_records_is_a_batch_too(spark, spark_broker, spark_proxy, tmp_path):
+def test_a_first_batch_without_records_is_decided_too(spark, spark_broker, spark_proxy, tmp_path):
     spark_copies.topics(spark_broker.bootstrap, "nothing-source", "nothing-target")
     place = spark_copies.Place(spark_proxy.bootstrap, "nothing-source", "nothing-target", str(tmp_path / "c"), 100)
     until_it_ends_well(spark, place)

@@ -18,13 +18,13 @@ def refused(streaming=True, **given):
     return str(caught.value)
 
 
-def test_without_options_the_topic_is_a_column_and_the_guarantee_the_best_there_is():
+def test_without_options_the_topic_is_a_column_and_no_guarantee_is_chosen():
     found = options()
     assert (found.topic, found.guarantee, found.sink_id, found.batch_id) == (None, None, None, None)
     assert found.prepared_timeout_ms == 3_600_000
 
 
-def test_names_are_known_in_any_case_and_the_guarantee_too():
+def test_option_names_and_delivery_guarantees_are_case_insensitive():
     found = options(TOPIC="t", deliveryguarantee=" At_Least_Once ")
     assert (found.topic, found.guarantee) == ("t", AT_LEAST_ONCE)
 
@@ -55,11 +55,11 @@ def test_with_progress_tracked_beside_the_query_only_at_least_once_is_possible()
     assert options(asyncProgressTrackingEnabled="true", deliveryGuarantee=AT_LEAST_ONCE).guarantee == AT_LEAST_ONCE
 
 
-def test_a_name_that_is_not_known_is_refused_with_the_nearest():
+def test_an_unknown_sink_option_is_refused_and_the_nearest_suggested():
     assert "'sinkId'" in refused(sinkld="a")
 
 
-def test_a_query_is_known_by_its_checkpoint_or_name_and_each_topic_is_another_output():
+def test_sinks_are_told_apart_by_checkpoint_query_name_and_topic():
     marks = {
         stream_mark(options(checkpointLocation="/a")),
         stream_mark(options(checkpointLocation="/a", topic="t")),

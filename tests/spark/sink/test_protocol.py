@@ -83,7 +83,7 @@ def test_a_query_that_is_killed_anywhere_loses_nothing_and_writes_nothing_twice(
 
 
 @pytest.mark.parametrize("count", [REAL_RUNS, pytest.param(RUNS, marks=pytest.mark.long)])
-def test_the_same_lives_against_the_real_broker(count):
+def test_the_sink_protocol_loses_and_repeats_nothing_on_the_real_broker(count):
     broker = RealBroker()
 
     @random_runs(count)
@@ -112,7 +112,7 @@ def test_without_this_rule_rows_are_written_twice(shortcut, breaks):
     assert found == breaks
 
 
-def test_without_the_broker_aborting_the_others_they_hold_readers_up():
+def test_if_the_broker_did_not_abort_other_attempts_they_would_block_readers():
     class Lazy(FakeBroker):
         def _end_others(self, asked):
             pass
@@ -359,7 +359,7 @@ def test_one_write_of_a_foreachbatch_may_be_run_again():
         assert decided(world, commit_steps([message], b"d")).already is (start == "r2")
 
 
-def test_the_claims_of_many_runs_fit_the_ledger():
+def test_many_runs_of_a_shared_sink_keep_the_ledger_entry_small():
     world = calm()
     for number in range(30):
         batch = SinkBatch("s", number, "q", f"a{number}", "r", is_shared=True)
@@ -419,7 +419,7 @@ def test_messages_that_are_not_those_of_one_attempt_are_never_decided(messages):
     [{}, {"number": 5}, {"owner": "other"}, {"committed": False}, {"digest": TOPIC + b"x" * 32}],
     ids=["the same", "another batch", "another query", "an abort", "other offsets"],
 )
-def test_an_entry_is_the_same_decision_only_if_all_of_it_is(change):
+def test_a_ledger_entry_is_the_same_decision_only_if_all_fields_match(change):
     decision = {"number": 4, "owner": "q", "digest": TOPIC + OFFSETS, "committed": True, "decided_ms": 0}
     entry = LedgerEntry(**(decision | change))
     assert same_decision(entry, SinkBatch("s", 4, "q", "two"), TOPIC + OFFSETS) is (not change)

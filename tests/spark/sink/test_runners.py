@@ -149,7 +149,7 @@ def test_a_batch_that_marks_too_many_partitions_fails_with_a_hint(sink, monkeypa
 
 
 @KINDS
-def test_an_abort_after_a_commit_that_was_carried_out_takes_nothing_back(sink, is_stream):
+def test_an_abort_after_a_successful_commit_removes_no_rows(sink, is_stream):
     job = sink.job(is_stream)
     messages = [job.task([arrow(b"1")])]
     job.commit(messages)
@@ -158,7 +158,7 @@ def test_an_abort_after_a_commit_that_was_carried_out_takes_nothing_back(sink, i
 
 
 @KINDS
-def test_which_writer_the_runner_calls_and_on_which_thread_is_as_the_sink_believes(sink, is_stream, monkeypatch):
+def test_pysparks_runner_calls_the_writer_and_thread_the_sink_expects(sink, is_stream, monkeypatch):
     """If this fails, PySpark has changed: read its runners again before anything in spark/sink is changed."""
     job = sink.job(is_stream)
     of_tasks = job.writer.attempt

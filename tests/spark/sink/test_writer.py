@@ -122,7 +122,7 @@ ONE, TWO = [("a", b"1"), ("b", b"2")], [("c", b"3")]
 BOTH = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
 
 
-def test_a_batch_is_seen_as_a_whole_with_its_commit(driver):
+def test_rows_of_a_batch_become_visible_together_at_commit(driver):
     made = driver.stream()
     messages = [driver.task(made, ONE), driver.task(made, TWO, partition=1)]
     assert [message.rows for message in messages] == [2, 1]
@@ -143,7 +143,7 @@ def test_a_commit_may_run_twice_and_so_may_its_batch(driver):
     assert len(driver.rows()) == 2
 
 
-def test_a_task_that_is_tried_again_counts_once(driver):
+def test_a_retried_task_writes_its_rows_once(driver):
     made = driver.stream(sinkId="retry")
     driver.task(made, ONE)
     made.commit([driver.task(made, ONE)], 0)
@@ -347,7 +347,7 @@ def test_a_batch_write_is_all_or_nothing(driver):
     assert driver.rows() == BOTH
 
 
-def test_two_batch_writes_are_two(driver):
+def test_two_batch_writes_of_the_same_rows_write_them_twice(driver):
     for _ in range(2):
         made = driver.batch()
         made.commit([driver.task(made, ONE, batch_id=None)])
@@ -379,14 +379,14 @@ def test_two_writes_of_a_foreachbatch_need_two_sink_ids(driver):
     assert driver.rows() == BOTH
 
 
-def test_to_overwrite_is_refused_with_a_hint_at_append(driver):
+def test_overwrite_mode_is_refused_and_the_hint_names_append(driver):
     with pytest.raises(WrongUseError) as raised:
         batch_writer(driver.options(), SCHEMA, True)
     assert raised.value.hint == 'use mode("append")'
 
 
 @pytest.mark.parametrize("more", [{"sinkId": "x"}, {"batchId": 1}], ids=["no batchId", "no sinkId"])
-def test_a_named_batch_write_has_both_names(driver, more):
+def test_a_batch_write_with_only_one_of_sink_id_and_batch_id_is_refused(driver, more):
     with pytest.raises(InvalidConfigurationError, match="both options 'sinkId' and 'batchId'"):
         driver.batch(**more)
 
@@ -450,7 +450,7 @@ def test_a_column_that_cannot_be_written_is_refused_before_any_task(driver, colu
         driver.stream(schema=schema_of(**columns))
 
 
-def test_a_topic_that_is_not_there_is_made_or_missed_before_any_task(driver):
+def test_a_missing_topic_is_created_or_reported_before_any_task(driver):
     made = driver.stream(topic=f"{driver.topic}-made", sinkId="made")
     made.commit([driver.task(made, ONE)], 0)
     with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
@@ -461,7 +461,7 @@ def test_a_topic_that_is_not_there_is_made_or_missed_before_any_task(driver):
         driver.stream(topic=f"{driver.topic}-made", **{"kafka.allow.auto.create.topics": "false"})
 
 
-def test_a_topic_that_no_topic_can_be_is_named(driver):
+def test_an_invalid_topic_name_is_refused_by_name(driver):
     with pytest.raises(ClientError, match="'a b'"):
         driver.stream(topic="a b")
 
@@ -475,7 +475,7 @@ def test_an_error_for_a_record_too_large_names_max_message_bytes(driver):
     assert "abort the transaction" not in note
 
 
-def test_rows_say_where_they_go(driver):
+def test_topic_and_partition_columns_decide_where_rows_are_written(driver):
     options = {k: v for k, v in driver.options(sinkId="rows").items() if k != "topic"}
     made = stream_writer(options, schema_of(value=TEXT, topic=TEXT, partition=INT, headers=HEADERS, other=INT))
     rows = pa.RecordBatch.from_pylist(

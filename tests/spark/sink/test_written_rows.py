@@ -26,7 +26,7 @@ def test_headers_that_no_record_can_have_are_refused_by_name(wrong, says):
 OTHERS = ("Key", "VALUE", "Topic", "Partition", "Headers")
 
 
-def test_a_name_in_other_letters_is_another_column_as_in_sparks_kafka_sink():
+def test_column_names_are_case_sensitive_as_in_sparks_kafka_sink():
     fields = [StructField(name, IntegerType()) for name in OTHERS]
     check_columns(StructType([StructField("value", BinaryType()), *fields]), "t")
     with pytest.raises(InvalidConfigurationError, match="no column 'value'"):

@@ -14,7 +14,7 @@ def seen(end, high_watermark):
     return Seen({T0: Log(0, end, high_watermark), T1: Log(0, 5, 5)})
 
 
-def test_a_partition_is_named_when_it_has_stood_for_a_while_and_again_a_minute_later():
+def test_a_blocked_partition_is_logged_after_a_while_and_then_each_minute():
     held = BlockedPartitions()
     assert held.due(seen(3, 9), 0) == []
     assert held.due(seen(3, 9), WAITED_MS - 1) == []
@@ -24,7 +24,7 @@ def test_a_partition_is_named_when_it_has_stood_for_a_while_and_again_a_minute_l
 
 
 @given(st.lists(st.integers(0, 20_000), max_size=30))
-def test_a_partition_that_moves_or_is_at_its_end_is_never_named(steps):
+def test_a_partition_that_advances_or_is_at_its_end_is_never_logged(steps):
     held, now_ms = BlockedPartitions(), 0
     for number, step in enumerate(steps):
         now_ms += step
@@ -37,7 +37,7 @@ def blocker(description):
     return Blocker(OpenTransaction(T0, producer), 3, 9, description)
 
 
-def test_the_line_has_partition_id_and_age():
+def test_the_log_line_names_partition_transaction_and_its_age():
     known = TransactionDescription("job-1", "Ongoing", 7, 0, 60_000, 100_000, 1, (T0,))
     assert describe(blocker(known), 142_000) == (
         "t-0 is blocked at offset 3, below its end at 9, by transaction 'job-1', open for 42 s"

@@ -58,7 +58,7 @@ def test_a_position_survives_the_checkpoint_as_the_same_text(position):
 
 
 @given(offsets)
-def test_the_order_in_which_partitions_were_found_does_not_show(found):
+def test_offsets_json_does_not_depend_on_the_order_of_partitions(found):
     turned = Position(dict(reversed(found.items())))
     assert json.dumps(to_json(turned)) == json.dumps(to_json(Position(found)))
 
@@ -86,7 +86,7 @@ def test_ids_are_written_as_kafka_writes_them():
 # ---- planning ------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_end_carries_where_the_batch_began():
+def test_the_first_end_offset_contains_where_the_query_began():
     end, lost = plan_batch(initial({T0: 7}, {"t": "a"}), seen({"t": "a"}, t0=(0, 9)))
     assert (end.offsets, end.starts, end.is_initial, lost) == ({T0: 9}, {T0: 7}, False, [])
     later = initial({T0: 30}, {"t": "a"})  # asked for again after a restart, when more had come
@@ -94,7 +94,7 @@ def test_the_first_end_carries_where_the_batch_began():
     assert (found, lost) == ([Range("t", 0, 7, 9, "a")], [])
 
 
-def test_a_first_end_without_records_still_carries_it_and_the_next_does_not():
+def test_only_the_first_end_offset_contains_the_starting_offsets():
     first, _ = plan_batch(initial({T0: 7}, {}), seen(t0=(0, 7)))
     assert first.starts == {T0: 7}
     same, _ = plan_batch(first, seen(t0=(0, 7)))
@@ -103,7 +103,7 @@ def test_a_first_end_without_records_still_carries_it_and_the_next_does_not():
     assert (second.offsets, second.starts) == ({T0: 8}, {})
 
 
-def test_the_end_never_goes_back():
+def test_the_planned_end_offset_never_decreases():
     start = Position({T0: 7})
     assert plan_batch(start, seen(t0=(0, 5, 9))) == (start, [])
 
@@ -154,7 +154,7 @@ def test_a_start_after_the_log_is_loss_and_one_after_the_lso_is_not():
     assert ranges(Position({T0: 9}), Position({T0: 7}), seen(t0=(0, 7, 9))) == ([], [])
 
 
-def test_without_ids_the_name_has_to_do():
+def test_without_topic_ids_topics_are_compared_by_name():
     assert plan_batch(Position({T0: 5}), seen({"t": "new"}, t0=(0, 9)))[1] == []
     end, _ = plan_batch(Position({T0: 5}, {"t": "a"}), seen(t0=(0, 9)))
     assert end.ids == {"t": "a"}, "an id that is known is not forgotten"
@@ -171,7 +171,7 @@ def test_loss_is_a_log_that_begins_later_or_ends_earlier_and_no_gap():
     assert "t-0 does not exist any more" in begins_of(Position({T0: 15}), seen())[1][0]
 
 
-def test_a_range_that_is_partly_gone_is_read_where_it_is_left():
+def test_of_a_partly_deleted_range_the_remaining_records_are_read():
     found, lost = ranges(Position({T0: 5}), Position({T0: 10}), seen(t0=(7, 20)))
     assert (found, len(lost)) == ([Range("t", 0, 7, 10)], 1)
     found, lost = ranges(Position({T0: 5}), Position({T0: 10}), seen(t0=(0, 8)))
@@ -231,7 +231,7 @@ def test_splits_are_the_same_offsets_once_each_within_their_bounds(whole, least,
         assert len(found) == len(whole)
 
 
-def test_a_wanted_number_of_tasks_goes_to_the_largest():
+def test_min_partitions_splits_the_largest_ranges_most():
     found = split([Range("t", 0, 0, 900), Range("t", 1, 0, 100)], min_partitions=10)
     assert [each.partition for each in found].count(0) == 9
     assert split([Range("t", 0, 0, 2)], min_partitions=10) == [Range("t", 0, 0, 1), Range("t", 0, 1, 2)]

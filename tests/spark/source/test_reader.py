@@ -54,7 +54,7 @@ def test_a_batch_reads_all_records_and_the_same_ones_twice(source, topic):
     assert source.rows(subscribe=topic) == found
 
 
-def test_every_batch_of_records_is_cut_to_the_range(source, topic):
+def test_a_split_returns_exactly_the_records_of_its_offset_range(source, topic):
     put(source, topic, 0, 100)
     for split in (1, 7, 50):
         found = source.rows(subscribe=topic, maxRecordsPerPartition=split)
@@ -64,7 +64,7 @@ def test_every_batch_of_records_is_cut_to_the_range(source, topic):
     assert numbers(found) == [13, 14, 15, 16]
 
 
-def test_splits_by_bytes_and_by_a_wanted_number(source, topic):
+def test_ranges_are_split_by_max_bytes_and_by_min_partitions(source, topic):
     source.write(topic, *[b"v" * 1000 for _ in range(200)])
     parts = source.batch(subscribe=topic, maxBytesPerPartition="20k").partitions()
     assert 8 <= len(parts) <= 13
@@ -83,13 +83,13 @@ def test_chunks_of_many_small_batches_are_merged_and_come_in_order(source, topic
     assert [int(row["value"]) for batch in reader.read(part) for row in batch.to_pylist()] == list(range(100))
 
 
-def test_fetches_that_bring_little_bring_everything(source, topic):
+def test_small_fetches_return_all_records(source, topic):
     source.write(topic, *[b"%05d" % number * 100 for number in range(300)])
     found = source.rows(subscribe=topic, kafka__max__partition__fetch__bytes=1000)
     assert len(found) == 300
 
 
-def test_only_the_columns_of_the_schema(source, topic):
+def test_rows_have_only_the_columns_of_the_given_schema(source, topic):
     source.write(topic, b"v", key=b"k", headers={"a": b"1"}, timestamp_ms=1_700_000_000_123)
     pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     schema = StructType([StructField("headers", ArrayType(pair)), StructField("timestamp", TimestampType())])
@@ -99,7 +99,7 @@ def test_only_the_columns_of_the_schema(source, topic):
     assert source.rows(StructType([StructField("offset", LongType())]), subscribe=topic) == [{"offset": 0}]
 
 
-def test_times_say_where_to_begin_and_to_end(source, topic):
+def test_starting_and_ending_timestamps_select_the_records(source, topic):
     for at in (1000, 2000, 3000):
         source.write(topic, b"%d" % at, timestamp_ms=at)
     put(source, topic, 9, 10, partition=1)
@@ -156,7 +156,7 @@ def test_offsets_of_a_topic_that_is_not_selected_are_not_reported_as_of_no_topic
         source.rows(subscribe=topic, startingOffsets=offsets)
 
 
-def test_partitions_by_number_and_topics_by_a_pattern(source, topic):
+def test_assign_selects_partitions_and_subscribe_pattern_selects_topics(source, topic):
     put(source, topic, 0, 3)
     put(source, topic, 3, 5, partition=1)
     assert numbers(source.rows(assign=f'{{"{topic}":[1]}}')) == [3, 4]
@@ -271,7 +271,7 @@ def test_a_first_batch_that_is_run_again_after_a_restart_loses_nothing(source, t
     assert numbers(query.batch()) == list(range(8, 14))
 
 
-def test_limits_by_records_share_by_lag_and_starve_nobody(source, topic):
+def test_max_offsets_per_trigger_is_shared_by_lag_over_all_partitions(source, topic):
     put(source, topic, 0, 90)
     put(source, topic, 90, 100, partition=1)
     query = source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=10)
@@ -403,7 +403,7 @@ def test_records_deleted_ahead_of_a_stream_are_loss(source, topic):
     assert numbers(lenient.batch()) == [7, 8, 9]
 
 
-def test_progress_says_how_far_behind(source, topic):
+def test_the_progress_report_has_end_offsets_and_lag(source, topic):
     put(source, topic, 0, 5)
     query = source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     assert query.reader.reportLatestOffset() is None
@@ -444,7 +444,7 @@ def test_offsets_are_shown_to_lag_tools_when_a_group_is_named(source, topic):
     assert found[TopicPartition(topic, 0)].offset == 5
 
 
-def test_a_reader_is_given_nothing_to_read(source, topic):
+def test_reading_an_empty_input_partition_gives_no_rows(source, topic):
     from pyspark.sql.datasource import InputPartition
 
     assert list(source.batch(subscribe=topic).read(InputPartition(None))) == []

@@ -184,7 +184,7 @@ def test_a_batch_with_an_impossible_length_is_reported_with_its_offset():
         read(log, 0, 6, most=9, **{"kafkaConsumer.pollTimeoutMs": "50"})
 
 
-def test_a_batch_with_the_longest_length_is_asked_for_until_patience_ends():
+def test_a_batch_with_an_enormous_length_times_out_with_its_offset():
     log = Log()
     log.write(3, 0)
     base, end, buffer = log.batches[0]

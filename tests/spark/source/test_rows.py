@@ -62,7 +62,7 @@ def test_a_row_has_the_fields_of_the_record():
     assert found[1]["timestamp"] == dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=dt.UTC)
 
 
-def test_the_brokers_time_is_marked_as_the_brokers():
+def test_rows_with_log_append_time_have_timestamp_type_1():
     assert rows([Record(0, 5, None, b"v")], log_append_time=7)[0]["timestampType"] == 1
 
 
@@ -76,7 +76,7 @@ def test_header_names_that_are_not_utf_8_get_a_replacement_character():
     assert [each["key"] for each in found[0]["headers"]] == ["\ufffd", "ü"]
 
 
-def test_records_without_headers_between_others():
+def test_records_without_headers_have_null_headers_beside_others_with_headers():
     found = rows([Record(0, 5, None, b"v"), Record(1, 5, None, b"v", (("h", b"x"),)), Record(2, 5, None, b"v")])
     assert [each["headers"] for each in found] == [None, [{"key": "h", "value": b"x"}], None]
 

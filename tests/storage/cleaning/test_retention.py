@@ -34,7 +34,7 @@ def test_segments_go_when_their_newest_batch_is_older_than_retention_ms() -> Non
     assert start(states, 9999, retention_ms=-1) is None
 
 
-def test_segments_that_are_wholly_below_the_start_count_no_more() -> None:
+def test_segments_wholly_below_the_log_start_do_not_count_for_retention() -> None:
     """They wait for a checkpoint to go."""
     states = segments(0, 0, 0, 0)
     assert start(states, 0, start=20, retention_bytes=200) is None

@@ -67,7 +67,7 @@ def test_the_last_round_of_a_journal_file_has_its_header_flag_set():
     assert form.read_round_header(packed, FILE.seed, 8192) == last
 
 
-def test_a_unit_is_as_documented():
+def test_a_journal_unit_has_the_documented_bytes():
     framed = b"".join(form.frame_unit(7, 1010, [Part(1, 3, -1, (b"ab", b"c")), Part(4, 2**64 - 1, 0, ())]))
     body = struct.pack(">IQI", 7, 1010, 2) + struct.pack(">BQqI", 1, 3, -1, 3) + b"abc"
     body += struct.pack(">BQqI", 4, 2**64 - 1, 0, 0)

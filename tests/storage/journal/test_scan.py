@@ -456,7 +456,7 @@ def test_the_first_round_of_a_journal_whose_beginning_was_reused_cannot_be_missi
         scan(disk, DIRECTORY)
 
 
-def test_the_only_round_of_such_a_journal_cannot_be_missing_either(disk):
+def test_the_only_round_of_a_reused_journal_cannot_be_missing(disk):
     """Nothing stands behind it that could say so: that the files before it went says it."""
     driven = Driven(disk)
     for _ in range(2):
@@ -473,7 +473,7 @@ def test_the_only_round_of_such_a_journal_cannot_be_missing_either(disk):
 # ---- for people ----------------------------------------------------------------------------------------------
 
 
-def test_the_rounds_of_one_file_can_be_looked_at_damaged_or_not(disk, driven):
+def test_the_rounds_of_one_file_are_listed_with_their_faults(disk, driven):
     path, position = place(disk, 2)
     spoil(disk, path, position + 8)
     found = list(rounds(disk, path))

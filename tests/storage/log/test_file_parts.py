@@ -80,7 +80,7 @@ def test_unchecked_bytes_are_read_once_and_then_sent_from_the_file():
     assert uses(driver.files) == 0
 
 
-def test_a_reader_goes_from_one_part_to_the_next_as_by_copying():
+def test_consecutive_file_parts_give_the_same_batches_as_copied_reads():
     driver = flushed()
     read_all(driver)
     copied = read_all(driver, max_bytes=450)
@@ -156,7 +156,7 @@ def test_the_number_of_lent_files_is_limited():
     assert driver.files._lent == 0
 
 
-def test_a_file_that_is_not_open_is_not_opened_for_it():
+def test_a_file_part_is_not_used_if_the_segment_file_is_not_open():
     driver = flushed()
     read_all(driver)
     driver.files.forget(path_of(driver))

@@ -98,7 +98,7 @@ def test_derived_spans_are_those_that_were_given_to_the_log() -> None:
     assert sorted(derived) == sorted(reported) == [(1, 0, 3, 4), (2, 1, 2, 0)]
 
 
-def test_the_cache_is_bounded_and_drops_the_longest_unused() -> None:
+def test_the_index_cache_is_bounded_and_evicts_the_least_recently_used() -> None:
     cache = IndexCache(limit_bytes=200)
     for name in "abc":
         cache.put(name, Indexes(bytes(80), covers_bytes=10))
@@ -107,7 +107,7 @@ def test_the_cache_is_bounded_and_drops_the_longest_unused() -> None:
     assert cache.get("c", 11) is None  # speaks of less than is asked for
 
 
-def test_a_copy_in_memory_that_missed_a_flush_is_not_used() -> None:
+def test_a_cached_index_that_missed_a_flush_is_discarded() -> None:
     cache = IndexCache()
     cache.put("a", Indexes(covers_bytes=100))
     cache.extend("a", 200, 300, pack(">ii", 1, 1), b"", [])

@@ -209,7 +209,7 @@ def test_opening_a_log_changes_no_index_and_reads_no_segment_for_its_aborts() ->
     assert [each.last_sequence for each in driver.log.producers.describe()] == [11]
 
 
-def test_other_intervals_give_other_entries_and_the_same_answers() -> None:
+def test_a_changed_index_interval_changes_entries_but_no_lookup_result() -> None:
     driver = plain()
     expected = answers(driver)
     driver.log.settings = replace(driver.settings, index_interval_bytes=1)

@@ -205,7 +205,7 @@ def test_a_log_without_producers_needs_no_snapshot_file_and_scans_nothing() -> N
     assert len(driver.files) == 0
 
 
-def test_when_all_producers_are_forgotten_that_is_a_snapshot_too() -> None:
+def test_a_snapshot_without_producers_is_kept_as_empty() -> None:
     driver = LogDriver(segment_bytes=150)
     produce(driver, 6)
     driver.settle()
@@ -305,7 +305,7 @@ def test_segment_files_above_the_checkpoint_are_removed_at_the_start() -> None:
     assert log_names(driver) == before
 
 
-def test_files_of_others_are_left_alone() -> None:
+def test_foreign_files_in_a_log_folder_are_kept() -> None:
     driver = LogDriver()
     driver.values(b"value")
     driver.settle()

@@ -100,7 +100,7 @@ def test_a_first_producer_of_a_plain_log_is_found_above_the_offset_without_any()
 # ---- files, and what is counted --------------------------------------------------------------------------------------
 
 
-def test_kind_and_version_are_as_documented():
+def test_producer_snapshots_have_the_documented_kind_version_and_suffix():
     assert (log_snapshots.KIND, log_snapshots.VERSION, log_snapshots.SUFFIX) == ("producers", 1, ".producers")
 
 

@@ -116,7 +116,7 @@ def test_only_batches_that_are_returned_are_checked(checks: Checks) -> None:
     assert checks.taken() == 0
 
 
-def test_readers_that_begin_in_the_middle_do_not_pay_for_ever(checks: Checks) -> None:
+def test_bytes_checked_by_readers_from_the_middle_are_not_checked_again(checks: Checks) -> None:
     driver = flushed()
     read_all(driver, 10)
     assert checks.taken() == 5
@@ -259,7 +259,7 @@ WHOLE = flushed(6)
 # ---- what was checked, as intervals --------------------------------------------------------------------------
 
 
-def test_intervals_that_touch_become_one() -> None:
+def test_adjacent_checked_intervals_are_merged() -> None:
     indexes = Indexes()
     assert indexes.checked_until(0) == 0
     indexes.add_checked(100, 200)

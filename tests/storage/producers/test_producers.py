@@ -288,7 +288,7 @@ def test_a_stale_coordinator_cannot_end_a_transaction(partition):
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_where_epochs_move_a_marker_of_the_current_one_is_late_or_the_same_again(partition, before):
+def test_with_tv2_a_marker_of_the_current_epoch_is_refused_unless_repeated(partition, before):
     judge = partition.states.judge_marker
     partition.end_offset = before
     partition.send_in_transaction(P, 4, 0)
@@ -362,7 +362,7 @@ def test_only_open_transactions_do_not_keep_expiry_going_for_ever(partition):
     assert len(partition.states) == 50
 
 
-def test_how_many_are_idle_and_since_when_is_known_at_once(partition):
+def test_idle_producers_and_the_longest_idle_time_are_counted(partition):
     assert (len(partition.states._idle), partition.states.idle_since_ms) == (0, None)
     aged(partition, 1, 2, 3)
     partition.send_in_transaction(1, 0, 1)
