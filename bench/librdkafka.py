@@ -107,6 +107,7 @@ def _flush(producer: Any, look: Callable[[], None]) -> int:
 
 
 def _timer(latencies: "array[float]", failures: list[str]) -> Callable[[Any, Any], None]:
+    """Return a delivery callback that notes the latency or the failure."""
     began = time.perf_counter()
 
     def delivered(error: Any, _message: Any) -> None:

@@ -80,6 +80,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
+    """Return everything that `group describe` shows of the group."""
     from .txn.blocking import blocked_facts, leaderless_facts
     from .txn.facts import blockers_or_none, held_or_none
     from .txn.held import held_facts
@@ -171,6 +172,7 @@ async def _lags(
 
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
+    """Print the group's facts as tables, or as one JSON object."""
     from ..effects.counts import count_text
     from .txn.held import cause_sentence
 

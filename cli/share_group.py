@@ -62,6 +62,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
+    """Return everything that `share-group describe` shows of the group."""
     from ..client.admin.offsets import LATEST
     from .txn.windows import full_windows
 

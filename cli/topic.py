@@ -105,6 +105,7 @@ def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
 
 
 async def _facts(admin: "Admin", found: "TopicDescription", configs: "list[ConfigEntry]") -> dict[str, Any]:
+    """Return everything that `topic describe` shows of the topic."""
     from ..client.admin.offsets import EARLIEST, LATEST
 
     starts, ends = await admin.ends(found.led, EARLIEST), await admin.ends(found.led, LATEST)
@@ -126,6 +127,7 @@ async def _facts(admin: "Admin", found: "TopicDescription", configs: "list[Confi
 
 
 def _show(to: Target, facts: dict[str, Any], all_configs: bool, *, first: bool) -> None:
+    """Print the topic's facts as tables, or as one JSON object."""
     if to.output.json:
         to.output.object(facts)
         return

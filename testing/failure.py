@@ -27,6 +27,7 @@ def describe(broker: Any) -> str:
 
 
 def _transactions(broker: Any) -> list[str]:
+    """Return the broker's open transactions as lines of a failure report."""
     found: list[TransactionSeen] = [one for one in broker.transactions() if one.state not in DECIDED]
     if not found:
         return ["no open transactions"]
@@ -38,6 +39,7 @@ def _transactions(broker: Any) -> list[str]:
 
 
 def _offsets(broker: Any) -> list[str]:
+    """Return each partition's offsets as lines of a failure report."""
     topics = broker.topics()
     lines = ["", "partition  start  LSO  HW"]
     for name, partitions in list(topics.items())[-SHOWN_TOPICS:]:

@@ -172,6 +172,7 @@ def _text(value: object) -> str:
 
 
 def _list_offset(leader: Line, at: TopicPartition, timestamp: int, committed: bool) -> int:
+    """Return the offset for a timestamp, or for the special value EARLIEST or LATEST."""
     part = ListOffsetsRequest.Topic.Partition(partition_index=at.partition, timestamp=timestamp)
     topic = ListOffsetsRequest.Topic(name=at.topic, partitions=[part])
     response = leader.ask(ListOffsetsRequest(isolation_level=int(committed), topics=[topic]))
@@ -181,6 +182,7 @@ def _list_offset(leader: Line, at: TopicPartition, timestamp: int, committed: bo
 
 
 def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[tuple[Record, Attempt, int]]:
+    """Yield the partition's records, each with the transaction attempt that wrote it."""
     ended: Counter[int] = Counter()
     offset = _list_offset(leader, at, EARLIEST, False)
     end = _list_offset(leader, at, LATEST, committed)

@@ -135,6 +135,7 @@ def _once_each(pairs: Iterator[tuple[str, str]], origin: str) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
+    """Return a value of the settings file as Kafka writes it in text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -180,6 +180,7 @@ def _candidates(broker: Services, wanted: AclFilter) -> list[AclBinding]:
 
 
 def _find(wanted: AclFilter, candidates: Sequence[AclBinding]) -> Steps[list[AclBinding]]:
+    """Return the ACLs among the candidates that the filter matches, looking at a few in each step."""
     found: list[AclBinding] = []
     for bindings in _parts(candidates, LOOKED_AT_ONCE):
         found += filter(wanted.matches, bindings)

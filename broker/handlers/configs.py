@@ -132,6 +132,7 @@ def _describe_or_refuse(
     request: DescribeConfigsRequest,
     known: _Known,
 ) -> _Result:
+    """Return the configs of one resource, or its error."""
     result = _Result(error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
         _check_access(broker, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
@@ -239,6 +240,7 @@ def _is_int32(text: str) -> bool:
 
 
 def _describe(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest, kind: int) -> _Described:
+    """Return one config as the response has it: value, source and, if wanted, synonyms and documentation."""
     _, value, source = synonyms[0]
     return _Described(
         name=row.name,
@@ -317,6 +319,7 @@ def _alter_or_refuse(
 
 
 def _check_entries(resource: _Resource) -> None:
+    """Raises: INVALID_REQUEST if the request names a config twice or gives it no value."""
     names = Counter(config.name for config in resource.configs)
     if any(count > 1 for count in names.values()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -330,6 +333,7 @@ def _check_entries(resource: _Resource) -> None:
 
 
 def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
+    """Change the configs of one topic, group or broker. Raises the error for the response."""
     if resource.resource_type == TOPIC:
         _alter_topic(broker, resource.resource_name, merge, validate_only)
     elif resource.resource_type == GROUP:
@@ -441,6 +445,7 @@ def _changing(resource: IncrementalAlterConfigsRequest.Resource) -> _Merge:
 def _change(
     configs: dict[str, str], change: IncrementalAlterConfigsRequest.Resource.Config, options: Mapping[str, Option]
 ) -> None:
+    """Apply one incremental operation (SET, DELETE, APPEND, SUBTRACT) to the configs."""
     name, operation = change.name, change.config_operation
     if operation == DELETE:
         configs.pop(name, None)

@@ -137,6 +137,7 @@ def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatReques
 
 
 def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
+    """Convert the request to the state machine's Heartbeat; a member without an id gets one."""
     names, owned = request.subscribed_topic_names, request.topic_partitions
     return Heartbeat(
         request.member_id or str(UUID(bytes=broker.rng.bytes(16), version=4)),
@@ -163,6 +164,7 @@ def _owned(entries: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> 
 
 
 def _assignment(assigned: Held) -> _Assignment:
+    """Return the assigned partitions as the response has them."""
     return _Assignment(
         topic_partitions=[
             _Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
@@ -212,6 +214,7 @@ def _named_topics(broker: Services, group: ConsumerGroup) -> set[str]:
 
 
 def _member(broker: Services, group: ConsumerGroup, member_id: str, room: AnswerRoom) -> _Member:
+    """Return the description of one member of the group."""
     subscription, current = group.subscriptions.get(member_id), group.current(member_id)
     if subscription is None:  # it left while the answer was written
         return _Member(

@@ -68,6 +68,7 @@ def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key
 
 
 def _forgotten_partitions(request: FetchRequest, version: int) -> Iterable[Key]:
+    """Yield the partitions that the request removes from its fetch session."""
     by_id = version >= TOPIC_IDS_SINCE
     for topic in request.forgotten_topics_data:
         for index in topic.partitions:

@@ -159,6 +159,7 @@ def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) ->
 
 
 def _delete(broker: Services, call: Call, group_id: str) -> DeleteGroupsResponse.Result:
+    """Delete one group. Returns its result, with the error if it was refused."""
     try:
         broker.access.check(call.session, Operation.DELETE, ResourceType.GROUP, group_id)
         broker.group_kinds.delete(group_id)

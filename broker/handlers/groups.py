@@ -53,6 +53,7 @@ def find_coordinator(broker: Services, call: Call, request: FindCoordinatorReque
 
 
 def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coordinator:
+    """Return this broker as the coordinator of the key, or the key's error."""
     try:
         _check_coordinator(broker, call, key_type, key)
     except KafkaError as error:
@@ -110,6 +111,7 @@ def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parke
 
 
 def _join_response(broker: Services, version: int, joined: Joined) -> JoinGroupResponse:
+    """Return the JoinGroup response in this version, and count its error."""
     if joined.error:
         broker.metrics.error("JoinGroup", joined.error)
     name = joined.protocol
@@ -152,6 +154,7 @@ def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parke
 
 
 def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
+    """Return the SyncGroup response, and count its error."""
     if synced.error:
         broker.metrics.error("SyncGroup", synced.error)
     return SyncGroupResponse(

@@ -105,6 +105,7 @@ def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Step
 
 
 def _end_response(broker: Services, outcome: Outcome) -> EndTxnsResponse:
+    """Return the EndTxns response; after a conflict it has the entry that was decided first."""
     error, message = ErrorCode.NONE, None
     if outcome.verdict is Verdict.CONFLICT:
         error, message = ErrorCode.LEDGER_CONFLICT, ErrorCode.LEDGER_CONFLICT.text
@@ -152,6 +153,7 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
 
 
 def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
+    """Return one ledger key with the transactions that wait for its decision, or its error."""
     if not sees(key):
         return _Key(key=key, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     entry = broker.ledger.entries.get(key)
@@ -187,6 +189,7 @@ def remove_ledger_entries(
 
 
 def _remove(broker: Services, key: str) -> _Removed:
+    """Remove one ledger key. Returns its result, with the error if it was refused."""
     try:
         broker.ledger.remove(key)
     except KafkaError as error:

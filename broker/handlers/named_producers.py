@@ -49,6 +49,7 @@ def open_named_producer(
 
 
 def _open_topic(broker: Services, call: Call, name: str, epoch: int, topic_name: str, count: int) -> _Opened:
+    """Open one topic for the named producer. Returns its highest sequences, or its error."""
     try:
         broker.access.check(call.session, Operation.WRITE, ResourceType.TOPIC, topic_name)
         topic = broker.topics.by_name.get(topic_name)
@@ -116,6 +117,7 @@ def remove_named_producers(
 
 
 def _remove(broker: Services, name: str) -> _Removed:
+    """Remove one named producer. Returns its result, with the error if it was refused."""
     try:
         broker.named_producers.remove(name)
     except KafkaError as error:

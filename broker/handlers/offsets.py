@@ -93,6 +93,7 @@ class _Listing:
         self._is_whole = True
 
     def _answer(self, name: str, asked: Asked, times_named: int) -> Answer:
+        """Return the offset that was asked for in one partition, or its error."""
         answer = Answer(partition_index=asked.partition_index)
         try:
             self.broker.access.check(self.call.session, Operation.DESCRIBE, ResourceType.TOPIC, name)
@@ -184,6 +185,7 @@ def offset_for_leader_epoch(
 def _end_of_epoch(
     broker: Services, name: str, is_seen: bool, asked: OffsetForLeaderEpochRequest.Topic.Partition
 ) -> OffsetForLeaderEpochResponse.Topic.Partition:
+    """Return the end offset of a leader epoch in one partition, or its error."""
     answer = OffsetForLeaderEpochResponse.Topic.Partition(partition=asked.partition)
     try:
         if not is_seen:

@@ -76,6 +76,7 @@ def elect_leaders(broker: Services, call: Call, request: ElectLeadersRequest) ->
 
 
 def _election(broker: Services, kind: int, topic: str, index: int) -> _Elected.Partition:
+    """Return the result of a leader election: not needed, or why it is refused."""
     partition = _partition(broker, topic, index)
     code, text = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     if kind not in (PREFERRED, UNCLEAN):
@@ -114,6 +115,7 @@ def alter_partition_reassignments(
 def _reassign(
     broker: Services, topic: str, asked: AlterPartitionReassignmentsRequest.Topic.Partition
 ) -> _Reassigned.Partition:
+    """Return the result of moving one partition: it succeeds only to this broker."""
     result = _Reassigned.Partition(partition_index=asked.partition_index)
     try:
         _check_move(broker, topic, asked.partition_index, asked.replicas)

@@ -69,6 +69,7 @@ def _answer_marker(broker: Services, marker: _Asked, name: str, index: int) -> _
 
 
 def _mark_or_refuse(broker: Services, marker: _Asked, name: str, index: int) -> ErrorCode:
+    """Write one marker to one partition. Returns its error code."""
     try:
         partition = _existing(broker, name, index)
         if partition.rules.internal and name != OFFSETS_TOPIC:
@@ -91,6 +92,7 @@ def _mark_or_refuse(broker: Services, marker: _Asked, name: str, index: int) -> 
 
 
 def _existing(broker: Services, name: str, index: int) -> Partition:
+    """Return the partition. Raises: UNKNOWN_TOPIC_OR_PARTITION."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -111,6 +113,7 @@ def describe_transactions(
 
 
 def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerRoom) -> _State:
+    """Return the description of one transaction, or its error."""
     try:
         if room.is_full:
             raise KafkaError(*LATER_ID)

@@ -154,6 +154,7 @@ class Login:
         return True
 
     def _succeed(self, success: Success, now: Times) -> Reply:
+        """Take over the authenticated user. A renewal as another user is refused."""
         who = success.identity
         if self.name is not None and who.name != self.name:
             text = f"Cannot change principals during re-authentication from {USER}.{self.name}: {USER}.{who.name}"
@@ -169,6 +170,7 @@ class Login:
         return Reply(_response(success.message, lifetime_ms or 0))
 
     def _fail(self, text: str, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> Reply:
+        """End the login. Returns the reply with Kafka's error text."""
         when = "authentication" if self.name is None else "re-authentication"
         text = text or (
             f"Authentication failed during {when} due to invalid credentials with SASL mechanism {self.mechanism}"

@@ -146,6 +146,7 @@ class ScramExchange(Exchange):
         return self._first(message) if self._credential is None else self._final(message, self._credential)
 
     def _first(self, message: bytes) -> Challenge:
+        """Parse the client's first message. Returns the challenge. Raises: LoginFailed."""
         found = _FIRST.fullmatch(message)
         if found is None:
             raise LoginFailed
@@ -163,6 +164,7 @@ class ScramExchange(Exchange):
         return Challenge(answer)
 
     def _final(self, message: bytes, credential: ScramCredential) -> Success:
+        """Check the client's proof. Returns the server's signature. Raises: LoginFailed."""
         found = _FINAL.fullmatch(message)
         if found is None or _decode(found["binding"]) != self._binding:
             raise LoginFailed

@@ -92,6 +92,7 @@ class Catalogue:
             self.group_configs.pop(group_id, None)
 
     def _apply_marker_debt(self, log_id: int, producer_id: int, state: list[Any] | None) -> None:
+        """Remember that a marker is owed to a log, or that it was written (state is None)."""
         if state is None:
             self.marker_debts.pop((log_id, producer_id), None)
         else:

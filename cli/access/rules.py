@@ -85,6 +85,7 @@ def pairs_of(wanted: Wanted) -> list[tuple[str, Resource]]:
 
 
 def _shorthand(wanted: Wanted) -> Iterator[tuple[str, Resource]]:
+    """Yield the operations and resources that --producer and --consumer stand for."""
     by_kind: dict[str, list[Resource]] = {}
     for resource in wanted.resources:
         by_kind.setdefault(resource.kind, []).append(resource)

@@ -69,6 +69,7 @@ def places(text: str) -> Places:
 
 
 def _place(text: str) -> Place:
+    """Parse an offset position such as `start`, `end`, `5` or `-10m`."""
     word = text.strip().lower()
     if word in (START, "earliest", "beginning"):
         return Place(START)

@@ -107,6 +107,7 @@ def consume(
 
 
 def _writer(to: Target, form: str | None) -> Write:
+    """Return the function that formats a record: as JSON, by --format, or its value alone."""
     if to.output.json:
         return lambda record: as_json(as_facts(record)).encode() + b"\n"
     try:
@@ -116,6 +117,7 @@ def _writer(to: Target, form: str | None) -> Write:
 
 
 def _check_group(place: Places | None, where: str) -> None:
+    """Raises: Failure if --from cannot be combined with a group."""
     if place is not None and (set(place) != {None} or place[None].kind not in (START, END)):
         raise Failure(
             "a group starts at its committed offsets: --from must be start or end, for partitions without one",
@@ -191,6 +193,7 @@ async def _consuming(
 async def _printing(
     consumer: "Consumer", ends: "dict[TopicPartition, int] | None", limit: int | None, write: Write, *, commits: bool
 ) -> int:
+    """Print records until `limit` of them are printed or the ends are reached. Returns how many."""
     printed = 0
     while limit is None or printed < limit:
         wanted = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit - printed)

@@ -115,6 +115,7 @@ def verify_directory(directory: str) -> Report:
 
 
 def _verify(disk: Disk, directory: str) -> Report:
+    """Check the directory, in a second pass if a running broker removed files meanwhile."""
     found: list[set[str]] = []
     while True:
         before, runs = _newest(disk, directory), _broker_seems_to_run(disk, directory)

@@ -158,6 +158,7 @@ def _collector_off() -> Iterator[None]:
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
+    """Split NAME=VALUE arguments into a mapping. Raises: Failure if one has no `=`."""
     pairs: dict[str, str] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -170,6 +171,7 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _file(path: str | None) -> Mapping[str, Any]:
+    """Read the TOML file of settings; empty without a path."""
     if path is None:
         return {}
     import tomllib

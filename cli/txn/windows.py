@@ -43,6 +43,7 @@ async def share_positions(admin: "Admin", groups: Sequence[str] = ()) -> Positio
 
 
 async def _position(admin: "Admin", group: str) -> "Mapping[TopicPartition, SharePartitionOffsets]":
+    """Return the group's share partition offsets; empty if the broker refuses."""
     from ...client.errors import KafkaError
 
     try:

@@ -140,6 +140,7 @@ class _Unequal:
         return True
 
     def _hand_over(self, place: TopicPartition, receiver: str) -> None:
+        """Move the partition, or another one of its topic that undoes an earlier move, to the receiver."""
         place = self._moves.instead_of(place, self._owner[place], receiver)
         giver = self._owner[place]
         self._by_load.remove(giver)

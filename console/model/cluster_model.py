@@ -189,6 +189,7 @@ class ClusterModel:
         return self._left_out
 
     def _adopt(self, view: View) -> None:
+        """Replace the view by a newer one, and publish events about what changed."""
         before, self._view, self._view_ms = self._view, view, self._clock.monotonic_ms()
         if self.problem is not None:
             self.problem = None
@@ -219,6 +220,7 @@ class ClusterModel:
             self._events.publish("txn", each)
 
     def _fail(self, error: KafkaError) -> None:
+        """Keep the error of a failed read, and publish it once."""
         if self.problem is None:
             self._events.publish("problem", problem_row(error))
         self.problem = error

@@ -85,6 +85,7 @@ def status_of(listed: TransactionListing, described: TransactionDescription | No
 
 
 def _kinds(before: Status | None, now: Status) -> Iterator[str]:
+    """Yield the kinds of events that lead from one transaction state to the next."""
     if before is not None and _is_fenced(before, now):
         yield "txn.fence"
     if now.state == "Ongoing":

@@ -238,6 +238,7 @@ def blocker_row(blocker: Blocker, view: View, shown: int = SHOWN_PARTITIONS) -> 
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
+    """Return the sentence that says which transaction blocks the partition's readers."""
     at = f"{row['topic_name']}-{row['partition_id']}"
     held = f"{at} is held at offset {row['last_stable_offset']}, {row['waiting']} before its end,"
     producer = f"producer {row['producer_id']} epoch {row['producer_epoch']}"

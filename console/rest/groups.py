@@ -95,6 +95,7 @@ def _consumer(name: str, found: GroupDescription, member: MemberDescription) -> 
 
 
 async def lags(asked: Asked) -> dict[str, Any]:
+    """Return the lag of each partition of the group."""
     name, rows = await cluster_id(asked), await _lags(asked)
     return page(
         "KafkaConsumerLagList",
@@ -147,6 +148,7 @@ async def _lags(asked: Asked) -> list[dict[str, Any]]:
 
 
 def _reader(member: MemberDescription | None) -> dict[str, Any]:
+    """Return the fields that name the member who reads a partition; empty if there is none."""
     return {
         "consumer_id": member.member_id if member else "",
         "instance_id": member.group_instance_id if member else None,
@@ -155,6 +157,7 @@ def _reader(member: MemberDescription | None) -> dict[str, Any]:
 
 
 async def lag_summary(asked: Asked) -> dict[str, Any]:
+    """Return the greatest and the total lag of the group."""
     name, rows = await cluster_id(asked), await _lags(asked)
     group_id = asked.names["consumer_group_id"]
     most = max(rows, key=lambda row: row["lag"], default=None)

@@ -22,6 +22,7 @@ async def show(asked: Asked) -> dict[str, Any]:
 
 
 async def _facts(asked: Asked, session: str | None) -> dict[str, Any]:
+    """Return what the page needs to know about its session: CSRF token, cluster and rights."""
     guard = asked.parts.guard
     csrf = guard.csrf_of(session, asked.now_ms)
     return {
@@ -44,6 +45,7 @@ async def _cluster_id(asked: Asked) -> str | None:
 
 
 async def begin(asked: Asked) -> web.Response:
+    """Log in with the console's token and set the session cookie."""
     session = asked.parts.guard.log_in(asked.body["token"], asked.address, asked.now_ms)
     log.info("a login from %s", asked.address)
     response = web.json_response(await _facts(asked, session))
@@ -60,6 +62,7 @@ async def begin(asked: Asked) -> web.Response:
 
 
 async def end(asked: Asked) -> web.Response:
+    """Log out and delete the session cookie."""
     asked.parts.guard.log_out(asked.session)
     response = web.Response(status=204)
     response.del_cookie(asked.parts.guard.cookie, path="/")

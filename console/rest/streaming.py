@@ -41,6 +41,7 @@ async def events(asked: Asked) -> web.StreamResponse:
 
 
 async def _watch(asked: Asked) -> web.StreamResponse:
+    """Answer with an event stream that continues after the browser's last event."""
     parts = asked.parts
     seen = parts.events.number_of(asked.request.headers.get("Last-Event-ID", ""))
     response = web.StreamResponse(headers=HEADERS | {"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
@@ -62,6 +63,7 @@ async def _watch(asked: Asked) -> web.StreamResponse:
 
 
 async def _stream(asked: Asked, response: web.StreamResponse, seen: int | None) -> None:
+    """Write events to the browser until the stream or its session ends."""
     parts, session = asked.parts, asked.session
     ring = parts.events
     while not ring.closed:

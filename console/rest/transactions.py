@@ -31,6 +31,7 @@ async def transactions(asked: Asked) -> dict[str, Any]:
 
 
 def _listed(view: View, query: dict[str, Any] | Any) -> Iterable[TransactionListing]:
+    """Yield the transactions that the query's filters select."""
     for name, each in view.listed.items():
         if query["open"] is not None and (name in view.open) != query["open"]:
             continue
@@ -73,6 +74,7 @@ async def _owner(asked: Asked, name: str) -> dict[str, Any] | None:
 
 
 async def blockers(asked: Asked) -> dict[str, Any]:
+    """List the partitions whose readers wait for an open transaction."""
     view = await view_of(asked)
     return page(
         "KafkaBlockedPartitionList",

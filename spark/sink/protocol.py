@@ -387,6 +387,7 @@ def same_decision(entry: LedgerEntry, batch: SinkBatch, digest: bytes) -> bool:
 
 
 def _interpret_response(batch: SinkBatch, digest: bytes, response: EndTxnsResponse, rows: int) -> Decided:
+    """Return what the broker's answer means for the batch. Raises: the error that stops the query."""
     entry = response.entry
     code = response.error_code
     if code == ErrorCode.NONE:

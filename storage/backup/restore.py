@@ -167,6 +167,7 @@ def _difference(path: str, found: BackupFile, expected: BackupFile) -> str:
 
 
 def _counting(report: Report, total: int) -> OnBytes:
+    """Return a function that adds up copied bytes and reports the progress."""
     done = 0
 
     def on_bytes(count: int) -> None:

@@ -113,6 +113,7 @@ class Rules:
         return self._retain_records(batch)
 
     def _retain_records(self, batch: Batch) -> Buffer | None:
+        """Return the batch with the records that compaction keeps; None if none is kept."""
         horizon_ms = batch.delete_horizon_ms
         tombstones_go = horizon_ms is not None and horizon_ms <= self._now_ms
         latest = self._latest
@@ -145,6 +146,7 @@ class Rules:
         return drop_records(batch) if batch.record_count else batch.buffer
 
     def _retain_marker(self, batch: Batch) -> Buffer | None:
+        """Return the marker's batch if compaction keeps it, else None."""
         if batch.producer_id in self._with_data:
             self._with_data.discard(batch.producer_id)
             return batch.buffer

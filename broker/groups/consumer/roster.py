@@ -87,6 +87,7 @@ class Roster:
                     yield self.known(kind, name)
 
     def _index(self, kind: Kind, name: str, value: Any) -> None:
+        """Count the record's subscription, regex, assignment or epoch in the lookup tables."""
         if isinstance(value, Subscription):
             self.subscribers.update(value.topics)
             if value.regex:
@@ -107,6 +108,7 @@ class Roster:
                     self._holders.setdefault(topic_id, {}).update(dict.fromkeys(epochs, name))
 
     def _unindex(self, kind: Kind, name: str, value: Any) -> None:
+        """Take a replaced record out of the lookup tables again."""
         if isinstance(value, Subscription):
             _subtract(self.subscribers, value.topics)
             if value.regex:
