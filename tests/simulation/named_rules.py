@@ -3,9 +3,10 @@
 What a name has written is known for good: whoever sends it again is told that it is a duplicate, and of nothing else.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from simulation.facts import Anomaly, Facts
@@ -77,16 +78,30 @@ def only_the_newest_writes(facts: Facts) -> Iterator[Anomaly]:
 def what_is_written_is_known(facts: Facts) -> Iterator[Anomaly]:
     """From the first answer on: to whoever asks how far the name is, and to whoever sends it again."""
     for source, ops in _by_source(facts).items():
-        answered = sorted((op for op in ops if op.outcome == OK), key=lambda op: op.done)
-        asked = [op for op, what in facts.history.of(Highest) if what == source]
-        for op in asked:
-            known = [each for each in answered if each.done < op.invoked and each.what.sequence > op.result]
-            if known:
-                yield Anomaly("lost write", f"{source} is at {op.result}", (known[0], op))
+        answered = sorted((op for op in ops if op.outcome == OK), key=_done)
+        highest = list(accumulate(answered, lambda one, other: max(one, other, key=_sequence)))
+
+        def known_to(op: Op, answered: list[Op] = answered, highest: list[Op] = highest) -> Op | None:
+            before = bisect_left(answered, op.invoked, key=_done)
+            return highest[before - 1] if before else None
+
+        for op, what in facts.history.of(Highest):
+            known = known_to(op) if what == source else None
+            if known is not None and known.what.sequence > op.result:
+                yield Anomaly("lost write", f"{source} is at {op.result}", (known, op))
         for op in answered:
-            known = [each for each in answered if each.done < op.invoked and each.what.sequence >= op.what.sequence]
-            if known and not op.result[1]:
-                yield Anomaly("duplicate", f"{source} {op.what.sequence} is written again", (known[0], op))
+            known = known_to(op)
+            if known is not None and known.what.sequence >= op.what.sequence and not op.result[1]:
+                yield Anomaly("duplicate", f"{source} {op.what.sequence} is written again", (known, op))
+
+
+def _done(op: Op) -> int:
+    return op.done
+
+
+def _sequence(op: Op) -> int:
+    sequence: int = op.what.sequence
+    return sequence
 
 
 def duplicates_are_in_the_log(facts: Facts) -> Iterator[Anomaly]:
