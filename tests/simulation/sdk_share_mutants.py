@@ -7,7 +7,7 @@ from fencepost.client.share.arrivals import Arrivals
 from fencepost.client.share.fetcher import ShareFetcher
 from fencepost.client.transactions.requests import TransactionRequests
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from simulation.planting import around, breaks, mutant, replaced
+from simulation.planting import around, breaks, killed_by, mutant, replaced
 
 ITS_WORD = "sdk.md: A record about which nothing is said is delivered again"
 WITH_ITS_TRANSACTION = "guarantees.md: A record is acknowledged if and only if the transaction commits"
@@ -47,7 +47,7 @@ def sdk_a_transaction_is_committed_whose_acknowledgement_has_no_answer(stack: Ex
     around(stack, TransactionRequests.acknowledge, wrapper)
 
 
-@mutant
+@killed_by("tests/client/share/test_share_transactions.py")
 @breaks(AFTER_A_YES)
 def sdk_a_transaction_is_committed_whose_acknowledgement_was_refused(stack: ExitStack) -> None:
     def wrapper(acknowledge: Any) -> Any:
