@@ -48,6 +48,10 @@ class FoundUnits(Protocol):
 class JournalSource(Protocol):
     """What a recovery uses of a journal."""
 
+    def prepare(self) -> None:
+        """Called first, once the directory is locked. May refuse it, or fill an empty one."""
+        ...
+
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
         """Read and judge what is there, by what the checkpoint says. Changes nothing in the data directory."""
         ...
@@ -66,11 +70,14 @@ class JournalOfDirectory:
         self._directory = directory
         self._settings = settings
 
-    def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Raises: JournalDamaged, NewerFormat; StoreDamaged, if the journal is elsewhere."""
+    def prepare(self) -> None:
+        """Raises: StoreDamaged, if the journal is elsewhere."""
         if store_mark.read_mark(self._disk, self._directory) is not None:
             path = store_mark.mark_path(self._directory)
             raise StoreDamaged(path, "the journal of this directory is in a store of objects", _WITH_THE_STORE)
+
+    def scan(self, start: StoreCheckpoint) -> FoundUnits:
+        """Raises: JournalDamaged, NewerFormat."""
         return store_checkpoint.scan_journal(self._disk, self._directory, start)
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:

@@ -19,6 +19,7 @@ NO_TOPIC_ID = bytes(16)  # of the broker's own logs, which are no topic's: a sta
 LONGEST_NAME = 200  # of a topic, in a folder's name: file systems take 255 bytes, topics have up to 249
 
 CHECKPOINT = "checkpoint-"
+COORDINATORS = "coordinators-"
 MOST_NAMED = 5  # foreign files of one folder
 _LOG_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]{{1,{LONGEST_NAME}}})-(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 

@@ -129,6 +129,7 @@ class _Recovery:
         self.put_by_bytes = 0
 
     def run(self) -> tuple[Store, RecoveryReport]:
+        self.source.prepare()
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id
         # The journal is scanned before anything is changed: if it is damaged, the directory stays as it is.

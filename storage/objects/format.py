@@ -42,6 +42,7 @@ _IDENTITY_MAGIC = b"FPOS"
 IDENTITY_NAME = "0/format"
 
 HEADER_BYTES = _HEADER.size
+NO_POINT = (0, 0)
 
 
 class NewerObject(Exception):
@@ -57,7 +58,7 @@ class RoundHeader(NamedTuple):
 
     salt: drawn by the owner for its epoch. released: all rounds of the epoch below this were when this one began.
     round: its number over all epochs. first_unit, units: the first's number, and how many there are. length, body_crc:
-    of their bytes. point: (epoch, number) of the newest durable checkpoint, (0, 0) if there is none. says: what the
+    of their bytes. point: (epoch, number) of the newest durable checkpoint, NO_POINT if there is none. says: what the
     fence needs. age_ms: of the store.
     """
 
@@ -70,7 +71,7 @@ class RoundHeader(NamedTuple):
     length: int
     body_crc: int
     age_ms: int
-    point: tuple[int, int] = (0, 0)
+    point: tuple[int, int] = NO_POINT
     says: Header = Header()
 
     @property

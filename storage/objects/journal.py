@@ -24,7 +24,7 @@ from ..journal.round_write import RoundWrite, SyncJob
 from . import format
 from .creating import Pause, RoundCreation, create_round
 from .fence import NOWHERE, Header, Owner, Place
-from .format import LARGEST_ROUND_BYTES, RoundHeader
+from .format import LARGEST_ROUND_BYTES, NO_POINT, RoundHeader
 from .takeover import WINDOW, Taken
 
 BUSY_BYTES = 64 << 20
@@ -51,7 +51,9 @@ class ObjectJournal(AnyJournal):
         "_objects",
         "_owner",
         "_pause",
+        "_point",
         "_salt",
+        "_start",
         "_used_bytes",
         "_written",
     )
@@ -87,8 +89,9 @@ class ObjectJournal(AnyJournal):
         self._written: deque[Written] = deque()
         self._used_bytes = 0  # of these
         self._begin_round()
-        start = taken.last.says.start if taken.last else NOWHERE
-        self._create_first(Header(start, taken.base, taken.base_end))
+        self._point = taken.last.point if taken.last else NO_POINT
+        self._start = taken.last.says.start if taken.last else NOWHERE
+        self._create_first(Header(self._start, taken.base, taken.base_end))
 
     def _create_first(self, says: Header) -> None:
         header = self._take_header(says, b"")
@@ -150,7 +153,7 @@ class ObjectJournal(AnyJournal):
         if any(write.failed for write in self._in_flight):
             raise RuntimeError("no round can begin: one in flight has failed")
         body = b"".join(self._buffers)
-        header = self._take_header(Header(self._owner.official), body)
+        header = self._take_header(Header(self._start), body)
         write = ObjectRound(self._objects, header, format.pack_round(header) + body, self._pause)
         self._in_flight.append(write)
         self._in_flight_bytes += write.size_bytes
@@ -172,7 +175,7 @@ class ObjectJournal(AnyJournal):
             len(body),
             crc32c(body),
             self._age_ms(),
-            (0, 0),
+            self._point,
             says,
         )
         self._next_round += 1
@@ -211,6 +214,22 @@ class ObjectJournal(AnyJournal):
 
     def when_wanted(self, callback: Callable[[], None]) -> None:
         """Room comes with rounds that end; there is nothing to make ready."""
+
+    def name_point(self, point: tuple[int, int], start: Place) -> int | None:
+        """Name a point that is in the store, in all rounds from now on. start: the first round that it needs.
+
+        Returns the number of the first round that names it: once that is released, the point is official. None: it is
+        not named, since it needs more than the one before.
+        """
+        if start < self._start:
+            return None
+        self._point, self._start = point, start
+        return self._owner.next_round
+
+    @property
+    def released_rounds(self) -> int:
+        """All rounds of the epoch below this number are released."""
+        return self._owner.released
 
     def start_after(self, unit: int) -> JournalStart:
         """Return the epoch, and the first round there, whose units are to be read behind a checkpoint."""

@@ -141,19 +141,24 @@ class Fetching:
 
     def _fetch(self, place: Place, point: Point, at_ms: int | None) -> Fetched:
         fetched = Fetched(place, point, point.taken_ms, point.last_unit, 0, point.size_bytes)
-        self._done_bytes, self._of_bytes = 0, sum(file.shipped_bytes for file in point.files.values())
-        self._make_folders(point)
-        paths = sorted(point.files, key=lambda path: _order(point, path))
-        files = [partial(self._fetch_file, path, point.files[path]) for path in paths]
         with self._explained(place):
-            call_all(files, "fencepost-fetching", self.threads)
-            written = {*paths, *self._fetch_rounds(fetched, at_ms)}
+            written = self.fetch_files(point)
+            written |= self._fetch_rounds(fetched, at_ms)
         sync_tree(self.disk, self.directory, written)
         start = store_checkpoint.unpack(point.content)
         self._check_journal(start, fetched)
         checkpoints.write_file(self.disk, mark_path(self.directory), MARK, MARK_VERSION, b"")
         store_checkpoint.write(self.disk, self.directory, point.checkpoint, start)
         return fetched
+
+    def fetch_files(self, point: Point) -> set[str]:
+        """Write the files of a point. Returns their paths; none is synced. Raises: Lost, Missing."""
+        self._done_bytes, self._of_bytes = 0, sum(file.shipped_bytes for file in point.files.values())
+        self._make_folders(point)
+        paths = sorted(point.files, key=lambda path: _order(point, path))
+        files = [partial(self._fetch_file, path, point.files[path]) for path in paths]
+        call_all(files, "fencepost-fetching", self.threads)
+        return set(paths)
 
     def _fetch_rounds(self, fetched: Fetched, at_ms: int | None) -> set[str]:
         """Write the rounds behind a point, up to a moment. Returns the paths. Raises: Lost."""

@@ -96,10 +96,7 @@ class Shipper:
 
     def _pass(self, source: Source, number: int, start: StoreCheckpoint, running: bool) -> tuple[Point, int]:
         warnings: list[str] = []
-        sizes = self._sizes(source.wanted_files(start, warnings), warnings)
-        plan = planning.plan(sizes, self.shipped)
-        self._expected_bytes = self._done_bytes + plan.bytes_to_ship
-        files = self._ship_parts(plan, warnings)
+        files = self.ship_files(source, start, warnings)
         source.check_holds(number)
         read_ms, taken_ms = self.clock.monotonic_ms(), self.clock.now_ms()
         found = judge_beside(self.disk, self.directory, start, lambda: source.check_holds(number))
@@ -118,6 +115,13 @@ class Shipper:
         return point, read_ms
 
     # ---- files -----------------------------------------------------------------------------------------------
+
+    def ship_files(self, source: Source, start: StoreCheckpoint, warnings: list[str]) -> dict[str, ShippedFile]:
+        """Ship what the store has not of the files that a checkpoint names. Returns all of them."""
+        sizes = self._sizes(source.wanted_files(start, warnings), warnings)
+        plan = planning.plan(sizes, self.shipped)
+        self._expected_bytes = self._done_bytes + plan.bytes_to_ship
+        return self._ship_parts(plan, warnings)
 
     def _sizes(self, wanted: Iterable[Wanted], warnings: list[str]) -> dict[str, int]:
         """Return how many bytes of each file there are to have. What is not there as named is a warning."""

@@ -140,6 +140,101 @@ def test_one_that_was_overtaken_on_its_way_begins_no_epoch():
     assert Owning(objects, node=4).values() == [b"first", b"of the third"]
 
 
+# ---- points --------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_with_an_empty_disk_fetches_a_point_and_reads_only_the_rounds_behind_it(objects):
+    owner = begin(objects)
+    for number in range(20):
+        owner.send("t", b"%d" % number)
+    owner.point()
+    owner.send_joint(t=b"behind", u=b"behind")
+    before = dump(owner.store)
+    after = Owning(objects, node=2)
+    assert dump(after.store) == before
+    assert after.report.units_replayed == 1
+
+
+def test_rounds_points_and_parts_that_nobody_needs_are_deleted_and_seals_stay():
+    objects = SimulatedObjects()
+    for life in range(1, 4):
+        owner = begin(objects) if life == 1 else Owning(objects, node=life)
+        for number in range(40):
+            owner.send("t", b"%d" % number)
+            if number % 10 == 9:
+                owner.point()
+    kinds = {}
+    for name in objects.content:
+        place = form.read_place(name)
+        if place is not None:
+            head = form.read_header(place, objects.content[name])
+            kinds.setdefault((place.epoch, type(head).__name__), []).append(place.number)
+    assert {key: len(numbers) for key, numbers in kinds.items() if key[1] == "Seal"} == {(1, "Seal"): 1, (2, "Seal"): 1}
+    assert (1, "RoundHeader") not in kinds
+    assert (2, "RoundHeader") not in kinds
+    assert len(kinds[3, "RoundHeader"]) < 25
+    assert len([name for name in objects.content if name.startswith("0/points/")]) == 2
+    assert Owning(objects, node=9).values() == owner.values()
+
+
+def test_a_point_that_no_round_names_does_not_count():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    owner.point()
+    owner.send("t", b"2")
+    owner.point(is_named=False)
+    names = sorted(name for name in objects.content if name.startswith("0/points/"))
+    objects.content[names[-1]] = b"whatever"
+    assert Owning(objects, node=2).values() == [b"1", b"2"]
+
+
+def test_a_directory_that_is_older_than_the_rounds_there_are_is_filled_anew():
+    objects = SimulatedObjects()
+    first = begin(objects)
+    first.send("t", b"first")
+    first.store.close()
+    second = Owning(objects, node=2)
+    for number in range(30):
+        second.send("t", b"%d" % number)
+        if number % 10 == 9:
+            second.point()
+    again = Owning(objects, first.disk)
+    assert again.values() == second.values()
+    again.point()
+    assert Owning(objects, node=3).values() == second.values()
+
+
+def test_a_point_that_is_lost_is_named_and_nobody_takes_over():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    owner.point()
+    part = next(name for name in objects.content if name.startswith("0/parts/"))
+    objects.rot(part)
+    with pytest.raises(ObjectDamaged, match=part):
+        Owning(objects, node=2)
+
+
+def test_the_next_points_of_a_directory_ship_only_what_was_added():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", bytes(200_000))
+    owner.point()
+    owner.store.close()
+    again = Owning(objects, owner.disk)
+    before = sum(map(len, objects.content.values()))
+    again.send("t", b"little")
+    again.point()
+    assert sum(map(len, objects.content.values())) - before < 20_000
+    other = Owning(objects, node=2)
+    before = sum(map(len, objects.content.values()))
+    other.send("t", b"little")
+    other.point()
+    assert sum(map(len, objects.content.values())) - before < 20_000
+    assert Owning(objects, node=3).values() == other.values()
+
+
 # ---- what is wrong with the store ----------------------------------------------------------------------------
 
 
@@ -209,9 +304,8 @@ def work(owner: Owning, acked: list[bytes]) -> None:
         value = b"%d of %d" % (number, owner.epoch)
         owner.send("t", value)
         acked.append(value)
-        if number == 4:
-            owner.flush()
-            owner.checkpoint()
+        if number in (1, 3, 5):
+            owner.point()
 
 
 def calls_of_a_life() -> int:

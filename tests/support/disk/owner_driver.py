@@ -7,6 +7,8 @@ from fencepost.effects.objects import Objects, ObjectsError
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.objects.format import Claim
+from fencepost.storage.objects.journal import ObjectJournal
+from fencepost.storage.objects.points import Collecting, Points
 from fencepost.storage.objects.source import JournalOfObjects
 from fencepost.storage.objects.takeover import Taken, Takeover
 from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
@@ -48,10 +50,37 @@ class Owning(Driven):
         )
         super().__init__(disk, clock, source=source)
         self.epoch = source.taken.claim.epoch
+        self.points = Points(
+            disk,
+            DIRECTORY,
+            objects,
+            pause,
+            epoch=self.epoch,
+            clock=clock,
+            made_by="test",
+            shipped=source.shipped,
+        )
+        self.collecting = Collecting(objects, pause, self.epoch)
 
     def values(self, topic: str = "t") -> list[bytes]:
         """What a consumer reads."""
         return [value for _, value in values_of(self.log(topic))]
+
+    def point(self, *, is_named: bool = True) -> None:
+        """Take a point, name it in a round, and delete what is not needed then."""
+        self.flush()
+        self.checkpoint()
+        taken = self.points.take()
+        journal = self.store.journal
+        assert taken is not None
+        assert isinstance(journal, ObjectJournal)
+        if not is_named:
+            return
+        first = journal.name_point(tuple(taken.place), taken.start)
+        self.round(sync=True)
+        assert first is not None
+        assert first < journal.released_rounds
+        self.collecting.collect(journal.released_rounds, self.collecting.add(taken))
 
     def send(self, topic: str, *values: bytes) -> None:
         """Append one batch, and make it durable. Raises: Fenced, GivenUp."""

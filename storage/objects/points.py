@@ -1,0 +1,224 @@
+"""Points: checkpoints of the owner's data directory in the store, so that rounds before them need not be kept.
+
+A point is shipped as a backup's is (storage/shipping/): parts with what was added to files, then the object that makes
+it one. It counts, "is official", once a released round names it: a point of an owner that was taken over from, or
+whose create was lost, is named by none. Whoever takes over fetches the one that the last round names.
+
+What goes: rounds that the older of the last two official points does not need, but never the newest two windows of the
+epoch (fence.first_kept); older points, and parts that only they name. Seals and claims stay for ever. Deletes are not
+relied on: a name is never used again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from ...effects.clock import Clock
+from ...effects.disk import Disk
+from ...effects.objects import Missing, Objects, ObjectsError
+from .. import checkpoints, layout, store_checkpoint
+from ..backup.copying import sync_tree
+from ..backup.source import PASSES, Overtaken, Source
+from ..shipping import names
+from ..shipping.creating import create
+from ..shipping.fetching import Fetching
+from ..shipping.point import JournalPlace, Point, ShippedFile, pack_point, unpack_point
+from ..shipping.reading import Lost
+from ..shipping.shipper import Shipper
+from ..store_checkpoint import StoreCheckpoint
+from . import fence, format
+from .creating import Pause, read_head, until_clear
+from .errors import ObjectDamaged
+from .fence import Place
+from .format import RoundHeader
+from .takeover import WINDOW
+
+
+class PointTaken(NamedTuple):
+    """A point that is in the store. start: the first round that is not in it; parts: that it names."""
+
+    place: names.Place
+    start: Place
+    parts: frozenset[str]
+
+
+class Points:
+    """Takes the points of one owner, in a worker: one at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        objects: Objects,
+        pause: Pause,
+        *,
+        epoch: int,
+        clock: Clock,
+        made_by: str,
+        shipped: Mapping[str, ShippedFile],
+    ) -> None:
+        """shipped: what the store has of files that the directory has just so."""
+        self._disk = disk
+        self._directory = directory
+        self._objects = objects
+        self._epoch = epoch
+        self._clock = clock
+        self._made_by = made_by
+        self._wait = partial(_wait, pause)
+        self._shipper = Shipper(disk, directory, objects, epoch, clock, self._wait, made_by, shipped=dict(shipped))
+        self._count = 0
+        self._last_checkpoint = -1
+
+    def take(self) -> PointTaken | None:
+        """Ship the newest checkpoint. None: it was shipped already, or others came too quickly. Raises OSError."""
+        source = Source(self._disk, self._directory)
+        for _ in range(PASSES):
+            number, start = source.newest_checkpoint()
+            if number == self._last_checkpoint:
+                return None
+            warnings: list[str] = []
+            try:
+                files = self._shipper.ship_files(source, start, warnings)
+                source.check_holds(number)
+            except Overtaken:
+                continue
+            self._shipper.shipped = dict(files)
+            self._last_checkpoint = number
+            return self._create(number, start, files, warnings)
+        return None
+
+    def _create(
+        self, number: int, start: StoreCheckpoint, files: dict[str, ShippedFile], warnings: list[str]
+    ) -> PointTaken:
+        self._count += 1
+        place = names.Place(self._epoch, self._count)
+        goes_on = JournalPlace(start.incarnation, 0, 0, start.journal_start.round, start.through_unit + 1)
+        point = Point(
+            self._made_by,
+            self._clock.now_ms(),
+            True,
+            number,
+            store_checkpoint.pack(start),
+            start.through_unit,
+            goes_on,
+            warnings,
+            files,
+        )
+        create(self._objects, names.point(place), pack_point(point), self._wait)
+        # A checkpoint that names no round of this epoch has all rounds before it.
+        first = Place(*start.journal_start) if start.journal_start.file == self._epoch else Place(self._epoch, 0)
+        return PointTaken(place, first, frozenset(point.parts()))
+
+
+# ---- what goes -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Collecting:
+    """What one owner deletes. official: its last two points that a released round names, the newest last."""
+
+    objects: Objects
+    pause: Pause
+    epoch: int
+    official: list[PointTaken] = field(default_factory=list)
+    _collected: int = 0  # own rounds below are deleted
+    _older_are_gone: bool = False
+
+    def add(self, point: PointTaken) -> list[PointTaken]:
+        """Note that a point is official. Returns those that are not needed any more."""
+        self.official.append(point)
+        dropped, self.official = self.official[:-2], self.official[-2:]
+        return dropped
+
+    def collect(self, released: int, dropped: Iterable[PointTaken]) -> None:
+        """Delete what nobody needs, in a worker. released: own rounds below are. Waits while the store is away."""
+        older = self.official[0]
+        below = fence.first_kept(released, older.start.number, 2 * WINDOW)
+        if len(self.official) > 1 and below > self._collected:
+            own = dict.fromkeys(range(self._collected, below), True)  # no seal is below what was released
+            self._delete(format.place_name(Place(self.epoch, number)) for number in fence.garbage(own, below))
+            self._collected = below
+        kept = frozenset().union(*(point.parts for point in self.official))
+        if len(self.official) > 1 and not self._older_are_gone:
+            self._delete_older_rounds()
+            self._delete_older_points(kept)
+            self._older_are_gone = True
+        for point in dropped:
+            self._delete([names.point(point.place), *sorted(point.parts - kept)])
+
+    def _delete_older_points(self, kept: frozenset[str]) -> None:
+        """Delete the points of older epochs, and what only they name."""
+        for prefix in (names.POINTS, names.PARTS):
+            for found in until_clear(partial(self.objects.list, prefix), self.pause):
+                place = names.place_in(prefix, found.name)
+                if place is not None and place.epoch < self.epoch and found.name not in kept:
+                    self._delete([found.name])
+
+    def _delete_older_rounds(self) -> None:
+        """Delete the rounds of all older epochs: both official points have them."""
+        kinds: dict[int, dict[int, bool]] = {}
+        for found in until_clear(partial(self.objects.list, format.JOURNAL), self.pause):
+            place = format.read_place(found.name)
+            if place is not None and place.epoch < self.epoch:
+                is_round = found.size_bytes > format.HEADER_BYTES or self._is_round(place)
+                kinds.setdefault(place.epoch, {})[place.number] = is_round
+        for epoch, rounds in kinds.items():
+            self._delete(format.place_name(Place(epoch, n)) for n in fence.garbage(rounds, format.MOST_ROUNDS))
+
+    def _is_round(self, place: Place) -> bool:
+        """Whether an object that is no longer than a header is an empty round, and no seal."""
+        try:
+            return isinstance(until_clear(partial(read_head, self.objects, place), self.pause), RoundHeader)
+        except (Missing, ObjectDamaged):
+            return False  # what is damaged is left for people to see
+
+    def _delete(self, going: Iterable[str]) -> None:
+        for name in going:
+            until_clear(partial(self.objects.delete, name), self.pause)
+
+
+# ---- fetching ------------------------------------------------------------------------------------------------
+
+
+def read_point(objects: Objects, place: tuple[int, int], pause: Pause) -> Point:
+    """Read a point. Raises: Missing, ObjectDamaged."""
+    name = names.point(names.Place(*place))
+    content = until_clear(partial(objects.read, name), pause)
+    try:
+        return unpack_point(content, name)
+    except checkpoints.Damaged as damage:
+        raise ObjectDamaged(objects.where, name, damage.reason) from damage
+
+
+def fetch_point(objects: Objects, disk: Disk, directory: str, point: Point, pause: Pause) -> None:
+    """Make an empty data directory of a point; its checkpoint comes last. Raises: Missing, ObjectDamaged, OSError."""
+    fetching = Fetching(objects, disk, directory, partial(_wait, pause))
+    try:
+        written = fetching.fetch_files(point)
+    except Lost as lost:
+        raise ObjectDamaged(objects.where, lost.name, lost.reason) from lost
+    sync_tree(disk, directory, written)
+    store_checkpoint.write(disk, directory, point.checkpoint, store_checkpoint.unpack(point.content))
+
+
+def empty_directory(disk: Disk, directory: str) -> None:
+    """Remove what a data directory holds of another time: logs, checkpoints and snapshots; not its lock and mark."""
+    for name in disk.list(directory):
+        path = f"{directory}/{name}"
+        if disk.is_directory(path) and name in _FOLDERS:
+            disk.remove_tree(path)
+        elif not disk.is_directory(path) and any(layout.parse_number(name, prefix) is not None for prefix in _FILES):
+            disk.unlink(path)
+    disk.sync_directory(directory)
+
+
+_FOLDERS = tuple(
+    folder.rpartition("/")[2]
+    for folder in (layout.journal_directory(""), layout.logs_directory(""), layout.kept_parts_directory(""))
+)
+_FILES = (layout.CHECKPOINT, layout.COORDINATORS)
+
+
+def _wait(pause: Pause, error: ObjectsError) -> None:
+    pause(error, 1)
