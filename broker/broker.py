@@ -209,6 +209,7 @@ class Broker(Services):
             self.clock,
             self.rng,
             self._executor("store", WINDOW),
+            self._executor("points", 1),
             directory=directory,
             node=self.settings.node_id,
             lease_ms=self.settings.store_lease_ms,
@@ -278,6 +279,7 @@ class Broker(Services):
         self.housekeeping.start()
         if self._owner is not None:
             self.housekeeping.keep(self._owner.beat(self.rounds, self.housekeeping.pause))
+            self.housekeeping.keep(self._owner.keep_points(self.rounds, self.housekeeping.pause))
         self._sweeps = Sweeps(shared, self.transactions)
         self.housekeeping.keep(self._sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch())
@@ -379,6 +381,8 @@ class Broker(Services):
 
         is_used_again: whether there will be a next start on it, which is to be quick.
         """
+        if self._owner is not None:
+            self._owner.stop()
         if not self._started:
             return
         self._started = False

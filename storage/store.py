@@ -188,6 +188,16 @@ class Store:
         self.on_change()
         return unit
 
+    def confirm(self) -> None:
+        """Let the answer that is decided now wait for a round that begins after it, where others may end the journal.
+
+        Else a broker that was stopped while another took over could answer with what is out of date. For answers that
+        clients act on: how far a group has read, what a sink has decided.
+        """
+        if self.journal.may_be_ended_by_others and not self.journal.pending:
+            catalogue = self.logs[layout.CATALOGUE_LOG_ID]
+            self.commit([self.log_start_part(catalogue, catalogue.start_offset)])
+
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
         """Like commit(), for a unit of checked batches only, none of them for the catalogue. Returns the unit's number.
 

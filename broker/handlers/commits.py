@@ -211,6 +211,7 @@ class _Reading(NamedTuple):
 @handles(OffsetFetchRequest, may_be_long=True)
 def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer with the committed offsets of one or several groups."""
+    broker.store.confirm()
     how = _Reading(
         request.require_stable,
         AnswerRoom(len(broker.server.connections)),

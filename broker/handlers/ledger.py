@@ -139,6 +139,7 @@ def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
 @handles(DescribeLedgerRequest, may_be_long=True)
 def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
     """Answer with ledger entries and the transactions that wait, as far as the client may describe them."""
+    broker.store.confirm()
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
     keys = request.keys

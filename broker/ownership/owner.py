@@ -2,7 +2,8 @@
 
 Begin: wait until the owner there is has been silent for a lease (silence.py), unless the data directory is that of the
 newest owner: then it is this broker's, and its lock says that nobody serves from it. Then the directory is opened with
-the store as its journal, which takes over. Run: an empty round at each heartbeat in which there was no other.
+the store as its journal, which takes over. Run: an empty round at each heartbeat in which there was no other; and from
+time to time the newest checkpoint goes into the store, so that others need not read all rounds (points.py there).
 """
 
 import asyncio
@@ -10,21 +11,26 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Any, Protocol, TypeVar
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk, Executor
 from ...effects.objects import Missing, Objects, ObjectsError, Refused
 from ...effects.rng import Rng
-from ...storage import store_checkpoint, store_mark
+from ...storage import checkpoints, store_checkpoint, store_mark
+from ...storage.backup.manifest import BackupRefused
 from ...storage.objects import format
 from ...storage.objects.creating import read_head, until_clear
 from ...storage.objects.fence import NOWHERE, Place
 from ...storage.objects.format import Claim, Seal
+from ...storage.objects.journal import ObjectJournal
+from ...storage.objects.points import Collecting, Points
 from ...storage.objects.source import JournalOfObjects
 from ...storage.objects.takeover import list_places
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
+from ...storage.shipping.creating import Taken
 from ...storage.store import Store, StoreSettings
 from .silence import Silence
 
@@ -32,6 +38,7 @@ log = logging.getLogger("fencepost.broker")
 
 T = TypeVar("T")
 LOOKS_A_LEASE = 6
+POINT_EVERY_S = 30.0
 SAID_EVERY = 10  # attempts that failed
 
 
@@ -45,6 +52,10 @@ class InStore:
 
 class StoppedWaiting(Exception):
     """Raised if the broker is stopped before it owns an epoch."""
+
+
+class AnotherTime(Exception):
+    """Raised if the store did not do what a point needs: nobody waits for a point, the next one includes it."""
 
 
 class Beating(Protocol):
@@ -67,13 +78,14 @@ class StoreOwner:
         clock: Clock,
         rng: Rng,
         executor: Executor,
+        point_executor: Executor,
         *,
         directory: str,
         node: int,
         lease_ms: int,
         heartbeat_ms: int,
     ) -> None:
-        """executor: of WINDOW threads, for nothing else."""
+        """executor: of WINDOW threads, for nothing else; point_executor: of one."""
         self._store = store
         self._objects = store.objects
         self._disk = disk
@@ -84,6 +96,7 @@ class StoreOwner:
         self._lease_ms = lease_ms
         self._heartbeat_ms = heartbeat_ms
         self._executor = executor
+        self._point_executor = point_executor
         self._stopping = False
         self.trouble: ObjectsError | None = None  # what the store answered last, if that was no success
 
@@ -105,7 +118,21 @@ class StoreOwner:
         opened = await self._in_worker(
             partial(open_store, self._disk, self._clock, self._rng, self._directory, settings, look_from, source)
         )
-        log.info("epoch %d of %s is owned by this broker", source.taken.claim.epoch, self._objects.where)
+        epoch = source.taken.claim.epoch
+        log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
+        self._points = Points(
+            self._disk,
+            self._directory,
+            self._objects,
+            _give_up,
+            epoch=epoch,
+            clock=self._clock,
+            made_by=version("fencepost"),
+            shipped=source.shipped,
+        )
+        self._collecting = Collecting(self._objects, _give_up, epoch)
+        assert isinstance(opened[0].journal, ObjectJournal)
+        self._journal = opened[0].journal
         return opened
 
     async def _wait_for_silence(self) -> None:
@@ -166,6 +193,29 @@ class StoreOwner:
             else:
                 finished = rounds.finished
 
+    async def keep_points(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
+        """Take a point now and then. pause: as in beat()."""
+        while not await pause(POINT_EVERY_S):
+            try:
+                await self._keep_point(rounds, pause)
+            except AnotherTime:
+                pass
+            except (OSError, BackupRefused, checkpoints.Damaged, Taken) as error:
+                log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
+
+    async def _keep_point(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
+        """Take a point, name it in a round, and once that is released delete what is not needed any more."""
+        journal = self._journal
+        taken = await self._in_worker(self._points.take, self._point_executor)
+        if taken is None or (first := journal.name_point(taken.place, taken.start)) is None:
+            return
+        rounds.sync_soon()
+        while journal.released_rounds <= first:  # until then it is not official
+            if await pause(self._heartbeat_ms / 1000):
+                return
+        self._collecting.add(taken)
+        await self._in_worker(partial(self._collecting.collect, journal.released_rounds), self._point_executor)
+
     def stop(self) -> None:
         """Wait for nothing any more."""
         self._stopping = True
@@ -186,7 +236,7 @@ class StoreOwner:
             log.warning("%s: %s; trying again", self._objects.where, _advice(error))
         self._store.sleep(pause_s(attempts))
 
-    async def _in_worker(self, job: Callable[[], T]) -> T:
+    async def _in_worker(self, job: Callable[[], T], executor: Executor | None = None) -> T:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def ended(result: Any) -> None:
@@ -197,9 +247,13 @@ class StoreOwner:
             else:
                 done.set_result(result)
 
-        self._executor.submit(job, ended)
+        (executor or self._executor).submit(job, ended)
         found: T = await done
         return found
+
+
+def _give_up(error: ObjectsError, attempts: int) -> None:
+    raise AnotherTime(str(error)) from error
 
 
 def _advice(error: ObjectsError) -> str:

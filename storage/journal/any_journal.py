@@ -46,6 +46,7 @@ class AnyJournal(ABC):
         "synced_unit",
     )
 
+    may_be_ended_by_others = False  # so that only a round that is released shows that what was read is not out of date
     incarnation: int
     next_unit: int
     released_unit: int

@@ -41,6 +41,7 @@ class Written(NamedTuple):
 class ObjectJournal(AnyJournal):
     """The journal of one epoch."""
 
+    may_be_ended_by_others = True
     __slots__ = (
         "_age_ms",
         "_first_round",

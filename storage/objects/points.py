@@ -84,8 +84,9 @@ class Points:
             except Overtaken:
                 continue
             self._shipper.shipped = dict(files)
+            taken = self._create(number, start, files, warnings)
             self._last_checkpoint = number
-            return self._create(number, start, files, warnings)
+            return taken
         return None
 
     def _create(
@@ -122,17 +123,18 @@ class Collecting:
     pause: Pause
     epoch: int
     official: list[PointTaken] = field(default_factory=list)
+    _dropped: list[PointTaken] = field(default_factory=list)  # and not deleted yet
     _collected: int = 0  # own rounds below are deleted
     _older_are_gone: bool = False
 
-    def add(self, point: PointTaken) -> list[PointTaken]:
-        """Note that a point is official. Returns those that are not needed any more."""
+    def add(self, point: PointTaken) -> None:
+        """Note that a point is official."""
         self.official.append(point)
-        dropped, self.official = self.official[:-2], self.official[-2:]
-        return dropped
+        self._dropped += self.official[:-2]
+        self.official = self.official[-2:]
 
-    def collect(self, released: int, dropped: Iterable[PointTaken]) -> None:
-        """Delete what nobody needs, in a worker. released: own rounds below are. Waits while the store is away."""
+    def collect(self, released: int) -> None:
+        """Delete what nobody needs, in a worker. released: own rounds below are. Raises what the pause raises."""
         older = self.official[0]
         below = fence.first_kept(released, older.start.number, 2 * WINDOW)
         if len(self.official) > 1 and below > self._collected:
@@ -144,8 +146,10 @@ class Collecting:
             self._delete_older_rounds()
             self._delete_older_points(kept)
             self._older_are_gone = True
-        for point in dropped:
+        while self._dropped:
+            point = self._dropped[0]
             self._delete([names.point(point.place), *sorted(point.parts - kept)])
+            self._dropped.pop(0)
 
     def _delete_older_points(self, kept: frozenset[str]) -> None:
         """Delete the points of older epochs, and what only they name."""

@@ -7,6 +7,8 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.ledger import DescribeLedgerRequest
+from fencepost.protocol.messages.offsets import OffsetFetchRequest
 from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects.errors import Fenced
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
@@ -85,6 +87,40 @@ def test_an_owner_that_was_only_stopped_meets_the_seal_and_answers_nobody():
     assert isinstance(first.broker.halted, Fenced)
     assert records(second) == shown
     first.abandon()
+    second.stop()
+
+
+OF_A_GROUP = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)])
+
+
+@pytest.mark.parametrize("request_", [OF_A_GROUP, DescribeLedgerRequest(keys=None)], ids=["offsets", "ledger"])
+def test_an_owner_that_was_taken_over_from_does_not_answer_what_clients_act_on(request_):
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    first.ask(request_)
+    second = serve(objects)
+    with pytest.raises(ConnectionError):
+        first.ask(request_)
+    first.abandon()
+    second.ask(request_)
+    second.stop()
+
+
+def test_points_are_taken_and_rounds_before_them_deleted_while_the_broker_serves():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    for _ in range(300):
+        owner.ask(produce("t", batch(1)), 11)
+        owner.wait(0.5)
+    kept = [name for name in objects.content if name.startswith("0/journal/")]
+    assert len(kept) < 200
+    assert len([name for name in objects.content if name.startswith("0/points/")]) in (2, 3)
+    shown = records(owner)
+    owner.abandon()
+    second = serve(objects)
+    assert records(second) == shown
     second.stop()
 
 

@@ -80,7 +80,8 @@ class Owning(Driven):
         self.round(sync=True)
         assert first is not None
         assert first < journal.released_rounds
-        self.collecting.collect(journal.released_rounds, self.collecting.add(taken))
+        self.collecting.add(taken)
+        self.collecting.collect(journal.released_rounds)
 
     def send(self, topic: str, *values: bytes) -> None:
         """Append one batch, and make it durable. Raises: Fenced, GivenUp."""
