@@ -16,10 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk, Executor
-from ...effects.objects import Missing, Objects, ObjectsError, Refused
+from ...effects.objects import Exists, Missing, Objects, ObjectsError, Refused, Unclear
 from ...effects.rng import Rng
 from ...storage import checkpoints, store_checkpoint, store_mark
 from ...storage.backup.manifest import BackupRefused
+from ...storage.journal_source import StoreDamaged
 from ...storage.objects import format
 from ...storage.objects.creating import read_head, until_clear
 from ...storage.objects.fence import NOWHERE, Place
@@ -27,10 +28,11 @@ from ...storage.objects.format import Claim, Seal
 from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.points import Collecting, Points
 from ...storage.objects.source import JournalOfObjects
-from ...storage.objects.takeover import list_places
+from ...storage.objects.takeover import WINDOW, list_places
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
 from ...storage.shipping.creating import Taken
+from ...storage.shipping.names import CLAIMS
 from ...storage.store import Store, StoreSettings
 from .silence import Silence
 
@@ -39,6 +41,7 @@ log = logging.getLogger("fencepost.broker")
 T = TypeVar("T")
 LOOKS_A_LEASE = 6
 POINT_EVERY_S = 30.0
+RACES, PROBES = 5, "0/probes/"
 SAID_EVERY = 10  # attempts that failed
 
 
@@ -104,6 +107,7 @@ class StoreOwner:
 
     async def open(self, settings: StoreSettings, look_from: LookFrom) -> tuple[Store, RecoveryReport]:
         """Wait for the owner there is to be gone; then take over. Raises what open_store raises; Overtaken."""
+        await self._check_store()
         await self._wait_for_silence()
         source = JournalOfObjects(
             self._objects,
@@ -134,6 +138,43 @@ class StoreOwner:
         assert isinstance(opened[0].journal, ObjectJournal)
         self._journal = opened[0].journal
         return opened
+
+    async def _check_store(self) -> None:
+        """Refuse a store on which two creates of one name can both succeed: it is no fence. Raises: StoreDamaged."""
+        if await self._in_worker(self._is_backup):
+            raise StoreDamaged(self._objects.where, "it holds a backup", "name another URL for the journal")
+        races = 0
+        while races < RACES:
+            name = f"{PROBES}{self._rng.bytes(16).hex()}"
+            racers = [self._in_worker(partial(self._creates, name, b"%d" % racer)) for racer in range(WINDOW)]
+            winners = sum(await asyncio.gather(*racers))
+            if winners > 1:
+                raise StoreDamaged(
+                    self._objects.where,
+                    f"of {WINDOW} creates of one name {winners} succeeded, so two brokers could own it",
+                    "use a store whose conditional creates are atomic: docs/store.md lists some",
+                )
+            races += winners
+            await self._in_worker(partial(self._delete, name))
+
+    def _is_backup(self) -> bool:
+        return bool(until_clear(partial(self._objects.list, CLAIMS), self._pause))
+
+    def _creates(self, name: str, content: bytes) -> bool:
+        try:
+            self._objects.create(name, content)
+        except Exists:
+            return False
+        except (Unclear, Refused) as error:
+            self._pause(error, 1)
+            return False
+        return True
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._objects.delete(name)
+        except (Unclear, Refused):
+            pass  # it may stay
 
     async def _wait_for_silence(self) -> None:
         silence = Silence(self._lease_ms)

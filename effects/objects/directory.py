@@ -63,16 +63,30 @@ class DirectoryObjects:
                 raise Missing(name, "there is no such object") from None
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
-        found: list[Found] = []
         with self._converted(prefix):
-            for folder, _, files in os.walk(self._path(prefix), onerror=_raise_unless_missing):
-                for file in files:
-                    path = os.path.join(folder, file)
-                    name = os.path.relpath(path, self._root)
-                    if name > after:
-                        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                            found.append(Found(name, os.stat(path).st_size))
-        return found
+            return [found for found in self._walk(self._path(prefix)) if found.name > after]
+
+    def _walk(self, folder: str) -> Iterator[Found]:
+        """Yield what is below a folder, in the order of names; and look for higher names after lower ones.
+
+        So a listing that others write to meanwhile lacks nothing that was there before something it has.
+        """
+        last = ""
+        while True:
+            try:
+                with os.scandir(folder) as entries:
+                    following = sorted((entry for entry in entries if entry.name > last), key=lambda one: one.name)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            if not following:
+                return
+            for entry in following:
+                if entry.is_dir():
+                    yield from self._walk(entry.path)
+                else:
+                    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                        yield Found(os.path.relpath(entry.path, self._root), entry.stat().st_size)
+            last = following[-1].name
 
     def delete(self, name: str) -> None:
         with self._converted(name):
@@ -132,11 +146,6 @@ class DirectoryObjects:
             if error.errno == errno.ENOTDIR:
                 raise Refused(name, f"{self._root}: {reason}", "name a directory") from None
             raise Unclear(name, f"{self._root}: {reason}") from None
-
-
-def _raise_unless_missing(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
 
 
 def _sync_directory(path: str) -> None:

@@ -68,8 +68,9 @@ class Objects(Protocol):
         ...
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
-        """List all objects whose names begin with a prefix (which ends with a slash), in no order.
+        """List all objects whose names begin with a prefix (which ends with a slash), in the order in which they came.
 
+        Of a listing that takes several requests that is the order of names, but for stores that have none.
         after: only those whose names come later. Raises: Unclear, Refused.
         """
         ...

@@ -193,3 +193,25 @@ def test_a_directory_of_a_store_is_not_served_without_it():
     owner.stop()
     with pytest.raises(StoreDamaged, match="in a store of objects"):
         SimulatedBroker(SETTINGS, disk=owner.disk)
+
+
+class BothWin(SimulatedObjects):
+    """A store that ignores the condition of a create, at times."""
+
+    def create(self, name: str, content: bytes) -> None:
+        if len(self.calls) % 3 == 0:
+            self.content.pop(name, None)
+        super().create(name, content)
+
+
+def test_a_store_on_which_two_can_create_one_name_is_refused():
+    with pytest.raises(StoreDamaged, match=r"of 4 creates of one name \d succeeded"):
+        SimulatedBroker(SETTINGS, in_store=InStore(BothWin(), lambda seconds: None))
+
+
+def test_a_store_with_a_backup_is_refused():
+    objects = SimulatedObjects()
+    objects.content["0/claims/0000000001"] = b"of a follower"
+    with pytest.raises(StoreDamaged, match="it holds a backup"):
+        serve(objects)
+    assert list(objects.content) == ["0/claims/0000000001"]

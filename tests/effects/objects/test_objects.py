@@ -160,3 +160,15 @@ def test_deletes_may_lie_and_bits_may_rot():
     objects.delete("a")
     objects.rot("a")
     assert objects.read("a") == b"y"
+
+
+def test_a_directory_is_listed_in_the_order_of_names_and_higher_ones_are_looked_for_last(tmp_path):
+    objects = DirectoryObjects(str(tmp_path / "store"))
+    for name in ("j/2/b", "j/1/z", "j/1/a", "j/2/a"):
+        objects.create(name, b"x")
+    assert [found.name for found in objects.list("j/")] == ["j/1/a", "j/1/z", "j/2/a", "j/2/b"]
+    walk = objects._walk(str(tmp_path / "store" / "j"))
+    seen = [next(walk).name]
+    for name in ("j/2/c", "j/3/a"):
+        objects.create(name, b"x")
+    assert [*seen, *(found.name for found in walk)] == ["j/1/a", "j/1/z", "j/2/a", "j/2/b", "j/2/c", "j/3/a"]
