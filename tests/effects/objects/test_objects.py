@@ -162,7 +162,7 @@ def test_deletes_may_lie_and_bits_may_rot():
     assert objects.read("a") == b"y"
 
 
-def test_a_directory_is_listed_in_the_order_of_names_and_higher_ones_are_looked_for_last(tmp_path):
+def test_a_directory_is_listed_in_the_order_of_names_the_highest_last(tmp_path):
     objects = DirectoryObjects(str(tmp_path / "store"))
     for name in ("j/2/b", "j/1/z", "j/1/a", "j/2/a"):
         objects.create(name, b"x")

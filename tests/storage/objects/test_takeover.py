@@ -143,7 +143,7 @@ def test_one_that_was_overtaken_on_its_way_begins_no_epoch():
 # ---- points --------------------------------------------------------------------------------------------------
 
 
-def test_an_owner_with_an_empty_disk_fetches_a_point_and_reads_only_the_rounds_behind_it(objects):
+def test_an_empty_disk_is_filled_from_a_point_and_the_rounds_behind_it(objects):
     owner = begin(objects)
     for number in range(20):
         owner.send("t", b"%d" % number)
