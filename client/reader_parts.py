@@ -1,7 +1,7 @@
 """What the parts of a consumer and of a share consumer have in common: start, end, and waiting between two reads."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from .errors import ClosedError, IllegalStateError
@@ -62,7 +62,7 @@ class ReaderParts(Parts):
         await self.end(timeout_ms)
 
     @contextmanager
-    def _waiting_until(self, deadline_ms: float) -> "Iterator[asyncio.Future[None]]":
+    def _waiting_until(self, deadline_ms: float) -> "Generator[asyncio.Future[None]]":
         """A future that is done at the deadline, or with the next _end_waits()."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
