@@ -65,7 +65,8 @@ class Worker:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self._crew.hear(line.split(), process.pid)
+                if line.endswith("\n"):  # else it was killed within the line
+                    self._crew.hear(line.split(), process.pid)
 
     def kill(self) -> None:
         self._crew.deaths.setdefault(self._process.pid, time.monotonic())
