@@ -104,7 +104,8 @@ class Claims:
         parts = list_names(self.objects, names.PARTS, self.wait)
         newest_part = max((each for each in parts if _epoch_in(names.PARTS, each) == epoch), default="")
         rounds = self._rounds(place) if place else []
-        return [newest_part, max(rounds, default=""), names.point(place) if place else ""]
+        rounds += list_names(self.objects, names.pieces_of(place), self.wait) if place else []
+        return [newest_part, str(len(rounds)), max(rounds, default=""), names.point(place) if place else ""]
 
     def _released(self, name: str, epoch: int) -> bool:
         """Whether the follower of an epoch has sealed it itself, at its end."""

@@ -64,7 +64,10 @@ class Collector:
 
     def _left_behind(self) -> set[str]:
         """Return all parts of epochs up to one's own, and remove rounds behind points that are gone."""
-        for name in list_names(self.objects, names.ROUNDS, self.wait):
+        behind = [
+            each for folder in (names.ROUNDS, names.PIECES) for each in list_names(self.objects, folder, self.wait)
+        ]
+        for name in behind:
             parsed = names.place_of_rounds(name)
             if parsed and parsed[0] not in self.points and parsed[0].epoch <= self.epoch:
                 self._remove_one_of_rounds(name)
@@ -78,6 +81,8 @@ class Collector:
             self._delete(name)
         for name in found[-1:]:
             self._remove_one_of_rounds(name)
+        for name in list_names(self.objects, names.pieces_of(place), self.wait):
+            self._delete(name)
 
     def _remove_one_of_rounds(self, name: str) -> None:
         """Remove rounds, unless it is a seal: it may still have to stop somebody."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from crc32c import crc32c
-
 from ...effects.disk import AlreadyLocked, Disk, File
 from ...effects.objects import Missing, Objects
 from ...effects.threads import call_all
@@ -27,7 +25,7 @@ from . import names
 from .creating import Wait, ask
 from .names import Place
 from .point import Extent, Point, Rounds, ShippedFile
-from .reading import Lost, list_points, read_point, rounds_behind
+from .reading import Lost, list_points, read_extent, read_point, rounds_behind
 
 THREADS = 8
 ATTEMPTS = 20
@@ -170,7 +168,8 @@ class Fetching:
                 written |= self._write_rounds(rounds)
                 fetched.rounds += 1
                 fetched.moment_ms, fetched.last_unit = rounds.taken_ms, rounds.last_unit
-        except Lost as lost:
+        except (Lost, Missing) as error:
+            lost = error if isinstance(error, Lost) else Lost(error.name, "it is missing")
             if at_ms is None:
                 raise Lost(
                     lost.name, f"{lost.reason}; what comes before it is of {time_text(fetched.moment_ms)}"
@@ -210,7 +209,7 @@ class Fetching:
         try:
             position = 0
             for extent in shipped.extents:
-                data = self._read_extent(extent)
+                data = read_extent(self.objects, extent, self.wait)
                 file.write([data], position)
                 position += len(data)
                 self._done_bytes += len(data)
@@ -219,27 +218,23 @@ class Fetching:
         finally:
             file.close()
 
-    def _read_extent(self, extent: Extent) -> bytes:
-        read = partial(self.objects.read, extent.object, extent.position, extent.length)
-        data = ask(read, self.wait)
-        if len(data) != extent.length:
-            raise Lost(extent.object, f"it ends at byte {extent.position + len(data)}")
-        if crc32c(data) != extent.crc:
-            raise Lost(extent.object, f"it fails its checksum at byte {extent.position}")
-        return data
-
     def _write_rounds(self, rounds: Rounds) -> set[str]:
-        """Write the rounds where they stood in the journal. Returns the paths."""
+        """Write the rounds where they stood in the journal, all or none of them. Returns the paths."""
         folder = layout.journal_directory("").removeprefix("/")
+        extents = {extent for piece in rounds.pieces for extent in piece.extents}
+        read: dict[Extent, bytes] = {}
+        call_all([partial(self._read_into, read, extent) for extent in extents], "fencepost-fetching", self.threads)
         for piece in rounds.pieces:
             file = self.disk.open(f"{self.directory}/{folder}/{piece.file}", create=True)
             try:
-                if file.size() != piece.size_bytes:
-                    _set_size(file, piece.size_bytes)
-                file.write([piece.data], piece.position)
+                _set_size(file, piece.size_bytes)
+                file.write([piece.data, *(read[extent] for extent in piece.extents)], piece.position)
             finally:
                 file.close()
         return {f"{folder}/{piece.file}" for piece in rounds.pieces}
+
+    def _read_into(self, read: dict[Extent, bytes], extent: Extent) -> None:
+        read[extent] = read_extent(self.objects, extent, self.wait)
 
     def _check_journal(self, start: store_checkpoint.StoreCheckpoint, fetched: Fetched) -> None:
         """Compare what a start would find in the journal with what the rounds say. Raises: BackupRefused."""

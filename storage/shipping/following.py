@@ -9,19 +9,23 @@ created first.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+
+from crc32c import crc32c
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk
 from ...effects.objects import Objects
+from ...effects.threads import call_all
 from .. import checkpoints, store_checkpoint
 from ..backup.journal_copy import Changed
 from ..backup.manifest import BackupRefused
-from . import names, planning
+from . import names
 from .claims import Claims, Fenced
 from .collecting import Collector
 from .creating import Taken, Wait, create
 from .names import Place
-from .point import Claim, JournalPlace, Point, Rounds, Seal, ShippedFile, pack_point, pack_rounds
+from .point import Claim, Extent, JournalPlace, Piece, Point, Rounds, Seal, ShippedFile, pack_point, pack_rounds
 from .reading import read_points
 from .shipper import THREADS, Shipper
 from .tail import read_on
@@ -29,6 +33,8 @@ from .unchanged import keep_unchanged
 
 POINT_BYTES = 256 << 20  # of rounds behind a point; a restore has to replay them
 POINT_MS = 600_000
+LOOK_BYTES = 64 << 20  # of rounds that are shipped together
+PIECE_BYTES = 4 << 20  # of an object with bytes of rounds; what is smaller stands in the object of the rounds
 CLAIMS_MS = 60_000  # how often a follower with nothing to ship looks whether another has taken over
 SUSPECTED = 3  # looks in a row that find no round where a checkpoint says that there is one
 
@@ -41,7 +47,8 @@ class Following:
     made_by: str
     point_bytes: int = POINT_BYTES
     point_ms: int = POINT_MS
-    look_bytes: int = planning.PART_BYTES
+    look_bytes: int = LOOK_BYTES
+    piece_bytes: int = PIECE_BYTES
     threads: int = THREADS
 
 
@@ -54,6 +61,7 @@ class _Chain:
     taken_ms: int
     goes_on: JournalPlace
     rounds: int = 0
+    pieces: int = 0
     size_bytes: int = 0
 
 
@@ -242,7 +250,8 @@ class Follower:
                 self._lost_thread = True
                 return
             if look.pieces:
-                self._keep_rounds(chain, Rounds(taken_ms, look.last_unit, look.goes_on, look.pieces))
+                pieces = self._spread(chain, look.pieces)
+                self._keep_rounds(chain, Rounds(taken_ms, look.last_unit, look.goes_on, pieces))
             if not look.complete:
                 continue
             if newest > chain.checkpoint and 0 < chain.goes_on.round < next_round:
@@ -258,12 +267,31 @@ class Follower:
         self.status.worst_window_ms = max(self.status.worst_window_ms, self.loss_window_ms or 0)
         self._covered_ms = began_ms
 
+    def _spread(self, chain: _Chain, pieces: list[Piece]) -> list[Piece]:
+        """Ship the bytes of large pieces beside each other, in objects of their own. Returns what then stands where."""
+        spread: list[Piece] = []
+        calls: list[Callable[[], None]] = []
+        for piece in pieces:
+            if len(piece.data) < self._how.piece_bytes:
+                spread.append(piece)
+                continue
+            extents: list[Extent] = []
+            for begin in range(0, len(piece.data), self._how.piece_bytes):
+                data = piece.data[begin : begin + self._how.piece_bytes]
+                chain.pieces += 1
+                extents.append(Extent(names.piece(chain.place, chain.pieces), 0, len(data), crc32c(data)))
+                calls.append(partial(create, self._objects, extents[-1].object, data, self._wait))
+                self._shipper.count(len(data))
+            spread.append(piece._replace(data=b"", extents=tuple(extents)))
+        call_all(calls, "fencepost-shipping", self._how.threads)
+        return spread
+
     def _keep_rounds(self, chain: _Chain, rounds: Rounds) -> None:
         content = pack_rounds(rounds)
 
         def created() -> None:
             chain.rounds += 1
-            chain.size_bytes += len(content)
+            chain.size_bytes += sum(piece.length for piece in rounds.pieces)
             chain.goes_on = rounds.goes_on
             self._shipper.count(len(content))
             self.status.last_unit = rounds.last_unit

@@ -7,17 +7,19 @@ once and never used again. The first folder is the number of the store, of which
 0/parts/<epoch>-<number>         bytes of files
 0/points/<epoch>-<number>        a point, or the seal that ends the points of its epoch
 0/rounds/<epoch>-<number>/<n>    rounds of the journal behind that point, or the seal that ends them
+0/pieces/<epoch>-<number>/<n>    bytes of these rounds, where they are many
 """
 
 import re
 from typing import NamedTuple
 
-CLAIMS, PARTS, POINTS, ROUNDS = "0/claims/", "0/parts/", "0/points/", "0/rounds/"
+CLAIMS, PARTS, POINTS = "0/claims/", "0/parts/", "0/points/"
+ROUNDS, PIECES = "0/rounds/", "0/pieces/"
 PROBE = "0/probe"
 _DIGITS = 10
 _NUMBER = rf"(\d{{{_DIGITS}}})"
 _PLACE = re.compile(rf"{_NUMBER}-{_NUMBER}")
-_ROUNDS = re.compile(rf"{ROUNDS}{_NUMBER}-{_NUMBER}/{_NUMBER}")
+_BEHIND = re.compile(rf"(?:{ROUNDS}|{PIECES}){_NUMBER}-{_NUMBER}/{_NUMBER}")
 
 
 class Place(NamedTuple):
@@ -52,6 +54,15 @@ def rounds(place: Place, number: int) -> str:
     return f"{rounds_of(place)}{number:0{_DIGITS}}"
 
 
+def pieces_of(place: Place) -> str:
+    """The folder of the bytes of these rounds."""
+    return f"{PIECES}{place}/"
+
+
+def piece(place: Place, number: int) -> str:
+    return f"{pieces_of(place)}{number:0{_DIGITS}}"
+
+
 def claimed_epoch(name: str) -> int | None:
     """The epoch of a claim; None for any other name."""
     digits = name.removeprefix(CLAIMS)
@@ -65,6 +76,6 @@ def place_in(folder: str, name: str) -> Place | None:
 
 
 def place_of_rounds(name: str) -> tuple[Place, int] | None:
-    """(the point behind which they come, their number) of rounds; None for any other name."""
-    found = _ROUNDS.fullmatch(name)
+    """(the point behind which they come, their number) of rounds, or of bytes of them; None for any other name."""
+    found = _BEHIND.fullmatch(name)
     return (Place(int(found[1]), int(found[2])), int(found[3])) if found else None

@@ -80,12 +80,20 @@ class Point:
 
 
 class Piece(NamedTuple):
-    """Bytes of a file of the journal. size_bytes: of the whole file, which has zeros behind its last round."""
+    """Bytes of a file of the journal. size_bytes: of the whole file, which has zeros behind its last round.
+
+    extents: where the bytes are, one after the other, if they are not here.
+    """
 
     file: str
     size_bytes: int
     position: int
     data: bytes
+    extents: tuple[Extent, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return len(self.data) + sum(extent.length for extent in self.extents)
 
 
 @dataclass(slots=True)
@@ -165,11 +173,16 @@ def _extent(objects: list[str], row: list[int]) -> Extent:
     return Extent(_text(objects[number]), position, length, crc)
 
 
+def _named_extent(row: list[Any]) -> Extent:
+    name, position, length, crc = row
+    return Extent(_text(name), _whole(position), _whole(length), _whole(crc))
+
+
 # ---- rounds --------------------------------------------------------------------------------------------------------
 
 
 def pack_rounds(rounds: Rounds) -> bytes:
-    pieces = [list(piece) for piece in rounds.pieces]
+    pieces = [[*piece[:-1], [list(extent) for extent in piece.extents]] for piece in rounds.pieces]
     row = [rounds.taken_ms, rounds.last_unit, list(rounds.goes_on), pieces]
     return checkpoints.pack_file(ROUNDS, VERSION, msgpack.packb(row))
 
@@ -179,8 +192,11 @@ def unpack_rounds(content: bytes, name: str) -> Rounds:
 
     def parse(payload: bytes) -> Rounds:
         taken_ms, last_unit, goes_on, rows = msgpack.unpackb(payload)
-        pieces = [Piece(_text(file), _whole(size), _whole(at), _check(data, bytes)) for file, size, at, data in rows]
-        if any("/" in piece.file or piece.position + len(piece.data) > piece.size_bytes for piece in pieces):
+        pieces = [
+            Piece(_text(file), _whole(size), _whole(at), _check(data, bytes), tuple(map(_named_extent, extents)))
+            for file, size, at, data, extents in rows
+        ]
+        if any("/" in piece.file or piece.position + piece.length > piece.size_bytes for piece in pieces):
             raise ValueError("a piece is not inside of its file")
         return Rounds(_whole(taken_ms), _whole(last_unit), _place(goes_on), pieces)
 

@@ -6,12 +6,14 @@ be gone because its point was collected meanwhile; whoever finds that looks for 
 
 from collections.abc import Iterator, Sequence
 
+from crc32c import crc32c
+
 from ...effects.objects import Missing, Objects
 from .. import checkpoints
 from . import names
-from .creating import Wait, list_names, read
+from .creating import Wait, ask, list_names, read
 from .names import Place
-from .point import Point, Rounds, is_seal, unpack_point, unpack_rounds
+from .point import Extent, Point, Rounds, is_seal, unpack_point, unpack_rounds
 
 
 class Lost(Exception):
@@ -78,6 +80,16 @@ def rounds_behind(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[
             yield name, unpack_rounds(content, name)
         except checkpoints.Damaged as damage:
             raise Lost(name, damage.reason) from None
+
+
+def read_extent(objects: Objects, extent: Extent, wait: Wait) -> bytes:
+    """Read bytes and compare them with their checksum. Raises: Missing; Lost, if they are damaged; Refused."""
+    data = ask(lambda: objects.read(extent.object, extent.position, extent.length), wait)
+    if len(data) != extent.length:
+        raise Lost(extent.object, f"it ends at byte {extent.position + len(data)}")
+    if crc32c(data) != extent.crc:
+        raise Lost(extent.object, f"it fails its checksum at byte {extent.position}")
+    return data
 
 
 def numbered(place: Place, found: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from . import names
 from .creating import Wait, ask, read
 from .names import Place
 from .point import Claim, Extent, Point, unpack_claim
-from .reading import Lost, read_point, read_points, rounds_behind
+from .reading import Lost, read_extent, read_point, read_points, rounds_behind
 
 
 @dataclass
@@ -107,9 +107,14 @@ class Verifying:
     def _verify_rounds(self, place: Place) -> None:
         try:
             for _, rounds in rounds_behind(self.objects, place, self.wait):
-                self.size_bytes += sum(len(piece.data) for piece in rounds.pieces)
+                for piece in rounds.pieces:
+                    for extent in piece.extents:
+                        read_extent(self.objects, extent, self.wait)
+                    self.size_bytes += piece.length
         except Lost as lost:
             self._note(str(lost), {place})
+        except Missing as missing:
+            self._note(f"{missing.name}: it is missing", {place})
 
     def _note(self, problem: str, places: set[Place]) -> None:
         """Take note of damage, for those of the points that are still there."""

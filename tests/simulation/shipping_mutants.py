@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from fencepost.storage.shipping import (
-    claims,
     creating,
     fetching,
     following,
@@ -77,7 +76,7 @@ def a_follower_at_work_is_not_looked_for(stack: ExitStack) -> None:
 @killed_by(FOLLOWING)
 @breaks("store.md: A store that ignores it is refused at the start")
 def the_store_is_not_tried(stack: ExitStack) -> None:
-    _replaced(stack, claims, "PROBES", 0)
+    replaced(stack, Claims.check_store, lambda self: None)
 
 
 @killed_by("tests/storage/shipping/test_creating.py")
@@ -141,10 +140,10 @@ def rounds_that_are_missing_end_what_is_restored(stack: ExitStack) -> None:
 @killed_by(FETCHING)
 @breaks(NAMED)
 def bytes_of_a_part_are_not_compared(stack: ExitStack) -> None:
-    def read(self: Any, extent: Any) -> bytes:
-        return bytes(self.objects.read(extent.object, extent.position, extent.length).ljust(extent.length))
+    def read(objects: Any, extent: Any, wait: Any) -> bytes:
+        return bytes(objects.read(extent.object, extent.position, extent.length).ljust(extent.length))
 
-    replaced(stack, fetching.Fetching._read_extent, read)
+    _replaced(stack, fetching, "read_extent", read)
 
 
 @killed_by(FETCHING)

@@ -74,7 +74,9 @@ def test_every_moment_that_was_followed_is_a_state_the_store_once_had(workload):
     recorded = SimulatedDisk()
     workload(recorded)
     for number, pace in enumerate(PACES):
-        objects, moments = followed(recorded, pace, point_bytes=100_000 * (1 - number), look_bytes=50_000)
+        objects, moments = followed(
+            recorded, pace, point_bytes=100_000 * (1 - number), look_bytes=50_000, piece_bytes=5000
+        )
         check_moments(recorded, objects, moments)
         disk, _ = restored(objects)
         everything = [note for note in recorded.notes if isinstance(note, Acknowledged)]

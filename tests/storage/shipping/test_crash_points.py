@@ -36,7 +36,7 @@ class Life:
 
     def follow(self, client):
         """Begin, take points with rounds between them, collect, end. Raises: StoreCut."""
-        one = follower(self.work.disk, client, self.clock, begins=False, keep_ms=1500, point_bytes=0)
+        one = follower(self.work.disk, client, self.clock, begins=False, keep_ms=1500, point_bytes=0, piece_bytes=2000)
         one.begin(claim(), lambda: None, take_over=True)
         log = self.work.log("a")
         for _ in range(ROUNDS):

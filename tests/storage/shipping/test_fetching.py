@@ -31,7 +31,7 @@ def written():
     work.sync()
     work.flush()
     work.checkpoint()
-    one = follower(work.disk, objects, clock, point_bytes=0)
+    one = follower(work.disk, objects, clock, point_bytes=0, piece_bytes=20_000)
     for number in range(1, 7):
         one.step()
         work.send(log, b"%d" % number)
@@ -183,6 +183,32 @@ def test_what_a_newer_version_wrote_is_said_so(objects):
     objects.content[names(objects, "points")[-1]] = pack_file("point", 99, b"")
     with pytest.raises(NewerFormat):
         restored(objects)
+
+
+@pytest.mark.parametrize("kind", ["lost", "rotten"])
+def test_bytes_of_rounds_that_are_lost_or_rotten_are_named_and_none_of_the_rounds_written(kind):
+    objects, clock, work = SimulatedObjects(), SimulatedClock(STARTED_MS), Workload(SimulatedDisk())
+    log = work.make("a")
+    work.sync()
+    one = follower(work.disk, objects, clock, piece_bytes=5000)
+    one.step()
+    for number in range(3):
+        clock.advance(STEP_MS)
+        work.send(log, b"%d" % number * 8000)
+        work.sync()
+        one.step()
+    name = names(objects, "pieces")[-1]
+    if kind == "lost":
+        del objects.content[name]
+    else:
+        objects.rot(name)
+    assert any(name in problem for problem in Verifying(objects, Waiting()).run())
+    with pytest.raises(BackupRefused, match=name):
+        restored(objects)
+    said = []
+    disk, _ = restored(objects, STARTED_MS + 100 * STEP_MS, said)
+    assert values_on(disk) == [b"0" * 8000, b"1" * 8000]
+    assert name in said[0]
 
 
 def test_a_sound_store_has_nothing_to_name(objects):

@@ -377,17 +377,38 @@ def test_points_that_are_not_kept_go_with_what_only_they_need(work):
     assert len(values_in(objects)) == 11
 
 
+def test_many_bytes_of_rounds_are_objects_of_their_own_and_go_with_their_point(work):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0, piece_bytes=10_000)
+    one.step()
+    add(work, b"x" * 25_000, b"y")
+    one.step()
+    assert len(named(objects, "pieces")) == 4
+    assert max(len(objects.content[name]) for name in named(objects, "rounds")) < 5000
+    assert values_in(objects) == [b"first", b"x" * 25_000, b"y"]
+    for _ in range(3):
+        add(work, b"z")
+        work.flush()
+        work.checkpoint()
+        clock.advance(600)
+        one.step()
+    assert not [name for name in named(objects, "pieces") if "0000000001-0000000001/" in name]
+    assert len(values_in(objects)) == 6
+
+
 def test_what_a_follower_that_died_left_behind_goes_and_its_seals_stay(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
     objects.content["0/parts/0000000001-0000000099"] = b"never named"
     objects.content["0/rounds/0000000001-0000000077/0000000001"] = b"of a point that is gone"
+    objects.content["0/pieces/0000000001-0000000077/0000000001"] = b"of a point that is gone"
     objects.content["0/parts/0000000009-0000000001"] = b"of a later epoch"
     two = follower(work.disk, objects)
     two.step()
     assert "0/parts/0000000001-0000000099" not in objects.content
     assert "0/rounds/0000000001-0000000077/0000000001" not in objects.content
+    assert not named(objects, "pieces")
     assert "0/parts/0000000009-0000000001" in objects.content
     assert "0/points/0000000001-0000000002" in objects.content, "the seal"
 

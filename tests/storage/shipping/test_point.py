@@ -18,7 +18,17 @@ FILES = {
     "journal/00000000000000000007.journal": ShippedFile(1 << 20, (Extent(part(Place(1, 3)), 0, 8192, 1),)),
 }
 POINT = Point("1.2", 1_795_000_000_000, True, 12, b"checkpoint", 98, PLACE, ["one warning"], FILES)
-ROUNDS = Rounds(1_795_000_000_001, 99, PLACE, [Piece("00000000000000000007.journal", 1 << 20, 8192, b"x" * 4096)])
+PIECES = [
+    Piece("00000000000000000007.journal", 1 << 20, 8192, b"x" * 4096),
+    Piece(
+        "00000000000000000007.journal",
+        1 << 20,
+        12288,
+        b"",
+        (Extent("0/pieces/1", 0, 5, 6), Extent("0/pieces/2", 0, 7, 8)),
+    ),
+]
+ROUNDS = Rounds(1_795_000_000_001, 99, PLACE, PIECES)
 
 
 def test_a_point_is_read_as_it_was_written():
@@ -94,10 +104,12 @@ def test_a_point_of_another_shape_is_damage(content):
     "row",
     [
         [1, 2, [1, 2, 3, 4, 5]],
-        [1, 2, [1, 2, 3, 4, 5], [["a/b", 9, 0, b""]]],
-        [1, 2, [1, 2, 3, 4, 5], [["a", 9, 8, b"xx"]]],
-        [1, 2, [1, 2, 3, 4, 5], [["a", 9, 0, "text"]]],
+        [1, 2, [1, 2, 3, 4, 5], [["a/b", 9, 0, b"", []]]],
+        [1, 2, [1, 2, 3, 4, 5], [["a", 9, 8, b"xx", []]]],
+        [1, 2, [1, 2, 3, 4, 5], [["a", 9, 0, "text", []]]],
         [1, -2, [1, 2, 3, 4, 5], []],
+        [1, 2, [1, 2, 3, 4, 5], [["a", 9, 8, b"", [["o", 0, 2, 0]]]]],
+        [1, 2, [1, 2, 3, 4, 5], [["a", 9, 8, b"", [["o", 0, 2]]]]],
     ],
 )
 def test_rounds_of_another_shape_are_damage(row):
