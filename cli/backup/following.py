@@ -29,6 +29,7 @@ from .watched import Told, prometheus_text, write_metrics
 
 ONCE_S = 60.0  # for how long a store that does not answer is asked again, where nobody follows
 ENDING_S = 3.0
+BUSY_S = 0.25  # between two looks at most, while megabytes come
 WATCHED_S, WATCHED_INTERVALS = 3.0, 3
 TOLD_EVERY_S, TOLD_AT_FIRST_S = 60.0, 10.0
 NICE = 10
@@ -93,7 +94,7 @@ class _Shipping:
                 Following(how.keep_ms, how.made_by),
                 wait=self._patience,
                 report=self._patience.noting(report),
-                pause=lambda: time.sleep(0.05),
+                pause=self._pause,
             )
             self._begin()
             try:
@@ -154,7 +155,15 @@ class _Shipping:
                 self._troubled = ""
                 self._say("it goes on")
             self._tell(took_point)
-            patience.wait(max(0.0, self._how.every_ms / 1000 - (time.monotonic() - began_s)))
+            every_s = self._how.every_ms / 1000
+            every_s = min(every_s, BUSY_S) if self._follower.is_busy else every_s
+            patience.wait(max(0.0, every_s - (time.monotonic() - began_s)))
+
+    def _pause(self) -> None:
+        """Between two attempts at a point."""
+        self._patience.wait(0.05)
+        if self._how.follow:
+            self._tell(False)
 
     def _note_trouble(self, error: Exception) -> None:
         failure = explain(error, self._directory)

@@ -10,6 +10,7 @@ created first.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -28,14 +29,16 @@ from .names import Place
 from .point import Claim, Extent, JournalPlace, Piece, Point, Rounds, Seal, ShippedFile, pack_point, pack_rounds
 from .reading import read_points
 from .shipper import THREADS, Shipper
-from .tail import read_on
+from .tail import Look, read_on
 from .unchanged import keep_unchanged
 
 POINT_BYTES = 256 << 20  # of rounds behind a point; a restore has to replay them
 POINT_MS = 600_000
-LOOK_BYTES = 64 << 20  # of rounds that are shipped together
+LOOK_BYTES = 32 << 20  # of rounds that are shipped together
 PIECE_BYTES = 4 << 20  # of an object with bytes of rounds; what is smaller stands in the object of the rounds
 CLAIMS_MS = 60_000  # how often a follower with nothing to ship looks whether another has taken over
+BUSY_MS = 3_000
+MOST_LOOKS = 16  # in one step
 SUSPECTED = 3  # looks in a row that find no round where a checkpoint says that there is one
 
 
@@ -63,6 +66,20 @@ class _Chain:
     rounds: int = 0
     pieces: int = 0
     size_bytes: int = 0
+
+
+class _Seen(NamedTuple):
+    """A look from a place on, None if the journal cannot be read on there; when it began, by both clocks.
+
+    Of the newest checkpoint before it: its number, and the first round that it does not count.
+    """
+
+    place: JournalPlace
+    newest_checkpoint: int
+    next_round: int
+    began_ms: int
+    taken_ms: int
+    look: Look | None
 
 
 @dataclass
@@ -109,6 +126,8 @@ class Follower:
         self._covered_ms: int | None = None
         self._suspected = 0
         self._lost_thread = False
+        self._ahead: _Seen | None = None
+        self._busy_until_ms = 0
         self._seen_checkpoint = 0, 0  # the newest, and the first round that it does not count
         self._claims_due_ms = 0
         self.status = Status()
@@ -116,6 +135,11 @@ class Follower:
     def wait_with(self, wait: Wait) -> None:
         """From now on call this one before a call to the store is made again."""
         self._wait = self._claims.wait = self._shipper.wait = self._collector.wait = wait
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so much came lately that the next look should be soon: files of the journal are used again."""
+        return self._clock.monotonic_ms() < self._busy_until_ms
 
     @property
     def loss_window_ms(self) -> int | None:
@@ -191,6 +215,7 @@ class Follower:
             return False
         point, read_ms = self._shipper.ship(running=running)
         self._keep_point(point, read_ms)
+        self._ship_rounds()  # what came while it was shipped: else the newest moment would be an older one for a while
         self._collector.collect(self._clock.now_ms(), self._shipper.unnamed)
         self.status.kept_points = len(self._collector.points)
         return True
@@ -241,37 +266,54 @@ class Follower:
         """Ship the rounds up to the last complete one. If that is not where it should be, a new point is due."""
         chain = self._chain
         assert chain is not None
-        while not self._lost_thread:
-            newest, next_round = self._newest_checkpoint()
-            began_ms, taken_ms = self._clock.monotonic_ms(), self._clock.now_ms()
-            try:
-                look = read_on(self._disk, self._directory, chain.goes_on, self._how.look_bytes)
-            except Changed:
+        from_before = self._ahead  # read during the step before: more may have come since
+        for _ in range(MOST_LOOKS):
+            seen, self._ahead = self._ahead, None
+            if seen is None or seen.place != chain.goes_on:
+                seen = self._see(chain.goes_on)
+            look = seen.look
+            if look is None:
                 self._lost_thread = True
                 return
             if look.pieces:
-                pieces = self._spread(chain, look.pieces)
-                self._keep_rounds(chain, Rounds(taken_ms, look.last_unit, look.goes_on, pieces))
-            if not look.complete:
+                pieces = self._spread(chain, look)
+                self._keep_rounds(chain, Rounds(seen.taken_ms, look.last_unit, look.goes_on, pieces))
+            if not look.complete or seen is from_before:
                 continue
-            if newest > chain.checkpoint and 0 < chain.goes_on.round < next_round:
+            if seen.newest_checkpoint > chain.checkpoint and 0 < chain.goes_on.round < seen.next_round:
                 self._suspected = 1 if look.pieces else self._suspected + 1
                 self._lost_thread = self._suspected >= SUSPECTED
             else:
                 self._suspected = 0
-                self._cover(began_ms)
+                self._cover(seen.began_ms)
             return
+
+    def _see(self, place: JournalPlace) -> "_Seen":
+        """Read on from a place."""
+        newest, next_round = self._newest_checkpoint()
+        began_ms, taken_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        try:
+            look = read_on(self._disk, self._directory, place, self._how.look_bytes)
+        except Changed:
+            look = None
+        return _Seen(place, newest, next_round, began_ms, taken_ms, look)
+
+    def _see_ahead(self, place: JournalPlace) -> None:
+        self._ahead = self._see(place)
 
     def _cover(self, began_ms: int) -> None:
         """Note that all that was acknowledged before this time is in the store."""
         self.status.worst_window_ms = max(self.status.worst_window_ms, self.loss_window_ms or 0)
         self._covered_ms = began_ms
 
-    def _spread(self, chain: _Chain, pieces: list[Piece]) -> list[Piece]:
-        """Ship the bytes of large pieces beside each other, in objects of their own. Returns what then stands where."""
+    def _spread(self, chain: _Chain, look: Look) -> list[Piece]:
+        """Ship the bytes of large pieces beside each other, in objects of their own. Returns what then stands where.
+
+        Beside that it reads on, where so much comes: the files of the journal are soon used again.
+        """
         spread: list[Piece] = []
         calls: list[Callable[[], None]] = []
-        for piece in pieces:
+        for piece in look.pieces:
             if len(piece.data) < self._how.piece_bytes:
                 spread.append(piece)
                 continue
@@ -283,6 +325,9 @@ class Follower:
                 calls.append(partial(create, self._objects, extents[-1].object, data, self._wait))
                 self._shipper.count(len(data))
             spread.append(piece._replace(data=b"", extents=tuple(extents)))
+        if calls:
+            self._busy_until_ms = self._clock.monotonic_ms() + BUSY_MS
+            calls.insert(0, partial(self._see_ahead, look.goes_on))
         call_all(calls, "fencepost-shipping", self._how.threads)
         return spread
 

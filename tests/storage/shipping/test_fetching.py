@@ -186,7 +186,7 @@ def test_what_a_newer_version_wrote_is_said_so(objects):
 
 
 @pytest.mark.parametrize("kind", ["lost", "rotten"])
-def test_bytes_of_rounds_that_are_lost_or_rotten_are_named_and_none_of_the_rounds_written(kind):
+def test_lost_or_rotten_bytes_of_rounds_are_named_and_none_of_them_written(kind):
     objects, clock, work = SimulatedObjects(), SimulatedClock(STARTED_MS), Workload(SimulatedDisk())
     log = work.make("a")
     work.sync()
