@@ -24,8 +24,8 @@ RUN = Path(__file__).with_name("run.py")
 def test_no_seed_shows_an_anomaly_and_all_clients_finish():
     met = Counter()
     for seed in SEEDS:
-        result = simulate(seed)
-        assert result.good, f"{result}\nagain: make sim SEED={seed}"
+        result = simulate(seed, 20.0)
+        assert result.good, f"{result}\nagain: make sim SEED={seed} SECONDS=20"
         assert result.lives > 1
         met.update(result.struck)
     assert met["named: sent"] > met["named: duplicates"] > 20

@@ -20,7 +20,7 @@ from served_broker import ServedBroker
 schemathesis.checks.load_all_checks()
 
 GROUP, SHARE_GROUP, TOPIC, TRANSACTION = "readers", "workers", "orders", "holder"
-EXAMPLES = 12  # requests for each operation
+EXAMPLES = (4, pytest.param(25, marks=pytest.mark.long))  # requests for each operation
 NOT_ASKED = ["/v1/events"]  # it does not end
 
 
@@ -124,7 +124,8 @@ async def _names(client: ConsoleClient) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_schemathesis_finds_no_answer_that_the_document_does_not_allow(served: _Served) -> None:
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_schemathesis_finds_no_answer_that_the_document_does_not_allow(served: _Served, examples: int) -> None:
     schema = schemathesis.openapi.from_url(f"{served.base}/openapi.json")
     checks = [each for each in CHECKS.get_all() if each.__name__ in CHECKED]
     assert len(checks) == len(CHECKED)
@@ -134,9 +135,9 @@ def test_schemathesis_finds_no_answer_that_the_document_does_not_allow(served: _
     refusing = {(each.method, each.path) for each in routes() if each.query or each.body}
     for operation in operations:
         if operation.path not in NOT_ASKED:
-            _try(operation, served, checks, GenerationMode.POSITIVE)
+            _try(operation, served, checks, GenerationMode.POSITIVE, examples)
             if (operation.method.upper(), operation.path) in refusing:
-                _try(operation, served, checks, GenerationMode.NEGATIVE)
+                _try(operation, served, checks, GenerationMode.NEGATIVE, examples)
 
 
 CHECKED = {
@@ -148,9 +149,9 @@ CHECKED = {
 }
 
 
-def _try(operation: Any, served: _Served, checks: list[Any], mode: GenerationMode) -> None:
+def _try(operation: Any, served: _Served, checks: list[Any], mode: GenerationMode, examples: int) -> None:
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,
