@@ -36,7 +36,6 @@ from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
 from .ownership.owner import InStore, StoreOwner
-from .ownership.pacing import Pace
 from .producers.names_log import NamedProducers
 from .quotas.connection_pace import ConnectionPace
 from .quotas.limits import Measures
@@ -179,6 +178,11 @@ class Broker(Services):
             await self.stop()
             raise
 
+    def give_up(self) -> None:
+        """Let a start that waits for a store end; it raises StoppedWaiting, unless it is cancelled."""
+        if self._owner is not None:
+            self._owner.stop()
+
     def _start_executors(self) -> None:
         """Start the threads before the directory is touched: without them the broker does not start."""
         self.read_executor = self._executor("reads", READ_THREADS)
@@ -211,9 +215,7 @@ class Broker(Services):
             self._executor("store", WINDOW),
             self._executor("points", 1),
             directory=directory,
-            node=self.settings.node_id,
-            lease_ms=self.settings.store_lease_ms,
-            heartbeat_ms=self.settings.store_heartbeat_ms,
+            settings=self.settings,
         )
         self.store, self.recovery = await self._owner.open(settings, look_from)
 
@@ -227,7 +229,7 @@ class Broker(Services):
             sync_every_ms=self.settings.durability_interval_ms,
             times=self.times,
             writer=self._journal_writer,
-            pace=_pace(self.settings) if self._owner else None,
+            pace=self._owner.pace if self._owner else None,
         )
 
     def _assemble(self) -> None:
@@ -482,10 +484,6 @@ def _store_settings(broker: Broker) -> StoreSettings:
         durability_mode=settings.durability_mode,
         unreadable_logs_offline=settings.storage_unreadable_partitions == "offline",
     )
-
-
-def _pace(settings: BrokerSettings) -> Pace:
-    return Pace(settings.store_puts_per_second, settings.store_puts_per_second)
 
 
 def _housekeeping_settings(broker: Broker) -> HousekeepingSettings:

@@ -34,6 +34,8 @@ from ...storage.recovery import LookFrom, RecoveryReport, open_store
 from ...storage.shipping.creating import Taken
 from ...storage.shipping.names import CLAIMS
 from ...storage.store import Store, StoreSettings
+from ..config.settings import BrokerSettings
+from .pacing import Pace
 from .silence import Silence
 
 log = logging.getLogger("fencepost.broker")
@@ -84,9 +86,7 @@ class StoreOwner:
         point_executor: Executor,
         *,
         directory: str,
-        node: int,
-        lease_ms: int,
-        heartbeat_ms: int,
+        settings: BrokerSettings,
     ) -> None:
         """executor: of WINDOW threads, for nothing else; point_executor: of one."""
         self._store = store
@@ -95,9 +95,10 @@ class StoreOwner:
         self._clock = clock
         self._rng = rng
         self._directory = directory
-        self._node = node
-        self._lease_ms = lease_ms
-        self._heartbeat_ms = heartbeat_ms
+        self._node = settings.node_id
+        self._lease_ms = settings.store_lease_ms
+        self._heartbeat_ms = settings.store_heartbeat_ms
+        self.pace = Pace(settings.store_puts_per_second, at_once=settings.store_puts_per_second)
         self._executor = executor
         self._point_executor = point_executor
         self._stopping = False

@@ -6,7 +6,8 @@ import click
 
 from .writing import visible
 
-FAILED, WRONG_USAGE, NOT_FOUND, TIMED_OUT, CONFLICT, DENIED, HALTED, REFUSED_BY_SYSTEM = 1, 2, 3, 4, 5, 6, 70, 75
+FAILED, WRONG_USAGE, NOT_FOUND, TIMED_OUT, CONFLICT, DENIED = 1, 2, 3, 4, 5, 6
+HALTED, TAKEN_OVER, REFUSED_BY_SYSTEM = 70, 71, 75
 
 
 class Failure(click.ClickException):

@@ -57,6 +57,7 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
     "--backup-every", type=DURATION, default="1s", show_default=True, help="How often to look what there is to ship."
 )
 @click.option("--backup-keep", type=DURATION, default="24h", show_default=True, help="Restorable for so long.")
+@click.option("--store", metavar="URL", help="Have the journal there; wait while another broker owns it.")
 @click.option("--durability", metavar="fsync|interval|os", help="When a write is acknowledged. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
 @click.option("--ignore-dynamic", is_flag=True, help="Ignore settings that were changed at runtime.")
@@ -86,6 +87,7 @@ def serve(
     backup: str | None,
     backup_every: int,
     backup_keep: int,
+    store: str | None,
     durability: str | None,
     config: str | None,
     ignore_dynamic: bool,
@@ -95,6 +97,7 @@ def serve(
 
     It prints a line that begins with "ready" and contains its addresses once it serves. Flags take precedence over
     FENCEPOST_… in the environment, and these over the file. Exit code 70: a write or sync failed; restart the broker.
+    71: another broker owns the store.
     """
     if sys.platform == "win32":
         raise Failure("fencepost serve runs on Linux and macOS only", "on Windows, run it in WSL")
@@ -125,6 +128,7 @@ def serve(
             http=options,
             backup=_followed(backup, backup_every, backup_keep) if backup is not None else None,
             insecure=insecure,
+            store=store,
         )
 
 

@@ -25,9 +25,11 @@ from ...broker.config.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, R
 from ...broker.config.listener_settings import BY_TOKEN
 from ...broker.config.options import InvalidOption
 from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
+from ...broker.ownership.owner import InStore, StoppedWaiting
 from ...effects.clock import Clock, SystemClock
 from ...effects.net import SystemNet, Writable
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
+from ..backup.places import objects_of
 from ..output.failures import WRONG_USAGE, Failure
 from ..output.writing import flush, log_to_standard_error, show
 from .protection import check_protection, shown
@@ -58,6 +60,7 @@ def run(
     http: "HttpOptions | None" = None,
     backup: "BackupOptions | None" = None,
     insecure: bool = False,
+    store: str | None = None,
 ) -> None:
     """Serve until a signal, with the console beside it. Raises Failure; returns after a clean stop."""
     began = time.monotonic()
@@ -75,7 +78,8 @@ def run(
             settings = settings.with_layer(
                 Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
             )
-        server = _Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)
+        in_store = InStore(objects_of(store), time.sleep) if store is not None else None
+        server = _Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic, in_store=in_store)
         if http is not None:
             server.console = functools.partial(http.command, insecure=insecure)
         server.backup = backup
@@ -229,7 +233,14 @@ class _Server:
     """Runs a broker until a signal or a halt."""
 
     def __init__(
-        self, settings: BrokerSettings, began: float, limits: Shares | None, *, ephemeral: bool, ignore_dynamic: bool
+        self,
+        settings: BrokerSettings,
+        began: float,
+        limits: Shares | None,
+        *,
+        ephemeral: bool,
+        ignore_dynamic: bool,
+        in_store: InStore | None = None,
     ) -> None:
         self._settings = settings
         self._began = began
@@ -242,12 +253,15 @@ class _Server:
                 net=SystemNet(limits.backlog),
                 most_connections=limits.connections,
                 ignore_dynamic=ignore_dynamic,
+                in_store=in_store,
             )
             if limits
-            else Broker(settings, ignore_dynamic=ignore_dynamic)
+            else Broker(settings, ignore_dynamic=ignore_dynamic, in_store=in_store)
         )
+        self._in_store = in_store
         self._end = asyncio.Event()
         self._signals = 0
+        self._gave_up = False
         self._manager = ServiceManager(os.environ)
         self.console: Callable[[str], list[str]] | None = None  # its command line, for the broker's address
         self._running_console: asyncio.Task[None] | None = None
@@ -263,12 +277,14 @@ class _Server:
         self._broker.on_halt.append(lambda _: self._end.set())
         self._make_directory()
         try:
-            await self._broker.start()
+            await self._start()
         except Exception as error:
             failure = explain_failure(error, self._settings)
             if failure is None:
                 raise
             raise failure from None
+        if self._gave_up:
+            return
         gc.freeze()
         gc.callbacks.append(GcFreezer(self._broker).collected)
         gc.enable()
@@ -278,6 +294,22 @@ class _Server:
             await self._stop()
         finally:
             await self._end_children()
+
+    async def _start(self) -> None:
+        """Start the broker; with a store, for as long as no signal comes: it may wait for ever."""
+        if self._in_store is None:
+            await self._broker.start()
+            return
+        starting = asyncio.create_task(self._broker.start(), name="start")
+        ending = asyncio.create_task(self._end.wait(), name="end")
+        await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if not starting.done():
+            self._gave_up = True
+            self._broker.give_up()
+            starting.cancel()
+        with contextlib.suppress(*((asyncio.CancelledError, StoppedWaiting) if self._gave_up else ())):
+            await starting
 
     async def _serve(self) -> None:
         try:
@@ -360,6 +392,8 @@ class _Server:
         where = "removed at the end" if self._ephemeral else os.path.abspath(self._settings.log_dir)
         show(f"fencepost  {__version__}, process {os.getpid()}")
         show(f"data       {where}")
+        if self._in_store is not None:
+            show(f"store      {self._in_store.objects.where}, epoch {broker.store.incarnation}")
         show(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
         for line in shown(self._settings):
             show(f"listener   {line}")

@@ -19,10 +19,11 @@ from ...effects.threads import MORE_THREADS, CannotStartThread
 from ...effects.tls import BadTlsFiles
 from ...storage import layout
 from ...storage.checkpoints import Damaged, NewerFormat
+from ...storage.objects.errors import Fenced, ObjectDamaged, Overtaken
 from ...storage.recovery import StoreDamaged
 from ...storage.store import BrokerHalted
 from ...storage.system_errors import MISPLACED
-from ..output.failures import FAILED, HALTED, REFUSED_BY_SYSTEM, WRONG_USAGE, Failure
+from ..output.failures import FAILED, HALTED, REFUSED_BY_SYSTEM, TAKEN_OVER, WRONG_USAGE, Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
 _NEWER = (NewerFormat, NewerCatalogue, NewerSecurityLog, NewerTransactionRecord, NewerLedgerRecord)
@@ -61,6 +62,10 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
         return Failure(f"{directory} is in use by {holder}", "stop that process, or use another --data-dir")
     if isinstance(error, _NEWER):
         return Failure(f"{directory} was written by a newer fencepost: {error}", UPGRADE)
+    if isinstance(error, Overtaken):
+        return Failure(str(error), "start it again: it waits until that broker is gone", TAKEN_OVER)
+    if isinstance(error, ObjectDamaged):
+        return Failure(str(error), "nothing was changed; bring that object back, from a copy of the bucket if need be")
     if isinstance(error, StoreDamaged):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):
@@ -87,6 +92,9 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
 
 def halted(cause: BaseException) -> Failure:
     """The failure for a broker that halted, also during its start."""
+    if isinstance(cause, Fenced):
+        hint = "nothing was acknowledged since; start it again: it waits until that broker is gone"
+        return Failure(str(cause), hint, TAKEN_OVER)
     hint = "nothing was acknowledged since; check the disk, then start again: recovery reads what is on it"
     if isinstance(cause, DirectoryMoved):
         hint = cause.hint

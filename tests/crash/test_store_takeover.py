@@ -1,0 +1,91 @@
+"""Real brokers on a store in a directory: one is killed or stopped, the next goes on with an empty disk."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import confluent_kafka
+import pytest
+from broker_process import BrokerProcess, free_port
+
+import fencepost
+
+QUICK = ("-X", "store.lease.ms=600", "-X", "store.heartbeat.ms=150", "-X", "store.puts.per.second=1000")
+
+
+def serve(tmp_path, name: str) -> BrokerProcess:
+    """A started broker with a disk of its own."""
+    broker = BrokerProcess(str(tmp_path / name), "--store", f"file://{tmp_path}/store", *QUICK)
+    broker.start()
+    return broker
+
+
+async def send(broker: BrokerProcess, first: int, count: int) -> None:
+    """Produce numbers, each acknowledged before the next is sent."""
+    async with fencepost.Producer(broker.bootstrap) as producer:
+        for number in range(first, first + count):
+            await producer.send("t", b"%d" % number)
+            await producer.flush()
+
+
+def numbers(broker: BrokerProcess) -> list[int]:
+    """All that a consumer reads."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "r",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+    found = []
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        found.append(int(message.value()))
+    consumer.close()
+    return found
+
+
+@pytest.mark.slow
+async def test_what_a_killed_broker_had_acknowledged_one_with_an_empty_disk_serves(tmp_path):
+    first = serve(tmp_path, "first")
+    await send(first, 0, 50)
+    first.kill()
+    second = serve(tmp_path, "second")
+    try:
+        assert numbers(second) == list(range(50))
+        await send(second, 50, 10)
+        assert numbers(second) == list(range(60))
+    finally:
+        assert second.stop() == 0
+
+
+@pytest.mark.slow
+async def test_a_broker_that_was_stopped_and_wakes_up_ends_with_71(tmp_path):
+    first = serve(tmp_path, "first")
+    await send(first, 0, 20)
+    os.kill(first.process.pid, signal.SIGSTOP)
+    second = serve(tmp_path, "second")
+    os.kill(first.process.pid, signal.SIGCONT)
+    try:
+        assert first.ended() == 71
+        assert any("was ended at round" in line for line in first.lines)
+        assert numbers(second) == list(range(20))
+    finally:
+        assert second.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_broker_that_waits_for_a_store_ends_at_a_signal(tmp_path):
+    first = serve(tmp_path, "first")
+    command = [sys.executable, "-m", "fencepost", "serve", "--store", f"file://{tmp_path}/store"]
+    command += ["--data-dir", str(tmp_path / "second"), "--listen", f"127.0.0.1:{free_port()}"]
+    try:
+        with subprocess.Popen([*command, "-X", "store.lease.ms=60000"], stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr is not None
+            assert "waiting until the owner" in waiting.stderr.readline()
+            waiting.terminate()
+            assert waiting.wait(20) == 0
+    finally:
+        assert first.stop() == 0
