@@ -17,6 +17,7 @@ from ..output.failures import WRONG_USAGE, Failure
 from .protection import protection
 
 if TYPE_CHECKING:
+    from .console import HttpOptions
     from .following import BackupOptions
 
 DEFAULT_DIRECTORY = ".fencepost"
@@ -109,23 +110,16 @@ def serve(
     _check_given(given, {"--data-dir": data_dir, "--backup": backup} if ephemeral else {})
     flags |= {name: text for name, text in named.items() if text}
     flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
-    if http is None and (http_token_file or http_host or http_client_config or http_read_only):
-        raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
     with _collector_off():
         from .serving import run
 
-        options = None
-        if http is not None:
-            from .console import HttpOptions
-
-            options = HttpOptions(http, http_token_file, http_host, http_client_config, http_read_only)
         run(
             flags,
             _file(config),
             config or "file",
             ephemeral=ephemeral,
             ignore_dynamic=ignore_dynamic,
-            http=options,
+            http=_console(http, http_token_file, http_host, http_client_config, http_read_only),
             backup=_followed(backup, backup_every, backup_keep) if backup is not None else None,
             insecure=insecure,
             store=store,
@@ -140,6 +134,19 @@ def _check_given(given: Mapping[str, Sequence[str | None]], not_ephemeral: Mappi
     for option, value in not_ephemeral.items():
         if value is not None:
             raise Failure(f"--ephemeral and {option} cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
+
+
+def _console(
+    http: str | None, token_file: str | None, hosts: Sequence[str], client_config: str | None, read_only: bool
+) -> "HttpOptions | None":
+    """Return what --http… says. Raises: Failure."""
+    if http is None and (token_file or hosts or client_config or read_only):
+        raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
+    if http is None:
+        return None
+    from .console import HttpOptions
+
+    return HttpOptions(http, token_file, hosts, client_config, read_only)
 
 
 def _followed(url: str, every_ms: int, keep_ms: int) -> "BackupOptions":

@@ -25,6 +25,27 @@ def test_in_every_order_of_steps_nothing_acknowledged_is_behind_the_end(name: st
     assert states >= least
 
 
+LONG = {
+    "one taker, six rounds": (Bounds(top=5), 200_000),
+    "one taker, wide": (Bounds(window=3, top=4, dups=1, late=True), 2_500_000),
+    "two takers": (Bounds(takers=2, top=3, dups=1), 2_500_000),
+    "two takers, two pages": (Bounds(takers=2, top=2, paged=1, late=True), 2_500_000),
+    "two takers, one round at a time": (Bounds(window=1, takers=2, top=2, dups=1), 500_000),
+    "two takers, one round at a time, all": (Bounds(window=1, takers=2, top=3, dups=1, late=True, paged=1), 2_500_000),
+    "three takers": (Bounds(takers=3, top=1), 750_000),
+}
+MOST_STATES = 2_500_000  # of each; some have more
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LONG)
+def test_in_every_order_of_ten_million_nothing_acknowledged_is_behind_the_end(name: str):
+    bounds, least = LONG[name]
+    states, complete = look_at_all(Model(bounds), MOST_STATES)
+    print(name, states, complete)
+    assert states >= least
+
+
 # ---- bugs ----------------------------------------------------------------------------------------------------
 
 Planting = Callable[[pytest.MonkeyPatch], None]
