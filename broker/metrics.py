@@ -5,6 +5,7 @@ a log counts anyway is not counted again: it is added up when it is asked for (r
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Protocol
 
 API_KEYS = 160  # Kafka's keys end below 100
@@ -42,18 +43,19 @@ class Histogram:
         self.total += value * times
 
 
+@dataclass(slots=True)
 class Backup:
     """What a follower beside this broker has told. covered_ms: all that was acknowledged before is in the store.
 
     None: it has no point yet. Monotonic, as the broker's clock.
     """
 
-    __slots__ = ("covered_ms", "is_followed", "is_troubled", "objects", "points", "size_bytes")
-
-    def __init__(self) -> None:
-        self.is_followed = self.is_troubled = False
-        self.covered_ms: int | None = None
-        self.points = self.objects = self.size_bytes = 0
+    is_followed: bool = False
+    is_troubled: bool = False
+    covered_ms: int | None = None
+    points: int = 0
+    objects: int = 0
+    size_bytes: int = 0
 
 
 class Counting(Protocol):

@@ -67,16 +67,16 @@ def describe_each(
     refused: Callable[..., Described],
 ) -> Lazy[Described]:
     """Return describe(group id, room) for each group; refused(group_id, error_code, error_message) where it raises."""
-    room = AnswerRoom(len(broker.server.connections))
+    room, api = AnswerRoom(len(broker.server.connections)), call.handler.api.name
 
     def describe_or_refuse(group_id: str) -> Described:
         try:
             broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-            if room.is_full:  # clients ask for these again
+            if room.left_bytes <= 0:  # clients ask for these again
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once.")
             return describe(group_id, room)
         except KafkaError as error:
-            broker.metrics.error(call.handler.api.name, error.code)
+            broker.metrics.error(api, error.code)
             return refused(group_id=group_id, error_code=error.code, error_message=error.text)
 
     return Lazy(len(group_ids), map(describe_or_refuse, group_ids))

@@ -76,6 +76,8 @@ LINES: dict[str, list[list[str]]] = {
     "log verify": [["DIRECTORY"], [f"/none{WORST}"]],
     "backup": [["/none" + WORST, "/none" + WORST]],
     "restore": [["/none" + WORST, "/none" + WORST]],
+    "store status": [["file:///none" + WORST]],
+    "store verify": [["file:///none" + WORST]],
     "bench compare": [["/none" + WORST, "/none" + WORST]],
 }
 OURS = "shows nothing that others chose"
