@@ -9,9 +9,9 @@ a request a thread; here it is cut into slices. This module is the one place tha
   way, an item a step, and so does decoding a large request. A unit is the work of one plain row: some microseconds.
 - A slice is at most SLICE_UNITS units or SLICE_MS, whichever ends first. The first slice of a request is worked at
   once, which nearly always is all. What is left waits in a queue of the broker, first come, first served. There are
-  two, so that a short one waits for one of the long and not for all: each joins the first, and goes to the end of the
-  second when it took SHORT_UNITS and is not done, or yields BEHIND_SHORT. A turn of the loop works SLICE_UNITS of
-  each queue, and then reads sockets.
+  two, so that a short one waits for one of the long and not for all: each joins the first. It gets one slice there, of
+  SHORT_UNITS or what is left of the turn's; if it is not done then, or yields BEHIND_SHORT, it goes to the end of the
+  second. A turn of the loop works SLICE_UNITS of each queue, and then reads sockets.
 - Requests on arrival take from the allowance of the turn (ARRIVAL_UNITS), REQUEST_UNITS each at least. When it is
   spent, requests go to the queue unread. So thousands of pipelined requests take turns with everybody else too.
 - A request that is in the queue holds up those behind it on its connection, so they take effect in order. When it is
