@@ -41,8 +41,8 @@ PRUNE_AFTER_BYTES = 2 << 20  # logged in one partition of the topic, if that is 
 AROUND_BYTES = 100  # around a value and the group's name in the log: the rest of a key, and mostly a batch of its own
 PAUSE_S = 0.002
 
-FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "needs from", "snapshot bytes", "updates",
-          "update bytes", "snapshot", "pending")  # fmt: skip
+FIELDS = ("group", "topic id", "partition", "home", "log end", "snapshot offset", "needs from", "snapshot bytes",
+          "bytes since", "updates", "update bytes", "snapshot", "pending")  # fmt: skip
 """The names of the columns of a row in a snapshot of the coordinators."""
 
 Row = tuple[Any, ...]
@@ -90,6 +90,7 @@ class ShareStateLog:
         self._logged_bytes: dict[int, int] = {}  # by partition of the topic
         self._pruned_at: dict[int, int] = {}  # how much of it had been logged then
         self._due: dict[SharePartitionKey, None] = {}  # to be written whole
+        self._read_from: dict[SharePartitionKey, int] = {}  # during a start: what stands below in the log is known
         self._turns = shared.turns
         self._store = shared.store
         self._settings = shared.settings
@@ -364,6 +365,7 @@ class ShareStateLog:
     def load(self) -> None:
         """Replay the topic. Raises InternalTopicDamaged."""
         self.topic.load(self._replay)
+        self._read_from.clear()
         for key, kept in list(self.known.items()):
             if kept.snapshot_offset < self._begins(kept.home):
                 self._forget(key)
@@ -385,6 +387,8 @@ class ShareStateLog:
         for record in contents:
             kind, key = records.read_key(record.key or b"")
             value = record.value
+            if record.offset < self._read_from.get(key, 0):
+                continue
             if kind is Kind.SNAPSHOT:
                 what = None if value is None else records.read_snapshot(value)
                 self._apply(home, key, what, record.offset, len(value or b""))
@@ -400,7 +404,8 @@ class ShareStateLog:
     def rows(self) -> Iterator[Row]:
         """Yield the rows for a snapshot of the coordinators: one for each share partition.
 
-        What was logged since the snapshot was begun is in some rows and not in others; a replay sets it again.
+        Each says where its log ends when the row is true. A start has all that stands below from the row: an update
+        is no state, and what a row knows to be decided would be pending again.
         """
         for key in list(self.known):
             kept = self.known.get(key)
@@ -409,31 +414,39 @@ class ShareStateLog:
                     (producer_id, position, *batch)
                     for (_, producer_id), position, batch in kept.machine.pending_batches()
                 )
-                numbers = kept.snapshot_offset, kept.needs_from, kept.snapshot_bytes, kept.updates, kept.update_bytes
+                end = self.topic.end_offset(kept.home)
+                bytes_since = self._logged_bytes.get(kept.home, 0) - kept.snapshot_at
+                positions = kept.snapshot_offset, kept.needs_from, kept.snapshot_bytes, bytes_since
                 value = records.snapshot_value(kept.snapshot(0)._replace(epoch=kept.epoch))
-                yield *key, kept.home, *numbers, value, pending
+                yield *key, kept.home, end, *positions, kept.updates, kept.update_bytes, value, pending
 
     def read_row(self, row: Row) -> Row:
-        """Return a row of rows(), decoded from plain values."""
-        group, topic_id, partition, *numbers, value, pending = row
+        """Return a row of rows(), decoded from plain values. Raises ValueError if it is not of this log."""
+        group, topic_id, partition, home, end, *numbers, value, pending = row
+        if end > self.topic.end_offset(home):
+            raise ValueError(f"{SHARE_STATE_TOPIC}-{home} ends before offset {end}, up to which it knows")
         batches = tuple(
             (producer_id, position, StateBatch(first, last, records.STATES[state], deliveries, member))
             for producer_id, position, first, last, state, deliveries, member in pending
         )
-        return SharePartitionKey(group, topic_id, partition), *numbers, records.read_snapshot(value), batches
+        return SharePartitionKey(group, topic_id, partition), home, end, *numbers, records.read_snapshot(value), batches
 
     def put_row(self, row: Row) -> None:
         """Apply a row of a snapshot, as read_row() returned it.
 
-        If the log begins after the record of a transaction, that transaction has ended.
+        Not if the log begins later than where it ended then: what the share partition is, if it is still there, stands
+        in the log, and its offset may have been set since.
         """
-        key, home, offset, needs_from, value_bytes, updates, update_bytes, snapshot, pending = row
+        key, home, end, offset, needs_from, value_bytes, bytes_since, updates, update_bytes, snapshot, pending = row
+        if end < self._begins(home):
+            return
+        self._read_from[key] = end
         self._apply_snapshot(home, key, snapshot, offset, value_bytes)
         kept = self.known[key]
         kept.needs_from, kept.updates, kept.update_bytes = needs_from, updates, update_bytes
+        kept.snapshot_at -= bytes_since
         for producer_id, position, batch in pending:
-            if position >= self._begins(home):
-                self._apply_pending(home, key, producer_id, position, [batch])
+            self._apply_pending(home, key, producer_id, position, [batch])
 
     # ---- pruning ---------------------------------------------------------------------------------------------
 

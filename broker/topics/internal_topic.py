@@ -81,6 +81,10 @@ class InternalTopic:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}-{partition}: {log.offline}")
         return log
 
+    def end_offset(self, partition: int) -> int:
+        """Return where the log of a partition ends, also of one that is offline."""
+        return self._topics.by_name[self.name].partitions[partition].log.end_offset
+
     def part(
         self,
         partition: int,

@@ -7,6 +7,7 @@ from typing import Any
 from fencepost.broker.share.logged import _Piece
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.portions import _Portion
+from fencepost.broker.share.state_log import ShareStateLog
 from simulation.planting import around, breaks, killed_by, mutant, replaced
 
 
@@ -76,6 +77,46 @@ def what_others_change_while_a_request_is_decided_is_not_looked_at(stack: ExitSt
 @breaks("ARCHITECTURE.md: Restart = checkpoint + the same `apply`")
 def what_others_change_while_a_snapshot_is_encoded_is_left_out(stack: ExitStack) -> None:
     replaced(stack, _Piece.has_changed, lambda self, machine: False)
+
+
+@killed_by("tests/broker/share/test_state_log_starts.py")
+@breaks("formats.md: where the log begins later than that end, the log has it all, and the entry is not used")
+def a_share_partition_is_as_a_snapshot_says_that_its_log_has_overtaken(stack: ExitStack) -> None:
+    def wrapper(put_row: Any) -> Any:
+        def put(self: ShareStateLog, row: Any) -> None:
+            key, home, end, *rest = row
+            put_row(self, (key, home, max(end, self._begins(home)), *rest))
+
+        return put
+
+    around(stack, ShareStateLog.put_row, wrapper)
+
+
+@killed_by("tests/broker/share/test_state_log_starts.py")
+@breaks("formats.md: a replay skips records of that share partition below")
+def what_a_snapshot_knows_of_a_share_partition_is_replayed_again(stack: ExitStack) -> None:
+    def wrapper(put_row: Any) -> Any:
+        def put(self: ShareStateLog, row: Any) -> None:
+            put_row(self, row)
+            self._read_from.clear()
+
+        return put
+
+    around(stack, ShareStateLog.put_row, wrapper)
+
+
+@killed_by("tests/broker/share/test_state_log_starts.py")
+@breaks("formats.md: its logs begin later as snapshots make what is older superfluous")
+def a_start_forgets_how_far_a_share_partition_lies_behind(stack: ExitStack) -> None:
+    def wrapper(put_row: Any) -> Any:
+        def put(self: ShareStateLog, row: Any) -> None:
+            put_row(self, row)
+            if row[0] in self.known:
+                self.known[row[0]].snapshot_at = self._logged_bytes.get(row[1], 0)
+
+        return put
+
+    around(stack, ShareStateLog.put_row, wrapper)
 
 
 @mutant

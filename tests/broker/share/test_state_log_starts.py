@@ -1,0 +1,164 @@
+"""Starts from rows of a snapshot and the rest of the logs, wherever these begin and whenever the rows were taken."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share import state_log
+from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
+from fencepost.broker.topics.names import SHARE_STATE_TOPIC
+from fencepost.broker.upkeep import coordinator_snapshots
+from fencepost.storage.checkpoints import read_file, write_file
+from offset_requests import commit
+from produce_requests import create
+from share_lives import positions, replayed, view
+from share_transactions import ShareWorker, acquire, begin, states
+from simulated_broker import SimulatedBroker
+
+SETTINGS = BrokerSettings(log_dir="/d", share_coordinator_state_topic_num_partitions=1)
+
+
+@pytest.fixture
+def world() -> Iterator[SimulatedBroker]:
+    made = SimulatedBroker(SETTINGS)
+    made.ask(create("t", 1))
+    yield made
+    if not made.loop.is_closed():
+        made.abandon()
+
+
+def reset(world: SimulatedBroker, key: SharePartitionKey, offset: int) -> None:
+    shares = world.broker.share_partitions
+    unit = shares.alter(key.group, {key[1:]: offset})
+    shares.state_log.topic.commit(unit.parts)
+    unit.apply()
+
+
+def accept(world: SimulatedBroker, key: SharePartitionKey, first: int, last: int, member: str = "m") -> None:
+    acks = {key[1:]: [AckRange(first, last, [AckType.ACCEPT])]}
+    assert world.broker.share_partitions.acknowledge(key.group, member, acks) == {key[1:]: None}
+
+
+def prune(world: SimulatedBroker) -> None:
+    log = world.broker.share_partitions.state_log
+    world.wait(0.1)
+    log.prune(0, [key for key in log.known if log.home(key) == 0])
+    world.wait(0.1)
+
+
+def take(world: SimulatedBroker) -> None:
+    world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
+
+
+def test_what_is_pending_since_a_reset_is_nobodys_after_a_start_from_before_it(world: SimulatedBroker) -> None:
+    """The window began above it when the snapshot was taken, and what set it lower was pruned."""
+    (key,) = begin(world, "t")
+    acquire(world, key, 0, 9)
+    accept(world, key, 0, 9)
+    take(world)
+    reset(world, key, 0)
+    acquire(world, key, 0, 9)
+    assert ShareWorker(world).acknowledge((key, 5, 5)) == [0]
+    log = world.broker.share_partitions.state_log
+    log.write_snapshots([key])
+    prune(world)
+    assert log.topic.log(0).start_offset == log.known[key].needs_from > 2
+    with world.after_power_cut() as later:
+        acquire(later, key, 0, 9, "n")
+        assert states(later, key) == "0 LLLLLPLLLL"
+
+
+def test_what_is_committed_while_coordinators_are_written_down_lasts(
+    world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row has it, and the replay begins at the acknowledgement, with a snapshot that says it was available."""
+    monkeypatch.setattr(coordinator_snapshots, "SLICE_ROWS", 1)
+    (key,) = begin(world, "t")
+    for number in range(9):
+        commit(world, f"g{number}", "t", {0: 5})
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 9)
+    world.wait(0.1)
+    taking = world.loop.create_task(world.broker.coordinator_snapshots.take())
+    world.loop.run_until_complete(asyncio.sleep(0))
+    assert worker.acknowledge((key, 0, 3)) == [0]
+    world.broker.share_partitions.state_log.write_snapshots([key])
+    worker.end(commit=True)
+    assert not taking.done()
+    assert states(world, key) == "4 LLLLLL"
+    world.loop.run_until_complete(taking)
+    with world.after_power_cut() as later:
+        assert later.broker.share_partitions.state_log.topic.replay_from
+        assert states(later, key) == "4"
+
+
+def test_rows_are_taken_although_a_log_goes_offline_meanwhile(world: SimulatedBroker) -> None:
+    keys = [*begin(world, "t"), *begin(world, "t", "h")]
+    log = world.broker.share_partitions.state_log
+    rows = log.rows()
+    first = next(rows)
+    world.broker.topics.by_name[SHARE_STATE_TOPIC].partitions[0].log.offline = "its disk says nothing"
+    assert [log.read_row(row)[0] for row in (first, *rows)] == keys
+
+
+def rewritten(world: SimulatedBroker, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Change what the newest snapshot of the coordinators says. change: of its fields and entries."""
+    disk = world.disk
+    path = max(f"/d/{name}" for name in disk.list("/d") if name.startswith("coordinators-"))
+    where, fields, slices = coordinator_snapshots._unpack(read_file(disk, path, "coordinators", 1))
+    entries = {name: [row for rows in of for row in coordinator_snapshots._unpack(rows)] for name, of in slices.items()}
+    change(fields, entries)
+    packed = {name: [coordinator_snapshots._pack(rows)] for name, rows in entries.items()}
+    payload = coordinator_snapshots._pack([where, fields, packed])
+    write_file(disk, path, "coordinators", 1, payload)
+
+
+def as_of_an_earlier_version(fields: dict[str, Any], entries: dict[str, Any]) -> None:
+    fields[SHARE_STATE_TOPIC] = tuple(
+        name for name in fields[SHARE_STATE_TOPIC] if name not in ("log end", "bytes since")
+    )
+    entries[SHARE_STATE_TOPIC] = [(*row[:4], *row[5:8], *row[9:]) for row in entries[SHARE_STATE_TOPIC]]
+
+
+def of_a_longer_log(fields: dict[str, Any], entries: dict[str, Any]) -> None:
+    entries[SHARE_STATE_TOPIC] = [(*row[:4], 1_000, *row[5:]) for row in entries[SHARE_STATE_TOPIC]]
+
+
+@pytest.mark.parametrize("change", [as_of_an_earlier_version, of_a_longer_log])
+def test_a_start_does_not_use_a_snapshot(
+    change: Callable[[dict[str, Any], dict[str, Any]], None], world: SimulatedBroker
+) -> None:
+    (key,) = begin(world, "t")
+    acquire(world, key, 0, 9)
+    accept(world, key, 0, 3)
+    take(world)
+    accept(world, key, 6, 7)
+    world.wait(0.1)
+    rewritten(world, change)
+    with world.after_power_cut() as later:
+        found = later.broker.share_partitions.state_log
+        assert not found.topic.replay_from
+        assert states(later, key) == "4 AAKK"
+
+
+def test_short_lives_do_not_keep_the_log_of_an_idle_share_partition(
+    world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them logs less than what makes a share partition due to be written whole."""
+    monkeypatch.setattr(state_log, "COLD_BYTES", 5_000)
+    (cold,), (busy,) = begin(world, "t"), begin(world, "t", "busy")
+    at = 0
+    for _ in range(6):
+        acquire(world, busy, at, at + 9)
+        for offset in range(at, at := at + 10):
+            accept(world, busy, offset, offset)
+        world = world.again()
+        world.broker.share_partitions.state_log.write_snapshots([busy])
+        prune(world)
+    log = world.broker.share_partitions.state_log
+    assert log.topic.log(0).start_offset > 20
+    assert log.known[cold].epoch > 0
+    assert replayed(world, list(log.rows()), positions(world)) == view(log)
+    world.stop()
