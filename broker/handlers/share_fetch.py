@@ -77,7 +77,7 @@ def share_acknowledge(
 ) -> Steps[ShareAcknowledgeResponse]:
     """Take acknowledgements, and release what is left if it is the end of the session."""
     group, member = _check_who(broker, call, request.group_id, request.member_id)
-    asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack, name_all=True)
+    asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack)
     acknowledging = yield from _decide_ahead(broker, group, member, asked)
     sessions, epoch = broker.share_sessions, request.share_session_epoch
     if epoch == INITIAL_EPOCH:
@@ -142,16 +142,14 @@ def _read_acks(
     call: Call,
     topics: Iterable[ShareFetchRequest.Topic | ShareAcknowledgeRequest.Topic],
     is_renew: bool,
-    *,
-    name_all: bool = False,
 ) -> Steps[Asked]:
-    """What is acknowledged, of each partition that is named. name_all: also of those of which nothing is."""
+    """What is acknowledged, by partition."""
     asked: Asked = {}
     most = AckType.RENEW if call.version >= RENEW_SINCE else AckType.REJECT
     for topic in topics:
         is_known = topic.topic_id in broker.topics.by_id
         for part in topic.partitions:
-            if not part.acknowledgement_batches and not name_all:
+            if not part.acknowledgement_batches:
                 continue
             ranges = yield from _ranges_of(part.acknowledgement_batches, most, is_renew)
             place = topic.topic_id, part.partition_index
