@@ -123,13 +123,23 @@ class Encoding:
 
     def __init__(self, machine: SharePartition) -> None:
         self._machine = machine
-        self._at = machine.start
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state_epoch = self._machine.state_epoch
+        self._at = self._machine.start
         self._pieces: list[_Piece] = []
+
+    def _begin_again_if_offset_was_set(self) -> None:
+        """The window may begin lower now, where nothing is encoded: without that it only begins later."""
+        if self._state_epoch != self._machine.state_epoch:
+            self._begin()
 
     def encode_ahead(self) -> Iterator[int]:
         """Encode, and yield after each piece how many runs it had."""
         while runs := self._encode_next():
             yield runs
+            self._begin_again_if_offset_was_set()
 
     def _encode_next(self) -> int:
         columns = self._machine.runs.next_part(self._at, RUNS)
@@ -143,6 +153,7 @@ class Encoding:
 
     def finish(self) -> EncodedStates:
         """Encode what is left, or has changed. Nothing may come between this and the commit."""
+        self._begin_again_if_offset_was_set()
         for piece in self._pieces:
             if piece.has_changed(self._machine):
                 piece.encode(self._machine)

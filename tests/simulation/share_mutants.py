@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from fencepost.broker.share.logged import _Piece
+from fencepost.broker.share.logged import Encoding, _Piece
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.portions import _Portion
 from fencepost.broker.share.state_log import ShareStateLog
@@ -77,6 +77,12 @@ def what_others_change_while_a_request_is_decided_is_not_looked_at(stack: ExitSt
 @breaks("ARCHITECTURE.md: Restart = checkpoint + the same `apply`")
 def what_others_change_while_a_snapshot_is_encoded_is_left_out(stack: ExitStack) -> None:
     replaced(stack, _Piece.has_changed, lambda self, machine: False)
+
+
+@killed_by("tests/broker/share/test_logged.py")
+@breaks("ARCHITECTURE.md: Restart = checkpoint + the same `apply`")
+def a_snapshot_that_is_being_encoded_goes_on_after_a_reset(stack: ExitStack) -> None:
+    replaced(stack, Encoding._begin_again_if_offset_was_set, lambda self: None)
 
 
 @killed_by("tests/broker/share/test_state_log_starts.py")

@@ -5,8 +5,8 @@ import random
 import pytest
 from fencepost.broker.share import logged
 from fencepost.broker.share.logged import Encoding
-from fencepost.broker.share.records import encode_states, read_snapshot, snapshot_of, snapshot_value
-from fencepost.broker.share.values import AckRange, AcquiredRange, Snapshot, StateBatch
+from fencepost.broker.share.records import EncodedStates, encode_states, read_snapshot, snapshot_of, snapshot_value
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Snapshot, StateBatch
 from share_driver import ShareDriver
 
 
@@ -27,6 +27,9 @@ def test_what_changes_while_a_snapshot_is_encoded_is_in_it(interrupted: bool, mo
             if chance.random() < 0.5:
                 driver.acquire(member, (at, at + 5), offset=at)
                 return
+            if chance.random() < 0.1:
+                driver.snapshot(start=max(0, at - chance.randrange(60)))
+                return
             runs = [run for run in machine.runs if run[2].member == member and run[2].state == 1]
             driver.acknowledge(member, *(AckRange(*run[:2], [chance.choice((1, 2, 3))]) for run in runs[:2]))
 
@@ -39,6 +42,25 @@ def test_what_changes_while_a_snapshot_is_encoded_is_in_it(interrupted: bool, mo
         head = Snapshot(1, 0, driver.machine.start, driver.machine.runs.complete, ())
         found = read_snapshot(snapshot_of(head, encoding.finish()))
         assert states_of(list(found.batches)) == states_of(driver.machine.durable())
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_snapshot_encoded_while_the_offset_is_set_lower_has_all_states(
+    meanwhile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logged, "RUNS", 2)
+    driver = ShareDriver(100)
+    driver.acquire("me", (100, 109))
+    driver.acknowledge("me", *(AckRange(offset, offset, [AckType.ACCEPT]) for offset in range(101, 110, 2)))
+    encoding = Encoding(driver.machine)
+    steps = encoding.encode_ahead()
+    next(steps)
+    driver.snapshot(start=0)
+    driver.acquire("me", (0, 99))
+    driver.acknowledge("me", *(AckRange(offset, offset, [AckType.ACCEPT]) for offset in range(1, 100, 2)))
+    assert not meanwhile or sum(steps) == len(driver.machine.runs)
+    found = encoding.finish()
+    assert found == EncodedStates(len(driver.machine.durable()), encode_states(driver.machine.durable()))
 
 
 def test_a_snapshot_encoded_before_has_the_bytes_of_one_that_is_encoded_at_once() -> None:
