@@ -93,7 +93,6 @@ class SharePartitions:
     ) -> None:
         """configs: returns a group's configs. wake: checks the requests that wait for one of these."""
         self.state_log = ShareStateLog(shared)
-        self.state_log.moved = self._moved
         self._configs = configs
         self._loop = loop
         self._wake = wake
@@ -392,11 +391,12 @@ class SharePartitions:
         settlement = self.state_log.settlement(home, producer_id, commit, changes)
 
         def apply(marker_offset: int) -> None:
+            keys = self.state_log.pending_in(transaction)
             if commit:
-                machines = [self._known[key].machine for key in self.state_log.pending_in(transaction)]
-                count_rejected(self._metrics, machines, transaction)
+                count_rejected(self._metrics, [self._known[key].machine for key in keys], transaction)
             settlement.apply(marker_offset)
             self._count_released(changes, timed_out=False)
+            self._wake_soon(keys)
 
         return settlement._replace(apply=apply)
 
@@ -451,9 +451,6 @@ class SharePartitions:
         return True
 
     # ---- who waits -------------------------------------------------------------------------------------------
-
-    def _moved(self, keys: Collection[SharePartitionKey]) -> None:
-        self._wake_soon(keys)
 
     def _wake_soon(self, keys: Iterable[SharePartitionKey]) -> None:
         found: dict[Hashable, None] = dict.fromkeys(keys)

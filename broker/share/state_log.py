@@ -10,7 +10,7 @@ Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService and ShareCoordina
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...protocol.batches import Batch
@@ -19,7 +19,7 @@ from ...protocol.records import Marker, Record, keyed_batch, read_marker
 from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
 from ..groups.memory import RunMemory
-from ..net.turns import Job, Steps
+from ..net.turns import SUBJECT_UNITS, Job, Steps
 from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
 from ..topics.participants import Settlement
@@ -48,10 +48,6 @@ FIELDS = ("group", "topic id", "partition", "home", "log end", "snapshot offset"
 Row = tuple[Any, ...]
 
 
-def _nobody(keys: Collection[SharePartitionKey]) -> None:
-    pass
-
-
 class ShareUnit(NamedTuple):
     """Changes of share partitions, as part of a caller's unit. apply: to be called once that is committed."""
 
@@ -68,10 +64,7 @@ class _Written(NamedTuple):
 
 
 class ShareStateLog:
-    """All share partitions of one broker.
-
-    moved: called after a transaction has ended, with the share partitions in which it had something pending.
-    """
+    """All share partitions of one broker."""
 
     def __init__(self, shared: Shared) -> None:
         settings = shared.settings.now
@@ -84,12 +77,12 @@ class ShareStateLog:
         self.topic = shared.internal_topic(SHARE_STATE_TOPIC, partitions, configs)
         self.known: dict[SharePartitionKey, Kept] = {}
         self.memory = RunMemory()
-        self.moved: Callable[[Collection[SharePartitionKey]], None] = _nobody
         self._of_group: dict[str, dict[SharePartitionKey, None]] = {}
         self._pending: dict[Transaction, dict[SharePartitionKey, None]] = {}
         self._logged_bytes: dict[int, int] = {}  # by partition of the topic
         self._pruned_at: dict[int, int] = {}  # how much of it had been logged then
         self._due: dict[SharePartitionKey, None] = {}  # to be written whole
+        self._grown: dict[int, None] = {}  # partitions of the topic that are to be pruned
         self._read_from: dict[SharePartitionKey, int] = {}  # during a start: what stands below in the log is known
         self._turns = shared.turns
         self._store = shared.store
@@ -140,20 +133,19 @@ class ShareStateLog:
         unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()
-        self._write_whole([key for key, _ in changes])
-        for home in {self.home(key) for key, _ in changes}:
-            if self._logged_bytes.get(home, 0) - self._pruned_at.get(home, 0) >= PRUNE_AFTER_BYTES:
-                self.prune(home, self._by_home()[home])
+        self._keep_short([key for key, _ in changes])
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
         """Return the changes that a marker in this partition of the topic makes. changes: those of an abort."""
         owner = self.topic.log(home)
         written = list(self._batches(changes))
+        keys = self.pending_in((home, producer_id))
 
         def apply(marker_offset: int) -> None:
             self.end_transaction(home, producer_id, commit, marker_offset)
             for each in written:
                 self._apply_written(each)
+            self._keep_short(keys)
 
         return Settlement([(owner, each.batch) for each in written], apply)
 
@@ -167,26 +159,23 @@ class ShareStateLog:
         now_ms = self._clock.now_ms()
         written = []
         for home, of_home in by_home.items():
-            contents = [
-                (
-                    record_key(Kind.UPDATE, key),
-                    records.update_of(UNCHANGED, UNCHANGED, what.states, self.known[key].epoch),
-                )
-                for key, what in of_home
+            values = [
+                records.update_of(UNCHANGED, UNCHANGED, what.states, self.known[key].epoch) for key, what in of_home
             ]
+            contents = [(record_key(Kind.UPDATE, key), value) for (key, _), value in zip(of_home, values, strict=True)]
             batch = keyed_batch(
                 contents, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
             )
-            written.append((home, batch, of_home))
-        parts = [self._store.append_part(self.topic.log(home).log_id, batch) for home, batch, _ in written]
+            written.append((home, batch, of_home, values))
+        parts = [self._store.append_part(self.topic.log(home).log_id, batch) for home, batch, *_ in written]
 
         def apply() -> None:
-            for home, batch, of_home in written:
+            for home, batch, of_home, values in written:
                 transaction = home, producer_id
-                for index, (key, what) in enumerate(of_home):
+                for index, ((key, what), value) in enumerate(zip(of_home, values, strict=True)):
                     what.make(transaction, batch.base_offset + index)
-                    self._pending.setdefault(transaction, {})[key] = None
-                    self.count_runs(key)
+                    self._is_pending(transaction, key)
+                    self._count_update(key, len(value))
 
         return ShareUnit(parts, apply)
 
@@ -224,25 +213,36 @@ class ShareStateLog:
         for index, (key, what, value_bytes) in enumerate(written.changes):
             self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
 
-    def _write_whole(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Write the share partitions soon whose updates have become so long that a restart would be slow."""
-        due = [key for key in keys if (kept := self.known.get(key)) is not None and self._is_due(kept)]
-        if due and not self._due:
-            self._turns.enqueue(Job(self._write_due()))
-        self._due.update(dict.fromkeys(due))
+    def _keep_short(self, keys: Iterable[SharePartitionKey]) -> None:
+        """After changes: soon write whole what a restart would take long with, and prune the logs that have grown."""
+        is_working = bool(self._due or self._grown)
+        for key in keys:
+            home, kept = self.home(key), self.known.get(key)
+            if kept is not None and self._is_due(kept):
+                self._due[key] = None
+            if self._logged_bytes.get(home, 0) - self._pruned_at.get(home, 0) >= PRUNE_AFTER_BYTES:
+                self._grown[home] = None
+        if not is_working and (self._due or self._grown):
+            self._turns.enqueue(Job(self._shorten()))
 
-    def _write_due(self) -> Steps[None]:
-        """Write snapshots, each in a step of its own: the step of a request has enough to do."""
-        while self._due:
-            key = next(iter(self._due))
-            with contain_bugs(self._metrics, f"the snapshot of {key}"):
-                kept = self.known.get(key)
-                if kept is not None:
-                    encoding = Encoding(kept.machine)
-                    for runs in encoding.encode_ahead():
-                        yield 1 + runs
-                    self._write_one(key, kept, encoding)
-            del self._due[key]
+    def _shorten(self) -> Steps[None]:
+        """Write snapshots and prune, each in a step of its own: the step of a request has enough to do."""
+        while self._due or self._grown:
+            while self._due:
+                key = next(iter(self._due))
+                with contain_bugs(self._metrics, f"the snapshot of {key}"):
+                    kept = self.known.get(key)
+                    if kept is not None:
+                        encoding = Encoding(kept.machine)
+                        for runs in encoding.encode_ahead():
+                            yield 1 + runs
+                        self._write_one(key, kept, encoding)
+                del self._due[key]
+            for home in list(self._grown):
+                with contain_bugs(self._metrics, f"{SHARE_STATE_TOPIC}-{home}"):
+                    self.prune(home, self._by_home()[home])
+                del self._grown[home]
+                yield SUBJECT_UNITS
 
     def _write_one(self, key: SharePartitionKey, kept: Kept, encoding: Encoding) -> None:
         if self.known.get(key) is kept and self._is_due(kept):
@@ -273,24 +273,30 @@ class ShareStateLog:
 
     def _apply(self, home: int, key: SharePartitionKey, what: Logged, offset: int, value_bytes: int) -> None:
         kept = self.known.get(key)
-        self._logged_bytes[home] = self._logged_bytes.get(home, 0) + value_bytes + AROUND_BYTES + len(key.group)
+        if isinstance(what, Update | Prepared):
+            if kept is not None:
+                what.make() if isinstance(what, Prepared) else kept.machine.apply(what)
+                self._count_update(key, value_bytes)
+            return
+        self._count_logged(home, value_bytes + len(key.group))
         if isinstance(what, Snapshot):
             self._apply_snapshot(home, key, what, offset, value_bytes)
         elif what is None:
             self._forget(key)
-        elif kept is None:
-            return
-        elif isinstance(what, Whole):
+        elif kept is not None:
             kept.epoch = what.epoch
             kept.is_written_whole(offset, value_bytes, self._logged_bytes[home])
-        else:
-            if isinstance(what, Prepared):
-                what.make()
-            else:
-                kept.machine.apply(what)
-            kept.updates += 1
-            kept.update_bytes += value_bytes
-            self.count_runs(key)
+
+    def _count_update(self, key: SharePartitionKey, value_bytes: int) -> None:
+        """Count a record that has changed a share partition, or does when its transaction commits."""
+        kept = self.known[key]
+        kept.updates += 1
+        kept.update_bytes += value_bytes
+        self._count_logged(kept.home, value_bytes + len(key.group))
+        self.count_runs(key)
+
+    def _count_logged(self, home: int, size_bytes: int) -> None:
+        self._logged_bytes[home] = self._logged_bytes.get(home, 0) + size_bytes + AROUND_BYTES
 
     def _apply_snapshot(
         self, home: int, key: SharePartitionKey, snapshot: Snapshot, offset: int, value_bytes: int
@@ -315,6 +321,9 @@ class ShareStateLog:
         kept = self.known.get(key) or self._begin(home, key)
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)
+        self._is_pending(transaction, key)
+
+    def _is_pending(self, transaction: Transaction, key: SharePartitionKey) -> None:
         self._pending.setdefault(transaction, {})[key] = None
         self.count_runs(key)
 
@@ -330,6 +339,7 @@ class ShareStateLog:
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """Decide what a producer has pending in this partition of the topic, after its marker was appended there."""
         transaction = partition, producer_id
+        self._count_logged(partition, 0)
         keys = self._pending.pop(transaction, {})
         for key in keys:
             machine = self.known[key].machine
@@ -337,8 +347,6 @@ class ShareStateLog:
             self.count_runs(key)
             if transaction in machine.transactions:  # of a later transaction, known from a snapshot
                 self._pending.setdefault(transaction, {})[key] = None
-        if keys:
-            self.moved(keys)
 
     def _forget(self, key: SharePartitionKey) -> None:
         kept = self.known.pop(key, None)
@@ -396,6 +404,7 @@ class ShareStateLog:
                 update = records.read_update(value)
                 if batch.is_transactional:
                     self._apply_pending(home, key, batch.producer_id, record.offset, update.batches)
+                    self._count_update(key, len(value))
                 else:
                     self._apply(home, key, update, record.offset, len(value))
 

@@ -125,6 +125,25 @@ def a_start_forgets_how_far_a_share_partition_lies_behind(stack: ExitStack) -> N
     around(stack, ShareStateLog.put_row, wrapper)
 
 
+@killed_by("tests/broker/share/test_state_log_size.py")
+@breaks("formats.md: its logs begin later as snapshots make what is older superfluous")
+def what_transactions_acknowledge_is_never_written_whole(stack: ExitStack) -> None:
+    def wrapper(settlement: Any) -> Any:
+        def settled(self: ShareStateLog, *of_what: Any) -> Any:
+            made = settlement(self, *of_what)
+
+            def apply(marker_offset: int) -> None:
+                self._keep_short = lambda keys: None  # type: ignore[method-assign]
+                made.apply(marker_offset)
+                del self._keep_short
+
+            return made._replace(apply=apply)
+
+        return settled
+
+    around(stack, ShareStateLog.settlement, wrapper)
+
+
 @mutant
 @breaks("settings.md: from the first that is not done to the last that was delivered")
 def windows_have_no_limit(stack: ExitStack) -> None:

@@ -81,6 +81,27 @@ def test_the_log_of_states_stays_short_however_much_is_acknowledged(monkeypatch:
         assert most < 2 * MIB
 
 
+def test_the_log_of_states_stays_short_however_much_transactions_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_log, "PRUNE_AFTER_BYTES", MIB // 8)
+    with SimulatedBroker(SETTINGS) as world:
+        log, most, logged = Log(world, "g" * 4_000), 0, 0
+        worker = ShareWorker(world)
+        for number in range(400):
+            before = log.size_bytes
+            for commit in (True,) if number % 5 else (False, True):
+                log.acquire(2 * number, 2)
+                for offset in (2 * number, 2 * number + 1):
+                    assert worker.acknowledge((log.key, offset, offset)) == [0]
+                worker.end(commit)
+            logged += max(0, log.size_bytes - before)
+            if not number % 20:
+                world.wait(0.5)
+                most = max(most, log.size_bytes)
+        assert log.machine.start == 800
+        assert logged > 3 * MIB
+        assert most < 2 * MIB
+
+
 @pytest.mark.long
 def test_ten_million_acknowledgements_leave_8_mib_of_states() -> None:
     with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
@@ -88,6 +109,24 @@ def test_ten_million_acknowledgements_leave_8_mib_of_states() -> None:
         for number in range(200_000):
             log.acknowledge(50 * number, 50)
             if not number % 1_000:
+                world.wait(5)
+                most = max(most, log.size_bytes)
+        assert log.machine.start == 10_000_000
+        assert most <= 8 * MIB
+
+
+@pytest.mark.long
+def test_ten_million_acknowledgements_in_transactions_leave_8_mib_of_states() -> None:
+    with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
+        log, most = Log(world), 0
+        worker = ShareWorker(world)
+        for number in range(20_000):
+            at = 500 * number
+            log.acquire(at, 500)
+            for first in range(at, at + 500, 50):
+                assert worker.acknowledge((log.key, first, first + 49)) == [0]
+            worker.end(commit=True)
+            if not number % 100:
                 world.wait(5)
                 most = max(most, log.size_bytes)
         assert log.machine.start == 10_000_000
