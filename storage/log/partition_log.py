@@ -21,7 +21,7 @@ from .manifest import Manifest, Retired
 from .open_files import OpenFiles
 from .producer_snapshots import ProducerSnapshots, SnapshotJob
 from .reads import AbortedLookup, ColdRead, aborted_in_memory, continue_in_tail, read_tail, read_warm
-from .segment import LOG_SUFFIX, SUFFIXES, SegmentState, Slice, Span
+from .segment import LOG_SUFFIX, NOTHING_HERE, SUFFIXES, SegmentState, Slice, Span
 from .settings import LogSettings as LogSettings
 from .state import LogState
 from .times import LatestLookup, TimeLookup
@@ -148,7 +148,9 @@ class PartitionLog(LogState):
     def read(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | ColdRead:
         """Read whole batches, from the one with `offset` on, that end before `below`, up to max_bytes together.
 
-        at_least_one: the first batch is returned even if it alone is larger. The slice may be empty.
+        at_least_one: the first batch is returned even if it alone is larger. The slice is empty where the first batch
+        is too large or does not end before `below`. That of a ColdRead is empty too where all of the segments from the
+        offset on was compacted away.
         Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
         """
         self._must_be_online()
@@ -164,6 +166,8 @@ class PartitionLog(LogState):
         found = read_warm(self, self.segments, span)
         if found is None:
             return ColdRead(self, span, overlapping(self._aborted, offset, below)[0])
+        if found is NOTHING_HERE:
+            return read_tail(self._tail, span)
         return continue_in_tail(found, self._tail, self.flushed_offset, span)
 
     def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:

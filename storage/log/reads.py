@@ -120,7 +120,10 @@ class ColdRead:
 
 
 def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slice | None:
-    """Read a span from segment files without waiting for the device. None if that is not possible: use a ColdRead."""
+    """Read a span from segment files without waiting for the device. None if that is not possible: use a ColdRead.
+
+    NOTHING_HERE: what the segments had from the offset on was compacted away.
+    """
     files = log.open_files
     for number in range(segment_number(states, span.offset), len(states)):
         state = states[number]
@@ -136,7 +139,7 @@ def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slic
             raise judge_unreadable(log, error) from error
         if found is not NOTHING_HERE:
             return found
-    return Slice([], 0, span.offset)
+    return NOTHING_HERE
 
 
 class AbortedLookup:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from broker_process import broker_process
-from confluent_kafka import ShareConsumer
+from confluent_kafka import Producer, ShareConsumer
 from share_orders import TIMEOUT_S, left, prepare
 from share_workers import KINDS, Crew
 
@@ -69,3 +69,25 @@ def test_nothing_is_lost_when_the_broker_and_workers_are_killed(tmp_path, folder
             time.sleep(2)  # the last acknowledgements
         assert set(crew.done) == {str(number) for number in range(ORDERS)}
         assert left(broker.bootstrap, "orders", "billing") == []
+
+
+def test_large_batches_in_segments_come_before_what_was_sent_later(tmp_path):
+    """Each is larger than its partition's part of an answer's 8 MiB."""
+    with broker_process(str(tmp_path / "data")) as broker:
+        prepare(broker.bootstrap, "orders", "billing", 0, partitions=10)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000_000})
+        for number in range(20):
+            producer.produce("orders", f"{number}".encode().ljust(900_000), partition=number % 10)
+        assert producer.flush(TIMEOUT_S) == 0
+        broker.kill()
+        broker.start()  # now all of it is in segments
+        for number in range(20, 30):
+            producer.produce("orders", f"{number}", partition=number % 10)
+        assert producer.flush(TIMEOUT_S) == 0
+        consumer = ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
+        consumer.subscribe(["orders"])
+        found, until = [], time.monotonic() + TIMEOUT_S
+        while len(found) < 30 and time.monotonic() < until:
+            found += [int(message.value()) for message in consumer.poll(1)]
+        consumer.close()
+        assert sorted(found) == list(range(30))

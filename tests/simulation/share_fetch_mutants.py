@@ -8,9 +8,12 @@ from fencepost.broker.requests.share import answers, fetching
 from fencepost.broker.requests.share.fetching import ShareFetching
 from fencepost.broker.requests.throttling import Throttling
 from fencepost.broker.share.sessions import ShareSessions
+from fencepost.storage.log.partition_log import PartitionLog
+from fencepost.storage.log.segment import Slice
 from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
 FETCH, SESSIONS = "tests/broker/handlers/test_share_fetch.py", "tests/broker/share/test_sessions.py"
+FETCHING = "tests/broker/requests/share/test_fetching.py"
 
 
 @killed_by(FETCH)
@@ -62,3 +65,18 @@ def a_second_look_gives_more_of_what_failed_often(stack: ExitStack) -> None:
 @breaks("guarantees.md: A member over its quota acquires nothing")
 def a_member_over_its_quota_acquires_records(stack: ExitStack) -> None:
     replaced(stack, Throttling.is_over_already, lambda self, meter: False)
+
+
+@killed_by(FETCHING)
+@breaks("guarantees.md: what does not fit into one comes in a later one")
+def a_batch_that_does_not_fit_is_taken_for_a_gap(stack: ExitStack) -> None:
+    def wrapper(read: Any) -> Any:
+        def read_on(self: Any, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Any:
+            found = read(self, offset, max_bytes, below, at_least_one=at_least_one)
+            if isinstance(found, Slice) and not found.size_bytes and offset < self.flushed_offset < below:
+                return read(self, self.flushed_offset, max_bytes, below, at_least_one=at_least_one)
+            return found
+
+        return read_on
+
+    around(stack, PartitionLog.read, wrapper)

@@ -286,11 +286,7 @@ class ShareFetching:
         log, below = read.partition.log, self._below(read.partition)
         if offset is None or offset >= below:
             return 0
-        at_least_one = not self._size_bytes
-        found = log.read(offset, read.max_bytes, below, at_least_one=at_least_one)
-        if isinstance(found, Slice) and not found.size_bytes and offset < log.flushed_offset < below:
-            # compaction left nothing up to there
-            found = log.read(log.flushed_offset, read.max_bytes, below, at_least_one=at_least_one)
+        found = log.read(offset, read.max_bytes, below, at_least_one=not self._size_bytes)
         if isinstance(found, ColdRead):
             self._needs(read, offset, _cold_job(found, [], self._is_committed(read)))
             return 0

@@ -261,3 +261,19 @@ def test_a_round_released_before_the_markers_does_not_end_its_transaction() -> N
     assert (driver.log.high_watermark, driver.log.last_stable_offset) == (2, 0)
     driver.log.released(3)
     assert driver.log.last_stable_offset == 3
+
+
+def test_a_read_goes_on_in_the_tail_only_where_segments_have_nothing() -> None:
+    """A first batch that is too large gives an empty slice, too: nobody may take that for nothing."""
+    driver = LogDriver()
+    driver.values(b"x" * 500)
+    driver.flush()
+    driver.values(b"y")
+    assert driver.read(0, 100, at_least_one=False).next_offset == 0
+    assert driver.read(0, 100, below=1, at_least_one=False).next_offset == 0
+    driver.log.segments.clear()  # as if all of it had been cleaned away
+    for at_least_one in (False, True):
+        found = driver.read(0, 100, at_least_one=at_least_one)
+        assert [batch.base_offset for batch in batches.walk(memoryview(b"".join(found.buffers)))] == [1]
+    assert driver.read(0, 1, at_least_one=False).next_offset == 0
+    assert driver.read(0, 100, below=1).next_offset == 0

@@ -1,0 +1,72 @@
+"""What a ShareFetch reads of each partition: batches of any size, in segments and in the tail."""
+
+from collections import Counter
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from produce_requests import batch, create, produce
+from share_client import ACCEPT, ShareClient, got, initialize
+from simulated_broker import SimulatedBroker
+
+PARTITIONS = 5
+LARGE = 3_000
+FLUSHED_S = 30
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=2)) as broker:
+        broker.ask(create("t", PARTITIONS))
+        initialize(broker, "t", *range(PARTITIONS))
+        yield broker
+
+
+def write(broker, partition, *values):
+    """A batch of each value."""
+    for value in values:
+        broker.ask(produce("t", batch(value=value.encode()), partition=partition), 9)
+
+
+def drained(broker, **more):
+    """How often each value was given out in each partition; all of them are accepted."""
+    member, found = ShareClient(broker), Counter()
+    acks, quiet = None, 0
+    while quiet <= PARTITIONS:
+        parts = got(member.fetch(*(range(PARTITIONS) if member.epoch == 0 else ()), acks=acks, **more))
+        given = {index: part for index, part in parts.items() if part.values}
+        assert all((part.error, part.ack_error) == (0, 0) for part in parts.values())
+        quiet = 0 if given else quiet + 1
+        found.update((index, value[:10].strip()) for index, part in given.items() for value in part.values.values())
+        acks = {index: [(first, last, ACCEPT) for first, last, _ in part.ranges] for index, part in given.items()}
+    return found
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+@pytest.mark.parametrize("tail", [0, 1])
+def test_batches_larger_than_their_part_of_an_answer_come_before_later_ones(broker, tail, is_cold):
+    sent = []
+    for partition in range(PARTITIONS):
+        write(broker, partition, *(f"{number:<{LARGE}}" for number in range(3)))
+        sent += [(partition, str(number)) for number in range(3)]
+    broker.wait(FLUSHED_S)
+    for partition in range(PARTITIONS) if tail else ():
+        write(broker, partition, "small")
+        sent.append((partition, "small"))
+    logs = [partition.log for partition in broker.broker.topics.by_name["t"].partitions]
+    assert all(log.flushed_offset == 3 for log in logs)
+    if is_cold:
+        for log in logs:
+            for state in log.segments:
+                broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
+    more = {"max_wait_ms": 500} if is_cold else {}
+    assert drained(broker, max_bytes=2 * LARGE, **more) == Counter(sent)
+
+
+def test_a_member_goes_on_in_the_tail_where_compaction_left_no_batch(broker):
+    write(broker, 0, "a", "b")
+    broker.wait(FLUSHED_S)
+    write(broker, 0, "c")
+    log = broker.broker.topics.by_name["t"].partitions[0].log
+    log.segments.clear()  # as if all of it had been cleaned away
+    assert (log.start_offset, log.flushed_offset) == (0, 2)
+    assert ShareClient(broker).take(0) == [(2, 2, 1)]
