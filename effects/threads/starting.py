@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from ..disk_errors import CannotOpen, TryLater
 
 T = TypeVar("T")
+MEANWHILE_S = 0.1
 MORE_THREADS = (
     "raise the limit of processes and threads (ulimit -u, TasksMax= of systemd, --pids-limit of docker), or of memory"
 )
@@ -72,9 +73,13 @@ class _OneThread(Executor):
         return outcome
 
 
-def call_all(calls: Iterable[Callable[[], object]], name: str, threads: int) -> None:
+def call_all(
+    calls: Iterable[Callable[[], object]], name: str, threads: int, meanwhile: Callable[[], None] | None = None
+) -> None:
     """Make all calls: in the caller's thread, and beside it in others, as many as the system gives, `threads` in all.
 
+    meanwhile: if `threads` is more than one, that many others make the calls, and the caller's calls this again and
+    again; where none can be started, the caller makes them all.
     Raises what one of them raised, after which no further one is made; CannotOpen only when all others went well.
     """
     left, errors = deque(calls), list[BaseException]()
@@ -95,12 +100,20 @@ def call_all(calls: Iterable[Callable[[], object]], name: str, threads: int) -> 
 
     helpers = []
     try:
-        for number in range(1, min(threads, len(left))):
+        for number in range(1 if meanwhile is None or threads == 1 else 0, min(threads, len(left))):
             helpers.append(start_thread(work, f"{name}-{number}"))
     except CannotStartThread:
         pass
-    work()
-    for helper in helpers:
-        helper.join()
+    try:
+        while meanwhile is not None and (alive := [helper for helper in helpers if helper.is_alive()]):
+            meanwhile()
+            alive[0].join(MEANWHILE_S)
+        work()
+    except BaseException:
+        left.clear()
+        raise
+    finally:
+        for helper in helpers:
+            helper.join()
     if errors:
         raise errors[0]

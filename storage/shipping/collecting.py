@@ -1,8 +1,9 @@
 """Removes points that are not kept any more, with what only they needed.
 
-The rules: of retention.py; a point goes first, then its rounds, then parts. Only what epochs up to one's own have
-created goes: their followers are sealed. While a point cannot be read, nobody knows what it refers to, and no part
-goes. Seals stay. What a crash left behind goes with the next follower, which compares all names once.
+The rules: of retention.py; a point goes first, then what only it needs: parts, and rounds behind it, which later points
+may name, too. Only what epochs up to one's own have created goes: their followers are sealed. While a point that is to
+be kept cannot be read, nobody knows what it refers to, and nothing goes. Seals stay. What a crash left behind goes with
+the next follower, which compares all names once.
 """
 
 from dataclasses import dataclass, field
@@ -36,18 +37,18 @@ class Collector:
         Called when all parts that will be named are. Raises: Refused; what `wait` raises.
         """
         known = self._with_times()
+        unneeded = retention.unneeded_points(known, now_ms, self.keep_ms)
+        kept = [self.points[place] for place in self.points if place not in unneeded]
+        if None in kept:
+            return
         going: set[str] = set(unnamed)
-        for place in retention.unneeded_points(known, now_ms, self.keep_ms):
+        for place in unneeded:
             self._delete(names.point(place))
-            self._remove_rounds(place)
-            going |= known[place].parts
+            going |= known[place].parts | self._rounds_of(place)
             del self.points[place]
         if not self._looked:
             going |= self._left_behind()
             self._looked = True
-        kept = list(self.points.values())
-        if None in kept:
-            return
         for name in retention.unneeded_parts(going, [each for each in kept if each is not None]):
             self._delete(name)
             unnamed.discard(name)
@@ -63,34 +64,32 @@ class Collector:
         return found
 
     def _left_behind(self) -> set[str]:
-        """Return all parts of epochs up to one's own, and remove rounds behind points that are gone."""
-        behind = [
-            each for folder in (names.ROUNDS, names.PIECES) for each in list_names(self.objects, folder, self.wait)
-        ]
-        for name in behind:
-            parsed = names.place_of_rounds(name)
-            if parsed and parsed[0] not in self.points and parsed[0].epoch <= self.epoch:
-                self._remove_one_of_rounds(name)
+        """Return all parts of epochs up to one's own, and rounds behind points that are gone."""
+        going: set[str] = set()
+        for folder in (names.ROUNDS, names.PIECES):
+            for name in list_names(self.objects, folder, self.wait):
+                parsed = names.place_of_rounds(name)
+                is_old = parsed is not None and parsed[0] not in self.points and parsed[0].epoch <= self.epoch
+                if is_old and not self._is_seal(name):
+                    going.add(name)
         parts = list_names(self.objects, names.PARTS, self.wait)
         places = {name: names.place_in(names.PARTS, name) for name in parts}
-        return {name for name, place in places.items() if place and place.epoch <= self.epoch}
+        return going | {name for name, place in places.items() if place and place.epoch <= self.epoch}
 
-    def _remove_rounds(self, place: Place) -> None:
+    def _rounds_of(self, place: Place) -> set[str]:
+        """The rounds behind a point, and their bytes. Without the seal, which may still have to stop somebody."""
         found = list_names(self.objects, names.rounds_of(place), self.wait)
-        for name in found[:-1]:
-            self._delete(name)
-        for name in found[-1:]:
-            self._remove_one_of_rounds(name)
-        for name in list_names(self.objects, names.pieces_of(place), self.wait):
-            self._delete(name)
+        if found and self._is_seal(found[-1]):
+            del found[-1]
+        return {*found, *list_names(self.objects, names.pieces_of(place), self.wait)}
 
-    def _remove_one_of_rounds(self, name: str) -> None:
-        """Remove rounds, unless it is a seal: it may still have to stop somebody."""
+    def _is_seal(self, name: str) -> bool:
+        if not name.startswith(names.ROUNDS):
+            return False
         try:
-            if not is_seal(read(self.objects, name, self.wait)):
-                self._delete(name)
+            return is_seal(read(self.objects, name, self.wait))
         except Missing:
-            pass
+            return False
 
     def _delete(self, name: str) -> None:
         ask(lambda: self.objects.delete(name), self.wait)

@@ -28,7 +28,8 @@ from .creating import Taken, Wait, create
 from .names import Place
 from .point import Claim, Extent, JournalPlace, Piece, Point, Rounds, Seal, ShippedFile, pack_point, pack_rounds
 from .reading import read_points
-from .shipper import THREADS, Shipper
+from .shipped_journal import JournalBehind
+from .shipper import THREADS, ShippedJournal, Shipper
 from .tail import Look, read_on
 from .unchanged import keep_unchanged
 
@@ -57,12 +58,16 @@ class Following:
 
 @dataclass
 class _Chain:
-    """The newest point and the rounds behind it. checkpoint: its number. size_bytes: of these rounds."""
+    """The newest point and the rounds behind it. checkpoint: its number. size_bytes: of these rounds.
+
+    journal: what point and rounds have of it together.
+    """
 
     place: Place
     checkpoint: int
     taken_ms: int
     goes_on: JournalPlace
+    journal: JournalBehind
     rounds: int = 0
     pieces: int = 0
     size_bytes: int = 0
@@ -124,6 +129,7 @@ class Follower:
         self._pending: list[_Pending] = []
         self._points = 0
         self._covered_ms: int | None = None
+        self._covered_wall_ms = 0  # the same moment by the other clock
         self._suspected = 0
         self._lost_thread = False
         self._ahead: _Seen | None = None
@@ -172,6 +178,7 @@ class Follower:
             self._how.made_by,
             threads=self._how.threads,
             between=self._ship_rounds_meanwhile,
+            known_journal=self._known_journal,
             pause=self._pause,
             report=self._report,
             shipped=shipped,
@@ -242,8 +249,8 @@ class Follower:
         def created() -> None:
             self._points += 1
             self._shipper.count(len(content))
-            self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on)
-            self._cover(read_ms)
+            self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on, JournalBehind(point.files))
+            self._cover(read_ms, point.taken_ms)
             self._lost_thread, self._suspected = False, 0
             self._shipper.unnamed -= point.parts()
             self._collector.add(place, point)
@@ -285,7 +292,7 @@ class Follower:
                 self._lost_thread = self._suspected >= SUSPECTED
             else:
                 self._suspected = 0
-                self._cover(seen.began_ms)
+                self._cover(seen.began_ms, seen.taken_ms)
             return
 
     def _see(self, place: JournalPlace) -> "_Seen":
@@ -301,10 +308,21 @@ class Follower:
     def _see_ahead(self, place: JournalPlace) -> None:
         self._ahead = self._see(place)
 
-    def _cover(self, began_ms: int) -> None:
-        """Note that all that was acknowledged before this time is in the store."""
+    def _cover(self, began_ms: int, taken_ms: int) -> None:
+        """Note that all that was acknowledged before this time, by both clocks, is in the store."""
         self.status.worst_window_ms = max(self.status.worst_window_ms, self.loss_window_ms or 0)
-        self._covered_ms = began_ms
+        self._covered_ms, self._covered_wall_ms = began_ms, taken_ms
+
+    def _known_journal(self, start: store_checkpoint.StoreCheckpoint) -> ShippedJournal | None:
+        """Return the journal behind a checkpoint if point and rounds that are in the store have all of it."""
+        self._ship_rounds_meanwhile()
+        chain = self._chain
+        if chain is None or self._lost_thread or self._covered_ms is None:
+            return None
+        files = chain.journal.behind(start, chain.goes_on)
+        if files is None:
+            return None
+        return ShippedJournal(files, chain.goes_on, self._covered_ms, self._covered_wall_ms)
 
     def _spread(self, chain: _Chain, look: Look) -> list[Piece]:
         """Ship the bytes of large pieces beside each other, in objects of their own. Returns what then stands where.
@@ -338,10 +356,12 @@ class Follower:
             chain.rounds += 1
             chain.size_bytes += sum(piece.length for piece in rounds.pieces)
             chain.goes_on = rounds.goes_on
+            chain.journal.add(rounds.pieces, name, content)
             self._shipper.count(len(content))
             self.status.last_unit = rounds.last_unit
 
-        self._pending.append(_Pending(names.rounds(chain.place, chain.rounds + 1), content, created))
+        name = names.rounds(chain.place, chain.rounds + 1)
+        self._pending.append(_Pending(name, content, created))
         self._create_pending()
 
     def _create_pending(self) -> None:

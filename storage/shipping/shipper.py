@@ -2,12 +2,16 @@
 
 The rule: as for a backup to a folder (storage/backup/take.py says why it is one moment): all is read before the
 directory has a checkpoint two numbers higher, or it begins again with the newest. The point is created last, when the
-store has all that it names. What was shipped for a pass in vain counts in the next one.
+store has all that it names. What was shipped for a pass in vain counts in the next one. The journal behind the
+checkpoint is not shipped again where the rounds behind the point before have it: under load that would take longer than
+the broker takes for two checkpoints.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -41,6 +45,18 @@ class Counted:
     size_bytes: int = 0
 
 
+class ShippedJournal(NamedTuple):
+    """The journal behind a checkpoint, as the store has it.
+
+    goes_on: where its next round begins. read_ms, taken_ms: when it was read, monotonic and wall time.
+    """
+
+    files: Mapping[str, ShippedFile]
+    goes_on: JournalPlace
+    read_ms: int
+    taken_ms: int
+
+
 @dataclass
 class _Part:
     """A part that is being shipped. extents: of its ranges, as far as they were read."""
@@ -54,7 +70,8 @@ class _Part:
 class Shipper:
     """The parts of one follower. shipped: what the store has of each file.
 
-    unnamed: parts that were created and that no point names yet. between: called between two groups of parts.
+    unnamed: parts that were created and that no point names yet. between: called again and again while parts are
+    shipped, and after each group of them. known_journal: returns the journal behind a checkpoint if the store has it.
     report: called with the bytes shipped for a point so far, and how many there will be as far as is known.
     """
 
@@ -67,11 +84,13 @@ class Shipper:
     made_by: str
     threads: int = THREADS
     between: Callable[[], None] = lambda: None
+    known_journal: Callable[[StoreCheckpoint], ShippedJournal | None] = lambda start: None
     pause: Callable[[], None] = lambda: None
     report: Callable[[int, int], None] = lambda done, of: None
     shipped: dict[str, ShippedFile] = field(default_factory=dict)
     unnamed: set[str] = field(default_factory=set)
     counted: Counted = Counted()
+    _counting: threading.Lock = field(default_factory=threading.Lock)
     _number: int = 0
     _done_bytes: int = 0
     _expected_bytes: int = 0
@@ -98,21 +117,24 @@ class Shipper:
         warnings: list[str] = []
         files = self.ship_files(source, start, warnings)
         source.check_holds(number)
+        journal = self.known_journal(start) or self._judged_journal(source, number, start)
+        self.shipped = dict(files)
+        content = store_checkpoint.pack(start)
+        goes_on, last_unit = journal.goes_on, journal.goes_on.unit - 1
+        named = {**files, **journal.files}
+        point = Point(self.made_by, journal.taken_ms, running, number, content, last_unit, goes_on, warnings, named)
+        return point, journal.read_ms
+
+    def _judged_journal(self, source: Source, number: int, start: StoreCheckpoint) -> ShippedJournal:
         read_ms, taken_ms = self.clock.monotonic_ms(), self.clock.now_ms()
         found = judge_beside(self.disk, self.directory, start, lambda: source.check_holds(number))
         try:
-            journal, goes_on = self._ship_journal(JudgedJournal(self.disk, found))
+            files, goes_on = self._ship_journal(JudgedJournal(self.disk, found))
         except FileNotFoundError:
             raise Changed from None
         source.check_holds(number)
-        self.shipped = dict(files)
-        content = store_checkpoint.pack(start)
-        last_unit = max(found.last_unit, start.through_unit)
-        goes_on = goes_on._replace(unit=last_unit + 1)
-        point = Point(
-            self.made_by, taken_ms, running, number, content, last_unit, goes_on, warnings, {**files, **journal}
-        )
-        return point, read_ms
+        goes_on = goes_on._replace(unit=max(found.last_unit, start.through_unit) + 1)
+        return ShippedJournal(files, goes_on, read_ms, taken_ms)
 
     # ---- files -----------------------------------------------------------------------------------------------
 
@@ -163,7 +185,8 @@ class Shipper:
         cut: set[str] = set()  # files of which a part could not be read: what follows does not count
         for first in range(0, len(plan.parts), self.threads):
             parts = [_Part(self._next_part(), ranges) for ranges in plan.parts[first : first + self.threads]]
-            call_all([partial(self._ship_part, part, warnings) for part in parts], "fencepost-shipping", self.threads)
+            calls = [partial(self._ship_part, part, warnings) for part in parts]
+            call_all(calls, "fencepost-shipping", self.threads, self.between)
             for part in parts:
                 for wanted, extent in zip(part.ranges, part.extents, strict=True):
                     if wanted.path not in cut and extent.length:
@@ -216,6 +239,7 @@ class Shipper:
             self._create_part(name, data)
             content.clear()
             begun.clear()
+            self.between()
 
         for piece in judged.pieces():
             path = f"{JOURNAL}/{piece.file}"
@@ -248,6 +272,7 @@ class Shipper:
 
     def count(self, size_bytes: int) -> None:
         """Note that an object was created."""
-        self.counted = replace(
-            self.counted, objects=self.counted.objects + 1, size_bytes=self.counted.size_bytes + size_bytes
-        )
+        with self._counting:
+            self.counted = replace(
+                self.counted, objects=self.counted.objects + 1, size_bytes=self.counted.size_bytes + size_bytes
+            )

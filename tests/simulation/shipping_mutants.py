@@ -9,6 +9,7 @@ from fencepost.storage.shipping import (
     following,
     planning,
     retention,
+    shipped_journal,
     shipper,
     unchanged,
 )
@@ -38,7 +39,7 @@ def a_point_does_not_look_whether_its_checkpoint_was_overtaken(stack: ExitStack)
 @breaks(COVERED)
 def a_look_that_ended_early_covers_all_before_it(stack: ExitStack) -> None:
     def wrapper(cover: Any) -> Any:
-        return lambda self, began_ms: cover(self, self._clock.monotonic_ms() + 5)
+        return lambda self, began_ms, taken_ms: cover(self, self._clock.monotonic_ms() + 5, taken_ms)
 
     around(stack, Follower._cover, wrapper)
 
@@ -172,6 +173,28 @@ def parts_go_though_a_point_cannot_be_read(stack: ExitStack) -> None:
         return collected
 
     around(stack, Collector.collect, wrapper)
+
+
+@killed_by(FOLLOWING)
+@breaks(KEPT)
+def rounds_go_with_their_point_though_a_later_one_names_them(stack: ExitStack) -> None:
+    def wrapper(unneeded: Any) -> Any:
+        def all_rounds(going: Any, kept: Any) -> Any:
+            rounds = {name for name in going if name.startswith(("0/rounds/", "0/pieces/"))}
+            return sorted(rounds | set(unneeded(going, kept)))
+
+        return all_rounds
+
+    around(stack, retention.unneeded_parts, wrapper)
+
+
+@killed_by(FOLLOWING)
+@breaks(ONE_MOMENT)
+def a_point_takes_rounds_that_end_before_its_checkpoint_for_all_of_them(stack: ExitStack) -> None:
+    def wrapper(behind: Any) -> Any:
+        return lambda self, start, goes_on: behind(self, start, goes_on._replace(round=1 << 60, unit=1 << 60))
+
+    around(stack, shipped_journal.JournalBehind.behind, wrapper)
 
 
 @killed_by(CRASHES)

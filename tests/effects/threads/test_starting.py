@@ -5,6 +5,7 @@ import contextvars
 import errno
 import socket
 import threading
+from functools import partial
 
 import pytest
 from fencepost.effects.disk import CannotOpen, SystemDisk
@@ -187,3 +188,43 @@ def test_a_fetch_without_threads_fails_with_the_reason(tmp_path, left):
     (tmp_path / "keys").write_bytes(b"{}")
     with threads_left(left), pytest.raises(CannotFetch, match="no further thread"):
         fetch(f"file://{tmp_path}/keys", 10, 100)
+
+
+@pytest.mark.parametrize("left", [0, 1, 8])
+def test_the_caller_does_something_else_until_others_made_all_calls(left):
+    """Where no other thread can be started, it makes them itself."""
+    callers = []
+    going_on = threading.Event()
+
+    def call():
+        callers.append(threading.current_thread())
+        assert not left or going_on.wait(30)
+
+    with threads_left(left):
+        call_all([call] * 3, "part", 8, going_on.set)
+    assert len(callers) == 3
+    assert (threading.current_thread() in callers) == (left == 0)
+
+
+def test_an_error_meanwhile_comes_when_all_threads_have_ended():
+    made = []
+    begun, ended = threading.Barrier(3), threading.Event()
+
+    def call():
+        begun.wait(30)
+        made.append(ended.wait(30))
+
+    def ends():
+        begun.wait(30)
+        ended.set()
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        call_all([call] * 2, "part", 2, ends)
+    assert made == [True, True], "what had begun was waited for"
+
+
+def test_one_thread_makes_the_calls_in_their_order_and_nothing_meanwhile():
+    made = []
+    call_all([partial(made.append, number) for number in range(3)], "part", 1, partial(made.append, "meanwhile"))
+    assert made == [0, 1, 2]

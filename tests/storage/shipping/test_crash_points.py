@@ -5,6 +5,8 @@ from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects, StoreCut
 from fencepost.storage.shipping.fetching import Fetching
+from fencepost.storage.shipping.names import place_of_rounds
+from fencepost.storage.shipping.point import is_seal
 from fencepost.storage.shipping.verifying import Verifying
 from followed import DIRECTORY, Waiting, claim, follower, restored
 from recovery_oracle import SETTINGS, Workload
@@ -78,11 +80,15 @@ def check_a_death(call, *, after):
     assert values_in(life.objects.client()) == list(range(life.count))
     verifying = Verifying(life.objects.client(), Waiting())
     assert verifying.run() == []
-    parts = {name for name in life.objects.content if name.startswith("0/parts/")}
     last = follower(life.work.disk, life.objects.client(), life.clock, keep_ms=1500)
     last.step()
-    named = set().union(*(known.parts for known in last._collector.points.values()))
-    assert {name for name in life.objects.content if name.startswith("0/parts/")} == named, parts
+    kept = last._collector.points
+    named = set().union(*(known.parts for known in kept.values()))
+    there = {name for name in life.objects.content if name.startswith(("0/parts/", "0/pieces/", "0/rounds/"))}
+    assert named <= there
+    behind_kept = {name for name in there if (parsed := place_of_rounds(name)) and parsed[0] in kept}
+    left = there - named - behind_kept
+    assert all(is_seal(life.objects.content[name]) for name in left), left
 
 
 @pytest.mark.slow

@@ -230,6 +230,11 @@ def test_the_status_says_what_can_be_restored_and_who_followed(objects):
 # ---- meanwhile ---------------------------------------------------------------------------------------------------
 
 
+def numbered(number):
+    """A value so large that the journal uses its files again soon: a new point needs nothing that old ones needed."""
+    return b"%d" % number + b" " * 40_000
+
+
 class Meanwhile:
     """A store that is read while its follower goes on: at one call of the reader it takes points and collects."""
 
@@ -247,7 +252,7 @@ class Meanwhile:
         self.collected = False
 
     def take_point(self, log):
-        self.work.send(log, b"%d" % self.count)
+        self.work.send(log, numbered(self.count))
         self.count += 1
         self.work.sync()
         self.work.flush()
@@ -268,7 +273,7 @@ def test_a_restore_while_points_are_collected_takes_a_newer_one_and_says_so():
         world = Meanwhile(at_call)
         before = world.count
         found = values_on(restored(world.reader, None, lines)[0])
-        assert found == [b"%d" % number for number in range(len(found))]
+        assert found == list(map(numbered, range(len(found))))
         assert before <= len(found) <= world.count
     assert any("was not to be kept any longer" in line for line in lines)
 
@@ -281,7 +286,7 @@ def test_a_moment_that_goes_while_it_is_restored_is_refused_in_the_end():
         except BackupRefused as refused:
             refusals.append(str(refused))
         else:
-            assert values_on(disk) == [b"0"], "all of it was read before it went"
+            assert values_on(disk) == [numbered(0)], "all of it was read before it went"
     assert refusals
     assert all("the oldest point is of" in refusal for refusal in refusals)
     assert "was not to be kept any longer" in said[0]

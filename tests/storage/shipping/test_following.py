@@ -8,8 +8,11 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.storage.backup.manifest import BackupRefused
 from fencepost.storage.journal.reading import JournalDamaged
+from fencepost.storage.shipping import shipped_journal
 from fencepost.storage.shipping.claims import Fenced, StillFollowed
 from fencepost.storage.shipping.following import CLAIMS_MS
+from fencepost.storage.shipping.point import unpack_point
+from fencepost.storage.shipping.verifying import Verifying
 from followed import HOUR_MS, Waiting, claim, follower, restored
 from recovery_oracle import SETTINGS, Workload
 from store_driver import Driven, values_of
@@ -208,6 +211,21 @@ def test_a_round_that_never_reads_well_is_not_waited_for_in_silence(work):
         one.step()
 
 
+def test_a_point_is_not_made_of_rounds_that_end_before_its_checkpoint(work):
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects, point_bytes=0)
+    one.step()
+    add(work, b"before")
+    one.step()
+    damage_the_next_round(work, one)
+    add(work, b"third", b"fourth")
+    run = work.begin_checkpoint()
+    run.run()
+    with pytest.raises(JournalDamaged):
+        one.step()
+    assert len(named(objects, "points")) == 1
+
+
 def test_a_directory_that_is_moved_ends_the_follower(work):
     beside = work.disk.beside()
     held = beside.hold("/data")
@@ -371,9 +389,9 @@ def test_points_that_are_not_kept_go_with_what_only_they_need(work):
     assert len(named(objects, "points")) == 3
     assert one.status.kept_points == 3
     needed = set().union(*(known.parts for known in one._collector.points.values()))
-    assert set(named(objects, "parts")) == needed
+    assert set(named(objects, "parts")) == {name for name in needed if name.startswith("0/parts/")}
     kept = {name.split("/")[2] for name in named(objects, "points")}
-    assert {name.split("/")[2] for name in named(objects, "rounds")} <= kept
+    assert {name for name in named(objects, "rounds") if name.split("/")[2] not in kept} <= needed
     assert len(values_in(objects)) == 11
 
 
@@ -386,13 +404,53 @@ def test_many_bytes_of_rounds_are_objects_of_their_own_and_go_with_their_point(w
     assert len(named(objects, "pieces")) == 4
     assert max(len(objects.content[name]) for name in named(objects, "rounds")) < 5000
     assert values_in(objects) == [b"first", b"x" * 25_000, b"y"]
-    for _ in range(3):
-        add(work, b"z")
+    for _ in range(4):  # until the journal begins behind them
+        add(work, b"z" * 50_000)
         work.flush()
         work.checkpoint()
         clock.advance(600)
         one.step()
     assert not [name for name in named(objects, "pieces") if "0000000001-0000000001/" in name]
+    assert len(values_in(objects)) == 7
+
+
+def test_a_new_point_takes_the_journal_from_the_rounds_that_were_shipped(work):
+    """Small ones from the objects of the rounds, large ones from their pieces; only the first point ships some."""
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0, piece_bytes=5_000)
+    one.step()
+    expected, behind = [b"first"], {}
+    for number in range(12):
+        expected += [bytes([65 + number]) * 12_000, b"between"]
+        for value in expected[-2:]:
+            add(work, value)
+            one.step()
+        if number % 3 == 2:
+            work.checkpoint()  # without a flush: the journal has what no segment has
+            assert one.step()
+            work.flush()
+            clock.advance(600)
+            name = named(objects, "points")[-1]
+            files = unpack_point(objects.content[name], name).files
+            behind[number] = {each.object for path in files if path[:7] == "journal" for each in files[path].extents}
+        assert values_in(objects) == expected
+    assert {name.split("/")[1] for name in behind[11]} == {"pieces", "rounds"}
+    assert not set(objects.content) & behind[2] - behind[8] - behind[11]
+    assert Verifying(objects, Waiting()).run() == []
+
+
+def test_rounds_that_a_point_with_many_of_them_would_name_are_shipped_anew(work, monkeypatch):
+    """A restore reads each extent by itself, and a journal that grows slowly would have thousands."""
+    objects = SimulatedObjects()
+    one = follower(work.disk, objects, point_bytes=0)
+    one.step()
+    monkeypatch.setattr(shipped_journal, "MOST_SMALL_EXTENTS", 4)
+    for _ in range(5):
+        add(work, b"x")
+        one.step()
+    work.checkpoint()
+    assert one.step()
+    assert b"0/rounds/" not in objects.content[named(objects, "points")[-1]]
     assert len(values_in(objects)) == 6
 
 

@@ -1,0 +1,54 @@
+"""What a point and the rounds behind it have of the journal, so that the next point need not ship it again. Pure.
+
+The rule: a file counts if the store has it from its first byte on, in few extents; and all files that a checkpoint
+needs do, up to the rounds that it counts, or none does. Then the journal is shipped anew, and judged.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from crc32c import crc32c
+
+from ..journal.preparing import file_name, file_sequence
+from ..store_checkpoint import StoreCheckpoint
+from .planning import MOST_SMALL_EXTENTS, joined
+from .point import Extent, JournalPlace, Piece, ShippedFile
+
+FOLDER = "journal/"
+
+
+class JournalBehind:
+    """The files of the journal, by path, as far as the store has them."""
+
+    def __init__(self, files: Mapping[str, ShippedFile]) -> None:
+        """files: of a point."""
+        self._files = {path: file for path, file in files.items() if path.startswith(FOLDER)}
+
+    def add(self, pieces: Iterable[Piece], name: str, content: bytes) -> None:
+        """Take note of rounds that were created. name, content: of their object, in which bytes of pieces may stand."""
+        for piece in pieces:
+            path = FOLDER + piece.file
+            before = self._files.get(path, ShippedFile(0, ()))
+            extents = piece.extents
+            if piece.data:  # wherever the same bytes stand first: an extent is nothing but bytes
+                extents = (Extent(name, content.index(piece.data), len(piece.data), crc32c(piece.data)),)
+            if before.shipped_bytes == piece.position:
+                self._files[path] = joined(before, extents)._replace(size_bytes=piece.size_bytes)
+            else:
+                self._files.pop(path, None)
+
+    def behind(self, start: StoreCheckpoint, goes_on: JournalPlace) -> dict[str, ShippedFile] | None:
+        """The files that a start from a checkpoint needs; None if not all of them count.
+
+        goes_on: where the newest rounds end. Forgets files before these.
+        """
+        first = start.journal_start.file
+        is_counted = goes_on.round >= start.next_round and goes_on.unit > max(start.through_unit, start.synced_unit)
+        if not first or not is_counted or goes_on.incarnation != start.journal_incarnation:
+            return None
+        for path in list(self._files):
+            if (file_sequence(path.removeprefix(FOLDER)) or 0) < first:
+                del self._files[path]
+        wanted = [FOLDER + file_name(sequence) for sequence in range(first, goes_on.sequence + 1)]
+        if any(path not in self._files or len(self._files[path].extents) > MOST_SMALL_EXTENTS for path in wanted):
+            return None
+        return {path: self._files[path] for path in wanted}
