@@ -64,7 +64,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     """Return everything that `share-group describe` shows of the group."""
     from ..client.admin.offsets import LATEST
-    from .txn.windows import full_windows
+    from .txn.windows import full_windows, lacks_memory
 
     known = await _known(admin, name)
     offsets = await admin.list_share_group_offsets(name)
@@ -93,6 +93,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "partitions": rows,
         "lag": sum(offset.lag or 0 for offset in offsets.values()),
         "full_windows": await full_windows(admin, [name]),
+        "lacks_memory": lacks_memory({name: offsets}),
         "configs": await own_configs(admin, name),
     }
 
@@ -120,7 +121,7 @@ def _members(known: "GroupDescription") -> list[dict[str, Any]]:
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     from ..effects.counts import count_text
-    from .txn.windows import window_sentence
+    from .txn.windows import memory_sentence, window_sentence
 
     parts = [facts["state"], f"epoch {facts['epoch']}", count_text(len(facts["members"]), "member")]
     to.output.heading(f"{facts['group']}: {', '.join(parts)}")
@@ -129,6 +130,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
         to.output.line(f"in all: {facts['lag']:,} not done")
     for each in facts["full_windows"]:
         to.output.line(window_sentence(each))
+    for each in facts["lacks_memory"]:
+        to.output.line(memory_sentence(each))
     for setting, value in facts["configs"].items():
         to.output.line(f"{setting}={value}")
     if members and facts["members"]:

@@ -94,7 +94,8 @@ class GroupSettings:
         "Memory for all groups and their members: names, subscriptions, and a fixed cost of each. Above it nobody new "
         "joins, and groups that nobody is in are forgotten if they have no offsets; above twice that no assignments "
         "are taken. As much again for settings of single groups, and as much for what share groups know of single "
-        "records: above it they are given no new ones.",
+        "records: above it a share partition is given new ones only if it takes no more than its part, which is that "
+        "divided by the groups that take some, and by the share partitions of its group that do.",
         at_least=1 << 20,
     )
 

@@ -3,11 +3,10 @@
 The rule: what a client can make long is counted: names, members' metadata for their protocols, the group's record, and
 the assignments once more, beside that record. All else is a fixed cost for each group, member and protocol. A group
 without members is removed first when room is needed; if it has committed offsets, it only leaves the count and is
-removed with them. Runs of share partitions are counted apart: members make many of them by what they acknowledge.
+removed with them. Runs of share partitions are counted apart (share/memory.py).
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from .members import Joining, held_bytes, text_bytes
@@ -17,23 +16,6 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 2_000
 PENDING_BYTES = 700  # of a member that was given an id, of 300 bytes at most, and has not joined with it
-RUN_BYTES = 100  # of a share partition: two offsets, and a standing that many runs share
-
-
-class RunMemory:
-    """Counts the runs of all share partitions as they change."""
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-        self._counted: dict[Hashable, int] = {}
-
-    def count(self, share_partition: Hashable, runs: int) -> None:
-        """This share partition has so many runs now; 0 for one that is gone."""
-        self.size_bytes += RUN_BYTES * (runs - self._counted.get(share_partition, 0))
-        if runs:
-            self._counted[share_partition] = runs
-        else:
-            self._counted.pop(share_partition, None)
 
 
 class GroupMemory:

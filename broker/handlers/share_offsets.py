@@ -134,7 +134,9 @@ def _window(broker: Services, call: Call, key: SharePartitionKey, room: AnswerRo
     if found is None:
         return None
     count = sum(each.last - each.first + 1 for each in found.pending)
-    window = _Window(size=found.size, limit=found.limit, pending_count=count)
+    window = _Window(
+        size=found.size, limit=found.limit, pending_count=count, runs=found.runs, lacks_memory=found.lacks_memory
+    )
     for each in found.pending[:PENDING_SHOWN]:
         if room.is_full:
             break

@@ -28,7 +28,7 @@ class Seen:
 
     open_ms: how long each producer's transaction is open. Of all share partitions: in_flight, from the first record
     that is not done to the last that was delivered; pending, in transactions; pending_oldest_ms, how long the oldest
-    of these is open.
+    of these is open. without_memory: share partitions that lack it for more runs.
     """
 
     topics: dict[str, TopicSums] = field(default_factory=dict[str, TopicSums])
@@ -37,6 +37,7 @@ class Seen:
     open_ms: dict[int, int] = field(default_factory=dict[int, int])
     in_flight_records: int = 0
     in_flight_runs: int = 0
+    without_memory: int = 0
     pending_records: int = 0
     pending_oldest_ms: int = 0
 

@@ -48,6 +48,13 @@ SHARE_FAMILIES = (
         lambda broker, seen: [((), seen.in_flight_runs)],
     ),
     Exported(
+        "fencepost_share_partitions_without_memory",
+        GAUGE,
+        (),
+        "Share partitions that get nothing new: runs take group.metadata.max.bytes, theirs more than their part.",
+        lambda broker, seen: [((), seen.without_memory)],
+    ),
+    Exported(
         "fencepost_share_pending_records",
         GAUGE,
         (),
@@ -73,6 +80,7 @@ def see_share_partitions(broker: Services, seen: Seen) -> Steps[None]:
             machine = kept.machine
             seen.in_flight_records += machine.end - machine.start + 1
             seen.in_flight_runs += len(machine.runs)
+            seen.without_memory += not broker.share_partitions.has_memory(key)
             for transaction in machine.transactions:
                 pending = list(machine.pending_of(transaction))
                 seen.pending_records += sum(last - first + 1 for first, last, _ in pending)

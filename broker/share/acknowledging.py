@@ -26,6 +26,8 @@ UNITS_OF_A_RANGE = 4
 Answers = dict[TopicIdPartition, KafkaError | None]
 Find = Callable[[SharePartitionKey], SharePartition]
 """Returns a share partition. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE."""
+HasMemory = Callable[[SharePartitionKey, int, int], bool]
+"""Whether a share partition may have so many runs more. The last: how often the limit may be taken before."""
 
 
 class Acknowledging:
@@ -38,12 +40,14 @@ class Acknowledging:
         state_log: ShareStateLog,
         find: Find,
         decide_of: Callable[[SharePartitionKey, SharePartition], Decide],
+        has_memory: HasMemory,
     ) -> None:
         self.group = group
         self._acks = {SharePartitionKey(group, *place): ranges for place, ranges in acks.items()}
         self._state_log = state_log
         self._find = find
         self._decide_of = decide_of
+        self._has_memory = has_memory
         self._portions: dict[SharePartitionKey, Portions] = {}
         self._wrong: dict[SharePartitionKey, KafkaError] = {}
 
@@ -95,15 +99,15 @@ class Acknowledging:
                 if key not in self._wrong:
                     portions = self._portions_of(key)
                     portions.finish()
-                    self._check_room(portions)
+                    self._check_memory(key, portions)
                     finished[key] = portions
             except KafkaError as error:
                 self._wrong[key] = error
         return finished
 
-    def _check_room(self, portions: Portions) -> None:
+    def _check_memory(self, key: SharePartitionKey, portions: Portions) -> None:
         """Raise INVALID_RECORD_STATE where there is no memory for more runs: the records come again."""
-        if portions.more_runs > 0 and not self._state_log.has_room_for_runs(times=2):
+        if portions.more_runs > 0 and not self._has_memory(key, portions.more_runs, 2):
             text = "there is no memory for so many ranges of different states: group.metadata.max.bytes"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
 

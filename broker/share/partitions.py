@@ -35,6 +35,7 @@ log = logging.getLogger("fencepost.broker")
 
 ALARM_MS = 50
 NAMED_AT_MOST = 5  # transactions, in an error
+ENOUGH_MEMORY = 3 / 4  # of group.metadata.max.bytes, below which a next lack of it is named again
 RETRY_MS = 1_000  # where locks could not be ended for want of room
 EXPIRED_AT_ONCE = 200  # share partitions, in one unit
 
@@ -74,11 +75,16 @@ class PendingRange(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a group has begun in a partition: it gets nothing new while the size is at the limit."""
+    """What a group has begun in a partition: it gets nothing new while the size is at the limit, or for want of memory.
+
+    runs: of neighbours that are alike.
+    """
 
     size: int
     limit: int
     pending: list[PendingRange]
+    runs: int
+    lacks_memory: bool
 
 
 class SharePartitions:
@@ -100,6 +106,8 @@ class SharePartitions:
         self._store = shared.store
         self._clock = shared.clock
         self._metrics = shared.metrics
+        self._settings = shared.settings
+        self._lacks_memory = False  # and the log says so
         self._known = self.state_log.known
         self.transactional_id_of: Callable[[int], str | None] = _unknown
         self._reading: set[SharePartitionKey] = set()
@@ -149,7 +157,13 @@ class SharePartitions:
             for first, last, standing in machine.pending_runs()
             if standing.transaction is not None
         ]
-        return Window(machine.end - machine.start + 1, limit, pending)
+        lacks_memory = not self.has_memory(key)
+        return Window(machine.end - machine.start + 1, limit, pending, len(machine.runs), lacks_memory)
+
+    def has_memory(self, key: SharePartitionKey, more_runs: int = 0, times: int = 1) -> bool:
+        """Return whether this share partition may have more runs; see RunMemory.has_room()."""
+        most_bytes = self._settings.now.group_metadata_max_bytes
+        return self.state_log.memory.has_room(key, most_bytes, more_runs, times)
 
     def lock_timeout_ms(self, group: str) -> int:
         """Return how long a lock lasts that is acquired now."""
@@ -284,9 +298,22 @@ class SharePartitions:
 
     def _room(self, key: SharePartitionKey, kept: Kept) -> int:
         """By how many records the window may grow: by none where there is no memory for more runs."""
-        if not self.state_log.has_room_for_runs():
+        if not self.has_memory(key):
+            self._name_the_lack(key, len(kept.machine.runs))
             return 0
+        if self._lacks_memory:
+            enough_bytes = ENOUGH_MEMORY * self._settings.now.group_metadata_max_bytes
+            self._lacks_memory = self.state_log.memory.size_bytes > enough_bytes
         return kept.machine.room(self._configs(key.group).share_partition_max_record_locks)
+
+    def _name_the_lack(self, key: SharePartitionKey, runs: int) -> None:
+        """Say in the log which share partition gets nothing new; of one lack of memory only the first."""
+        if not self._lacks_memory:
+            self._lacks_memory = True
+            topic = self._topics.by_id.get(key.topic_id)
+            text = "share group %s gets nothing new of %s-%d: its %d runs of records there take more than their part "
+            text += "of group.metadata.max.bytes; and so may others"
+            log.warning(text, key.group, "" if topic is None else topic.name, key.partition, runs)
 
     def _find(self, key: SharePartitionKey) -> Kept:
         kept = self._known.get(key)
@@ -323,7 +350,7 @@ class SharePartitions:
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
             return lambda ranges, above: machine.acknowledge(member, ranges, above, limit, renewed_until_ms)
 
-        return Acknowledging(group, acks, self.state_log, self._machine, decide_of)
+        return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
 
     def finish(self, acknowledging: Acknowledging) -> dict[TopicIdPartition, KafkaError | None]:
         """Apply acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
@@ -373,7 +400,7 @@ class SharePartitions:
             transaction = self.state_log.home(key), producer_id
             return lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
 
-        return Acknowledging(group, acks, self.state_log, self._machine, decide_of)
+        return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
 
     def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
         """Return the changes that a marker in this partition of __share_group_state makes.

@@ -18,13 +18,13 @@ from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, Record, keyed_batch, read_marker
 from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
-from ..groups.memory import RunMemory
 from ..net.turns import SUBJECT_UNITS, Job, Steps
 from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
 from ..topics.participants import Settlement
 from . import records
 from .logged import Change, Encoding, Kept, Logged, Prepared, PreparedPending, Whole
+from .memory import RunMemory
 from .records import Kind, record_key
 from .runs import Transaction
 from .values import UNCHANGED, SharePartitionKey, Snapshot, StateBatch, Update
@@ -331,10 +331,6 @@ class ShareStateLog:
         """Count the runs of a share partition that may have changed."""
         kept = self.known.get(key)
         self.memory.count(key, 0 if kept is None else len(kept.machine.runs))
-
-    def has_room_for_runs(self, times: int = 1) -> bool:
-        """Return whether all runs together take less than so many times group.metadata.max.bytes."""
-        return self.memory.size_bytes < times * self._settings.now.group_metadata_max_bytes
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """Decide what a producer has pending in this partition of the topic, after its marker was appended there."""

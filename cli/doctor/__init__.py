@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OK, WARNING, FAILURE = "ok", "warning", "failed"
 _MARKS = {OK: Cell("✔", "green"), WARNING: Cell("!", "yellow"), FAILURE: Cell("✘", "red")}
 _MOST_HELD = 10  # groups whose offsets are held, of which there may be many that copy at every moment
+_MOST_SHARED = 10  # share partitions that lack memory
 _CONNECT_MS = 3_000  # for one address: a slower one counts as unreachable
 
 RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"))
@@ -249,7 +250,8 @@ async def _inside(findings: Findings) -> None:
 
     to = findings.to
     async with to.admin() as admin:
-        for check, look in (("disk", _disk), ("topics", _topics), ("transactions", _transactions), ("clock", _clock)):
+        looks = (("disk", _disk), ("topics", _topics), ("transactions", _transactions), ("shares", _shares))
+        for check, look in (*looks, ("clock", _clock)):
             try:
                 async with asyncio.timeout(to.timeout_ms / 1000):
                     for state, text, hint in await look(admin):
@@ -322,6 +324,18 @@ async def _held_offsets(admin: Any) -> list[Any]:
     except AuthorizationError:
         return []
     return found[:_MOST_HELD]
+
+
+async def _shares(admin: Any) -> _Found:
+    """Return which share groups get nothing new for want of memory; nothing where there are no share groups."""
+    from ..txn.windows import lacks_memory, memory_sentence, share_positions
+
+    positions = await share_positions(admin)
+    found = lacks_memory(positions)
+    if not found:
+        return [(OK, "no share group lacks memory for its records", "")] if positions else []
+    hint = "their members acknowledge in patches: see what they leave out; or raise group.metadata.max.bytes"
+    return [(WARNING, memory_sentence(each), hint) for each in found[:_MOST_SHARED]]
 
 
 async def _clock(admin: Any) -> _Found:

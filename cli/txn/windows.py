@@ -1,7 +1,8 @@
-"""Which transactions hold records of share groups, and whose windows are full because of it; as facts and sentences.
+"""Why share groups get nothing new of a partition; as facts and sentences.
 
-The rule: a window is full because of a transaction only if its first record is pending: then it cannot move before that
-transaction ends, and no new record is given out. Only fencepost tells what is pending.
+The rules: a window is full because of a transaction only if its first record is pending: then it cannot move before
+that transaction ends, and no new record is given out. Nor is one where the broker has no memory for more runs. Only
+fencepost tells either.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -114,6 +115,24 @@ def _holder(transaction: Mapping[str, Any]) -> str:
     if transaction["transactional_id"] is None:
         return f"a transaction of producer {transaction['producer_id']}, whose id is not visible to you"
     return holder({**transaction, "hangs": False}, "")
+
+
+def lacks_memory(positions: Positions) -> list[dict[str, Any]]:
+    """The facts of share partitions that get nothing new because the broker has no memory for more of their runs."""
+    return [
+        {"share_group": group, "topic": at.topic, "partition": at.partition, "runs": offsets.window.runs}
+        for group, found in positions.items()
+        for at, offsets in sorted(found.items())
+        if offsets.window is not None and offsets.window.lacks_memory
+    ]
+
+
+def memory_sentence(facts: Mapping[str, Any]) -> str:
+    """The facts of lacks_memory() in one sentence."""
+    return (
+        f"share group {facts['share_group']} gets nothing new of {facts['topic']}-{facts['partition']}: its"
+        f" {facts['runs']:,} runs of records there take more than their part of group.metadata.max.bytes"
+    )
 
 
 async def pending_of(admin: "Admin", rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:

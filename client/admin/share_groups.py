@@ -151,7 +151,7 @@ def _window(answer: _Window | None) -> ShareWindow | None:
         PendingRange(each.first_offset, each.last_offset, each.transactional_id, each.producer_id, each.member_id)
         for each in answer.pending
     )
-    return ShareWindow(answer.size, answer.limit, answer.pending_count, pending)
+    return ShareWindow(answer.size, answer.limit, answer.pending_count, pending, answer.runs, answer.lacks_memory)
 
 
 def _codes_of_description(response: DescribeShareGroupOffsetsResponse) -> list[int]:

@@ -170,12 +170,15 @@ class ShareWindow(NamedTuple):
     """What a share group has begun in a partition: `size` records from its start offset on, `limit` at most.
 
     pending_count: how many of them are pending in transactions. pending: where, by offset; of many only the first.
+    runs: of neighbours that are alike. lacks_memory: the broker has none for more of these, so nothing new comes.
     """
 
     size: int
     limit: int
     pending_count: int
     pending: tuple[PendingRange, ...]
+    runs: int = 0
+    lacks_memory: bool = False
 
     @property
     def is_full(self) -> bool:

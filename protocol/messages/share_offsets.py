@@ -4,7 +4,7 @@ The field with the tag 10000 is ours: what the group has begun in a partition, a
 (docs/apis.md).
 """
 
-from ..schema import Int16, Int32, Int64, String, Uuid, field, request, response, struct
+from ..schema import Boolean, Int16, Int32, Int64, String, Uuid, field, request, response, struct
 
 
 @request(api=90, versions="0-1", flexible="0+")
@@ -48,6 +48,8 @@ class DescribeShareGroupOffsetsResponse:
                     limit: Int32
                     pending_count: Int32  # records, also those of ranges that are left out
                     pending: list[Pending] = field(factory=list)  # by offset, the first ones
+                    runs: Int32 = field("0+", tag=0, default=0)  # neighbours that are alike are one
+                    lacks_memory: Boolean = field("0+", tag=1, default=False)  # for more of them
 
                 partition_index: Int32
                 start_offset: Int64 = -1

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from fencepost.broker.share.values import AcquiredRange
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -42,6 +43,30 @@ def test_share_group_describe_shows_the_groups_own_settings(terminal: Terminal) 
     terminal.run("share-group reset earliest -t work --to start")
     terminal.run("group alter earliest -c share.auto.offset.reset=earliest")
     assert terminal.run("share-group describe earliest").splitlines()[-1] == "share.auto.offset.reset=earliest"
+
+
+def test_what_lacks_memory_is_named_by_describe_and_doctor() -> None:
+    with ServedBroker(group_metadata_max_bytes=1 << 20) as served:
+        terminal, shares = Terminal(served), served.broker.share_partitions
+        terminal.run("topic create jobs")
+        terminal.run("share-group reset packing -t jobs --to start")
+        assert "✔ shares       no share group lacks memory" in terminal.run("doctor")
+
+        def fill() -> None:
+            ((key, kept),) = shares.state_log.known.items()
+            kept.machine.acquire([AcquiredRange(n, n, 1 + n % 2) for n in range(11_000)], "m", 1 << 60)
+            shares.state_log.count_runs(key)
+
+        served.loop.call_soon_threadsafe(fill)
+        told = (
+            "share group packing gets nothing new of jobs-0: its 11,000 runs of records there take more than their part"
+            " of group.metadata.max.bytes"
+        )
+        assert told in terminal.run("share-group describe packing").splitlines()
+        assert f"! shares       {told}" in terminal.run("doctor")
+        (facts,) = terminal.objects("share-group describe packing")
+        lacking = {"share_group": "packing", "topic": "jobs", "partition": 0, "runs": 11_000}
+        assert facts["lacks_memory"] == [lacking]
 
 
 def test_share_group_commands_name_a_missing_group_or_one_of_another_type(terminal: Terminal) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 from fencepost.broker.share.logged import Encoding, _Piece
 from fencepost.broker.share.machine import SharePartition
+from fencepost.broker.share.memory import RUN_BYTES, RunMemory
 from fencepost.broker.share.portions import _Portion
 from fencepost.broker.share.state_log import ShareStateLog
+from fencepost.broker.share.values import SharePartitionKey
 from simulation.planting import around, breaks, killed_by, mutant, replaced
 
 
@@ -148,3 +150,19 @@ def what_transactions_acknowledge_is_never_written_whole(stack: ExitStack) -> No
 @breaks("settings.md: from the first that is not done to the last that was delivered")
 def windows_have_no_limit(stack: ExitStack) -> None:
     around(stack, SharePartition.room, lambda room: lambda self, limit: room(self, 1_000_000))
+
+
+@killed_by("tests/broker/share/test_memory.py")
+@breaks("guarantees.md: keeps no other group waiting")
+def a_group_full_of_runs_keeps_all_others_waiting(stack: ExitStack) -> None:
+    replaced(stack, RunMemory.part_bytes, lambda self, key, most_bytes: -1)
+
+
+@killed_by("tests/broker/share/test_memory.py")
+@breaks("guarantees.md: none of its own partitions of which little is kept")
+def a_partition_full_of_runs_keeps_all_of_its_group_waiting(stack: ExitStack) -> None:
+    def part_bytes(self: RunMemory, key: SharePartitionKey, most_bytes: int) -> int:
+        of_group = sum(runs for each, runs in self._counted.items() if each.group == key.group)
+        return most_bytes // max(1, len(self._of_group)) - of_group * RUN_BYTES
+
+    replaced(stack, RunMemory.part_bytes, part_bytes)

@@ -2,13 +2,15 @@
 
 import pytest
 from broker_lives import small
-from fencepost.broker.groups.memory import RUN_BYTES
+from fencepost.broker.share.memory import RUN_BYTES
+from fencepost.broker.share.values import SharePartitionKey
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest
+from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
 from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from produce_requests import batch, create, produce
-from share_client import ACCEPT, RELEASE, ShareClient, initialize
+from share_client import ACCEPT, RELEASE, ShareClient, got, initialize
 from simulated_broker import SimulatedBroker
 
 OK = ErrorCode.NONE
@@ -89,7 +91,43 @@ def test_runs_of_all_share_partitions_are_bounded_and_what_is_done_makes_room() 
         assert set(codes) == {OK, ErrorCode.INVALID_RECORD_STATE}
         broker.ask(produce("t", batch(1)))
         assert member.take(max_records=1_000) != [], "what is available again is given"
-        assert shares.next_offset(list(shares.state_log.known)[-1]) is None, "nothing new is"
+        windows = [shares.window(key) for key in shares.state_log.known]
+        assert [each.lacks_memory for each in windows] == [each.runs > limit // RUN_BYTES // 40 for each in windows]
         assert member.acknowledge((0, 0, ACCEPT), partition=39) == OK, "what makes no more runs is taken"
         shares.delete("g").apply()
         assert memory.size_bytes == 0
+
+
+def test_a_group_full_of_runs_keeps_no_other_group_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor any partition of its own that has few; and what is the matter has a name."""
+    with begin(group_metadata_max_bytes=1 << 20) as broker:
+        broker.ask(create("t", 9))
+        for group in ("hoarder", "other"):
+            initialize(broker, "t", *range(9), group=group)
+        for number in range(8):
+            broker.ask(produce("t", *[None] * number, batch(2_000)))
+        hoarder, other = ShareClient(broker, group="hoarder"), ShareClient(broker, group="other")
+        hoarder.fetch(*range(8), max_records=20_000)
+        shares = broker.broker.share_partitions
+        keys = [SharePartitionKey("hoarder", hoarder.topic_id, number) for number in range(9)]
+        assert not any(shares.window(key).lacks_memory for key in keys)
+        for number in range(8):
+            acks = [(offset, offset, ACCEPT) for offset in range(1, 2_000, 2)]
+            assert hoarder.acknowledge(*acks, partition=number) == OK
+        assert [shares.window(key).lacks_memory for key in keys] == [True] * 8 + [False]
+        for number in range(9):
+            broker.ask(produce("t", *[None] * number, batch(5)))
+        assert shares.next_offset(keys[0]) is None
+        assert shares.next_offset(keys[8]) == 0, "a partition of its own that has few runs"
+        given = got(other.fetch(*range(9), max_records=20_000))
+        assert sum(last - first + 1 for each in given.values() for first, last, _ in each.ranges) == 8 * 2_000 + 5
+        assert other.acknowledge(*[(offset, offset, ACCEPT) for offset in range(1, 100, 2)], partition=3) == OK
+        assert not shares.window(SharePartitionKey("other", other.topic_id, 3)).lacks_memory
+        families = broker.ask(DescribeMetricsRequest()).families
+        (found,) = (each for each in families if each.name == "fencepost_share_partitions_without_memory")
+        assert found.samples[0].value == 8
+        told = [each.getMessage() for each in caplog.records if "gets nothing new" in each.getMessage()]
+        assert len(told) == 1
+        assert told[0].startswith(
+            "share group hoarder gets nothing new of t-0: its 2000 runs of records there take more"
+        )

@@ -1,0 +1,50 @@
+"""How much memory the runs of all share partitions take, and which of them may get more. Pure.
+
+The rules: members make many runs by what they acknowledge, so together they have a limit. Above it a share partition
+gets more only within its part: the limit, divided by the groups that have runs, and that by the group's share
+partitions that have some. So nobody who has few waits for those who have many, and the parts of all together are no
+more than the limit once again.
+"""
+
+from .values import SharePartitionKey
+
+RUN_BYTES = 100  # two offsets, and a standing that many runs share
+
+
+class RunMemory:
+    """Counts the runs of all share partitions as they change."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._counted: dict[SharePartitionKey, int] = {}
+        self._of_group: dict[str, int] = {}  # share partitions that have runs
+
+    def count(self, key: SharePartitionKey, runs: int) -> None:
+        """This share partition has so many runs now; 0 for one that is gone."""
+        before = self._counted.get(key, 0)
+        self.size_bytes += RUN_BYTES * (runs - before)
+        if bool(runs) is not bool(before):
+            self._count_in_group(key.group, 1 if runs else -1)
+        if runs:
+            self._counted[key] = runs
+        else:
+            self._counted.pop(key, None)
+
+    def _count_in_group(self, group: str, more: int) -> None:
+        count = self._of_group.get(group, 0) + more
+        if count:
+            self._of_group[group] = count
+        else:
+            del self._of_group[group]
+
+    def part_bytes(self, key: SharePartitionKey, most_bytes: int) -> int:
+        """Return how much of the limit is this share partition's, whatever others take."""
+        groups = len(self._of_group) + (key.group not in self._of_group)
+        share_partitions = self._of_group.get(key.group, 0) + (key not in self._counted)
+        return most_bytes // groups // share_partitions
+
+    def has_room(self, key: SharePartitionKey, most_bytes: int, more_runs: int = 0, times: int = 1) -> bool:
+        """Return whether it may have so many runs more. times: of the limit that all together may reach before."""
+        if self.size_bytes < times * most_bytes:
+            return True
+        return RUN_BYTES * (self._counted.get(key, 0) + more_runs) <= self.part_bytes(key, most_bytes)

@@ -1,0 +1,55 @@
+"""Memory for the runs of share partitions is bounded, and who has few runs does not wait for those who have many."""
+
+from fencepost.broker.share.memory import RUN_BYTES, RunMemory
+from fencepost.broker.share.values import SharePartitionKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+MOST = 100 * RUN_BYTES
+TOPIC = bytes(16)
+
+
+def key(group: str, partition: int = 0) -> SharePartitionKey:
+    return SharePartitionKey(group, TOPIC, partition)
+
+
+keys = st.builds(key, st.sampled_from("abc"), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(keys, st.integers(0, 300)), max_size=30))
+def test_runs_are_counted_and_the_parts_of_all_are_no_more_than_the_limit(counts: list[tuple[SharePartitionKey, int]]):
+    memory, runs = RunMemory(), dict[SharePartitionKey, int]()
+    for each, count in counts:
+        memory.count(each, count)
+        runs[each] = count
+    assert memory.size_bytes == RUN_BYTES * sum(runs.values())
+    having = [each for each, count in runs.items() if count]
+    assert sum(memory.part_bytes(each, MOST) for each in having) <= MOST
+    if having:
+        fewest = min(having, key=lambda each: runs[each] * RUN_BYTES / max(1, memory.part_bytes(each, MOST)))
+        assert memory.has_room(fewest, MOST) or runs[fewest] * RUN_BYTES > memory.part_bytes(fewest, MOST)
+    for each in runs:
+        memory.count(each, 0)
+    assert (memory.size_bytes, memory.part_bytes(key("a"), MOST)) == (0, MOST)
+
+
+@given(st.lists(st.tuples(keys, st.integers(1, 300)), max_size=30))
+def test_a_share_partition_without_runs_always_has_room(counts: list[tuple[SharePartitionKey, int]]):
+    memory = RunMemory()
+    for each, count in counts:
+        memory.count(each, count)
+    assert memory.has_room(key("another"), MOST)
+    assert memory.has_room(key("a", 9), MOST)
+
+
+def test_above_the_limit_a_share_partition_has_room_up_to_its_part():
+    memory = RunMemory()
+    memory.count(key("a", 0), 95)
+    memory.count(key("b", 0), 1)
+    assert memory.has_room(key("a"), MOST), "together they are below the limit"
+    memory.count(key("a", 1), 4)
+    assert memory.part_bytes(key("a"), MOST) == 25 * RUN_BYTES
+    assert memory.part_bytes(key("b"), MOST) == 50 * RUN_BYTES
+    assert [memory.has_room(key(*each), MOST) for each in (("a", 0), ("a", 1), ("b", 0))] == [False, True, True]
+    assert [memory.has_room(key("b"), MOST, more) for more in (49, 50)] == [True, False]
+    assert memory.has_room(key("a"), MOST, 1, 2), "below twice the limit"
