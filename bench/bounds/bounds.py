@@ -14,6 +14,7 @@ from .consoles import consoles
 from .groups import groups
 from .idle import idle
 from .recovery import full_journal
+from .share import transactions, workers
 from .sizes import Say, Size, by_figure
 from .spark import spark
 from .steps import steps
@@ -58,6 +59,8 @@ BOUNDS: dict[str, Bound] = {
     "bound aborted": Bound(OS, aborted_fetch),
     "bound many ids": Bound(OS, many_ids),
     "bound groups": Bound(OS, groups),
+    "bound share workers": Bound(OS, workers),
+    "bound share transactions": Bound(OS, transactions),
     "bound full journal": Bound(OS, full_journal),
     "bound steps of upkeep": Bound(FSYNC, steps),
     "bound stalls": Bound(FSYNC, loop_stalls),

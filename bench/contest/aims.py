@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ..measured import LESS, Measured
 from ..peers.names import (
+    ACKNOWLEDGED,
     AIOKAFKA,
     AT_LEAST_ONCE,
     COMMITTED,
@@ -20,6 +21,7 @@ from ..peers.names import (
     KAFKA,
     KAFKA_FLUSH,
     MOCK,
+    OFFSETS,
     OS,
     PLAIN_LOOP,
     SDK,
@@ -83,6 +85,7 @@ AIMS: tuple[Aim, ...] = (
     *_row("end to end, 2,000 messages/s: p99", "end to end 2,000/s", "p99_ms", 1, 0.3, 0.7),
     *_row("consumer of 1 KB records: MB/s", "consume 1 KB", "mb_per_second", os=1.0),
     *_row("consumer of 1 KB records: CPU per MB", "consume 1 KB", "cpu_ms_per_mb", os=1.7),
+    *_row("share consumer of 100 B records, librdkafka: records/s", "queue 100 B", "rate", os=1.0),
     *_row("ready after start", "start", "ready_s", 0.2),
     *_row("idle memory", "start", "idle_mb", 0.15),
     _bound("bare C server, 64 connections: CPU per request", "small 64x1", "cpu_us", OS, FLOOR, 1.8),
@@ -111,6 +114,16 @@ AIMS: tuple[Aim, ...] = (
     _bound("longest stall while 300,000 ids come, ms", "bound many ids", "stall_ms", OS, None, 50),
     _bound("start with 300,000 ids after kill -9, s", "bound many ids", "ready_s", OS, None, 3),
     _bound("longest stall while 1,000 members come and go, ms", "bound groups", "stall_ms", OS, None, 50),
+    _bound("share consumer of librdkafka, first record, ms", "queue 100 B", "p50_ms", OS, None, 1_000),
+    _bound("SDK, 4 share workers, 1 partition: records/s", "bound share workers", "rate", OS, None, 20_000),
+    _bound(
+        "100 records acknowledged in a transaction ÷ a consumer's offsets: time",
+        "bound share transactions",
+        "took_ms",
+        ACKNOWLEDGED,
+        OFFSETS,
+        1.5,
+    ),
     _bound("start with a full journal after kill -9, s", "bound full journal", "ready_s", OS, None, 10),
     _bound("longest step of upkeep over 2,000 logs, CPU ms", "bound steps of upkeep", "took_ms", FSYNC, None, 50),
     _bound("longest stall under load, 2,000 partitions, ms", "bound stalls", "stall_ms", FSYNC, None, 50),

@@ -35,6 +35,9 @@ from ..loads import (
     produce as produce_load,
 )
 from ..loads import (
+    share as share_load,
+)
+from ..loads import (
     small as small_load,
 )
 from ..loads import (
@@ -47,7 +50,7 @@ from ..peers.names import JVMS, NAMES
 from . import aims, growth, report
 from .contest import Scenario, Step, Warmth, contest, kind
 
-MODULES = (small_load, produce_load, consume_load, latency_load, txn_load, modes_load)
+MODULES = (small_load, produce_load, consume_load, latency_load, share_load, txn_load, modes_load)
 TABLE_S = 15 * 60.0
 OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
 

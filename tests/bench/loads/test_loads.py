@@ -24,6 +24,9 @@ from fencepost.bench.loads import (
     produce as produce_load,
 )
 from fencepost.bench.loads import (
+    share as share_load,
+)
+from fencepost.bench.loads import (
     txn as txn_load,
 )
 from fencepost.bench.loads.produce import log_ends
@@ -104,6 +107,14 @@ def test_a_consume_load_reads_the_topic_repeatedly_from_its_beginning(served: Pe
     sample = measured(consume_load.Consume("consume 1 KB", 1000, 2000, warm_seconds=WARM), served)
     assert sample.units > 2000
     assert sample.bytes == 1000 * sample.units
+
+
+def test_a_share_consumer_reads_each_record_once_and_times_the_first(served: Peer) -> None:
+    records = 200_000
+    sample = measured(share_load.ShareConsume(records=records, warm_seconds=WARM, settled_seconds=0), served)
+    assert sample.units <= records
+    assert sample.bytes == share_load.RECORD_BYTES * sample.units
+    assert sample.latencies.count == 1
 
 
 def read_once() -> None:

@@ -1,0 +1,61 @@
+"""Bounds of share groups: workers of the SDK, and acknowledgement in transactions."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+from .. import librdkafka, topics
+from ..measured import Measured
+from ..peers import peers
+from ..peers.names import ACKNOWLEDGED, OFFSETS, OS
+from ..peers.peers import Peer
+from . import share_loads
+from .sizes import Say, Size, by_figure, in_turns
+
+TOPIC = "bench-share"
+WORKED, IN_TRANSACTIONS = 100_000, 20_000  # records
+FEWEST = 200  # records of a quick run
+RECORD_BYTES = 100
+BATCH_BYTES = 1 << 14
+
+
+def workers(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Four workers of the SDK on one partition."""
+    records = max(FEWEST, size.count(WORKED))
+    with peers.fencepost("os") as broker:
+        _fill(broker, records)
+        rounds = [figures("workers", broker, records) for _ in range(size.rounds)]
+    yield Measured(name, "record", OS, by_figure(rounds))
+
+
+def transactions(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """A transaction that acknowledges 100 records of a share group, and one that has a consumer's offsets, in turns."""
+    records = max(FEWEST, size.count(IN_TRANSACTIONS))
+    with peers.fencepost("os") as broker:
+        _fill(broker, records)
+        topics.create(broker.host, broker.port, f"{TOPIC}-done", 1)
+        found = in_turns(
+            size.rounds, *(partial(figures, work, broker, records) for work in ("acknowledged", "offsets"))
+        )
+    for peer, rounds in zip((ACKNOWLEDGED, OFFSETS), found, strict=True):
+        yield Measured(name, "transaction", peer, by_figure(rounds))
+
+
+def _fill(peer: Peer, records: int) -> None:
+    """Make the topic, of one partition, and put the records into it."""
+    topics.create(peer.host, peer.port, TOPIC, 1)
+    load = librdkafka.ProduceLoad(TOPIC, records, RECORD_BYTES, BATCH_BYTES)
+    librdkafka.produce(peer.bootstrap, load, lambda _done: None)
+
+
+def figures(work: str, peer: Peer, records: int) -> share_loads.Figures:
+    """What one load says. Raises: RuntimeError with its output."""
+    command = [sys.executable, "-m", share_loads.__name__, work, peer.bootstrap, TOPIC, str(records)]
+    patience_s = 3 * share_loads.PATIENCE_S
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())
+    if done.returncode:
+        raise RuntimeError(f"{work} on {peer.name}: " + " / ".join(done.stderr.splitlines()[-5:]))
+    found: share_loads.Figures = json.loads(done.stdout)
+    return found

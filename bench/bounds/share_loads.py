@@ -1,0 +1,132 @@
+"""Loads of share groups, each in a process of its own, and each with a group of its own over what is there.
+
+Run as `python -m fencepost.bench.bounds.share_loads WORK BOOTSTRAP TOPIC RECORDS`; prints figures as JSON.
+"""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ...client.consumer.consumer import Consumer
+from ...client.producer.producer import Producer
+from ...client.share.consumer import ShareConsumer
+from ...client.values import ShareRecord
+
+WORKERS = 4
+AT_ONCE = 500  # records of one poll, and of one commit
+IN_TRANSACTION = 100  # records
+WARM_TRANSACTIONS = 20
+PATIENCE_S = 120
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """records: how many of the topic are read."""
+
+    bootstrap: str
+    topic: str
+    records: int
+
+    @property
+    def group(self) -> str:
+        """A new group."""
+        return f"{self.topic}-{time.time_ns()}"
+
+
+def _queue(load: Load, group: str) -> ShareConsumer:
+    return ShareConsumer(load.bootstrap, topics=[load.topic], group_id=group, auto_offset_reset="earliest")
+
+
+async def workers(load: Load) -> Figures:
+    """Some workers of the SDK on one loop. Each accepts its records, and waits for that, before it takes more."""
+    group = load.group
+    left = load.records
+    began = 0.0
+
+    async def work() -> None:
+        nonlocal left, began
+        async with _queue(load, group) as queue:
+            while left > 0:
+                records = await queue.getmany(timeout_ms=100, max_records=AT_ONCE)
+                began = began or (time.perf_counter() if records else 0.0)
+                for record in records:
+                    queue.acknowledge(record)
+                await queue.commit()
+                left -= len(records)
+
+    async with asyncio.TaskGroup() as together:
+        for _ in range(WORKERS):
+            together.create_task(work())
+    return {"rate": (load.records - left) / (time.perf_counter() - began)}
+
+
+async def acknowledged(load: Load) -> Figures:
+    """A transaction for every 100 records: one record is sent, and these are acknowledged."""
+    group = load.group
+    took: list[float] = []
+    async with (
+        Producer(load.bootstrap, transactional_id=group) as producer,
+        _queue(load, group) as queue,
+    ):
+        while len(took) < load.records // IN_TRANSACTION:
+            records: list[ShareRecord] = []
+            while len(records) < IN_TRANSACTION:
+                records += await queue.getmany(timeout_ms=1000, max_records=IN_TRANSACTION - len(records))
+            began = time.perf_counter()
+            async with producer.transaction() as tx:
+                await tx.send(f"{load.topic}-done", b"done")
+                await tx.acknowledge(queue, *records)
+            took.append(time.perf_counter() - began)
+    return {"took_ms": 1e3 * statistics.median(took[WARM_TRANSACTIONS:] or took)}
+
+
+async def offsets(load: Load) -> Figures:
+    """The same with the offsets of a consumer."""
+    group = load.group
+    took: list[float] = []
+    async with (
+        Producer(load.bootstrap, transactional_id=group) as producer,
+        Consumer(
+            load.bootstrap,
+            topics=[load.topic],
+            group_id=group,
+            auto_offset_reset="earliest",
+            group_protocol="consumer",  # the broker assigns at once, and waits for nobody
+        ) as consumer,
+    ):
+        async for batch in consumer.batches(max_records=IN_TRANSACTION):
+            began = time.perf_counter()
+            async with producer.transaction(batch) as tx:
+                await tx.send(f"{load.topic}-done", b"done")
+            took.append(time.perf_counter() - began)
+            if len(took) >= load.records // IN_TRANSACTION:
+                break
+    return {"took_ms": 1e3 * statistics.median(took[WARM_TRANSACTIONS:] or took)}
+
+
+LOADS: dict[str, Callable[[Load], Awaitable[Figures]]] = {
+    load.__name__: load for load in (workers, acknowledged, offsets)
+}
+
+
+async def _with_timeout(work: Awaitable[Figures]) -> Figures:
+    async with asyncio.timeout(2 * PATIENCE_S):
+        return await work
+
+
+def main() -> None:
+    """One load, its figures on standard output."""
+    work, bootstrap, topic, records = sys.argv[1:]
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(runner.run(_with_timeout(LOADS[work](Load(bootstrap, topic, int(records)))))))
+
+
+if __name__ == "__main__":
+    main()

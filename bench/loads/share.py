@@ -1,0 +1,126 @@
+"""confluent-kafka's share consumer over a preloaded topic: a new group in each window, which accepts with each poll.
+
+What was accepted does not come again, so a window ends early if all records were read. Latency: from subscribe() to the
+first record, one value for each window.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from .. import librdkafka
+from ..peers.names import KAFKA, OS
+from ..peers.peers import Peer
+from . import child
+from .child import InChild, Outcome, Window
+from .consume import PATIENCE_S, preload
+from .window import Latencies, Sample
+
+PARTITIONS = 4
+RECORDS = 400_000
+RECORD_BYTES = 100
+SETTLED_S = 1.0  # until Kafka obeys what it has answered
+
+
+@dataclass(frozen=True, slots=True)
+class TimedShare:
+    """The arguments of the child."""
+
+    bootstrap: str
+    topic: str
+    records: int
+    seconds: float
+    warm_seconds: float = 0.5
+    settled_seconds: float = SETTLED_S
+
+
+@dataclass(frozen=True, slots=True)
+class ShareConsume(InChild):
+    """The scenario."""
+
+    name: str = "queue 100 B"
+    records: int = RECORDS
+    settled_seconds: float = SETTLED_S
+    peers: frozenset[str] | None = field(default=frozenset({OS, KAFKA}), kw_only=True)
+    topic: ClassVar[str] = "bench-queue"
+
+    def prepare(self, peer: Peer) -> None:
+        preload(peer, self.topic, PARTITIONS, self.records, RECORD_BYTES)
+
+    def window(self, peer: Peer, seconds: float) -> Sample:
+        load = TimedShare(peer.bootstrap, self.topic, self.records, seconds, self.warm_seconds, self.settled_seconds)
+        return child.window(consume, load, peer)
+
+
+def table() -> list[ShareConsume]:
+    """The row of the table."""
+    return [ShareConsume()]
+
+
+def full() -> list[ShareConsume]:
+    """The same."""
+    return table()
+
+
+def consume(settings: dict[str, Any], window: Window) -> Outcome:
+    """Run the load in the child process."""
+    load = TimedShare(**settings)
+    reader = _Reader(load, _new_group(load))
+    try:
+        while not reader.seen:
+            reader.run(time.perf_counter() + librdkafka.LOOK_S)
+        reader.run(time.perf_counter() + load.warm_seconds)
+        before = reader.seen
+        window.begin()
+        reader.run(time.perf_counter() + load.seconds)
+        seen = reader.seen - before
+        window.end()
+    finally:
+        reader.close()
+    first = Latencies()
+    first.record_us(1e6 * reader.first_s)
+    return Outcome(seen, seen * RECORD_BYTES, first)
+
+
+def _new_group(load: TimedShare) -> str:
+    """A group that begins with the first record."""
+    from confluent_kafka import admin
+
+    of: Any = admin  # its types leave out what it takes from elsewhere
+    group = f"{load.topic}-{time.time_ns()}"
+    earliest = of.ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=of.AlterConfigOpType.SET)
+    resource = of.ConfigResource(of.ResourceType.GROUP, group, incremental_configs=[earliest])
+    client = of.AdminClient({"bootstrap.servers": load.bootstrap})
+    client.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    time.sleep(load.settled_seconds)
+    return group
+
+
+class _Reader:
+    """A member of the group. first_s: seconds until its first record."""
+
+    def __init__(self, load: TimedShare, group: str) -> None:
+        from confluent_kafka import ShareConsumer
+
+        self._left = load.records
+        self._consumer: Any = ShareConsumer({"bootstrap.servers": load.bootstrap, "group.id": group, "log_level": 0})
+        self._consumer.subscribe([load.topic])
+        self._began = self._last = time.perf_counter()
+        self.seen = 0
+        self.first_s = 0.0
+
+    def run(self, until: float) -> None:
+        """Read until then (perf_counter), or until nothing is left. Raises: RuntimeError after PATIENCE_S."""
+        while self._left > 0 and (now := time.perf_counter()) < until:
+            messages = self._consumer.poll(librdkafka.LOOK_S)
+            if not messages:
+                if now - self._last > PATIENCE_S:
+                    raise RuntimeError(f"no record came for {PATIENCE_S} s; {self._left} were not read")
+                continue
+            self._last = time.perf_counter()
+            self.first_s = self.first_s or self._last - self._began
+            self.seen += len(messages)
+            self._left -= len(messages)
+
+    def close(self) -> None:
+        self._consumer.close()
