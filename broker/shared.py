@@ -21,8 +21,13 @@ class Tasks(Protocol):
     """
 
     @property
-    def ending(self) -> bool: ...
-    async def pause(self, seconds: float) -> bool: ...
+    def ending(self) -> bool:
+        """Whether the broker stops or is halted."""
+        ...
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep, at most until the broker ends. Returns whether it ends."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

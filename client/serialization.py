@@ -43,14 +43,18 @@ class HasSerialize(Protocol):
     """A serializer of kafka-python."""
 
     @property
-    def serialize(self) -> Callable[..., bytes | None]: ...
+    def serialize(self) -> Callable[..., bytes | None]:
+        """kafka-python's method: turns a topic and a value into bytes; None for a tombstone."""
+        ...
 
 
 class HasDeserialize(Protocol):
     """A deserializer of kafka-python."""
 
     @property
-    def deserialize(self) -> Callable[..., Any]: ...
+    def deserialize(self) -> Callable[..., Any]:
+        """kafka-python's method: turns a topic and bytes into a value."""
+        ...
 
 
 class Way(Enum):

@@ -24,8 +24,13 @@ _Sent = TypeVar("_Sent")
 class _Written(Protocol):
     """The methods of a File that are used here."""
 
-    def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
-    def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None: ...
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers, one after another, from `position` on."""
+        ...
+
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
+        """Like write(), without filling the page cache. paced: one piece after another, each waited for."""
+        ...
 
 
 def write_gathered(

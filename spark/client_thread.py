@@ -28,7 +28,9 @@ class HasConnection(Protocol):
     """Options that contain the settings of a connection."""
 
     @property
-    def connection(self) -> ConnectionSettings: ...
+    def connection(self) -> ConnectionSettings:
+        """The settings of the connection to the cluster."""
+        ...
 
 
 class _Clusters:

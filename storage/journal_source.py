@@ -30,15 +30,29 @@ class FoundUnits(Protocol):
     """The units that count. journal/scan.py's Scan explains the fields."""
 
     @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """The highest incarnation (count of starts) that was found."""
+        ...
+
     @property
-    def highest_unit(self) -> int: ...
+    def highest_unit(self) -> int:
+        """The highest number of a unit that was found, also of units that do not count."""
+        ...
+
     @property
-    def highest_round(self) -> int: ...
+    def highest_round(self) -> int:
+        """The highest number of a round that was found, also of rounds that do not count."""
+        ...
+
     @property
-    def cut_bytes(self) -> int: ...
+    def cut_bytes(self) -> int:
+        """The size of the journal's end that was written but never synced, and is cut off."""
+        ...
+
     @property
-    def cut_reason(self) -> str: ...
+    def cut_reason(self) -> str:
+        """Why the end was cut off; "" if nothing was."""
+        ...
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
         """The parts of the units above a number, in order."""

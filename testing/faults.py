@@ -27,8 +27,13 @@ API_VERSIONS = 18
 class Faulty(Protocol):
     """The methods of an embedded broker that faults use."""
 
-    def inside(self, look: Callable[[Broker], Any]) -> Any: ...
-    def intercept(self, between: Callable[[Serve], Serve] | None) -> None: ...
+    def inside(self, look: Callable[[Broker], Any]) -> Any:
+        """Call `look` with the broker, in the broker's thread, and return its result."""
+        ...
+
+    def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
+        """Put `between` around the function that serves requests; None removes it."""
+        ...
 
 
 class Fault:

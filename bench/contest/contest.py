@@ -34,13 +34,24 @@ class Scenario(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The unique name; its first word is the kind."""
+        ...
+
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """What is counted, such as "record" or "request"."""
+        ...
+
     @property
-    def peers(self) -> frozenset[str] | None: ...
+    def peers(self) -> frozenset[str] | None:
+        """The names of the peers that it can be run on; None for all."""
+        ...
+
     @property
-    def client_threads(self) -> int: ...
+    def client_threads(self) -> int:
+        """How many processors its client can use at most."""
+        ...
 
     def prepare(self, peer: Peer) -> None:
         """Make topics and preload records, before any window. The contest deletes the topics afterwards."""

@@ -43,7 +43,10 @@ INIT_PRODUCER_ID = 22
 class Progress(Protocol):
     """Where progress and failures are printed."""
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        """Print a line about the progress."""
+        ...
+
     def failed(self, line: str) -> None:
         """Print what could not be measured, and why."""
 

@@ -96,9 +96,14 @@ class Timed(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def seconds(self) -> float: ...
+    def seconds(self) -> float:
+        """How long the load is measured, in seconds."""
+        ...
+
     @property
-    def warm_seconds(self) -> float: ...
+    def warm_seconds(self) -> float:
+        """How long the load runs before it is measured, in seconds."""
+        ...
 
 
 def window(load: "Callable[[dict[str, Any], Window], Outcome]", timed: Timed, peer: Peer) -> Sample:

@@ -152,7 +152,9 @@ class Reading(Protocol):
     def run(self, until: float) -> None:
         """Read until then (perf_counter)."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the consumer."""
+        ...
 
 
 def read(reader: Reading, load: TimedConsume, window: Window) -> Outcome:

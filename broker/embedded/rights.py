@@ -35,19 +35,39 @@ class Rule(Protocol):
     """The fields of an ACL, as `fencepost.AclBinding` has them."""
 
     @property
-    def principal(self) -> str: ...
+    def principal(self) -> str:
+        """The principal that the ACL applies to, such as "User:alice"."""
+        ...
+
     @property
-    def operation(self) -> str: ...
+    def operation(self) -> str:
+        """The operation's name, such as "read"."""
+        ...
+
     @property
-    def resource_type(self) -> str: ...
+    def resource_type(self) -> str:
+        """The kind of resource, such as "topic" or "group"."""
+        ...
+
     @property
-    def resource_name(self) -> str: ...
+    def resource_name(self) -> str:
+        """The resource's name, or the prefix of names; "*" for all resources of the kind."""
+        ...
+
     @property
-    def pattern(self) -> str: ...
+    def pattern(self) -> str:
+        """How resource_name is matched: "literal" or "prefixed"."""
+        ...
+
     @property
-    def host(self) -> str: ...
+    def host(self) -> str:
+        """The client address that the ACL applies to; "*" for all."""
+        ...
+
     @property
-    def permission(self) -> str: ...
+    def permission(self) -> str:
+        """ "allow" or "deny"."""
+        ...
 
 
 class Rights:

@@ -38,15 +38,25 @@ FEATURES = (
 
 class _Api(Protocol):
     @property
-    def key(self) -> int: ...
+    def key(self) -> int:
+        """Kafka's number of the API."""
+        ...
+
     @property
-    def max(self) -> int: ...
-    def serves(self, version: int) -> bool: ...
+    def max(self) -> int:
+        """The newest version that is served."""
+        ...
+
+    def serves(self, version: int) -> bool:
+        """Return whether this version is served."""
+        ...
 
 
 class _Settings(Protocol):
     @property
-    def transaction_two_phase_commit_enable(self) -> bool: ...
+    def transaction_two_phase_commit_enable(self) -> bool:
+        """The setting of this name, from transaction_settings.py."""
+        ...
 
 
 INIT_PRODUCER_ID, WITH_TWO_PHASES = 22, 6

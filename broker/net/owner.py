@@ -36,7 +36,9 @@ class Owner(Protocol[C]):
     metrics: Metrics
 
     @property
-    def store(self) -> Stored: ...
+    def store(self) -> Stored:
+        """The store whose units the replies wait for."""
+        ...
 
     def touch(self, connection: C, /) -> None:
         """Have flush() called at the end of this turn, and at releases while something waits."""

@@ -101,7 +101,9 @@ class ConnectionAdmission(Protocol):
     settings: ListenerSettings
 
     @property
-    def certificate(self) -> "HasContext | None": ...
+    def certificate(self) -> "HasContext | None":
+        """The certificate with the TLS context; None without TLS."""
+        ...
 
     def handshake_begun(self, handshake: Handshake) -> None:
         """A client has connected, and its TLS handshake begins."""
@@ -115,7 +117,9 @@ class ConnectionAdmission(Protocol):
 
 class HasContext(Protocol):
     @property
-    def context(self) -> "SSLContext": ...
+    def context(self) -> "SSLContext":
+        """The TLS context of a server."""
+        ...
 
 
 class AdmitAll(ConnectionAdmission):

@@ -18,7 +18,9 @@ _STALE_ENTRIES_KEPT = 1024  # answered waiters may stay in the heap of deadlines
 class Expecting(Protocol):
     """The place of a reply that has not come yet, and that needs to know how large it may be."""
 
-    def expect(self, size_bytes: int) -> None: ...
+    def expect(self, size_bytes: int) -> None:
+        """Note how many bytes the reply may have at most."""
+        ...
 
 
 NOT_YET = object()
@@ -93,9 +95,17 @@ class Replying(Protocol):
 
     newest_unit: int
 
-    def count(self, size_bytes: int, /) -> None: ...
-    def filled(self, size_bytes: int, /) -> None: ...
-    def abort(self) -> None: ...
+    def count(self, size_bytes: int, /) -> None:
+        """Add to the expected bytes of the connection's replies; negative to subtract."""
+        ...
+
+    def filled(self, size_bytes: int, /) -> None:
+        """Count a parked reply that is ready. size_bytes: by how much it is larger than expected."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection now; no waiting request is answered."""
+        ...
 
 
 class Slot:

@@ -8,7 +8,9 @@ from .connection import Connection
 class Waits(Protocol):
     """A fetch of which a connection has one at a time that waits."""
 
-    def end_wait(self) -> None: ...
+    def end_wait(self) -> None:
+        """Answer now, as if the time to wait were over."""
+        ...
 
 
 class WaitingPlaces:

@@ -69,8 +69,13 @@ class Beating(Protocol):
     finished: int
 
     @property
-    def is_idle(self) -> bool: ...
-    def sync_soon(self) -> None: ...
+    def is_idle(self) -> bool:
+        """Whether no round is open or being written."""
+        ...
+
+    def sync_soon(self) -> None:
+        """Sync all units so far, in every durability mode."""
+        ...
 
 
 class StoreOwner:

@@ -19,9 +19,14 @@ class Units(Protocol):
     """The store."""
 
     @property
-    def last_unit(self) -> int: ...
+    def last_unit(self) -> int:
+        """The number of the newest unit in the journal."""
+        ...
+
     @property
-    def released_unit(self) -> int: ...
+    def released_unit(self) -> int:
+        """The number of the newest unit that is durable, so its replies may leave."""
+        ...
 
 
 class RequestTimes:

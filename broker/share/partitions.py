@@ -47,13 +47,24 @@ class ShareConfigs(Protocol):
     """The configs of a group that its share partitions obey."""
 
     @property
-    def share_record_lock_duration_ms(self) -> int: ...
+    def share_record_lock_duration_ms(self) -> int:
+        """How long a member holds an acquired record, in ms."""
+        ...
+
     @property
-    def share_delivery_count_limit(self) -> int: ...
+    def share_delivery_count_limit(self) -> int:
+        """How often a record is delivered before it is archived."""
+        ...
+
     @property
-    def share_partition_max_record_locks(self) -> int: ...
+    def share_partition_max_record_locks(self) -> int:
+        """How many records of one partition may be in flight."""
+        ...
+
     @property
-    def share_renew_acknowledge_enable(self) -> bool: ...
+    def share_renew_acknowledge_enable(self) -> bool:
+        """Whether members may renew their locks."""
+        ...
 
 
 class Described(NamedTuple):

@@ -35,9 +35,17 @@ _Pending = tuple[int, Api, int, "asyncio.Future[Any]", float]  # correlation id,
 class Transport(Protocol):
     """The methods of asyncio's transports that a connection uses."""
 
-    def write(self, data: Buffer) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
+    def write(self, data: Buffer) -> None:
+        """Write the bytes, now or when the socket takes them."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection once all that was written has been sent."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection now, and drop what was not sent."""
+        ...
 
 
 class Connection(asyncio.Protocol):

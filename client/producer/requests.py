@@ -25,9 +25,14 @@ class Permission(Protocol):
     """Who sends: with a transactional id, under a name, or neither."""
 
     @property
-    def transactional_id(self) -> str | None: ...
+    def transactional_id(self) -> str | None:
+        """The transactional id that goes into the request; None without transactions."""
+        ...
+
     @property
-    def producer(self) -> ProducerName | None: ...
+    def producer(self) -> ProducerName | None:
+        """The name and epoch that go into the request; None if the producer has no name."""
+        ...
 
 
 def words_of_answer(answer: Answer, code: ErrorCode) -> str:

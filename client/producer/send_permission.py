@@ -22,10 +22,14 @@ class SendPermission(Protocol):
     """transactional_id: None without transactions. producer: None without a name."""
 
     @property
-    def transactional_id(self) -> str | None: ...
+    def transactional_id(self) -> str | None:
+        """The transactional id; None without transactions."""
+        ...
 
     @property
-    def producer(self) -> ProducerName | None: ...
+    def producer(self) -> ProducerName | None:
+        """The producer's name and epoch; None if it has no name."""
+        ...
 
     def identity(self) -> ProducerIdentity | None:
         """For new batches; None: not yet. A new transactional identity restarts all sequences at 0, so it may change

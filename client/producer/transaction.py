@@ -33,7 +33,9 @@ class Sends(Protocol):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
-    ) -> Delivery: ...
+    ) -> Delivery:
+        """Take a record, as Producer.send does."""
+        ...
 
     async def send_and_wait(
         self,
@@ -43,7 +45,9 @@ class Sends(Protocol):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
-    ) -> RecordMetadata: ...
+    ) -> RecordMetadata:
+        """Take a record and wait until it is acknowledged, as Producer.send_and_wait does."""
+        ...
 
 
 class Transaction:

@@ -13,7 +13,9 @@ from ..values import Record, ShareRecord
 class TracerProvider(Protocol):
     """OpenTelemetry's TracerProvider."""
 
-    def get_tracer(self, instrumenting_module_name: str, /) -> Any: ...
+    def get_tracer(self, instrumenting_module_name: str, /) -> Any:
+        """OpenTelemetry's method: return the tracer of this name."""
+        ...
 
 
 class Tracing:

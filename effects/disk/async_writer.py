@@ -15,9 +15,17 @@ class DirectFile(Protocol):
     """The methods of a File that are used here."""
 
     @property
-    def path(self) -> str: ...
-    def direct_fileno(self) -> int: ...
-    def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
+    def path(self) -> str:
+        """The path by which the file was opened."""
+        ...
+
+    def direct_fileno(self) -> int:
+        """Return a descriptor for O_DIRECT writes, which the file closes. Raises OSError."""
+        ...
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers, one after another, from `position` on."""
+        ...
 
 
 class AsyncWriter(Protocol):

@@ -74,7 +74,9 @@ class File(Protocol):
         """Return a descriptor for O_DIRECT writes, which this file closes. Raises: OSError, if none can be opened."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Return the size in bytes."""
+        ...
 
     def truncate(self, size: int) -> None:
         """Cut the file to this size, or extend it with NULs."""
@@ -104,7 +106,9 @@ class Disk(Protocol):
         """Return whether the path exists. Raises OSError if that cannot be determined, like all methods that look."""
         ...
 
-    def is_directory(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool:
+        """Return whether the path is a directory; False if it does not exist."""
+        ...
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
@@ -122,13 +126,17 @@ class Disk(Protocol):
         """Rename atomically; replaces `new` if it exists."""
         ...
 
-    def unlink(self, path: str) -> None: ...
+    def unlink(self, path: str) -> None:
+        """Remove a file. Raises OSError."""
+        ...
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all it holds; of a symbolic link to one, only the link."""
         ...
 
-    def size(self, path: str) -> int: ...
+    def size(self, path: str) -> int:
+        """Return a file's size in bytes. Raises OSError."""
+        ...
 
     def sync_directory(self, path: str) -> None:
         """Return when all creates, renames and unlinks in this directory are on the device.

@@ -81,7 +81,9 @@ class Net(Protocol):
 class Elsewhere(Protocol):
     """Bytes to be sent that are not in memory."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        ...
 
     def send(self, socket_fd: int, begin: int) -> int:
         """Send bytes from `begin` on to a socket. Returns and raises like File.send."""

@@ -7,8 +7,13 @@ from ..disk.locks import Lock
 
 
 class _File(Protocol):
-    def truncate(self, size: int) -> None: ...
-    def close(self) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Cut the file to this size."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
 
 
 class SimulatedHold(Lock):

@@ -16,7 +16,9 @@ SECTOR_BYTES = 512
 
 
 class Tear(Protocol):
-    def pieces(self, write: Write) -> Iterable[Operation]: ...
+    def pieces(self, write: Write) -> Iterable[Operation]:
+        """Return the operations that reach the device instead of this whole write."""
+        ...
 
 
 def _first_bytes(write: Write, length: int) -> bytes:

@@ -14,7 +14,9 @@ from .executors import Latency, later
 
 
 class _File(Protocol):
-    def write_alone(self, data: bytes, position: int) -> Callable[[], None]: ...
+    def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
+        """Write. Returns a function that makes this write durable, and no other."""
+        ...
 
 
 class SimulatedWriter(AsyncWriter):

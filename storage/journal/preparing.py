@@ -27,7 +27,9 @@ _ZEROS = bytes(64 << 10)
 class Job(Protocol):
     """Blocking work for a worker thread."""
 
-    def run(self) -> None: ...
+    def run(self) -> None:
+        """Do the work. Called in a worker thread; may raise OSError."""
+        ...
 
 
 class Life(NamedTuple):

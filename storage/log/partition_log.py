@@ -31,14 +31,28 @@ class Rewritten(Protocol):
     """The result of a run of compaction, as its log needs it."""
 
     @property
-    def states(self) -> Sequence[SegmentState]: ...
+    def states(self) -> Sequence[SegmentState]:
+        """The segments that are replaced."""
+        ...
+
     @property
-    def outputs(self) -> Sequence[SegmentState]: ...
+    def outputs(self) -> Sequence[SegmentState]:
+        """The segments that replace them."""
+        ...
+
     @property
-    def end_offset(self) -> int: ...
+    def end_offset(self) -> int:
+        """The offset after the last one that was rewritten."""
+        ...
+
     @property
-    def paths(self) -> Sequence[str]: ...
-    def close(self) -> None: ...
+    def paths(self) -> Sequence[str]:
+        """The paths of all files that were written."""
+        ...
+
+    def close(self) -> None:
+        """Close the files of the rewrite."""
+        ...
 
 
 class PartitionLog(LogState):

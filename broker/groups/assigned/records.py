@@ -15,11 +15,19 @@ class Recorded(Protocol):
     """A change of a group, which is one record of the log: without a value it is a tombstone."""
 
     @property
-    def kind(self) -> Any: ...
+    def kind(self) -> Any:
+        """The type of the record, an IntEnum of the group's protocol."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The member or topic that the record is about; "" if it is about the whole group."""
+        ...
+
     @property
-    def value(self) -> Any | None: ...
+    def value(self) -> Any | None:
+        """The decoded value; None for a tombstone."""
+        ...
 
 
 K = TypeVar("K", bound=IntEnum)

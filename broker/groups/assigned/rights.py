@@ -23,17 +23,30 @@ class Rights(Protocol):
     """The access checks. version: changes with every change of ACLs. describes, reads: the user has that right."""
 
     @property
-    def is_enforced(self) -> bool: ...
+    def is_enforced(self) -> bool:
+        """Whether the broker checks ACLs at all."""
+        ...
+
     @property
-    def version(self) -> int: ...
-    def describes(self, user: Session, topic: str) -> bool: ...
-    def reads(self, user: Session, topic: str) -> bool: ...
+    def version(self) -> int:
+        """A number that changes with every change of ACLs."""
+        ...
+
+    def describes(self, user: Session, topic: str) -> bool:
+        """Return whether the user may describe the topic."""
+        ...
+
+    def reads(self, user: Session, topic: str) -> bool:
+        """Return whether the user may read the topic."""
+        ...
 
 
 class Names(Protocol):
     """The methods of the topics that are used here."""
 
-    def name_of(self, topic_id: TopicId) -> str | None: ...
+    def name_of(self, topic_id: TopicId) -> str | None:
+        """Return the topic's name; None if the topic does not exist."""
+        ...
 
 
 class View(NamedTuple):

@@ -35,7 +35,9 @@ UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, where something of 
 class Pattern(Protocol):
     """A compiled regular expression; matches raises ValueError where it takes too long."""
 
-    def matches(self, text: str) -> bool: ...
+    def matches(self, text: str) -> bool:
+        """Return whether the whole text matches the pattern."""
+        ...
 
 
 Compile = Callable[[str], Pattern]

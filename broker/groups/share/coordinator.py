@@ -48,9 +48,17 @@ class ShareStateStore(Protocol):
     All raise COORDINATOR_NOT_AVAILABLE; alter and delete NON_EMPTY_GROUP where a transaction has something pending.
     """
 
-    def initialize(self, group: str, starts: Starts) -> ShareStates: ...
-    def alter(self, group: str, starts: Starts) -> ShareStates: ...
-    def delete(self, group: str, keys: Collection[TopicIdPartition] | None = None) -> ShareStates: ...
+    def initialize(self, group: str, starts: Starts) -> ShareStates:
+        """Create share partitions at these offsets, as part of the caller's unit; existing ones are unchanged."""
+        ...
+
+    def alter(self, group: str, starts: Starts) -> ShareStates:
+        """Reset share partitions to these offsets. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        ...
+
+    def delete(self, group: str, keys: Collection[TopicIdPartition] | None = None) -> ShareStates:
+        """Delete share partitions of the group, all of them if keys is None."""
+        ...
 
 
 class ShareGroups(AssignedGroups[ShareGroup, Change]):

@@ -49,9 +49,14 @@ class ShareStates(Protocol):
     """What is kept of share partitions in one unit with the changes of their group, and applied once that is done."""
 
     @property
-    def parts(self) -> Sequence[Part]: ...
+    def parts(self) -> Sequence[Part]:
+        """The parts to be committed, in the caller's unit."""
+        ...
+
     @property
-    def apply(self) -> Callable[[], None]: ...
+    def apply(self) -> Callable[[], None]:
+        """The function that applies the changes, to be called once the unit is committed."""
+        ...
 
 
 Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareStates]], None]
