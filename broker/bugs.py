@@ -12,7 +12,7 @@ log = logging.getLogger("fencepost.broker")
 
 @contextmanager
 def contain_bugs(metrics: Metrics, what: str, besides: type[Exception] = BrokerHalted) -> Iterator[None]:
-    """Log and count an unexpected exception of the body, and go on behind it.
+    """Log and count an unexpected exception of the block, and continue after the block.
 
     what: the group or transaction, for the log. Raises what concerns more than that: BrokerHalted, OSError, `besides`.
     """

@@ -161,7 +161,7 @@ class Metrics:
 
     @property
     def requests(self) -> list[int]:
-        """How many there were, by API key: see counter_of."""
+        """The number of requests by API key; see counter_of."""
         return [a + b for a, b in zip(self.general_requests, self.fast_requests, strict=True)]
 
     @property
@@ -175,7 +175,7 @@ class Metrics:
         return self._bytes_out_before + sum(each.bytes_out for each in self.connections)
 
     def left(self, connection: Counting) -> None:
-        """A connection is gone, and no longer among `connections`: what it counted stays."""
+        """Count the bytes of a connection that has ended, which is no longer in `connections`."""
         self._bytes_in_before += connection.bytes_in
         self._bytes_out_before += connection.bytes_out
 
@@ -191,13 +191,13 @@ class Metrics:
 
     @property
     def errors(self) -> dict[int, int]:
-        """How many there were, by code."""
+        """The number of answers with an error, by error code."""
         found: dict[int, int] = {}
         for (_, code), count in self.errors_by_api.items():
             found[code] = found.get(code, 0) + count
         return found
 
     def failed(self, error: BaseException) -> None:
-        """Something that must never happen. The first few are kept whole; their tracebacks hold a lot."""
+        """Count an error that must never happen. Only the first few are kept with tracebacks, which take memory."""
         if len(self.failures) < KEPT_FAILURES:
             self.failures.append(error)

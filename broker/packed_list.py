@@ -6,7 +6,7 @@ import msgpack
 
 
 def unpack_list(packed: bytes, error: type[Exception]) -> list[Any]:
-    """The elements, at least one. Raises `error`, whose text shows none of the bytes, if they are not such a list."""
+    """Return the elements, at least one. Raises `error` without any of the bytes, if they are not such a list."""
     try:
         found = msgpack.unpackb(packed, raw=False)
     except (ValueError, TypeError, msgpack.UnpackException):

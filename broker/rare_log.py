@@ -24,7 +24,7 @@ class RareLog:
         self._count = 0
 
     def write(self, level: int, text: str, *parts: object) -> None:
-        """A line, unless there were too many lately."""
+        """Log a line, unless there were too many lines lately."""
         now_ms = self._now_ms()
         if now_ms - self._began_ms >= WHILE_MS:
             if self._count > MOST:

@@ -234,7 +234,7 @@ class Rounds:
         return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._here())
 
     def _here(self) -> set[Replying]:
-        """Return the connections that wait for the open round (if none is in flight) or had a request in this turn."""
+        """Return the connections that wait for the open round, or that had a request in this turn."""
         return self._waiting.keys() | self._touched.keys()
 
     def _may_overlap(self) -> bool:
@@ -333,7 +333,7 @@ class Rounds:
             callback()
 
     def _rest(self, write: RoundWrite) -> None:
-        """Called when no round is open: call back whoever waits for that, and start the timer for a seal."""
+        """Called when no round is open: call the waiting callbacks, and start the timer for a seal."""
         self._call_idle()
         if write.sync:
             self._seal_soon()

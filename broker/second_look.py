@@ -31,7 +31,7 @@ class SecondLook:
         self._pause = 0
 
     def is_wanted(self, here: Connections) -> bool:
-        """Return whether to look at the sockets before the open round begins. After a True, look and ask again."""
+        """Return whether to read the sockets again before the open round begins. After a True, do and ask again."""
         if self._is_taken or self._pause:
             return False
         self._missing = self._last - here

@@ -42,7 +42,7 @@ class ConfigurationTexts:
 def broker_settings(
     flags: Mapping[str, str], environment: Mapping[str, str], file: Mapping[str, object], file_name: str = "file"
 ) -> tuple[BrokerSettings, list[str]]:
-    """The settings, and a warning for people for each kind of thing that was ignored.
+    """Return the settings, and a warning for each kind of setting that was ignored.
 
     Raises InvalidOption: a wrong value, also of what is ignored; an unknown name; or protection asked of a broker that
     has none.

@@ -26,7 +26,7 @@ _LONGEST_S = 2**63 - 1
 
 
 def reset_duration_ms(reset: str) -> int:
-    """How far back a share group begins whose share.auto.offset.reset is by_duration:… Raises ValueError."""
+    """Parse share.auto.offset.reset: the ms before now at which a by_duration:… group begins. Raises ValueError."""
     found = _DURATION.fullmatch(reset.removeprefix(BY_DURATION))
     if not reset.startswith(BY_DURATION) or not found:
         raise ValueError(reset)

@@ -37,7 +37,7 @@ class NamedAddress(NamedTuple):
 
 
 def named_address(text: str) -> NamedAddress:
-    """HOST:PORT, [V6]:PORT or NAME://HOST:PORT. Raises InvalidOption."""
+    """Parse HOST:PORT, [V6]:PORT or NAME://HOST:PORT. Raises InvalidOption."""
     found = ADDRESS.fullmatch(text.strip())
     if not found or int(found["port"]) > 65535:
         raise InvalidOption(f"{text!r} is not HOST:PORT (an IPv6 address goes in brackets: [::1]:9092)")
@@ -45,7 +45,7 @@ def named_address(text: str) -> NamedAddress:
 
 
 def address(text: str) -> tuple[str, int]:
-    """The (host, port) of an address, which may have a listener's name in front. Raises InvalidOption."""
+    """Return the (host, port) of an address, which may begin with a listener's name. Raises InvalidOption."""
     _, host, port = named_address(text)
     return host, port
 

@@ -104,7 +104,7 @@ class Option:
             raise InvalidOption(f"Invalid value {text} for configuration {self.name}: {wanted}", self.name) from None
 
     def _wrong(self, value: Value) -> str:
-        """Return the part of a value that an error shows: of a list, the entry that is not allowed, or all of it."""
+        """Return the part of an invalid value to show in the error: of a list the invalid entry, else all of it."""
         if not isinstance(value, tuple):
             return text_of(value)
         wrong = [entry for entry in value if self.one_of and entry not in self.one_of]
@@ -173,7 +173,7 @@ def text_of(value: Value) -> str:
 
 
 def option(default: Any, doc: str, **row: Any) -> Any:
-    """A field of a settings class; `row` holds what else an Option has. The type follows from the default."""
+    """Return a field of a settings class. `row`: the fields of its Option. The type follows from the default."""
     kinds = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, str: ConfigType.STRING, tuple: ConfigType.LIST}
     row.setdefault("type", kinds.get(default.__class__, ConfigType.LONG))
     secret = row["type"] is ConfigType.PASSWORD

@@ -25,7 +25,7 @@ GROUP_ORDER = (
 
 
 def check_order(settings: object, prefix: str, order: Iterable[tuple[str, str, str]]) -> None:
-    """Whether each (setting, relation, other setting) holds, in this order. Raises InvalidOption.
+    """Check that each (setting, relation, other setting) holds, in this order. Raises InvalidOption.
 
     prefix: what their names begin with.
     """

@@ -45,7 +45,7 @@ the nearest value within them.
 
 
 def page() -> str:
-    """The text of docs/settings.md."""
+    """Return the text of docs/settings.md."""
     broker = "\n".join(_broker_rows(BROKER_OPTIONS))
     topic = "\n".join(_topic_rows(TOPIC_OPTIONS))
     group = "\n".join(_topic_rows(GROUP_OPTIONS))

@@ -119,7 +119,7 @@ class ShareSettings:
     )
 
     def check_share_groups(self) -> None:
-        """Each default within its bounds, more than one heartbeat in a session, one assignor. Raises InvalidOption."""
+        """Check bounds of defaults, that a session has several heartbeats, and the assignor. Raises InvalidOption."""
         name, count = PREFIX + "assignors", len(self.group_share_assignors)
         if count != 1:
             raise InvalidOption(f"{name} must contain exactly one assignor, but found {count}", name)

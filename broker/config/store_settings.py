@@ -32,7 +32,7 @@ class StoreOptions:
     )
 
     def check_store(self) -> None:
-        """More than one heartbeat in a lease. Raises InvalidOption."""
+        """Check that a lease is at least two heartbeats long. Raises InvalidOption."""
         if self.store_heartbeat_ms * 2 > self.store_lease_ms:
             name = "store.heartbeat.ms"
             raise InvalidOption(f"{name} must be at most half of store.lease.ms: else an owner is taken for gone", name)

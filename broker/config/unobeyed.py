@@ -60,7 +60,7 @@ def unobeyed_synonyms(name: str, of_one: Mapping[str, str], of_all: Mapping[str,
 
 
 def inherited_synonyms(option: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
-    """What a topic's setting inherits of what was set for this broker and for all; without the default."""
+    """Return the values of a topic's setting that were set for this broker and for all brokers, no default."""
     name = _DEFAULT_OF_TOPICS.get(option)
     return unobeyed_synonyms(name, of_one, of_all)[:-1] if name else []
 
@@ -76,6 +76,6 @@ def _in_units(text: str, factor: int) -> str:
 
 
 def left_over(names: Mapping[str, str]) -> dict[str, Option]:
-    """Return settings that an earlier version stored and nobody knows now: shown without values, to be removed."""
+    """Return stored settings of earlier versions that are unknown now. They are shown without values."""
     doc = "Kept by an earlier version; nobody knows it. It can be removed."
     return {name: Option(name, ConfigType.PASSWORD, "", doc, dynamic=True) for name in names}

@@ -113,7 +113,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT, for clients."""
+        """The HOST:PORT that clients connect to."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -329,7 +329,7 @@ class Broker:
         self._has_rights = True
 
     def _abandon(self, life: Life) -> None:
-        """Kill a life that failed to start, or that nobody waits for any more."""
+        """Stop a run of the broker that failed to start, or that nobody waits for any more."""
         with self._changing:
             life.stop().result()
             if self._life is life:

@@ -130,7 +130,7 @@ class Life:
         return self._ask(run)
 
     def change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
-        """Commit the changes that changes(state) returns. Returns when they are durable. Raises Ended, KafkaError."""
+        """Commit the changes that changes(state) returns. Waits until they are durable. Raises Ended, KafkaError."""
         self._check_answers()
         self._ask(lambda: self._commit(changes))
 
@@ -233,7 +233,7 @@ class Life:
         task.add_done_callback(self._asks.discard)
 
     async def _refuse_the_rest(self) -> None:
-        """Fail all calls that still wait for an answer, with Ended."""
+        """Fail all calls that still wait for an answer with Ended."""
         self._end.set()
         for task in self._asks:
             task.cancel()

@@ -142,7 +142,7 @@ class Rights:
 
 
 def principal_text(name: str) -> str:
-    """`alice` means User:alice; anything with a colon is meant as it is written."""
+    """Return the principal as text: `alice` means User:alice, a text with a colon is returned unchanged."""
     return name if ":" in name else f"{USER}:{name}"
 
 

@@ -30,7 +30,7 @@ class Subscribed(NamedTuple):
 
 
 def read_subscription(metadata: bytes) -> Subscribed:
-    """Raises UnreadableMetadata."""
+    """Decode a subscription. Raises UnreadableMetadata."""
     reader = _Reader(metadata)
     version = reader.version()
     topics = tuple(reader.text() for _ in range(reader.count(2)))
@@ -42,7 +42,7 @@ def read_subscription(metadata: bytes) -> Subscribed:
 
 
 def read_assignment(assignment: bytes) -> ByTopic:
-    """Raises UnreadableMetadata. Whoever was given nothing yet has no bytes."""
+    """Decode an assignment; empty bytes mean no partitions. Raises UnreadableMetadata."""
     if not assignment:
         return {}
     reader = _Reader(assignment)
@@ -53,7 +53,7 @@ def read_assignment(assignment: bytes) -> ByTopic:
 
 
 def assignment_for(metadata: bytes, partitions: ByTopic) -> bytes:
-    """An assignment in the version that a member with this subscription reads. Raises UnreadableMetadata."""
+    """Encode an assignment in the version that a member with this subscription reads. Raises UnreadableMetadata."""
     parts = [_INT16.pack(min(_Reader(metadata).version(), NEWEST)), _INT32.pack(len(partitions))]
     for topic, numbers in partitions.items():
         name, numbers = topic.encode(), sorted(numbers)

@@ -60,7 +60,7 @@ class GroupCoordinator:
     # ---- start and end ---------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """A record of a group, at start. Raises UnreadableGroup, a ValueError."""
+        """Load one group record from the log, at start. Raises UnreadableGroup, a ValueError."""
         group_id = group_records.read_key(key)
         if value is None:
             self._loaded.pop(group_id, None)
@@ -105,7 +105,7 @@ class GroupCoordinator:
     # ---- requests of members ---------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
-        """`reply` is called once, now or later."""
+        """Handle a JoinGroup. `reply` is called once, now or later."""
         error = self.wrong_join(group_id, asked) or self._too_much(group_id, asked)
         if error is not None:
             reply(Joined(error, asked.member_id))
@@ -122,7 +122,7 @@ class GroupCoordinator:
             group.join(asked, reply, self._clock.monotonic_ms(), lambda: self._new_id(asked))
 
     def wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
-        """The error of a JoinGroup that no group accepts, whatever its state; None if there is none."""
+        """Return the error of a JoinGroup that is invalid in every state; None if there is none."""
         settings = self._settings.now
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not group_id:
@@ -139,7 +139,7 @@ class GroupCoordinator:
         return None if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def _has_room(self, growth: int, most: int, group_id: str) -> bool:
-        """Whether this group may take so much more; groups that nobody is in and that have no offsets are given up."""
+        """Return whether the group may use that much more memory; empty groups without offsets are deleted for it."""
         memory, offsets = self.memory, self._offsets
         if growth <= 0 or memory.size_bytes + growth <= most:
             return True
@@ -159,7 +159,7 @@ class GroupCoordinator:
         return False
 
     def _unknown(self, group_id: str) -> ErrorCode:
-        """The error for members of a group that is not in memory: while its log is offline, they are unknown."""
+        """Return the error for members of a group that is not in memory, such as one whose log is offline."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
@@ -176,7 +176,7 @@ class GroupCoordinator:
         return name + unique
 
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
-        """`reply` is called once, now or later."""
+        """Handle a SyncGroup. `reply` is called once, now or later."""
         group = self.groups.get(group_id)
         if group is None:
             reply(Synced(self._unknown(group_id)))
@@ -191,7 +191,7 @@ class GroupCoordinator:
         return group.heartbeat(member_id, instance_id, generation, self._clock.monotonic_ms())
 
     def leave(self, group_id: str, leaving: Iterable[Leaving]) -> list[ErrorCode]:
-        """An error for each. Raises KafkaError INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        """Handle a LeaveGroup. Returns an error for each member. Raises INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
         group = self.groups.get(group_id)
         if group is None:
             error = self._unknown(group_id)
@@ -220,7 +220,7 @@ class GroupCoordinator:
     # ---- looking after groups --------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> Group | None:
-        """A group that has, or had, members."""
+        """Return the group; None if it has never had members."""
         return self.groups.get(group_id)
 
     def ids(self) -> list[str]:
@@ -228,7 +228,7 @@ class GroupCoordinator:
         return list(dict.fromkeys([*self._offsets.state.committed, *self.groups]))
 
     def delete(self, group_id: str) -> None:
-        """Forget a group and its offsets, in one unit. Raises KafkaError."""
+        """Delete a group and its offsets, in one unit. Raises KafkaError."""
         group, offsets = self.groups.get(group_id), self._offsets
         offsets.check_online(group_id)
         if group is None and not offsets.knows(group_id):
@@ -246,7 +246,7 @@ class GroupCoordinator:
         self._forget(group_id)
 
     def offsets_expired(self, group_id: str) -> None:
-        """The last offset of a group is gone; so is the group, if nobody is in it. Raises KafkaError."""
+        """Delete a group without members, since its last offset was deleted. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is not None and group.state is State.EMPTY and not group.pending:
             self.delete(group_id)
@@ -263,18 +263,18 @@ class GroupCoordinator:
     # ---- groups that change their kind -----------------------------------------------------------------------
 
     def end(self, group_id: str) -> None:
-        """A group is a consumer group now: its tombstone is in the log."""
+        """Remove a group that has become a consumer group: its tombstone is in the log."""
         self.groups[group_id].end()
         self._forget(group_id)
 
     def formed(self, handed: HandOver) -> tuple[Group, tuple[bytes, bytes]]:
-        """The group that takes the place of a consumer group, and its record. Once that is committed, call begin."""
+        """Return a classic group made from a consumer group, and its record. Once that is committed, call begin()."""
         group = Group.of(handed.group_id, self._rules, self._log, handed.members, handed.generation)
         kept = self._dated(group.to_keep())._replace(must_rebalance=handed.rebalance)
         return group, (group_records.key(handed.group_id), group_records.value(kept))
 
     def begin(self, group: Group, value: bytes, *, rebalance: bool) -> None:
-        """A group that was formed is in the log."""
+        """Take a group of formed() into service: its record is in the log."""
         self.groups[group.group_id] = group
         self._values[group.group_id] = value
         with self._event(group):
@@ -283,7 +283,7 @@ class GroupCoordinator:
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def _log(self, group: Group, kept: KeptGroup) -> None:
-        """Have a group kept as it is to be. Raises KafkaError, and then nothing was written."""
+        """Write the group's new state to the log. Raises KafkaError, and then nothing was written."""
         topic, kept = self._offsets.topic, self._dated(kept)
         value = group_records.value(kept)
         if not self.fits_a_record(value):
@@ -309,7 +309,7 @@ class GroupCoordinator:
 
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
-        """Within the block a group changes. Afterwards set its alarm, and forget it if nothing needs it."""
+        """Change a group within the block. Afterwards set its alarm, and remove it if nothing needs it."""
         try:
             yield
         finally:
@@ -322,11 +322,11 @@ class GroupCoordinator:
                     self._turns.spend(len(group.members) // MEMBERS_PER_UNIT)
 
     def _see_to(self, group: Group) -> None:
-        """Set the alarm for when the group next has something to do."""
+        """Set the alarm for the group's next timeout."""
         self._alarms.set(group.group_id, group.wake_ms)
 
     def _ring(self, group_ids: Iterable[str]) -> None:
-        """Let the timeouts take effect that are due in these groups."""
+        """Handle the timeouts that are due in these groups."""
         now_ms = self._clock.monotonic_ms()
         try:
             for group in [self.groups[group_id] for group_id in group_ids]:
@@ -335,7 +335,7 @@ class GroupCoordinator:
             return  # nobody is answered any more
 
     def _expire(self, group: Group, now_ms: int) -> None:
-        """Let a group do what is due. A bug affects this group alone, which is tried again later."""
+        """Let one group handle its timeouts. A bug affects this group alone, which is tried again later."""
         if group.wake_ms > now_ms:
             self._see_to(group)
             return

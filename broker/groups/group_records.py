@@ -129,7 +129,7 @@ def _compact_text(text: str | None) -> bytes:
 
 
 def read_key(record_key: bytes) -> str:
-    """The group that a key of kind 2 names. Raises UnreadableGroup."""
+    """Return the group that a key of kind 2 names. Raises UnreadableGroup."""
     try:
         reader = _Reader(record_key, flexible=False)
         if reader.int16() != GROUP_KEY:
@@ -140,7 +140,7 @@ def read_key(record_key: bytes) -> str:
 
 
 def read_value(record_value: bytes) -> KeptGroup:
-    """The group as it was kept. Raises UnreadableGroup."""
+    """Decode a group's record. Raises UnreadableGroup."""
     try:
         version = _INT16.unpack_from(record_value)[0]
         if not 0 <= version <= FLEXIBLE:
@@ -241,7 +241,7 @@ class _Reader:
         return found
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields that follow, by tag."""
+        """Read the tagged fields that follow, by tag."""
         found: dict[int, bytes] = {}
         for _ in range(self._uvarint() if self._flexible else 0):
             tag = self._uvarint()

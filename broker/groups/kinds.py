@@ -70,7 +70,7 @@ class GroupKinds:
             self._classic.apply(key, value)
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """What apply() would need to know what is in the log now."""
+        """Yield records from which apply() restores the present state."""
         yield from self._classic.records()
         yield from self._consumer.records()
         yield from self._share.records()
@@ -78,7 +78,7 @@ class GroupKinds:
     # ---- members ---------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
-        """A member of the classic protocol joins. `reply` is called once, now or later."""
+        """Handle a JoinGroup. `reply` is called once, now or later."""
         found = self._consumer.groups.get(group_id)
         if group_id in self._share.groups:
             reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))
@@ -101,7 +101,7 @@ class GroupKinds:
         return self._consumer.join(group, asked)
 
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
-        """A member of the classic protocol asks for its assignment. `reply` is called once, now or later."""
+        """Handle a SyncGroup. `reply` is called once, now or later."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             self._classic.sync(group_id, asked, reply)
@@ -112,7 +112,7 @@ class GroupKinds:
             reply(Synced(error.code))
 
     def classic_heartbeat(self, group_id: str, caller: Caller, user: Session) -> ErrorCode:
-        """A heartbeat of the classic protocol."""
+        """Handle a Heartbeat of the classic protocol."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             return self._classic.heartbeat(group_id, *caller)
@@ -123,12 +123,12 @@ class GroupKinds:
         return ErrorCode.NONE
 
     def classic_leave(self, group_id: str, leaving: Collection[Leaving]) -> list[ErrorCode]:
-        """Members leave by LeaveGroup: an error for each. Raises KafkaError."""
+        """Handle a LeaveGroup. Returns an error for each member. Raises KafkaError."""
         found = self._consumer.groups.get(group_id)
         return self._classic.leave(group_id, leaving) if found is None else self._consumer.classic_leave(found, leaving)
 
     def heartbeat(self, group_id: str, beat: Heartbeat) -> Answer:
-        """A member of the newer protocol is there, or joins. Raises KafkaError."""
+        """Handle a ConsumerGroupHeartbeat, by which a member also joins. Raises KafkaError."""
         self._offsets.check_online(group_id)
         self._check_no_share_group(group_id)
         if group_id in self._consumer.groups:
@@ -140,19 +140,19 @@ class GroupKinds:
         return answer
 
     def leave(self, group_id: str, beat: Heartbeat) -> Answer:
-        """A member of the newer protocol goes. Raises KafkaError."""
+        """Handle the last ConsumerGroupHeartbeat of a member that leaves. Raises KafkaError."""
         self._offsets.check_online(group_id)
         if group_id not in self._consumer.groups and self.exists(group_id):
             raise _of_another_kind(group_id, "consumer")
         return self._consumer.leave(group_id, beat)
 
     def share_heartbeat(self, group_id: str, beat: ShareHeartbeat, looked_up: Starts = NOT_LOOKED_UP) -> ShareAnswer:
-        """A member of a share group is there, or joins. Raises KafkaError. looked_up: see ShareGroups.heartbeat."""
+        """Handle a ShareGroupHeartbeat. Raises KafkaError. looked_up: see ShareGroups.heartbeat."""
         self._check_share(group_id)
         return self._share.heartbeat(group_id, beat, looked_up)
 
     def share_leave(self, group_id: str, beat: ShareHeartbeat) -> ShareAnswer:
-        """A member of a share group goes. Raises KafkaError."""
+        """Handle the last ShareGroupHeartbeat of a member that leaves. Raises KafkaError."""
         self._check_share(group_id)
         return self._share.leave(group_id, beat)
 
@@ -162,7 +162,7 @@ class GroupKinds:
             raise _of_another_kind(group_id, "share")
 
     def _conversion(self, group_id: str, epoch: int) -> list[Change]:
-        """What makes a consumer group of the classic one that is there for the first member of the newer protocol.
+        """Return the changes that convert a classic group, for its first member of the newer protocol.
 
         Raises GROUP_ID_NOT_FOUND.
         """
@@ -178,7 +178,7 @@ class GroupKinds:
         return []
 
     def _take_back(self, handed: HandOver) -> str | None:
-        """A consumer group of classic members alone is a classic group from now on. Raises KafkaError.
+        """Make a consumer group whose members are all classic a classic group again. Raises KafkaError.
 
         Returns its protocol.
         """
@@ -199,7 +199,7 @@ class GroupKinds:
         return self._consumer.groups.get(group_id)
 
     def share_group(self, group_id: str) -> ShareGroup:
-        """A share group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        """Return a share group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
         self._offsets.check_online(group_id)
         found = self._share.groups.get(group_id)
         if found is None:
@@ -207,7 +207,7 @@ class GroupKinds:
         return found
 
     def describe(self, group_id: str) -> ConsumerGroup:
-        """A consumer group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        """Return a consumer group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
         self._offsets.check_online(group_id)
         found = self._consumer.groups.get(group_id)
         if found is None:
@@ -222,7 +222,7 @@ class GroupKinds:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
     def exists(self, group_id: str) -> bool:
-        """Whether there is such a group, if only with offsets."""
+        """Return whether the group exists, with members or with offsets only."""
         has_members = group_id in self._consumer.groups or self._classic.group(group_id) is not None
         return has_members or group_id in self._share.groups or self._offsets.knows(group_id)
 
@@ -240,7 +240,7 @@ class GroupKinds:
         *,
         version: int | None,
     ) -> None:
-        """Whether offsets of these partitions may be committed so. version: of OffsetCommit; None in a transaction.
+        """Check that a member may commit offsets of these partitions. version: of OffsetCommit; None in a transaction.
 
         Raises KafkaError.
         """
@@ -252,20 +252,20 @@ class GroupKinds:
             self._classic.check_commit(group_id, epoch, member_id, instance_id, transactional=version is None)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Whether offsets may be asked for so. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        """Check that a member may fetch offsets with this epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
         found = self._consumer.groups.get(group_id)
         if found is not None:
             found.check_fetch(member_id, epoch)
 
     def _check_no_share_group(self, group_id: str) -> None:
-        """Raises GROUP_ID_NOT_FOUND for a share group, which has no offsets and no members of other protocols."""
+        """Raise GROUP_ID_NOT_FOUND for a share group: it has no offsets and no members of other protocols."""
         if group_id in self._share.groups:
             raise _of_another_kind(group_id, "consumer")
 
     # ---- offsets nobody uses ---------------------------------------------------------------------------------
 
     def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]:
-        """Which topics' offsets a group does not use, None for no topic's; and since when by the store's age (KIP-211).
+        """Return a predicate of topics with unused offsets (None: no topic), and since when, by the store's age.
 
         No age: the age of each offset counts.
         """
@@ -281,7 +281,7 @@ class GroupKinds:
         return (None if topics is None else lambda topic: topic not in topics), None
 
     def topics_in_use(self, group_id: str) -> Callable[[str], bool]:
-        """Whether members of the group subscribe to a topic. Raises KafkaError where nothing may be deleted at all."""
+        """Return a predicate of topics that members subscribe to. Raises KafkaError if no offset may be deleted."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         self._check_no_share_group(group_id)
@@ -301,7 +301,7 @@ class GroupKinds:
         return lambda topic: topics is None or topic in topics
 
     def offsets_expired(self, group_id: str) -> None:
-        """The last offset of a group is gone; so is the group, if nobody is in it. Raises KafkaError."""
+        """Delete a group without members, since its last offset was deleted. Raises KafkaError."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             self._classic.offsets_expired(group_id)
@@ -311,7 +311,7 @@ class GroupKinds:
     # ---- the end of a group ----------------------------------------------------------------------------------
 
     def delete(self, group_id: str) -> None:
-        """Forget a group and its offsets, or its share partitions, in one unit. Raises KafkaError."""
+        """Delete a group with its offsets or share partitions, in one unit. Raises KafkaError."""
         if group_id in self._share.groups:
             self._offsets.check_online(group_id)
             self._share.delete(group_id)
@@ -328,14 +328,14 @@ class GroupKinds:
         self._consumer.forget(group_id)
 
     def _delete_consumer(self, group_id: str) -> None:
-        """Forget a consumer group in which nobody is, and keep its offsets. Raises KafkaError."""
+        """Delete a consumer group without members, and keep its offsets. Raises KafkaError."""
         tombstones = self._consumer.tombstones(group_id)
         if tombstones:
             self._offsets.topic.commit(tombstones)
         self._consumer.forget(group_id)
 
     async def forget_from_time_to_time(self) -> None:
-        """Forget groups that nobody is in and that have no offsets; some at once, and then others are served."""
+        """Delete groups without members and offsets from time to time, a few in each slice."""
         while not await self._tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
             await self._forget_unused(self._classic.groups)
             await self._forget_unused(self._consumer.groups)

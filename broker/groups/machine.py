@@ -63,7 +63,7 @@ class Group(Roster):
     def restore(
         cls, group_id: str, rules: Rules, log: Callable[["Group", KeptGroup], None], kept: KeptGroup, now_ms: int
     ) -> "Group":
-        """The group that a record speaks of, its members with sessions that begin now."""
+        """Make the group that a record describes; its members' sessions begin now."""
         group = cls(group_id, rules, log)
         group.generation = kept.generation
         group.protocol_type = kept.protocol_type or None
@@ -88,7 +88,7 @@ class Group(Roster):
         members: Iterable[Member],
         generation: int,
     ) -> "Group":
-        """A stable group of those who were members of a consumer group (consumer/migration.py)."""
+        """Make a stable group of the members of a former consumer group (consumer/migration.py)."""
         group = cls(group_id, rules, log)
         group.generation, group.protocol_type = generation, CONSUMER
         for member in members:
@@ -97,7 +97,7 @@ class Group(Roster):
         return group
 
     def begin(self, now_ms: int, *, rebalance: bool) -> None:
-        """Members of a group made by of() have a whole session; or everybody is to join at once."""
+        """Begin the sessions of a group made by of(); rebalance: all members must join again now."""
         for member in self.members.values():
             self._touch(member, now_ms)
         if rebalance:
@@ -132,7 +132,7 @@ class Group(Roster):
             self._act(Event.JOIN_AGAIN, asked, reply, now_ms, member_id)
 
     def _has_room(self, member_id: str) -> bool:
-        """Members that wait for the next generation count while it is made, and all of them otherwise."""
+        """Return whether another member fits. Members that wait for the next generation count while it is made."""
         if self.state in (State.EMPTY, State.DEAD):
             return True
         member = self.members.get(member_id)
@@ -156,7 +156,7 @@ class Group(Roster):
             reply(Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id))
 
     def _act(self, event: Event, asked: Joining, reply: JoinReply, now_ms: int, member_id: str) -> None:
-        """What a join means in this state. member_id: the one it is to have from now on."""
+        """Handle a join by the group's state. member_id: the id that the member has from now on."""
         step = TABLE[event][self.state]
         if isinstance(step, ErrorCode):
             known = NO_MEMBER if step is ErrorCode.UNKNOWN_MEMBER_ID else asked.member_id
@@ -233,7 +233,7 @@ class Group(Roster):
     # ---- rebalances ------------------------------------------------------------------------------------------
 
     def _rebalance(self, now_ms: int) -> None:
-        """Have everybody join again. A group that was empty gives others some time to come, too."""
+        """Ask all members to join again. A group that was empty first waits for others to come."""
         if self.state is State.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self._sync_due_ms = NEVER
@@ -250,7 +250,7 @@ class Group(Roster):
             self._join_due(now_ms + self._rebalance_timeout_ms())
 
     def _complete_if_all(self, now_ms: int) -> None:
-        """End the joining early; not during the initial delay, when everybody always has joined."""
+        """Complete the join phase if all members have joined; not during the initial delay."""
         if self.state is State.PREPARING_REBALANCE and self._first is None and self._all_joined():
             self._complete(now_ms)
 
@@ -266,7 +266,7 @@ class Group(Roster):
         self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """The next generation: those who have joined, and static members, who may be back before their session ends."""
+        """Begin the next generation: of members that have joined, and static ones whose session has not ended."""
         for member in list(self.members.values()):
             if member.join is None and member.instance_id is None:
                 self._remove(member.member_id)
@@ -311,7 +311,7 @@ class Group(Roster):
     # ---- assignments -----------------------------------------------------------------------------------------
 
     def sync(self, asked: Syncing, reply: SyncReply, now_ms: int) -> None:
-        """A member asks for its assignment; the leader brings everybody's. `reply` is called once, now or later."""
+        """Handle a SyncGroup; the leader's has all assignments. `reply` is called once, now or later."""
         step = TABLE[Event.SYNC][self.state]
         if self.state is not State.DEAD:
             step = self._wrong_sync(asked) or step
@@ -338,7 +338,7 @@ class Group(Roster):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL if wrong_type or wrong_name else None
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """The leader has spoken. Whom it forgot has nothing."""
+        """Store the leader's assignments; a member that it left out gets none."""
         try:
             self._log(self, self.to_keep(assignments))
         except KafkaError as error:
@@ -366,7 +366,7 @@ class Group(Roster):
     # ---- being there, and leaving ----------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """A member is alive. Its answer is about its own generation only."""
+        """Handle a Heartbeat: restart the session timeout. The error depends on the member's own generation only."""
         step = TABLE[Event.HEARTBEAT][self.state]
         if self.state is not State.DEAD:
             wrong = self._not_a_member(member_id, instance_id)
@@ -378,7 +378,7 @@ class Group(Roster):
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, transactional: bool
     ) -> None:
-        """Whether offsets of this group may be committed so. Raises KafkaError with Kafka's code.
+        """Check that offsets of this group may be committed. Raises KafkaError with Kafka's code.
 
         A generation below zero is of a client that manages its partitions itself; that goes while nobody is a member.
         """
@@ -398,7 +398,7 @@ class Group(Roster):
             self._touch(self.members[member_id], now_ms)
 
     def leave(self, leaving: Iterable[Leaving], now_ms: int) -> list[ErrorCode]:
-        """Members go, each by itself; the group looks once at what is left."""
+        """Remove these members; then look once whether the rest must rebalance."""
         errors: list[ErrorCode] = []
         event = None
         for each in leaving:
@@ -413,7 +413,7 @@ class Group(Roster):
         return errors
 
     def delete(self) -> ErrorCode:
-        """Whether the group may be deleted; if so, it is dead now."""
+        """Mark the group as dead if it may be deleted; else return the error."""
         step = TABLE[Event.DELETE][self.state]
         if isinstance(step, ErrorCode):
             return step
@@ -480,7 +480,7 @@ class Group(Roster):
 
     @property
     def subscribed_topics(self) -> Collection[str] | None:
-        """The topics that members of a consumer group subscribe to; None where nobody can know (OffsetDelete)."""
+        """The topics that members subscribe to; None if a member's metadata cannot be read (OffsetDelete)."""
         if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return None
         return topics_of(member.metadata(self.protocol) for member in self.members.values())
@@ -492,7 +492,7 @@ class Group(Roster):
         self.state = state
 
     def to_keep(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
-        """What a restart is to know: everything but who waits."""
+        """Return the group's record: all that a restart needs, without the waiting requests."""
         members = [
             member.to_record(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))
             for member in self.members.values()

@@ -145,7 +145,7 @@ class Member:
 
     @classmethod
     def restore(cls, kept: KeptMember, protocol: str | None) -> "Member":
-        """The member of a record, which has one protocol only."""
+        """Make the member that a record describes, with its only protocol."""
         return cls(
             kept.member_id,
             kept.instance_id,
@@ -158,7 +158,7 @@ class Member:
         )
 
     def to_record(self, protocol: str | None, assignment: bytes | None) -> KeptMember:
-        """What is kept of it, with its assignment as it is or is to be."""
+        """Return the member's part of the group's record, with this assignment."""
         return KeptMember(
             self.member_id,
             self.instance_id,
@@ -178,7 +178,7 @@ class Member:
         self.size_bytes = held_bytes(self.client_id, self.instance_id, protocols)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that comes first in the member's list of protocols. The member knows all candidates."""
+        """Return the candidate that comes first in the member's list of protocols; it has all candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -186,31 +186,31 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def tell_joined(self, answer: Joined) -> None:
-        """Answer the join it waits for, if it does."""
+        """Answer the member's waiting JoinGroup, if there is one."""
         reply, self.join = self.join, None
         if reply is not None:
             reply(answer)
 
     def tell_synced(self, answer: Synced) -> None:
-        """Answer the sync it waits for, if it does."""
+        """Answer the member's waiting SyncGroup, if there is one."""
         reply, self.sync = self.sync, None
         if reply is not None:
             reply(answer)
 
 
 def protocols_bytes(protocols: Protocols) -> int:
-    """The bytes of the names and metadata of a member's protocols."""
+    """Return the size in bytes of the names and metadata of a member's protocols."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
-    """The memory in bytes that a member takes, without its assignment."""
+    """Return the memory in bytes that a member takes, without its assignment."""
     of_protocols = sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
     return MEMBER_BYTES + text_bytes(client_id) + text_bytes(instance_id) + of_protocols
 
 
 def text_bytes(text: str | None) -> int:
-    """The memory that its characters take, at most."""
+    """Return the memory in bytes that a text takes at most."""
     if text is None:
         return 0
     return len(text) if text.isascii() else 4 * len(text)

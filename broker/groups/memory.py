@@ -40,13 +40,13 @@ class GroupMemory:
             self.empty[group.group_id] = None
 
     def discount(self, group_id: str) -> None:
-        """This group is gone, or counts no more until something happens to it."""
+        """Subtract the group's memory: it was deleted, or it counts again at its next change."""
         self.size_bytes -= self._counted.pop(group_id, 0)
         self.empty.pop(group_id, None)
 
     @staticmethod
     def growth(group: "Group | None", group_id: str, asked: Joining) -> int:
-        """So much more is held, at most, if this join is let in."""
+        """Return how many bytes more are used, at most, if this join is admitted."""
         held = held_bytes(asked.client_id, asked.instance_id, asked.protocols)
         if group is None:
             return held + GROUP_BYTES + text_bytes(group_id) + text_bytes(asked.protocol_type)

@@ -53,7 +53,7 @@ class Groups(Protocol):
         ...
 
     def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]:
-        """Return a predicate of topics whose offsets are unused (None: no topic), and since when (None: use each one's age)."""
+        """Return a predicate of topics with unused offsets (None: no topic), and since when they are unused, ms."""
         ...
 
     def offsets_expired(self, group_id: str) -> None:
@@ -110,7 +110,7 @@ class GroupOffsets:
         yield from self.groups.records()
 
     def read_row(self, row: Row) -> Row:
-        """What rows() gave, from plain values."""
+        """Convert the plain values of a snapshot back into a row of rows()."""
         if len(row) == GROUP_ROW:
             return row
         partition, producer_id, place, committed = row
@@ -164,22 +164,22 @@ class GroupOffsets:
             self.state.put(partition, place, committed, producer_id)
 
     def settle(self, partition: int, producer_id: int, commit: bool) -> Settlement:
-        """What a marker in this partition of the topic comes to."""
+        """Return what a marker in this partition of the topic changes: which pending offsets it decides."""
         return Settlement((), partial(self.end_transaction, partition, producer_id, commit))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """A marker was appended to this partition of the topic: what the producer has pending there is decided."""
+        """Apply a marker that was appended to this partition: it decides the producer's pending offsets there."""
         self.state.end(partition, producer_id, marker_offset, commit=commit)
 
     # ---- questions -------------------------------------------------------------------------------------------
 
     def check_online(self, group: str) -> None:
-        """Raises COORDINATOR_NOT_AVAILABLE where what the group has committed cannot be known."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the log with the group's offsets is offline."""
         if self.topic.exists:
             self.topic.log(self.topic.partition_for(group))
 
     def fetch(self, group: str, key: PartitionKey) -> Committed | None:
-        """The offset that counts; none of a topic that is gone."""
+        """Return the committed offset of a partition; None if there is none, or the topic was deleted."""
         found = self.state.get(Place(group, *key))
         return found if found is not None and self._counts(found) else None
 
@@ -200,7 +200,7 @@ class GroupOffsets:
         return self.state.has_pending(group) or self.has_committed(group)
 
     def has_committed(self, group: str) -> bool:
-        """Whether the group has committed anything that counts."""
+        """Return whether the group has a committed offset that has not expired."""
         return any(map(self._counts, self.state.of_group(group).values()))
 
     def _counts(self, committed: Committed) -> bool:
@@ -222,18 +222,18 @@ class GroupOffsets:
                 self.state.remove(place, position + index)
 
     def delete_group(self, group: str) -> list[Part]:
-        """The parts of a unit that forgets all offsets of a group. Once it is committed, call group_deleted."""
+        """Return the parts of a unit that deletes all offsets of a group. Once it is committed, call group_deleted."""
         keys = dict.fromkeys([*self.state.of_group(group), *self.state.pending_places(group)])
         return self._tombstones(group, [Place(group, *key) for key in keys])
 
     def group_deleted(self, group: str) -> None:
-        """The unit that delete_group is a part of was committed."""
+        """Apply the unit of delete_group(), which was committed."""
         position = self.topic.log(self.topic.partition_for(group)).end_offset
         for key in [*self.state.of_group(group), *self.state.pending_places(group)]:
             self.state.remove(Place(group, *key), position)
 
     def _tombstones(self, group: str, places: Sequence[Place]) -> list[Part]:
-        """Batches of a bounded size each. Raises COORDINATOR_NOT_AVAILABLE where a unit has no room for them."""
+        """Return tombstones in batches of a bounded size. Raises COORDINATOR_NOT_AVAILABLE if a unit has no room."""
         if not places:
             return []
         least_bytes = _least_bytes(group, [place[1:] for place in places])
@@ -265,7 +265,7 @@ class GroupOffsets:
                         began_ms = self._clock.monotonic_ms()
 
     def forget_expired(self, group: str) -> bool:
-        """Forget what of one group has expired, or was of a topic that is gone; the group too, if that was all.
+        """Delete a group's expired offsets and those of deleted topics; then the group, if it is empty.
 
         Returns whether there is more to do at once.
         """
@@ -286,7 +286,7 @@ class GroupOffsets:
         return len(gone) == few
 
     def _expired_partitions(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
-        """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""
+        """Return the expired offsets (KIP-211): unused ones, of all topics if the group has no members."""
         unused, idle_since_ms = self.groups.unused(group)
         now_ms = self._store.age_ms()
         retention_ms = self._settings.now.offsets_retention_minutes * MINUTE_MS
@@ -308,7 +308,7 @@ def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
 
 
 def _at_once(group: str) -> int:
-    """How many of its offsets are forgotten in one batch."""
+    """Return how many of a group's offsets are deleted in one batch."""
     return max(1, TOMBSTONES_BYTES // (len(group.encode()) + LONGEST_TOPIC_NAME))
 
 

@@ -32,15 +32,15 @@ class Offsets:
         return self.committed.get(group, {})
 
     def get(self, place: Place) -> Committed | None:
-        """The committed offset of this place; None if there is none."""
+        """Return the committed offset of this place; None if there is none."""
         return self.committed.get(place.group, {}).get((place.topic, place.partition))
 
     def is_pending(self, place: Place) -> bool:
-        """Whether an open transaction may still change it."""
+        """Return whether an open transaction may still change the offset."""
         return (place.topic, place.partition) in self._pending_of.get(place.group, {})
 
     def has_pending(self, group: str) -> bool:
-        """Whether any transaction with offsets of the group is open."""
+        """Return whether any transaction with offsets of the group is open."""
         return group in self._pending_of
 
     @property
@@ -83,7 +83,7 @@ class Offsets:
         return others
 
     def put(self, log_partition: int, place: Place, committed: Committed, producer_id: int = -1) -> None:
-        """Apply an offset of the log: committed, or pending if it came in a producer's transaction."""
+        """Apply an offset from the log: committed, or pending if a transactional producer wrote it."""
         if producer_id < 0:
             self._settle(place, committed)
             return

@@ -69,7 +69,7 @@ def texts(found: Iterable[str]) -> bytes:
 
 
 def partitions(found: Partitions) -> bytes:
-    """An array of topics, each with an array of its partitions."""
+    """Encode an array of topics, each with an array of its partitions."""
     topics = (topic_id + numbers(sorted(of_topic)) + NO_TAGS for topic_id, of_topic in found.items())
     return uvarint(len(found) + 1) + b"".join(topics)
 
@@ -159,7 +159,7 @@ class Reader:
         return found
 
     def partitions(self) -> dict[TopicId, frozenset[int]]:
-        """An array of topics, each with an array of its partitions."""
+        """Read an array of topics, each with an array of its partitions."""
         found = {}
         for _ in range(self.count()):
             topic_id = self.bytes(16)

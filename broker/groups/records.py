@@ -72,7 +72,7 @@ def key_kind(key: bytes) -> int:
 
 
 def offset_key(place: Place) -> bytes:
-    """The key of the record for one partition of one group."""
+    """Return the key of the record for one partition of one group."""
     group, topic = place.group.encode(), place.topic.encode()
     parts = _INT16.pack(_KEY_VERSION), _INT16.pack(len(group)), group, _INT16.pack(len(topic)), topic
     return b"".join((*parts, _INT32.pack(place.partition)))

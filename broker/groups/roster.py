@@ -40,7 +40,7 @@ class Roster:
         self._count(member)
 
     def _swap(self, old: Member, new: Member) -> None:
-        """Replace `old` by `new`, which has the same instance id and takes over everything."""
+        """Replace the member `old` by `new`, which has the same instance id and takes over its assignment."""
         assert new.instance_id is not None
         self.members = {each.member_id: each for each in (new if m is old else m for m in self.members.values())}
         self.static[new.instance_id] = new.member_id
@@ -88,7 +88,7 @@ class Roster:
     # ---- what they agree on ----------------------------------------------------------------------------------
 
     def _knows(self, asked: Joining) -> bool:
-        """Return whether this member and all others have a protocol in common."""
+        """Return whether this member and all others have a common protocol."""
         if not self.members:
             return bool(asked.protocol_type and asked.protocols)
         if asked.protocol_type != self.protocol_type:
@@ -96,7 +96,7 @@ class Roster:
         return any(self._knowing[name] == len(self.members) for name, _ in asked.protocols)
 
     def vote(self) -> str:
-        """The protocol that most members prefer, among those that all know. On a tie the one that got a vote first."""
+        """Return the protocol that most members prefer, of those that all have. On a tie, the first one voted for."""
         candidates = {name for name, count in self._knowing.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]

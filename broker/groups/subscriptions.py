@@ -13,7 +13,7 @@ _INT32 = Struct(">i").unpack_from
 
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics of all members; None if the metadata of any of them cannot be read."""
+    """Return all topics of all members; None if the metadata of any member cannot be read."""
     found: set[str] = set()
     try:
         for subscription in subscriptions:

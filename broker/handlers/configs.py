@@ -118,7 +118,7 @@ def _check_access(broker: Services, call: Call, operation: Operation, kind: int,
 
 
 def _size_bytes(result: _Result) -> int:
-    """The approximate size in bytes of this resource in the answer."""
+    """Return the approximate size in bytes of this resource in the answer."""
     return sum(
         CONFIG_BYTES + (1 + len(config.synonyms)) * len(config.value or "") + len(config.documentation or "")
         for config in result.configs or ()
@@ -184,7 +184,7 @@ def _resource(
 def _broker_resource(
     broker: Services, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """The options of a broker, a function that returns an option's synonyms, and what is set by AlterConfigs.
+    """Return the broker's options, a function for an option's synonyms, and what AlterConfigs has set.
 
     For this broker these are all settings that Kafka and fencepost have; for the default of all brokers (name ""), and
     for another id of which something is kept, only those that were set.
@@ -394,7 +394,7 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
 
 
 def _takes_away(config: _Change, kept: Mapping[str, str]) -> bool:
-    """Return whether this only removes a stored value that is unknown or invalid now. That is always allowed."""
+    """Return whether the change only removes a stored value that is unknown or invalid now: always allowed."""
     removes = getattr(config, "config_operation", SET) == DELETE
     return removes and (config.name in kept or config.name.startswith(OVERRIDE) or not _is_fixed(config.name))
 

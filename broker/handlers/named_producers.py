@@ -33,7 +33,7 @@ _Removed = RemoveNamedProducersResponse.Producer
 def open_named_producer(
     broker: Services, call: Call, request: OpenNamedProducerRequest
 ) -> Steps[OpenNamedProducerResponse]:
-    """Take a name, or write to more topics under it; each topic has an error of its own."""
+    """Take a name, or write to more topics under it. Each topic has its own error."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.name)
     producers, epoch = broker.named_producers, request.epoch
     if epoch == ANEW:
@@ -110,7 +110,7 @@ def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
 def remove_named_producers(
     broker: Services, call: Call, request: RemoveNamedProducersRequest
 ) -> Steps[RemoveNamedProducersResponse]:
-    """Remove names, each by itself."""
+    """Remove named producers, each with its own error."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     found = yield from answer_each(request.names, lambda name: _remove(broker, name), REMOVAL_UNITS)
     return RemoveNamedProducersResponse(producers=found)

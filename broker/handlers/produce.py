@@ -246,7 +246,7 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
 
 
 def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
-    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id that belongs to somebody else's transactional id.
+    """Raise TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the producer id belongs to another's transactional id.
 
     Such a batch outside of transactions would still fence the producer that has the id, or pass as its next batch.
     So would one with an id that was never given out (UNKNOWN_PRODUCER_ID), once it is. Apache Kafka takes both.
@@ -260,7 +260,7 @@ def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
 
 
 def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
-    """Ask the coordinator to admit the batch. One that it refuses for now must precede the producer's later ones."""
+    """Ask the coordinator to admit the batch. If it refuses for now, the producer's later batches must wait too."""
     try:
         return broker.admission.admit_batch(transactional_id, batch, partition, call.version)
     except KafkaError as error:
@@ -286,7 +286,7 @@ def _append_answer(partition: Partition, base_offset: int, log_append_time_ms: i
 
 
 def _no_room(broker: Services, batch: Batch, size_bytes: int) -> KafkaError:
-    """Return the error for a batch that is too large for ever, or for now. size_bytes: of the whole unit.
+    """Return the error for a batch that is always too large, or too large now. size_bytes: of the whole unit.
 
     Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
 
@@ -300,7 +300,7 @@ def _no_room(broker: Services, batch: Batch, size_bytes: int) -> KafkaError:
 
 
 def _check_room_for_producer(broker: Services, producers: ProducerStates, batch: Batch) -> None:
-    """Raises KafkaError if the partition cannot remember this new producer.
+    """Raise KafkaError if the partition cannot remember this new producer.
 
     An id that was never given out evicts nobody: anyone can make those up. The error has an honest client, which has
     the id of another broker, ask for a new one. The other error is not one to be retried: that would hide from
@@ -322,7 +322,7 @@ def _check_room_for_producer(broker: Services, producers: ProducerStates, batch:
 
 
 def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, says_why: bool = False) -> Answer:
-    """says_why: whether the client reads the words, whatever the error is."""
+    """Return the answer for an error. says_why: include its message, whatever the error code is."""
     metrics = broker.metrics
     metrics.error("Produce", error.code)
     broker.note_limit("Produce", call.client_host, call.client_id, error)

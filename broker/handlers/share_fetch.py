@@ -39,7 +39,7 @@ Answers = dict[TopicIdPartition, KafkaError | None]
 
 @handles(ShareFetchRequest, reads_released=True, may_be_long=True)
 def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Steps[ShareFetchResponse | Parked]:
-    """Take the acknowledgements that it brings; then acquire records, now or as soon as there are some."""
+    """Apply the request's acknowledgements; then acquire records, now or as soon as there are some."""
     group, member = _check_who(broker, call, request.group_id, request.member_id)
     _check_fetch(request)
     places = [(topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions]
@@ -75,7 +75,7 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
 def share_acknowledge(
     broker: Services, call: Call, request: ShareAcknowledgeRequest
 ) -> Steps[ShareAcknowledgeResponse]:
-    """Take acknowledgements, and release what is left if it is the end of the session."""
+    """Apply acknowledgements. At the end of a session, release the records that are still acquired."""
     group, member = _check_who(broker, call, request.group_id, request.member_id)
     asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack)
     acknowledging = yield from _decide_ahead(broker, group, member, asked)
@@ -103,7 +103,7 @@ def share_acknowledge(
 
 
 def _check_who(broker: Services, call: Call, group: str | None, member: str | None) -> tuple[str, str]:
-    """Raises INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
+    """Check group and member id. Raises INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
     if group is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group)
@@ -121,7 +121,7 @@ def _check_fetch(request: ShareFetchRequest) -> None:
 
 
 def _refuse_later(broker: Services, error: KafkaError, wait_ms: int) -> Parked:
-    """The refusal of a client that would ask again at once (KAFKA-19231)."""
+    """Refuse the request after its maximum wait: a client would repeat it at once (KAFKA-19231)."""
     parked = Parked()
 
     def answer(at_deadline: bool) -> bool:
@@ -143,7 +143,7 @@ def _read_acks(
     topics: Iterable[ShareFetchRequest.Topic | ShareAcknowledgeRequest.Topic],
     is_renew: bool,
 ) -> Steps[Asked]:
-    """What is acknowledged, by partition."""
+    """Return the acknowledgements of each partition. name_all: include partitions without acknowledgements."""
     asked: Asked = {}
     most = AckType.RENEW if call.version >= RENEW_SINCE else AckType.REJECT
     for topic in topics:
@@ -160,7 +160,7 @@ def _read_acks(
 def _ranges_of(
     batches: Sequence[AcknowledgementBatch], most: AckType, is_renew: bool
 ) -> Steps[list[AckRange] | KafkaError]:
-    """The ranges, if their types are known: all else the share partition judges."""
+    """Convert acknowledged ranges, if their types are known. The share partition checks everything else."""
     ranges = []
     for batch in batches:
         types = batch.acknowledge_types
@@ -174,7 +174,7 @@ def _ranges_of(
 
 
 def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> Steps[Acknowledging]:
-    """Decide what takes long, before the session counts the request."""
+    """Decide long acknowledgements in steps, before the session counts the request."""
     acks = {place: ranges for place, ranges in asked.items() if ranges and not isinstance(ranges, KafkaError)}
     acknowledging = broker.share_partitions.acknowledging(group, member, acks)
     yield from acknowledging.decide_ahead()
@@ -182,7 +182,7 @@ def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> St
 
 
 def _acknowledge(broker: Services, call: Call, group: str, asked: Asked, acknowledging: Acknowledging) -> Answers:
-    """Carry out all of it, in one unit. Returns what is wrong, by partition, in the order asked."""
+    """Apply all acknowledgements in one unit. Returns the errors by partition, in the order of the request."""
     answers: Answers = dict.fromkeys(asked)
     for place, ranges in asked.items():
         try:
@@ -200,7 +200,7 @@ def _acknowledge(broker: Services, call: Call, group: str, asked: Asked, acknowl
 
 
 def _check_place(broker: Services, call: Call, group: str, place: TopicIdPartition) -> None:
-    """Raises KafkaError where nothing of this partition can be acknowledged."""
+    """Raise KafkaError if nothing in this partition can be acknowledged."""
     topic_id, index = place
     topic = broker.topics.by_id.get(topic_id)
     if topic is None:

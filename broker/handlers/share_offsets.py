@@ -129,7 +129,7 @@ def _partitions(
 
 
 def _window(broker: Services, call: Call, key: SharePartitionKey, room: AnswerRoom) -> _Window | None:
-    """The window, with the first ranges that are pending in it: no more than an answer has room for."""
+    """Return the group's window and its first pending ranges, as many as an answer may have."""
     found = broker.share_partitions.window(key)
     if found is None:
         return None
@@ -269,7 +269,7 @@ def delete_share_group_offsets(
 
 
 def _check_group(broker: Services, group_id: str, *, may_be_missing: bool) -> None:
-    """Check that the group may be changed from outside, or made if it may be missing. Raises KafkaError."""
+    """Check that the group is an empty share group, or does not exist if may_be_missing. Raises KafkaError."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id must not be empty")
     broker.group_offsets.check_online(group_id)

@@ -31,7 +31,7 @@ Wrong = Mapping[TopicIdPartition, KafkaError]
 def txn_share_acknowledge(
     broker: Services, call: Call, request: TxnShareAcknowledgeRequest
 ) -> Steps[TxnShareAcknowledgeResponse]:
-    """Make these records pending in the transaction, all of them or none."""
+    """Make these acknowledgements pending in the transaction, all or none."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     acks = yield from _read(request)
@@ -46,7 +46,7 @@ def txn_share_acknowledge(
 
 
 def _read(request: TxnShareAcknowledgeRequest) -> Steps[Acks]:
-    """What it acknowledges, by partition. Raises KafkaError INVALID_REQUEST."""
+    """Return the request's acknowledgements by partition. Raises INVALID_REQUEST."""
     acks: Acks = {}
     ranges = 0
     for topic in request.topics:
@@ -66,7 +66,7 @@ def _read(request: TxnShareAcknowledgeRequest) -> Steps[Acks]:
 
 
 def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
-    """Partitions that there are not, or that the user may not read."""
+    """Return the partitions that do not exist or that the user may not read, with their errors."""
     wrong: dict[TopicIdPartition, KafkaError] = {}
     for topic_id, index in acks:
         topic = broker.topics.by_id.get(topic_id)
@@ -83,7 +83,7 @@ def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
 def _acknowledge(
     broker: Services, request: TxnShareAcknowledgeRequest, acks: Acks, acknowledging: Acknowledging
 ) -> Wrong:
-    """Decide, log, apply, in one step. Returns what is wrong with single partitions. Raises KafkaError."""
+    """Decide, log and apply in one step. Returns the errors of single partitions. Raises KafkaError."""
     state_log = broker.share_partitions.state_log
     homes = {state_log.home(SharePartitionKey(request.group_id, *place)) for place in acks}
     joining = broker.admission.admit_acknowledgements(

@@ -213,7 +213,7 @@ def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
 
 
 def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
-    """The refusal if the user may not delete it, else None. It has name and id only if the user may describe it."""
+    """Return the refusal if the user may not delete the topic, else None. It shows what the user may describe."""
     access, session, topic = broker.access, call.session, _find(broker, asked)
     name = topic.name if topic is not None else asked.name
     if name is None or access.allows_on_cluster(session, Operation.DELETE):

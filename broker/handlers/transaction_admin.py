@@ -213,7 +213,7 @@ class _Filter:
         )
 
     def is_named_so(self, transactional_id: str) -> bool:
-        """Return whether the pattern matches. Raises INVALID_REGULAR_EXPRESSION if matching takes too long."""
+        """Return whether the pattern matches the id. Raises INVALID_REGULAR_EXPRESSION if matching takes too long."""
         try:
             return self._pattern is None or self._pattern.matches(transactional_id)
         except InvalidPattern as error:

@@ -18,7 +18,7 @@ from .certificates import Certificate
 
 
 def tls_files(listener: ListenerSettings) -> TlsFiles:
-    """The files and options of its TLS context."""
+    """Return the files and options of the listener's TLS context."""
     options = listener.options
     return TlsFiles(
         certificate=options.ssl_keystore_location,
@@ -41,7 +41,7 @@ class ListenerAdmission:
         rules: LoginRules | None,
         certificate: Certificate | None,
     ) -> None:
-        """Raises InvalidOption."""
+        """Parse ssl.principal.mapping.rules. Raises InvalidOption."""
         self.settings = settings
         self.certificate = certificate
         self._authenticator = authenticator
@@ -68,7 +68,7 @@ class ListenerAdmission:
             self._look_at(connection)
 
     def _look_at(self, connection: Connection) -> None:
-        """Take the connection's user from its client certificate, if it sent one."""
+        """Set the connection's user from its client certificate, if it sent one."""
         shown = peer_certificate(connection.transport)
         if shown is None:  # it was asked for, and not required
             return

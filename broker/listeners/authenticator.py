@@ -57,7 +57,7 @@ class Authenticator:
         settings: Callable[[], BrokerSettings],
         passwords: Executor,
     ) -> None:
-        """passwords: where they are checked."""
+        """passwords: the executor whose threads check passwords."""
         self.metrics: Metrics = server.metrics
         self.store = server.store
         self.touch = server.touch
@@ -113,13 +113,13 @@ class Authenticator:
     # ---- who comes and logs in -------------------------------------------------------------------------------
 
     def take(self, connection: Connection, rules: LoginRules) -> None:
-        """A client has connected to a listener with these rules."""
+        """Begin the login of a client that has connected to a listener with these rules."""
         connection.login = ConnectionLogin(self, connection, Login(rules))
         connection.belong_to(self, self.settings().sasl_server_max_receive_size)
         self.add_unauthenticated(connection, connection.client_host)
 
     def add_unauthenticated(self, client: Unauthenticated, host: str) -> None:
-        """One more client that has not logged in. If there are too many now, the oldest connection is cut."""
+        """Count a client that has not logged in. If there are too many now, the oldest connection is cut."""
         settings = self.settings()
         leaves = self._unauthenticated.add(
             client,
@@ -137,7 +137,7 @@ class Authenticator:
         self._unauthenticated.remove(client)
 
     def let_in(self, connection: Connection, login: Login) -> None:
-        """The login has succeeded: the connection is served as this user from now on."""
+        """Serve the connection as this user from now on: the login has succeeded."""
         assert login.name is not None
         self._unauthenticated.remove(connection)
         principal = Principal(USER, login.name)
@@ -198,15 +198,15 @@ class ConnectionLogin:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known who this is, and nothing of a login is under way."""
+        """Whether the user is known and no login is in progress."""
         return self.login.phase is Phase.KNOWN
 
     def handshake(self, request: SaslHandshakeRequest, version: int) -> Any:
-        """The response, or a Parked that will have it."""
+        """Return the response to SaslHandshake, or a Parked that will have it."""
         return self._answer(self.login.handshake(request, version, self._authenticator.now))
 
     def authenticate(self, request: SaslAuthenticateRequest) -> Any:
-        """The same."""
+        """Return the response to SaslAuthenticate, or a Parked that will have it."""
         authenticator, connection = self._authenticator, self._connection
         outcome = self.login.authenticate(request, authenticator.now)
         if isinstance(outcome, Reply):
@@ -237,7 +237,7 @@ class ConnectionLogin:
                 connection.go_on(LOGGING_IN)
 
     def _answer(self, reply: Reply) -> Any:
-        """Now, or after a while if it is the last one. Who is known by now is let in."""
+        """Return the response, or a Parked that has it after a delay if the login failed. Admit a user who is known."""
         authenticator, connection, login = self._authenticator, self._connection, self.login
         if not reply.ends:
             if login.phase is Phase.KNOWN and not reply.response.error_code:

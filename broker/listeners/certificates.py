@@ -26,7 +26,7 @@ class Certificate:
     context: ssl.SSLContext
 
     def __init__(self, listener: str, files: TlsFiles, clock: Clock) -> None:
-        """Loads it. listener: a name, for the log. Raises BadTlsFiles."""
+        """Load the certificate. listener: its name, for the log. Raises BadTlsFiles."""
         self._listener = listener
         self._files = files
         self._clock = clock
@@ -37,7 +37,7 @@ class Certificate:
             log.warning("listener %s: the certificate in %s has ended: %s", listener, files.certificate, _day(end_ms))
 
     def changed(self, *, always: bool = False) -> Callable[[], None] | None:
-        """Read the files if they have changed since the last call. Returns what puts them into force, or None.
+        """Read the files if they have changed. Returns a function that puts them into effect; None if unchanged.
 
         Blocks briefly; may run in any thread. The returned function must run in the loop. Raises BadTlsFiles.
         """
@@ -100,7 +100,7 @@ class CertificateWatch:
         self.start()
 
     def reload(self, *, always: bool = True) -> None:
-        """Load them all again: those whose files have changed, or always."""
+        """Load the certificates whose files have changed; always: all certificates."""
         if not self._stopped:
             for certificate in self.certificates:
                 self._reload(certificate, always)

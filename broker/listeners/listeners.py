@@ -48,7 +48,7 @@ class Listeners:
         settings: Callable[[], BrokerSettings],
         disk: Disk,
     ) -> None:
-        """Raises: CannotStartThread."""
+        """Start the threads that check passwords. Raises CannotStartThread."""
         self._server = server
         self._clock = clock
         self._rng = rng
@@ -62,7 +62,7 @@ class Listeners:
         self._refreshers: list[KeyRefresher] = []
 
     def admissions(self, security_log: SecurityLog) -> list[ConnectionAdmission]:
-        """What new connections of each listener go through. Raises InvalidOption, BadTlsFiles, CannotStartThread."""
+        """Return what each listener demands of new connections. Raises InvalidOption, BadTlsFiles, CannotStartThread."""
         users = security_log.state.users
         admissions: list[ConnectionAdmission] = []
         for listener in self._settings().served_listeners:
@@ -106,7 +106,7 @@ class Listeners:
             refresher.start()
 
     def reload_certificates(self) -> None:
-        """Load them all again."""
+        """Load all certificates again."""
         self._certificates.reload()
 
     def stop(self) -> None:
@@ -117,7 +117,7 @@ class Listeners:
             refresher.stop()
 
     def close(self) -> None:
-        """Wait for what workers do, other than for the answers of web servers."""
+        """Wait for jobs of workers, except for requests to web servers."""
         self._passwords.close()
         if self._fetches is not None:
             self._fetches.abandon()

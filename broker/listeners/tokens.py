@@ -22,7 +22,7 @@ class TokenSource:
     """Where the keys of one listener come from. verifier: uses them."""
 
     def __init__(self, listener: ListenerSettings) -> None:
-        """Raises InvalidOption."""
+        """Read the listener's token options. Raises InvalidOption."""
         options = listener.options
         self.url = options.sasl_oauthbearer_jwks_endpoint_url
         rules = _rules_of(listener.name, options)
@@ -40,7 +40,7 @@ class TokenSource:
 
     @property
     def fetch(self) -> "partial[bytes]":
-        """Blocks. Raises CannotFetch."""
+        """Fetch the key set. Blocks. Raises CannotFetch."""
         return partial(fetch, self.url, FETCH_S, MOST_BYTES)
 
     def put(self, keys: KeySet) -> None:

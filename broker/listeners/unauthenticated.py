@@ -24,7 +24,7 @@ class UnauthenticatedClients(Generic[C]):
         return connection in self._all
 
     def add(self, connection: C, host: str, deadline_ms: int, most: int, most_of_host: int) -> C | None:
-        """Add one. Returns the client to cut off if there were too many; it is removed already."""
+        """Add a connection. Returns the oldest one, already removed, if there are too many; else None."""
         own = self._by_host.get(host, {})
         leaves = next(iter(own)) if len(own) >= most_of_host else next(iter(self._all)) if len(self) >= most else None
         if leaves is not None:
@@ -53,5 +53,5 @@ class UnauthenticatedClients(Generic[C]):
         return found
 
     def next_deadline_ms(self) -> int | None:
-        """When the time of the first one is over; None if there are none."""
+        """When the first connection's time to log in is over; None if there are no connections."""
         return next((deadline_ms for _, deadline_ms in self._all.values()), None)

@@ -113,14 +113,14 @@ class Connection:
         self._stopped = 0  # reasons for not reading
 
     def belong_to(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
-        """Have its requests served by this one from now on, up to this size."""
+        """Let this owner serve the connection's requests from now on, up to this frame size."""
         self._owner = owner
         self._framer.max_bytes = max_frame_bytes
 
     # ---- requests in -----------------------------------------------------------------------------------------
 
     def data_received(self, chunk: bytes) -> None:
-        """One pass over what came: every whole frame is handled now, unless something is full."""
+        """Handle every complete frame in the bytes that arrived, unless something is full."""
         self.seen = True
         self.bytes_in += len(chunk)
         owner = self._owner
@@ -139,7 +139,7 @@ class Connection:
             self._take_apart(chunk)
 
     def _take_apart(self, chunk: bytes) -> None:
-        """Any number of frames, or pieces of them."""
+        """Split the received bytes into frames and parts of frames."""
         framer = self._framer
         try:
             frames = framer.feed(chunk)
@@ -169,7 +169,7 @@ class Connection:
         owner.touch(self)
 
     def _work(self) -> None:
-        """Handle what was held back, as far as it goes."""
+        """Handle the frames that were held back, until one must wait."""
         owner, backlog = self._owner, self._backlog
         while backlog and not self._stopped:
             if self._waits_for_store(backlog[0]):
@@ -182,7 +182,7 @@ class Connection:
                 self._stop(TOO_MUCH_AHEAD)
 
     def _waits_for_store(self, frame: Readable) -> bool:
-        """Whether this request is held back until the store takes it: then nothing more is read."""
+        """Return whether this request waits for room in the store: then nothing more is read."""
         if frame[:2] != PRODUCE:
             return False
         store, size = self._store, len(frame)
@@ -193,7 +193,7 @@ class Connection:
         return True
 
     def _go_on(self) -> None:
-        """Some reason for not reading has passed."""
+        """Handle frames again, because one reason for not reading has ended."""
         if self.transport is not None and not self._stopped & CLOSING:
             self._work()
             self._make_room()
@@ -210,7 +210,7 @@ class Connection:
         self._stopped |= reason
 
     def pause_again(self) -> None:
-        """What paused reading in connection_made still holds: uvloop begins to read afterwards all the same."""
+        """Pause reading again if a reason still holds: uvloop resumes reading after connection_made."""
         if not self._reading and not self._stopped & CLOSING and self.transport is not None:
             self.transport.pause_reading()
 
@@ -222,7 +222,7 @@ class Connection:
                 self._owner.soon(self._go_on)
 
     def _make_room(self) -> None:
-        """A large frame is coming, or is handled: take room for what comes next of it, or give it back."""
+        """Reserve memory for the rest of a large frame, or release the memory of one that was handled."""
         if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # that frame may be held back
             return
         framer = self._framer
@@ -252,29 +252,29 @@ class Connection:
 
     @property
     def waits_for_broker(self) -> bool:
-        """Whether it is the broker that keeps this connection from being read, and not its client."""
+        """Whether the broker, not the client, keeps this connection from being read."""
         return bool(self._stopped & (STORE_IS_FULL | AT_WORK | NO_ROOM_FOR_FRAME | LOGGING_IN))
 
     @property
     def missing_bytes(self) -> int:
-        """What has still to come of the frame that is being read; 0 if there is none."""
+        """The bytes of the current frame that have not arrived; 0 if there is no frame."""
         return max(0, self._framer.wanted_bytes - self._framer.held_bytes)
 
     def relieved(self) -> None:
-        """Read requests again, since the store takes more."""
+        """Read requests again, since the store has room."""
         self._allow(STORE_IS_FULL)
 
     def put_back(self, frame: Readable) -> None:
-        """The request at hand is handled by go_on_now, before those behind it."""
+        """Let go_on_now() handle the current request, before those behind it."""
         self._backlog.appendleft(frame)
         self.hold()
 
     def hold(self, reason: int = AT_WORK) -> None:
-        """The request at hand takes effect later, and those behind it are to wait for that."""
+        """Let later requests wait until the current one has taken effect."""
         self._stop(reason)
 
     def mute(self) -> None:
-        """Over a quota: replies leave, and nothing more is begun before unmute()."""
+        """Begin no request before unmute(), because the client is over a quota. Replies are still sent."""
         self._stop(THROTTLED)
 
     def unmute(self) -> None:
@@ -282,23 +282,23 @@ class Connection:
         self._allow(THROTTLED)
 
     def is_active(self) -> bool:
-        """Whether anything came or left since this was last asked, or the client is kept waiting by the broker."""
+        """Return whether anything was received or sent since the last call, or the broker makes the client wait."""
         seen, unsent_bytes = self.seen, self.unsent_bytes
         self.seen = False
         self.unsent_bytes = 0 if self.transport is None else self.transport.get_write_buffer_size()
         return seen or self.unsent_bytes != unsent_bytes or self.waits_for_broker
 
     def has_left(self) -> bool:
-        """Whether the client sends no more: no callback reports that while reading is paused. Workers may ask."""
+        """Return whether the client has closed its side: no callback tells while reading is paused. Thread-safe."""
         transport = self.transport
         return transport is None or has_left(transport)
 
     def go_on(self, reason: int = AT_WORK) -> None:
-        """The request that hold() waited for has taken effect: handle those behind it, soon."""
+        """Handle the requests behind the one that hold() waited for, in a later turn."""
         self._allow(reason)
 
     def go_on_now(self) -> None:
-        """The request that hold() waited for has taken effect: handle those behind it before this returns."""
+        """Handle the requests behind the one that hold() waited for, before this returns."""
         if self._stopped & AT_WORK:
             self._stopped &= ~AT_WORK
             if not self._stopped:
@@ -307,7 +307,7 @@ class Connection:
     # ---- replies out -----------------------------------------------------------------------------------------
 
     def reply(self, reply: list[Buffer], unit: int) -> None:
-        """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
+        """Reply to the current request; sent when `unit` is released and all earlier replies were sent."""
         first = reply[0]
         self.newest_unit = unit or self.newest_unit
         if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:
@@ -318,7 +318,7 @@ class Connection:
         self.count(sum(map(len, reply)))
 
     def park(self, parked: Parked) -> Slot:
-        """A place for a reply that comes later."""
+        """Reserve the current request's place for a reply that comes later."""
         slot = Slot(self, parked)
         self.slots.append((0, slot))
         self._other_replies += 1
@@ -328,7 +328,7 @@ class Connection:
         return slot
 
     def take_back(self) -> tuple[int, list[Buffer] | Slot]:
-        """The reply put last, with its unit, is not to leave: for faults in tests, in the turn in which it was put."""
+        """Remove the last reply and its unit, in the same turn: for faults in tests."""
         unit, reply = self.slots.pop()
         assert reply is not None
         if isinstance(reply, bytes):
@@ -351,7 +351,7 @@ class Connection:
             self._stop(TOO_MUCH_AHEAD)
 
     def flush(self, released_unit: int) -> bool:
-        """Write, at once and in order, every reply that may leave. Returns whether another waits for a unit."""
+        """Send, in order, every reply that may leave. Returns whether another waits for a unit."""
         slots, transport = self.slots, self.transport
         if self._other_replies or self._stopped or not slots or transport is None:
             return self._flush_in_turn(released_unit)
@@ -428,7 +428,7 @@ class Connection:
         return bool(self._stopped & PEER_DOES_NOT_READ)
 
     def pause_writing(self) -> None:
-        """The peer does not read: nothing more is done for it."""
+        """Called by the transport when the client does not read: handle no more of its requests."""
         self._stop(PEER_DOES_NOT_READ)
         if isinstance(self.transport, Overflow):
             self.transport.paused()
@@ -439,7 +439,7 @@ class Connection:
             self._allow(PEER_DOES_NOT_READ)
 
     def eof_received(self) -> bool:
-        """The client will send no more. Close: a client that wants its answers stays."""
+        """Let the transport close the connection: a client that wants its answers keeps its side open."""
         return False
 
     def connection_lost(self, reason: BaseException | None) -> None:
@@ -462,13 +462,13 @@ class Connection:
     # ---- the end ---------------------------------------------------------------------------------------------
 
     def fail(self, reason: str) -> None:
-        """Close because of what the client sent, after the replies it is still owed."""
+        """Close the connection because of an invalid request, after the replies to earlier ones."""
         if not self._stopped & CLOSING:
             self._owner.malformed(self, reason)
             self.close_after_replies()
 
     def close_after_replies(self, unit: int = 0) -> None:
-        """Read no more; close when everything before this moment is answered, and `unit` is released."""
+        """Read no more; close when all earlier requests are answered and `unit` is released."""
         if not self._stopped & CLOSING:
             self._stop(CLOSING)
             self._backlog.clear()
@@ -477,21 +477,21 @@ class Connection:
             self._owner.touch(self)
 
     def close_after_writes(self) -> None:
-        """Close after the replies, and after everything written so far by any connection is released."""
+        """Read no more; close after the replies and when all units so far, of any connection, are released."""
         self.close_after_replies(self._store.last_unit)
 
     def read_no_more(self) -> None:
-        """What comes from now on is not looked at; replies still leave."""
+        """Ignore what arrives from now on; replies are still sent."""
         self._stop(CLOSING)
 
     def hang_up(self) -> None:
-        """Read no more, and close once what was written has left."""
+        """Read no more, and close once what was written has been sent."""
         self._stop(CLOSING)
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once; nothing that waits is answered."""
+        """Close at once; requests that wait are not answered."""
         if self.transport is not None:
             self._stopped |= CLOSING
             self.transport.abort()

@@ -63,13 +63,13 @@ INIT_PRODUCER_ID, WITH_TWO_PHASES = 22, 6
 
 
 def highest_served(api: _Api, settings: _Settings) -> int:
-    """The newest version of an API: one more where a setting opts in to what Kafka does not list yet (KIP-939)."""
+    """Return the newest served version of an API, one higher if a setting opts in to KIP-939."""
     opted_in = api.key == INIT_PRODUCER_ID and settings.transaction_two_phase_commit_enable
     return WITH_TWO_PHASES if opted_in else api.max
 
 
 def complete_features(served: Mapping[int, _Api]) -> list[Feature]:
-    """The features that these APIs, by key, make complete."""
+    """Return the features all of whose APIs are among these, which are given by key."""
     return [
         feature
         for feature in FEATURES

@@ -41,7 +41,7 @@ class Owner(Protocol[C]):
         ...
 
     def touch(self, connection: C, /) -> None:
-        """Have flush() called at the end of this turn, and at releases while something waits."""
+        """Call the connection's flush() at the end of this turn, and at releases while a reply waits."""
 
     def serve(self, connection: C, frame: Readable, /) -> None:
         """Handle one request: call reply() or park(), or neither if it is not to be answered."""
@@ -50,7 +50,7 @@ class Owner(Protocol[C]):
         """Reserve memory for more of a large frame. Returns False if there is none; admitted() is called later."""
 
     def give_back(self, connection: C, size_bytes: int) -> None:
-        """The large frame is handled, or will never come: this is all the room that it had."""
+        """Release all memory reserved for the large frame: it is handled, or will never arrive."""
 
     def stalled(self, connection: C) -> None:
         """The connection waits for the store to take more; relieved() is called when it does."""
@@ -59,10 +59,10 @@ class Owner(Protocol[C]):
         """Call the function in a later turn of the loop."""
 
     def failed(self, connection: C, error: Exception) -> None:
-        """A request could not even be refused: cut the connection."""
+        """Close the connection: a request could not even be refused."""
 
     def malformed(self, connection: C, reason: str) -> None:
-        """The connection is closed for what it sent."""
+        """Log that the connection is closed because of malformed bytes."""
 
     def lost(self, connection: C) -> None:
         """Called when a connection has ended."""

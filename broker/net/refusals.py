@@ -37,7 +37,7 @@ _GRANTED = ("producer_id", "producer_epoch", "protocol_type", "protocol_name")
 
 
 def refusal(response: type, version: int, request: Any, error: KafkaError) -> Any:
-    """The response to `request` that carries `error`.
+    """Return the response to `request` that carries `error`.
 
     response: its class. version: which fields it has on the wire.
     """
@@ -56,7 +56,7 @@ def _refuse(made: type, version: int, asked: Any, error: KafkaError) -> Any:
 
 
 def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool) -> Any:
-    """What a field of a refusal holds, in a struct that has an error of its own or leaves it to its items."""
+    """Return the value of a field in a refusal. The struct has the error itself, or its items have it."""
     if field.name in _CODES:
         return int(error.code)
     if field.name == _MESSAGE:
@@ -75,7 +75,7 @@ def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool)
 
 
 def _tells(made: type) -> bool:
-    """Whether these items carry an error, themselves or further in."""
+    """Return whether these items have an error code, directly or in nested items."""
     return any(
         field.name in _CODES
         or (isinstance(field.kind, Array) and isinstance(field.kind.item, Nested) and _tells(field.kind.item.cls))
@@ -84,7 +84,7 @@ def _tells(made: type) -> bool:
 
 
 def _items_to_answer(made: type, asked: Any) -> list[Any]:
-    """The items of the request that these items of the response answer: of its lists, the first that fits.
+    """Return the request's items that these response items answer: its first list that fits.
 
     Items that carry nothing but an error answer those of the first list there is, by their order.
     """
@@ -103,7 +103,7 @@ def _items_to_answer(made: type, asked: Any) -> list[Any]:
 
 
 def _field_named(asked: Any, name: str) -> Any:
-    """What the request calls by this name, or by another for the same thing."""
+    """Return the request's field with this name, or with another name for the same thing."""
     plain = _plain(name)
     if isinstance(asked, dict):
         return asked.get(plain)

@@ -42,7 +42,7 @@ _int32 = Struct(">i").unpack_from
 
 
 def check_extent(frame: Readable, header: RequestHeader) -> None:
-    """Refuse a request that would be made of too much. Raises MalformedFrame; other faults are for the decoder."""
+    """Check that a request does not have too many items. Raises MalformedFrame. The decoder checks the rest."""
     if len(frame) <= LOOKED_AT_FROM_BYTES:
         return
     look = _LOOKED_INTO.get(header.api_key)
@@ -57,7 +57,7 @@ def check_extent(frame: Readable, header: RequestHeader) -> None:
 
 
 def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generator[int, None, Any]:
-    """Read a request, counting what it is made of. Yields the items read since it last did. Raises MalformedFrame."""
+    """Decode a request and count its items. Yields the items read since the last yield. Raises MalformedFrame."""
     check_extent(frame, header)
     reading = decode_request_in_steps(api, header.api_version, frame, header.position)
     items, most = 0, MOST_PARTITIONS if api.key == WRITE_TXN_MARKERS else MOST_ITEMS  # a batch for each marker
@@ -86,7 +86,7 @@ def _lists(message: Any) -> list[list[Any]]:
 
 
 def _check_produce(frame: Readable, position: int, version: int) -> None:
-    """Step over topics and partitions, counting; batches are not looked at."""
+    """Step over topics and partitions and count them, without looking at batches."""
     flexible = version >= FLEXIBLE
     position = _after_text(frame, position, flexible) + 6  # acks and timeout
     topics, position = _count(frame, position, flexible)

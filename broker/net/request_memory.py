@@ -53,7 +53,7 @@ class RequestMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Whether there is so much more room now. If not, connection.admitted() is called when there is."""
+        """Reserve the bytes if there is room. If not, connection.admitted() is called when there is."""
         holder = self._holders.get(connection)
         number = next(self._numbers) if holder is None else holder.number
         if self._may_take(number):
@@ -66,7 +66,7 @@ class RequestMemory:
         return False
 
     def give_back(self, connection: Connection, size_bytes: int) -> None:
-        """A large frame has gone, and all of its room; whoever is next may go on."""
+        """Release all memory of a large frame, and let waiting connections continue."""
         self._used -= size_bytes
         del self._holders[connection]
         for number, waiter, wanted in self._next_waiters():
@@ -82,7 +82,7 @@ class RequestMemory:
                 yield entry
 
     def _may_take(self, number: int) -> bool:
-        """Whether the request of that number may take more room now."""
+        """Return whether the request with that number may reserve more memory now."""
         oldest = next(iter(self._holders.values()), None)
         if oldest is None or oldest.number >= number:
             return True
@@ -129,5 +129,5 @@ class RequestMemory:
 
 
 def _is_slow(came: int, took_ms: int, missing_bytes: int) -> bool:
-    """Whether a request that comes at this rate keeps memory from others for too long."""
+    """Return whether a request that arrives at this rate keeps memory from others for too long."""
     return came * 1000 < LEAST_BYTES_PER_S * took_ms or missing_bytes * took_ms > came * WHOLE_WITHIN_MS

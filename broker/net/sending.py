@@ -102,7 +102,7 @@ class Overflow(Transport):
         self._closes = False
 
     def begin(self) -> None:
-        """Hand the socket what it takes; stand in for the transport if that is not all."""
+        """Send to the socket; if it does not take everything, replace the transport until it has."""
         fd = idle_socket(self._transport)
         if fd >= 0 and self._hand_over(fd):
             if not self._left:
@@ -119,7 +119,7 @@ class Overflow(Transport):
         self._copy()
 
     def _hand_over(self, fd: int) -> bool:
-        """Whether it is worth going on like this. To a socket that is broken nothing is left to be sent."""
+        """Send what the socket takes. Returns False to use the transport instead. A broken socket ends the sending."""
         try:
             self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
         except (ConnectionError, TimeoutError):
@@ -143,13 +143,13 @@ class Overflow(Transport):
         self._full = True
 
     def resumed(self) -> bool:
-        """The transport has sent most of what it held. Returns whether it has all now, and has room for more."""
+        """Called when the transport has room again. Returns whether all was sent."""
         self._full = False
         self._copy()
         return not (self._left or self._full)
 
     def _copy(self) -> None:
-        """Give the transport what is left, as far as it takes it; when that is all, it is the sender's again."""
+        """Give the transport what is left, as much as it takes; after that the sender uses the transport again."""
         if self._transport.is_closing():
             self.drop()
         while self._left and not self._full:
@@ -165,7 +165,7 @@ class Overflow(Transport):
                 self._transport.close()
 
     def _next_window(self) -> list[Buffer]:
-        """The next bytes that are left, WINDOW_BYTES at most. Raises: KafkaError, as FilePart.read."""
+        """Return the next unsent bytes, WINDOW_BYTES at most. Raises: KafkaError, as FilePart.read."""
         window: list[Buffer] = []
         room = WINDOW_BYTES
         while self._left and room:
@@ -211,7 +211,7 @@ class Overflow(Transport):
         self._transport.abort()
 
     def drop(self) -> None:
-        """Release all that has not left, since the connection is gone."""
+        """Release all that was not sent, since the connection has ended."""
         if self._writable is not None:
             self._writable.close()
             self._writable = None

@@ -74,12 +74,12 @@ class ServedConnection(Connection, asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """Whence it came, in the one way in which addresses are compared."""
+        """The client's address, in its normal form for comparisons."""
         return self.session.host
 
     @property
     def is_counted(self) -> bool:
-        """Whether the rate of its address was looked at before: for TLS that is done when the handshake begins."""
+        """Whether the rate of its address was counted already: with TLS, when the handshake began."""
         return self.admission.certificate is not None
 
     def connection_lost(self, reason: BaseException | None) -> None:
@@ -89,7 +89,7 @@ class ServedConnection(Connection, asyncio.Protocol):
 
 
 def _most_of(host: str, settings: BrokerSettings) -> int:
-    """Connections at one time from this host."""
+    """Return how many connections one host may have."""
     overrides = settings.max_connections_per_ip_overrides
     one = connections_of_addresses(overrides).get(plain_host(host)) if overrides else None
     return settings.max_connections_per_ip if one is None else one
@@ -212,7 +212,7 @@ class Server:
     # ---- start and stop --------------------------------------------------------------------------------------
 
     async def listen(self, admissions: Sequence[ConnectionAdmission]) -> None:
-        """Listen on the address of each; port 0 takes a free port.
+        """Listen on the address of each listener; port 0 takes a free port.
 
         Raises: OSError if one of them cannot be listened on; then none is.
         """
@@ -237,7 +237,7 @@ class Server:
         self._sweep()
 
     async def stop_listening(self) -> None:
-        """Accept nobody any more; those who are here stay."""
+        """Accept no more connections; existing ones stay."""
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener.close()
@@ -245,7 +245,7 @@ class Server:
             await listener.wait_closed()
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Close all connections, each after the replies already written; what is parked is not waited for.
+        """Close all connections after the replies already written, without waiting for parked ones.
 
         grace_s: how long a client may take to read them.
         """
@@ -266,7 +266,7 @@ class Server:
         self.abort_all()
 
     def abort_all(self) -> None:
-        """Cut every connection without an answer: the broker is halted, or stops."""
+        """Close every connection now, without answers: the broker is halted, or stops."""
         for connection in list(self.connections):
             connection.abort()
         for handshake in list(self.handshakes):
@@ -275,7 +275,7 @@ class Server:
     # ---- connections come and go -----------------------------------------------------------------------------
 
     def arrived(self, connection: ServedConnection) -> None:
-        """A new connection: keep it, unless there are too many."""
+        """Keep a new connection, or close it if there are too many."""
         host = connection.client_host
         refused = self._is_refused(host)
         self._by_host[host] += 1
@@ -297,7 +297,7 @@ class Server:
         connection.admission.connection_opened(connection)
 
     def _is_refused(self, host: str) -> bool:
-        """Whether one more from there is too many."""
+        """Return whether there are too many connections, in all or from this host, for one more."""
         settings, there_are = self.settings(), len(self.connections) + len(self.handshakes)
         refused = ""
         if self._stopping or self.store.halted is not None:
@@ -325,7 +325,7 @@ class Server:
         return True
 
     def handshake_over(self, admission: ConnectionAdmission, handshake: Handshake) -> None:
-        """The handshake has succeeded, and a connection follows, or failed."""
+        """Count the end of a TLS handshake, which has failed, or succeeded so that a connection follows."""
         del self.handshakes[handshake]
         self._left(handshake.host)
         admission.handshake_ended(handshake)
@@ -349,25 +349,25 @@ class Server:
             del self._by_host[host]
 
     def read_no_more(self) -> None:
-        """The broker is to end: no further request is handled, those that were are answered."""
+        """Handle no further request, because the broker ends. Earlier requests are answered."""
         for connection in list(self.connections):
             connection.read_no_more()
 
     def failed(self, connection: Connection, error: Exception) -> None:
-        """Something escaped that should not: a bug, unless it is the halt, which is reported elsewhere."""
+        """Log an unexpected error: a bug, unless it is the halt, which is reported elsewhere."""
         if not isinstance(error, BrokerHalted):
             self.metrics.failed(error)
             log.error("a request of %s failed, cutting its connection", connection.client_host, exc_info=error)
         connection.abort()
 
     def malformed(self, connection: Connection, reason: str) -> None:
-        """A client sent what cannot be answered."""
+        """Log that a client sent bytes that cannot be answered."""
         self.metrics.closed_malformed += 1
         who = connection.client_host, connection.client_id
         self.rare_log.write(logging.WARNING, "closing the connection of %s (%r): %s", *who, reason)
 
     def _sweep(self) -> None:
-        """Close those that neither sent nor took anything for too long."""
+        """Close the connections that were idle for too long."""
         idle_ms = self.settings().connections_max_idle_ms
         if idle_ms == NO_LIMIT:
             return
@@ -383,7 +383,7 @@ class Server:
     # ---- what is full ----------------------------------------------------------------------------------------
 
     def stalled(self, connection: Connection) -> None:
-        """A connection has something to append, and the store is full."""
+        """Let a connection wait with a request to append, because the store is full."""
         self.metrics.stalls += 1
         if not self._stalled:
             self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
@@ -397,7 +397,7 @@ class Server:
                 self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
 
     def relieve(self) -> None:
-        """If the store has room again, let the connections that waited for it go on."""
+        """Let waiting connections continue if the store has room again."""
         if not self.store.congested:
             stalled, self._stalled = self._stalled, {}
             for connection in stalled:

@@ -16,7 +16,7 @@ class TimedWaiting(Waiting):
         self._timer_ms = 0
 
     def park(self, waiter: Waiter) -> None:
-        """Begin to wait: for the waiter's logs, and at the latest for its deadline. Only in the loop."""
+        """Wait until the waiter's logs change, or until its deadline. Only in the loop."""
         super().park(waiter)
         if self._timer is None or waiter.deadline_ms < self._timer_ms:
             self._set_timer()

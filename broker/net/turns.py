@@ -53,7 +53,7 @@ SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up:
 
 
 def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) -> Steps[list[R]]:
-    """Return [answer(item) for item in items], computed in steps. units: of work, for each item."""
+    """Return [answer(item) for item in items], computed in steps. units: the cost of each item."""
     answers = []
     for item in items:
         answers.append(answer(item))
@@ -67,12 +67,12 @@ class AnswerRoom:
     __slots__ = ("left_bytes",)
 
     def __init__(self, connections: int) -> None:
-        """connections: how many there are now."""
+        """connections: the current number of connections."""
         self.left_bytes = min(MOST_ANSWER_BYTES, max(LEAST_ANSWER_BYTES, ALL_ANSWERS_BYTES // max(1, connections)))
 
     @property
     def is_full(self) -> bool:
-        """Whether what comes now is to be asked for again, in a request of its own."""
+        """Whether the answer is full, so that the client must ask for the rest in another request."""
         return self.left_bytes <= 0
 
     def take(self, size_bytes: int) -> None:
@@ -98,7 +98,7 @@ class Job:
         self.finish: Callable[[Any], object] = lambda result: None
 
     def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
-        """One slice. Returns whether the work is finished, and the units that it took. Raises BrokerHalted only."""
+        """Run one slice. Returns whether the job is finished, and its cost in units. Raises BrokerHalted only."""
         units, look_at = 0, LOOK_UNITS
         try:
             while units < most_units:
@@ -122,7 +122,7 @@ class Job:
         return False, units
 
     def drop(self) -> None:
-        """Give the job up: none of its steps runs any more."""
+        """Abandon the job: no further step runs."""
         self._steps.close()
 
 
@@ -136,7 +136,7 @@ class Turns:
         soon: Callable[[Callable[[], None]], object],
         is_ending: Callable[[], bool],
     ) -> None:
-        """soon: calls back in the next turn of the loop. is_ending: whether the broker stops, and works no more."""
+        """soon: calls a function in the next turn of the loop. is_ending: whether the broker stops."""
         self.left = ARRIVAL_UNITS  # of this turn's allowance
         self._is_ending = is_ending
         self._store = store
@@ -151,12 +151,12 @@ class Turns:
         return len(self._short) + len(self._long)
 
     def is_spent(self) -> bool:
-        """Whether what comes now has to wait for another turn."""
+        """Whether this turn's units are used up, so that further work must wait for another turn."""
         self._renew()
         return self.left <= 0
 
     def _renew(self) -> None:
-        """A new turn has an allowance of its own."""
+        """Reset the units left, if a new turn has begun."""
         if self._turn != self._store.turn:
             self._turn = self._store.turn
             self.left = ARRIVAL_UNITS
@@ -166,12 +166,12 @@ class Turns:
         self.left -= units
 
     def begin(self, job: Job) -> bool:
-        """Work the first slice of a request that has just come. Returns whether that was all."""
+        """Run the first slice of a request that has just arrived. Returns whether that finished it."""
         self._renew()
         return self._work(job, min(SLICE_UNITS, max(1, self.left)))
 
     def enqueue(self, job: Job, *, long: bool = False) -> None:
-        """Work the rest of it, or all of it, in later turns. long: its first step alone may be."""
+        """Run the rest of the job in later turns. long: its first step alone may take long."""
         (self._long if long else self._short).append(job)
         if not self._scheduled:
             self._scheduled = True
@@ -188,7 +188,7 @@ class Turns:
         return finished
 
     def _work_queue(self) -> None:
-        """A turn's share of both queues. A job is worked once, or twice where it turns out to be long."""
+        """Run jobs of both queues for this turn: each once, or twice if it turns out to be long."""
         try:
             for queue, most_units in ((self._short, SHORT_UNITS), (self._long, SLICE_UNITS)):
                 self._turn, self.left = self._store.turn, SLICE_UNITS

@@ -52,7 +52,7 @@ class Parked:
             self.slot.expect(size_bytes)
 
     def answer(self, answer: object) -> None:
-        """Give the answer. The first one counts; one that nobody waits for any more is dropped."""
+        """Give the answer. Only the first one counts; it is dropped if the client has gone."""
         if self.given is NOT_YET and not self.cancelled:
             self.given = answer
             on_answer, self._on_answer, self.on_cancel, self.slot = self._on_answer, None, None, None
@@ -60,14 +60,14 @@ class Parked:
                 on_answer(answer)
 
     def then(self, on_answer: Callable[[object], None]) -> None:
-        """Hand the answer to `on_answer`: at once if it is there already."""
+        """Call `on_answer` with the answer: now if it is there already."""
         if self.given is NOT_YET:
             self._on_answer = on_answer
         else:
             on_answer(self.given)
 
     def pass_on_to(self, place: "Parked") -> None:
-        """Answer `place`, whose place among the replies is kept already, as soon as the answer is there."""
+        """Answer `place`, which has its place among the replies already, as soon as the answer is there."""
         if place.cancelled:
             self.cancel()
         place.on_cancel = self.cancel
@@ -76,13 +76,13 @@ class Parked:
         self.then(place.answer)
 
     def divert(self, way: Callable[[Callable[[object], None], object], None]) -> None:
-        """Hand the answer to `way`, with whoever would have got it: for faults in tests."""
+        """Pass the answer to `way`, with its receiver: for faults in tests."""
         on_answer = self._on_answer
         if on_answer is not None:
             self._on_answer = lambda answer: way(on_answer, answer)
 
     def cancel(self) -> None:
-        """Give the answer up, since its connection has ended, and call on_cancel."""
+        """Drop the answer, since its connection has ended, and call on_cancel."""
         if self.given is NOT_YET and not self.cancelled:
             self.cancelled = True
             on_cancel, self._on_answer, self.on_cancel, self.slot = self.on_cancel, None, None, None
@@ -121,7 +121,7 @@ class Slot:
         self.expected_bytes = 0
 
     def wait_for(self, parked: Parked) -> None:
-        """The reply comes from this one from now on, and no more from the one before."""
+        """Take the reply from this parked request from now on, instead of the former one."""
         self.parked = parked
         if parked.given is NOT_YET:
             parked.slot = self
@@ -133,14 +133,14 @@ class Slot:
         self.expected_bytes = size_bytes
 
     def fill(self, reply: list[Buffer], unit: int) -> None:
-        """The reply has come; it leaves in its turn, when `unit` is released."""
+        """Set the reply; it is sent in its turn, when `unit` is released."""
         self.reply = reply
         self.unit = unit
         self.connection.newest_unit = max(self.connection.newest_unit, unit)
         self.connection.filled(sum(map(len, reply)) - self.expected_bytes)
 
     def close(self) -> None:
-        """There will be no reply: close the connection."""
+        """Close the connection, since there will be no reply."""
         self.connection.abort()
 
 
@@ -177,7 +177,7 @@ class Waiting:
         return self._live
 
     def park(self, waiter: Waiter) -> None:
-        """Begin to wait."""
+        """Let the waiter wait for its logs, until its deadline."""
         waiter.waiting = True
         self._live += 1
         for log in waiter.logs:
@@ -185,13 +185,13 @@ class Waiting:
         heappush(self._deadlines, (waiter.deadline_ms, next(self._order), waiter))
 
     def watch(self, waiter: Waiter, log: Hashable) -> None:
-        """Have it wait for this log too, if it still waits."""
+        """Let a waiter that still waits wait for this log too."""
         if waiter.waiting:
             waiter.logs.append(log)
             self._by_log.setdefault(log, {})[waiter] = None
 
     def wake(self, logs: Collection[Hashable]) -> None:
-        """Some logs moved: look at everything that waits for one of them, each once, in the order of parking."""
+        """Check the waiters of these logs, which have changed: each once, in the order of parking."""
         by_log = self._by_log
         if not by_log:
             return
@@ -204,7 +204,7 @@ class Waiting:
                 self.leave(waiter)
 
     def expire(self, now_ms: int) -> None:
-        """Answer whatever has reached its deadline."""
+        """Answer every waiter whose deadline has passed."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].waiting):
             waiter = heappop(deadlines)[2]
@@ -214,14 +214,14 @@ class Waiting:
                 look(True)
 
     def next_deadline_ms(self) -> int | None:
-        """When expire() has something to do next; None if nothing waits."""
+        """The deadline of the first waiter; None if nothing waits."""
         deadlines = self._deadlines
         while deadlines and not deadlines[0][2].waiting:
             heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
     def leave(self, waiter: Waiter) -> None:
-        """Stop waiting, answered or not. Harmless if it already has."""
+        """Remove the waiter, answered or not. Harmless if it was removed already."""
         if not waiter.waiting:
             return
         waiter.waiting = False

@@ -23,12 +23,12 @@ class WaitingPlaces:
         return len(self._taken)
 
     def take(self, connection: Connection, fetch: Waits) -> None:
-        """This fetch waits; the one of the connection that waited before does not any more."""
+        """Let this fetch wait, and end the wait of the connection's earlier fetch."""
         if before := self._taken.get(connection):
             before.end_wait()
         self._taken[connection] = fetch
 
     def leave(self, connection: Connection, fetch: Waits) -> None:
-        """Free the connection's place, if this fetch has it."""
+        """Free the connection's place, if this fetch holds it."""
         if self._taken.get(connection) is fetch:
             del self._taken[connection]

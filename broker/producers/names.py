@@ -76,7 +76,7 @@ class Names:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def check_epoch(self, name: str, epoch: int) -> NamedProducer:
-        """The producer, if this is its newest epoch. Raises PRODUCER_FENCED."""
+        """Return the producer if this is its newest epoch. Raises PRODUCER_FENCED."""
         found = self.by_name.get(name)
         if found is None:
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"there is no named producer {name!r}: it was removed")
@@ -88,7 +88,7 @@ class Names:
         return found
 
     def check_count(self, producer: NamedProducer, topic_id: bytes, partition_count: int) -> None:
-        """Raises INVALID_PARTITIONS where a topic has another number of partitions than when it was first opened."""
+        """Raise INVALID_PARTITIONS if the topic's number of partitions has changed since it was first opened."""
         then = producer.counts.get(topic_id, partition_count)
         if then != partition_count:
             raise KafkaError(
@@ -98,7 +98,7 @@ class Names:
             )
 
     def judge(self, batch: Numbered) -> int | None:
-        """The highest sequence, if all of the batch is at or below it; None: append the batch.
+        """Return the highest written sequence if the whole batch is at or below it (a duplicate); None: append it.
 
         Raises PRODUCER_FENCED, INVALID_PARTITIONS, INVALID_REQUEST; Straddles.
         """
@@ -120,14 +120,14 @@ class Names:
         raise Straddles(batch, highest)
 
     def highest(self, name: str, place: TopicIdPartition) -> int:
-        """NOTHING where nothing was written."""
+        """Return the highest sequence written to the partition; NOTHING if none was."""
         found = self.by_name.get(name)
         return NOTHING if found is None else found.highest.get(place, NOTHING)
 
     # ---- records ---------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """Records that make up the state, which may change meanwhile."""
+        """Yield the records that make up the state, which may change meanwhile."""
         if self.newest_epoch:
             yield epoch_row(self.newest_epoch)
         for name in list(self.by_name):
@@ -138,7 +138,7 @@ class Names:
                 yield from [highest_row(name, place, highest) for place, highest in found.highest.items()]
 
     def rows_without(self, name: str, topic_id: bytes | None = None) -> list[Row]:
-        """Records that end all of a name, or what it has of a topic."""
+        """Return the tombstones that remove a name, or its entries of one topic."""
         found = self.by_name[name]
         gone = [_place_key(name, place) for place in found.highest if topic_id in (None, place[0])]
         gone += [_topic_key(name, each) for each in found.counts if topic_id in (None, each)]
@@ -147,7 +147,7 @@ class Names:
         return [(key, None) for key in gone]
 
     def apply(self, row: Row) -> None:
-        """Take a record into the state. Raises DamagedNameRecord, NewerNameRecord, and nothing was changed."""
+        """Apply a record. Raises DamagedNameRecord, NewerNameRecord; then nothing was changed."""
         key, value = row
         try:
             kind = _KIND.unpack_from(key)[0]
@@ -221,20 +221,20 @@ def _place_key(name: str, place: TopicIdPartition) -> bytes:
 
 
 def epoch_row(epoch: int) -> Row:
-    """The record of the newest epoch, whoever has it."""
+    """Return the record of the newest epoch of all names."""
     return _KIND.pack(EPOCH), _NUMBER.pack(RECORD_VERSION, epoch)
 
 
 def name_row(name: str, epoch: int, owner: str) -> Row:
-    """The record of a name's epoch, and of who has opened it."""
+    """Return the record of a name's epoch and of the user who opened it."""
     return _name_key(name), _NUMBER.pack(RECORD_VERSION, epoch) + owner.encode()
 
 
 def topic_row(name: str, topic_id: bytes, count: int) -> Row:
-    """The record of how many partitions a topic had when the name was first opened for it."""
+    """Return the record of how many partitions a topic had when the name first opened it."""
     return _topic_key(name, topic_id), _COUNT.pack(RECORD_VERSION, count)
 
 
 def highest_row(name: str, place: TopicIdPartition, highest: int) -> Row:
-    """The record of the highest sequence in a partition."""
+    """Return the record of the highest sequence in a partition."""
     return _place_key(name, place), _NUMBER.pack(RECORD_VERSION, highest)

@@ -57,14 +57,14 @@ class NamedProducers:
             self.names.apply((record.key or b"", record.value))
 
     def check_known(self) -> None:
-        """Raises COORDINATOR_NOT_AVAILABLE while the log cannot be read: then nobody knows what was written."""
+        """Raise COORDINATOR_NOT_AVAILABLE while the log is offline: the highest sequences are not known then."""
         if self.topic.exists:
             self.topic.log(0)
 
     # ---- opening ---------------------------------------------------------------------------------------------
 
     def open(self, name: str, owner: str) -> int:
-        """Take the name: only the epoch that is returned may write from now on. Raises KafkaError."""
+        """Open the name: only the returned epoch may write from now on. Raises KafkaError."""
         self.check_known()
         if not 0 < len(name.encode()) <= LONGEST_NAME_BYTES:
             raise KafkaError(
@@ -104,7 +104,7 @@ class NamedProducers:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def judge(self, batch: Numbered) -> int | None:
-        """What Names.judge says; also raises POLICY_VIOLATION, COORDINATOR_NOT_AVAILABLE."""
+        """Return what Names.judge returns. Raises also POLICY_VIOLATION, COORDINATOR_NOT_AVAILABLE."""
         self.check_known()
         highest = self.names.judge(batch)
         if highest is None and batch.place not in self.names.by_name[batch.name].highest:
@@ -112,7 +112,7 @@ class NamedProducers:
         return highest
 
     def append(self, numbered: Numbered, partition: Partition, batch: Batch) -> int | None:
-        """Append a batch that judge() lets in, and its highest sequence, as one unit.
+        """Append a batch that judge() accepted, and its highest sequence, as one unit.
 
         Returns the base offset; None: there is no room for both, and nothing was changed.
         """
@@ -128,7 +128,7 @@ class NamedProducers:
     # ---- removal ---------------------------------------------------------------------------------------------
 
     def remove(self, name: str) -> None:
-        """Forget a name and all that was written under it. Raises RESOURCE_NOT_FOUND, COORDINATOR_NOT_AVAILABLE."""
+        """Remove a name with its sequences. Raises RESOURCE_NOT_FOUND, COORDINATOR_NOT_AVAILABLE."""
         self.check_known()
         if name not in self.names.by_name:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no named producer {name!r}")
@@ -137,7 +137,7 @@ class NamedProducers:
         self.names.apply(rows[-1])  # the end of the name, which is the end of all of it
 
     def _topic_goes(self, topic: Topic) -> Along:
-        """What goes with a topic, in the unit of the catalogue; a restart forgets what is left without its topic."""
+        """Return the tombstones for a deleted topic, for the unit that deletes it. A restart removes leftovers."""
         ends = self._ends_of(topic.id)
         parts: list[Part] = []
         if ends and self._is_online():
@@ -157,7 +157,7 @@ class NamedProducers:
         return self.topic.exists
 
     def fence_all(self) -> None:
-        """Give each name an epoch that no earlier broker gave out, nor to a name of which this one does not know.
+        """Give each name an epoch that no earlier broker can have given out, to this or an unknown name.
 
         Raises KafkaError.
         """

@@ -84,11 +84,11 @@ class ConnectionPace(Generic[C]):
         self._waiting: deque[C] = deque()
 
     def __len__(self) -> int:
-        """How many addresses are measured."""
+        """Return how many addresses are measured."""
         return len(self._of_addresses)
 
     def arrived(self, connection: C) -> None:
-        """A new connection: serve it now or later, or close it later."""
+        """Serve a new connection now or later, or close it later."""
         if self._waiting:
             connection.mute()
             self._waiting.append(connection)
@@ -105,7 +105,7 @@ class ConnectionPace(Generic[C]):
         self._call_later(wait_ms / 1000, self._next)
 
     def _next(self) -> None:
-        """The wait of the first connection is over: serve it, and those behind it that need not wait."""
+        """Serve the first waiting connection, whose wait is over, and those behind it that need not wait."""
         first = self._waiting.popleft()
         if first.transport is not None:
             first.unmute()
@@ -144,7 +144,7 @@ class ConnectionPace(Generic[C]):
             self._let_in(connection)
 
     def _address_wait_ms(self, address: str) -> int:
-        """Record a connection under the rate of its address; not if it has to wait. Returns the wait."""
+        """Return how long the connection must wait for its address's rate; record it only if it need not."""
         value = self._quotas.address_limit(address)
         if value is None:
             return 0

@@ -53,17 +53,17 @@ class Limit(NamedTuple):
 
 
 def entity_of(names: Mapping[str, str | None]) -> Entity:
-    """The entity with these names, as pairs (type, name) in the order of types."""
+    """Return the entity with these names: pairs (type, name), in the order of types."""
     return tuple(sorted(names.items()))
 
 
 def is_of_address(entity: Entity) -> bool:
-    """Whether it is an address, or the default of all addresses."""
+    """Return whether the entity is an address, or the default of all addresses."""
     return entity[0][0] == IP
 
 
 def plain_address(text: str) -> str | None:
-    """The normal form of an address, as principals.plain_host writes it; None if the text is not an address."""
+    """Return the normal form of an address, as principals.plain_host does; None if it is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -73,7 +73,7 @@ def plain_address(text: str) -> str | None:
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Owner]]:
-    """The entities that a client belongs to, the most specific first, and who shares a quota of each."""
+    """Yield the entities that a client belongs to, the most specific first, each with who shares its quota."""
     both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
     yield ((CLIENT_ID, client_id), (USER, user)), both
     yield ((CLIENT_ID, None), (USER, user)), both
@@ -94,22 +94,22 @@ class Quotas:
         self._with: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many entities have a quota."""
+        """Return how many entities have a quota."""
         return len(self._by_entity)
 
     def __iter__(self) -> Iterator[Entity]:
         return iter(self._by_entity)
 
     def of(self, entity: Entity) -> Mapping[str, float]:
-        """By kind; empty if the entity has none."""
+        """Return the entity's quotas by kind; empty if it has none."""
         return self._by_entity.get(entity, {})
 
     def has_any(self, key: str) -> bool:
-        """Whether anybody has a quota of this kind."""
+        """Return whether any entity has a quota of this kind."""
         return self._with[key] > 0
 
     def put(self, entity: Entity, key: str, value: float | None) -> None:
-        """Set a quota, or remove it. Only by applying a record."""
+        """Set a quota, or remove it. Called only to apply a record."""
         quotas = self._by_entity.setdefault(entity, {})
         if quotas.pop(key, None) is not None:
             self._with[key] -= 1
@@ -121,7 +121,7 @@ class Quotas:
         self.on_change()
 
     def limit(self, key: str, user: str, client_id: str) -> Limit | None:
-        """The limit of this kind for a client; None if it has none."""
+        """Return the limit of this kind for a client; None if it has none."""
         if not self._with[key]:
             return None
         for entity, owner in _candidates(user, client_id):
@@ -131,7 +131,7 @@ class Quotas:
         return None
 
     def address_limit(self, address: str) -> float | None:
-        """New connections a second from this address; None if nothing limits them."""
+        """Return how many new connections a second this address may open; None: no limit."""
         if not self._with[CONNECTION_CREATION_RATE]:
             return None
         for entity in (((IP, address),), ((IP, None),)):

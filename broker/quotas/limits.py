@@ -51,7 +51,7 @@ class Rates:
     """One kind of quota: the rates of all owners (see entities.Limit) that were measured lately."""
 
     def __init__(self, windows: Callable[[], Windows], *, cut: bool = False) -> None:
-        """cut: no wait is longer than one window, as in Kafka for everything but bytes."""
+        """cut: limit each wait to one window, as Kafka does for all quotas except bytes."""
         self._windows = windows
         self._cut = cut
         self._by_owner: dict[Owner, WindowedRate] = {}  # the longest unused first
@@ -61,34 +61,34 @@ class Rates:
         return len(self._by_owner)
 
     def record(self, limit: Limit, amount: float, now_ms: int) -> int:
-        """Record an amount. Returns how long the owner has to wait, ms."""
+        """Record an amount. Returns how long the owner must wait, in ms."""
         shape, rate = self._windows(), self._rate_of(limit.owner, now_ms)
         rate.record(amount, now_ms, shape)
         wait_ms = rate.throttle_ms(limit.value, now_ms, shape)
         return min(wait_ms, shape.size_ms) if self._cut else wait_ms
 
     def is_over(self, limit: Limit, now_ms: int) -> bool:
-        """Whether the owner is over its quota now."""
+        """Return whether the owner is over its quota now."""
         rate = self._by_owner.get(limit.owner)
         return rate is not None and rate.throttle_ms(limit.value, now_ms, self._windows()) > 0
 
     def take_back(self, limit: Limit, amount: float, now_ms: int) -> None:
-        """Undo `record` at the same moment: what was recorded was not carried out."""
+        """Undo `record` at the same moment: the recorded work was not done."""
         self._rate_of(limit.owner, now_ms).record(-amount, now_ms, self._windows())
 
     def owe(self, limit: Limit, wait_ms: int, now_ms: int) -> None:
-        """The owner has to wait on every connection: the windows forget an amount sooner than such a wait is over."""
+        """Make the owner wait on every connection: the windows forget an amount before such a wait is over."""
         self._owed.pop(limit.owner, None)
         _drop(self._owed, lambda oldest: oldest[1] <= now_ms)
         self._owed[limit.owner] = limit.value, now_ms + wait_ms
 
     def owed_ms(self, limit: Limit, now_ms: int) -> int:
-        """How long the owner still has to wait because of that. A quota that is changed ends it."""
+        """Return how long the owner must still wait because of owe(); a changed quota ends the wait."""
         value, until_ms = self._owed.get(limit.owner, (limit.value, now_ms))
         return max(until_ms - now_ms, 0) if value == limit.value else 0
 
     def most_at_once(self, limit: Limit) -> float:
-        """The largest amount that causes no wait if nothing was recorded lately."""
+        """Return the largest amount that causes no wait if nothing was recorded lately."""
         shape = self._windows()
         return limit.value * (shape.number - 1) * shape.size_ms / 1000
 
@@ -113,7 +113,7 @@ class Buckets:
         return len(self._by_owner)
 
     def record(self, limit: Limit, amount: float, now_ms: int, *, strict: bool) -> tuple[bool, int]:
-        """(whether it is admitted, how long the owner has to wait). strict: refuse if the owner has to wait."""
+        """Return (whether the amount is admitted, the owner's wait in ms). strict: refuse if it must wait."""
         bucket, shape = self._bucket_of(limit, now_ms), self._windows()
         if strict and (wait_ms := bucket.throttle_ms(limit.value, now_ms, shape)):
             return False, wait_ms
@@ -131,7 +131,7 @@ class Buckets:
 
 
 def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
-    """Make room for one more: drop the longest unused if they are fresh or if there are too many."""
+    """Make room for one more entry: drop the longest unused ones if they are fresh or there are too many."""
     for _ in range(DROPPED_AT_ONCE):
         oldest = next(iter(by_owner), None)
         if oldest is None or not (is_fresh(by_owner[oldest]) or len(by_owner) >= MOST_MEASURED):
@@ -156,7 +156,7 @@ class Measures:
         self._look_again()
 
     def limits_of(self, user: str, client_id: str) -> ClientLimits | None:
-        """The limits of this client; None if it has none."""
+        """Return the limits of this client; None if it has none."""
         client_id = client_id[: LONGEST_NAME + 1]  # what is longer has no quota of its own, and would take memory
         asked, known = (user, client_id), self._known
         if asked not in known:

@@ -21,7 +21,7 @@ Asked = AlterClientQuotasRequest.Entry
 
 
 def changes_of(asked: Asked, quotas: Quotas, new_entities: int) -> list[Change]:
-    """The records to be for one entity. Raises KafkaError.
+    """Return the records that change one entity's quotas. Raises KafkaError.
 
     new_entities: how many that the same request names before would have quotas for the first time.
     """
@@ -46,7 +46,7 @@ def changes_of(asked: Asked, quotas: Quotas, new_entities: int) -> list[Change]:
 
 
 def named_entity(asked: Asked) -> Entity:
-    """Whom it means, whether that may be or not."""
+    """Return the entity that the request names, valid or not."""
     return entity_of({part.entity_type: part.entity_name for part in asked.entity})
 
 
@@ -117,7 +117,7 @@ class Filter:
             self._names[type_] = match
 
     def matches(self, entity: Entity) -> bool:
-        """Whether the entity fits all components and, in a strict filter, has nothing else."""
+        """Return whether the entity fits all components and, in a strict filter, has no other types."""
         names = dict(entity)
         if self._strict and len(names) != len(self._names) + len(self._any):
             return False
@@ -127,7 +127,7 @@ class Filter:
 
 
 def matching(quotas: Quotas, wanted: Filter) -> Iterator[Entity | None]:
-    """Look at each entity that there is now: itself if the filter means it, else None."""
+    """Yield for each existing entity: the entity if the filter matches it, else None."""
     for entity in list(quotas):
         yield entity if wanted.matches(entity) else None
 

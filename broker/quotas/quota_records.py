@@ -24,12 +24,12 @@ class NewerQuotaRecord(Exception):
 
 
 def quota_set(entity: Entity, key: str, value: float) -> Change:
-    """The record that sets a quota."""
+    """Return the record that sets a quota."""
     return _key(entity, key), msgpack.packb([RECORD_VERSION, float(value)])
 
 
 def quota_removed(entity: Entity, key: str) -> Change:
-    """The record that removes a quota."""
+    """Return the record that removes a quota."""
     return _key(entity, key), None
 
 

@@ -33,7 +33,7 @@ class WindowedRate:
         self._windows: list[tuple[int, int, float]] = []
 
     def record(self, amount: float, now_ms: int, shape: Windows) -> None:
-        """Add an amount. A negative one takes back what was recorded at this moment."""
+        """Add an amount. A negative one undoes what was recorded at this moment."""
         windows = self._windows
         if windows and now_ms - windows[-1][0] < shape.size_ms:
             begun_ms, _, before = windows[-1]
@@ -44,12 +44,12 @@ class WindowedRate:
                 del windows[0]
 
     def per_second(self, now_ms: int, shape: Windows) -> float:
-        """The average amount per second."""
+        """Return the average amount per second."""
         span_ms = self.span_ms(now_ms, shape)
         return sum(amount for _, _, amount in self._windows) * 1000 / span_ms
 
     def span_ms(self, now_ms: int, shape: Windows) -> int:
-        """The time over which the average is taken. Forgets what is too old to count."""
+        """Return the time over which the average is taken, after dropping what is too old."""
         windows = self._windows
         while windows and now_ms - windows[0][1] >= shape.all_ms:
             del windows[0]
@@ -58,14 +58,14 @@ class WindowedRate:
         return max(1, passed_ms + missing * shape.size_ms)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """How long to record nothing until the average is within the limit; 0 if it is now."""
+        """Return after how many ms the average is within the limit, if nothing is recorded; 0: it is now."""
         rate = self.per_second(now_ms, shape)
         if rate <= limit:
             return 0
         return _round((rate - limit) / limit * self.span_ms(now_ms, shape))
 
     def is_fresh(self, now_ms: int, shape: Windows) -> bool:
-        """Whether all that was recorded is too old to count."""
+        """Return whether all that was recorded is too old to count."""
         return not self._windows or now_ms - self._windows[-1][1] >= shape.all_ms
 
 
@@ -79,22 +79,22 @@ class TokenBucket:
         self._filled_ms = 0
 
     def left(self, limit: float, now_ms: int, shape: Windows) -> float:
-        """How much may come now; negative if the bucket is overdrawn."""
+        """Return how much may be taken now; negative if the bucket is overdrawn."""
         self._fill(limit, now_ms)
         return _burst(limit, shape) - self._spent
 
     def record(self, amount: float, limit: float, now_ms: int) -> None:
-        """Take an amount out, even if less is left."""
+        """Take an amount out of the bucket, even if less is left."""
         self._fill(limit, now_ms)
         self._spent = max(0.0, self._spent + amount)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """How long to take nothing until the bucket is not overdrawn; 0 if it is not now."""
+        """Return after how many ms the bucket is not overdrawn any more; 0: it is not now."""
         left = self.left(limit, now_ms, shape)
         return _round(-left / limit * 1000) if left < 0 else 0
 
     def is_fresh(self, limit: float, now_ms: int) -> bool:
-        """Whether it is full."""
+        """Return whether the bucket is full."""
         self._fill(limit, now_ms)
         return self._spent == 0
 
@@ -109,5 +109,5 @@ def _burst(limit: float, shape: Windows) -> float:
 
 
 def _round(milliseconds: float) -> int:
-    """Rounded as by Java's Math.round, LONGEST_MS at most."""
+    """Round as Java's Math.round does, to LONGEST_MS at most."""
     return floor(min(milliseconds, LONGEST_MS) + 0.5) if milliseconds < LONGEST_MS else LONGEST_MS

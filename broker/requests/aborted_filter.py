@@ -46,7 +46,7 @@ class AbortedRanges:
             self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
 
     def hold(self, header: Header) -> bool:
-        """Whether a batch is of one of these transactions, and is no marker."""
+        """Return whether a batch belongs to one of these transactions and is not a marker."""
         if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:
             return False
         base_offset, last_offset = header.base_offset, header.last_offset
@@ -56,7 +56,7 @@ class AbortedRanges:
 
 
 def headers(data: memoryview) -> Iterator[Header]:
-    """The headers of whole consecutive batches that the log has checked."""
+    """Yield the headers of complete consecutive batches that the log has checked."""
     position, end = 0, len(data)
     while position < end:
         base, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, count = unpack_header(data, position)
@@ -68,7 +68,7 @@ def headers(data: memoryview) -> Iterator[Header]:
 def leave_out_aborted(
     data: memoryview, aborted: Iterable[AbortedTransaction], max_bytes: int, *, at_least_one: bool
 ) -> Committed:
-    """What of these batches is not aborted, of max_bytes together; next_offset is -1 where there are no batches.
+    """Return the batches that are not aborted, max_bytes together; next_offset is -1 without batches.
 
     at_least_one: the first that stays does so even if it alone is larger.
     """

@@ -13,7 +13,7 @@ UNITS = 2  # cost of one name: it is looked up literally, and by each length of 
 def allowed_names(
     broker: Services, call: Call, operation: Operation, resource_type: ResourceType, names: Iterable[str]
 ) -> Steps[list[str]]:
-    """In their order. Without an authorizer, all of them and in no steps."""
+    """Return the names that the user may use, in their order. Without an authorizer all, at once."""
     access, session = broker.access, call.session
     if not access.is_enforced:
         return list(names)

@@ -9,7 +9,7 @@ from .services import Services
 
 
 def _followed(value: Callable[[Backup, int], float | None]) -> Callable[[Services, Seen], Samples]:
-    """value: of the backup and the time now (ms); None: no sample."""
+    """Return a metric of the backup. value: of the backup and the time now (ms); None: no sample."""
 
     def read(broker: Services, seen: Seen) -> Samples:
         backup = broker.metrics.backup

@@ -27,14 +27,14 @@ class CommittedRead:
         *,
         at_least_one: bool,
     ) -> None:
-        """aborted: in what was found; of a cold read it is looked up with the records."""
+        """aborted: the aborted transactions in what was found; a cold read looks them up itself."""
         self._found = found
         self._aborted = aborted
         self._max_bytes = max_bytes
         self._at_least_one = at_least_one
 
     def run(self) -> Committed:
-        """Read what is not in memory yet, and leave out what was aborted."""
+        """Read what is not in memory yet, and remove aborted batches."""
         found, aborted = self._found, self._aborted
         if isinstance(found, ColdRead):
             found, aborted = found.run_committed()
@@ -45,6 +45,6 @@ class CommittedRead:
 
 
 def joined(buffers: Sequence[Buffer | FilePart]) -> Buffer:
-    """Return these bytes as one piece, read from the file where they are part of one."""
+    """Return these bytes as one piece; parts of one file are read from it."""
     pieces = [piece.read() if isinstance(piece, FilePart) else piece for piece in buffers]
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -138,7 +138,7 @@ class Call:
 
     @property
     def advertised(self) -> tuple[str, int]:
-        """Host and port that the client is to connect to."""
+        """The host and port that the client is to connect to."""
         listener = self.connection.listener
         assert listener is not None
         return advertised_address(listener, self.listener_address)
@@ -199,7 +199,7 @@ def handles(
 
 
 def register_fast_path(*requests: type, made_by: Callable[[Services], FastPath]) -> None:
-    """These requests are first offered to what made_by(broker) returns, one for each broker.
+    """Offer these requests first to the object that made_by(broker) returns, one for each broker.
 
     A fast path does in fewer steps what the handlers of `requests` would do, and only where nothing is out of the
     ordinary. It reads the frame by itself, whose API key may also be one that differs in its upper byte.
@@ -229,7 +229,7 @@ class Dispatcher:
             self.fast_paths |= dict.fromkeys(keys, made_by(broker))
 
     def serve(self, connection: Connection, frame: Readable) -> None:
-        """Answer one request, or see to it that it is answered later; whatever it is, nobody else notices."""
+        """Answer one request now, or arrange for a later answer. An error never affects other requests."""
         fast = self.fast_paths.get(frame[1]) if len(frame) > 1 else None
         if fast is None or not fast(connection, frame):
             self._serve_generally(connection, frame)
@@ -263,7 +263,7 @@ class Dispatcher:
             self._begin(call, job)
 
     def _serve_produce(self, call: Call, frame: Readable, header: RequestHeader) -> None:
-        """All of it is one step, which acts before anything else can: a Produce has no slices."""
+        """Serve a Produce in one step, before any other request acts: it has no slices."""
         turns = self._turns
         if turns.is_spent():
             call.connection.put_back(frame)
@@ -297,7 +297,7 @@ class Dispatcher:
     # ---- the job of a request: from its frame to the reply, or to a Parked -------------------------------------
 
     def _work(self, call: Call, frame: Readable, header: RequestHeader) -> Steps[Reply | Parked]:
-        """Read the request, answer it, and encode the answer. Raises BrokerHalted."""
+        """Decode the request, answer it, and encode the answer. Raises BrokerHalted."""
         try:
             if len(frame) > SMALL_BYTES:
                 call.request = yield from read_in_steps(call.handler.api, header, memoryview(frame))
@@ -320,7 +320,7 @@ class Dispatcher:
         return self._encode(call, answer)
 
     def _work_on(self, call: Call, answer: Any) -> Steps[Reply | Parked]:
-        """Work an answer that is Steps, and encode in steps what it returns, or a response. Raises BrokerHalted."""
+        """Run an answer given as Steps to its end, and encode the response in steps. Raises BrokerHalted."""
         try:
             if answer.__class__ is GeneratorType:
                 answer = yield from answer
@@ -338,7 +338,7 @@ class Dispatcher:
         return self._encode(call, answer)
 
     def _encode(self, call: Call, answer: Any) -> Reply:
-        """Encode, in one step, a response, None or an error. Whatever happens, the request has its end."""
+        """Encode a response, None or an error in one step. The request always gets its end."""
         api = call.handler.api
         try:
             if isinstance(answer, BaseException):
@@ -363,7 +363,7 @@ class Dispatcher:
     # ---- its states: at hand, queued, parked, replied ----------------------------------------------------------
 
     def _begin(self, call: Call, job: Job) -> None:
-        """Work the first slice now, which nearly always is all."""
+        """Run the first slice now, which nearly always finishes the request."""
         try:
             is_finished = self._turns.begin(job)
         except BrokerHalted:
@@ -375,7 +375,7 @@ class Dispatcher:
             self._queue(call, job)
 
     def _queue(self, call: Call, job: Job, after_unit: int = 0) -> None:
-        """Work the job, or what is left of it, in turns with others; what was sent behind the request waits for it.
+        """Run the job, or the rest of it, in turns with others; the connection's later requests wait for it.
 
         after_unit: the job is not begun before this one is released.
         """
@@ -394,7 +394,7 @@ class Dispatcher:
             self._turns.enqueue(job, long=job.is_long)
 
     def _finish_queued(self, call: Call, place: Parked, result: Reply | Parked | Exception | None) -> None:
-        """A job is done, or was dropped (None). The connection goes on behind it."""
+        """Finish a job that is done or was dropped (None). The connection continues with later requests."""
         if isinstance(result, Parked):
             result.pass_on_to(place)
         else:
@@ -411,7 +411,7 @@ class Dispatcher:
         parked.then(partial(self._finish, call))
 
     def _finish(self, call: Call, answer: Any) -> None:
-        """Put the reply in the request's place. answer: one of the five, at once or late, or the reply a job has made.
+        """Put the reply in the request's place. answer: one of the five kinds, or the reply that a job has made.
 
         Two of the five are no end yet: a Parked, and Steps that come late, which are worked in turns with others.
         """
@@ -441,7 +441,7 @@ class Dispatcher:
         return refusal(call.handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, call: Call, error: BaseException) -> KafkaError:
-        """The error to answer. Any exception except a KafkaError is a bug: log it, and answer UNKNOWN_SERVER_ERROR."""
+        """Return the error to answer. Anything except a KafkaError is a bug: log it, answer UNKNOWN_SERVER_ERROR."""
         if isinstance(error, KafkaError):
             return error
         if isinstance(error, DirectoryMoved):  # no bug, and not of this request alone
@@ -452,7 +452,7 @@ class Dispatcher:
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _refuse_unsupported(self, connection: Connection, key: int, version: int, correlation_id: int) -> None:
-        """What is not served: only ApiVersions has a way to say so, in the layout of its version 0 (KIP-511)."""
+        """Refuse an unsupported API or version: only ApiVersions has an answer for that, in version 0 (KIP-511)."""
         if key == API_VERSIONS and key in self._handlers:
             api = self._handlers[key].api
             own = ApiVersionsResponse.ApiKey(api_key=key, min_version=api.min, max_version=api.max)
@@ -479,7 +479,7 @@ def _metered(call: Call, steps: Steps[Reply | Parked]) -> Steps[Reply | Parked]:
 
 
 def _go_on(connection: Connection) -> Steps[None]:
-    """Handle what came behind a request that took its turns; this too has to wait for its turn."""
+    """Handle the requests that arrived behind one that took several turns, in a turn of their own."""
     connection.go_on_now()
     yield 1
 

@@ -354,7 +354,7 @@ FAMILIES = (
 
 
 def export(broker: Services) -> Steps[list[Family]]:
-    """All metrics with their current values, in steps."""
+    """Return all metrics with their current values, computed in steps."""
     seen = Seen()
     yield from _see_topics(broker, seen)
     yield from _see_transactions(broker, seen)

@@ -96,7 +96,7 @@ class Route:
 
 
 def find_route(frame: Readable) -> Route | None:
-    """Read a request up to its partition's index; None if it is not of the ordinary kind.
+    """Parse a request up to its partition's index; None if it does not have the ordinary form.
 
     Raises what reading past an end raises: IndexError, struct.error, MalformedFrame, UnicodeDecodeError.
     """
@@ -154,7 +154,7 @@ class FastProduce:
         self._wall_ms = 0  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Append and reply; or change nothing and return False: the general path finds why not, and can say so."""
+        """Append and reply; or change nothing and return False: the general path then finds the reason."""
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
@@ -212,14 +212,14 @@ class FastProduce:
         return True
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
-        """Whether the batch is of a transaction that is open and knows the partition."""
+        """Return whether the batch belongs to an open transaction that has the partition already."""
         transactional_id = route.transactional_id
         assert transactional_id is not None
         goes_on = self._admission.goes_on
         return producer_id >= 0 and goes_on(transactional_id, producer_id, epoch, partition, route.version, on)
 
     def _route_of(self, connection: Connection, frame: Readable) -> Route:
-        """How this request begins, which is not as the last did. Raises LookupError if it is not an ordinary one."""
+        """Parse a request that begins unlike the last one. Raises LookupError if it is not ordinary."""
         route = find_route(frame) if frame[:2] == PRODUCE else None
         if route is None:
             raise LookupError

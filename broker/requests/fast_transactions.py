@@ -50,7 +50,7 @@ class OrdinaryRequest:
     )
 
     def __init__(self, api: int, version: int, client_id: str, pair: tuple[str, int, int], answer: bytes) -> None:
-        """answer: the whole frame of a success, whatever its correlation id."""
+        """answer: the whole frame of a success, with a correlation id to be replaced."""
         self.api = api
         self.version = version
         self.client_id = client_id
@@ -77,7 +77,7 @@ class FastTransactions:
         self._given = broker.transactions.inputs("")  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Carry out and reply; or change nothing and return False."""
+        """Apply the request and reply; or change nothing and return False."""
         if frame.__class__ is bytes and self._turns.left > 0:  # else the frame is large, or the turn is over
             asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
             if asked is not None and self._is_free(connection, asked) and self._carry_out(asked, connection):
@@ -91,11 +91,11 @@ class FastTransactions:
         return False
 
     def _is_free(self, connection: Connection, asked: OrdinaryRequest) -> bool:
-        """Whether nobody counts what it costs."""
+        """Return whether no quota applies to the client."""
         return not self._measures.is_active or self._throttling.is_free(connection.session, asked.client_id)
 
     def _carry_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
-        """Whether the request is a success; if not, nothing is changed."""
+        """Apply the request. Returns False, and changes nothing, if it is not a success."""
         coordinator, transactional_id = self._coordinator, asked.transactional_id
         txn = coordinator.transactions.get(transactional_id)
         producer_id, epoch = asked.producer_id, asked.producer_epoch
@@ -120,7 +120,7 @@ class FastTransactions:
         return True
 
     def _read(self, frame: bytes) -> OrdinaryRequest | None:
-        """What the request means, from now on remembered; None if it is not of the ordinary kind."""
+        """Parse the request and remember it; None if it does not have the ordinary form."""
         if len(frame) > LONGEST_BYTES:
             return None
         try:

@@ -65,7 +65,7 @@ class Wanted:
         self.log_start_offset = -1
 
     def ask_anew(self, newer: "Wanted") -> None:
-        """The client asks for this partition again, from another offset."""
+        """Set the offset from which the client asks for this partition now."""
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
         self.leader_epoch = newer.leader_epoch
@@ -75,7 +75,7 @@ class Wanted:
 def add_wanted(
     found: dict[Key, Wanted], topic: FetchRequest.Topic, parts: Sequence[FetchRequest.Topic.Partition]
 ) -> None:
-    """What a request wants of a topic. The same partition named twice is fetched as it was named last, as by Kafka."""
+    """Add what a request wants of a topic. If it names a partition twice, the last one counts, as in Kafka."""
     name, topic_id = topic.topic, topic.topic_id
     by: str | bytes = name or topic_id
     for part in parts:
@@ -136,14 +136,14 @@ class Session:
 
 
 def next_epoch(epoch: int) -> int:
-    """After the highest comes 1: 0 and -1 mean a full fetch."""
+    """Return the next session epoch; after the highest comes 1, because 0 and -1 mean a full fetch."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == HIGHEST_EPOCH else epoch + 1
 
 
 def must_tell(wanted: Wanted, answer: LastAnswer) -> bool:
-    """Whether an incremental answer has to name this partition, noting that it does."""
+    """Return whether an incremental answer must include this partition, and note that it does."""
     changed = answer.has_records or answer.diverging
     if wanted.high_watermark != answer.high_watermark:
         wanted.high_watermark = answer.high_watermark
@@ -158,7 +158,7 @@ def must_tell(wanted: Wanted, answer: LastAnswer) -> bool:
 
 
 def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
-    """Whether the client knows all there is: such partitions are most of an idle consumer's, and cost the least."""
+    """Return whether the client knows the partition's state: true of most in an idle session, so it is quick."""
     log, epoch = partition.log, partition.leader_epoch
     return (
         wanted.fetch_offset == wanted.high_watermark == log.high_watermark
@@ -173,7 +173,7 @@ class SessionCache:
     """All sessions, at most `slots`; a new one may take the place of a stale or of a smaller, older one."""
 
     def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
-        """new_id: gives random positive ids below 2**31; one in use is drawn again."""
+        """new_id: returns random positive ids below 2**31; an id in use is drawn again."""
         self._slots = slots
         self._eviction_ms = eviction_ms
         self._new_id = new_id
@@ -190,7 +190,7 @@ class SessionCache:
         return iter(self._sessions.values())
 
     def get(self, session_id: int) -> Session | None:
-        """The session with that id; None if it is not in the cache."""
+        """Return the session with that id; None if it is not in the cache."""
         return self._sessions.get(session_id)
 
     def create(
@@ -218,7 +218,7 @@ class SessionCache:
             self._unlist(session)
 
     def touch(self, session: Session, now_ms: int) -> None:
-        """The session was used, and may have changed its size."""
+        """Note that the session was used and may have another size."""
         self._unlist(session)
         session.used_ms = now_ms
         session.cached_size = len(session.partitions)
@@ -228,7 +228,7 @@ class SessionCache:
             self._by_size.add((session.cached_size, session.id))
 
     def has_outgrown(self, session: Session) -> bool:
-        """Whether the session has more partitions than one session, or the cache, may keep."""
+        """Return whether the session has more partitions than one session, or the cache, may have."""
         size = len(session.partitions)
         return size > MOST_OF_A_SESSION or self.partitions - session.cached_size + size > MOST_OF_ALL
 
@@ -274,7 +274,7 @@ class Fetching:
         uses_topic_ids: bool = False,
         owner: Principal = ANONYMOUS,
     ) -> None:
-        """cache: given when a session is to be opened with the answer, for the owner."""
+        """cache: given if a session is to be opened with the answer, for the owner."""
         self.wanted = session.partitions if session else wanted
         self.error = error
         self.session_id = session.id if session else NO_SESSION
@@ -299,7 +299,7 @@ class Fetching:
         return list(self.wanted.items())
 
     def finish(self, answers: Collection[tuple[Key, LastAnswer]], now_ms: int) -> set[Key] | None:
-        """The answer is ready: settle what the session remembers. Sets session_id, or error.
+        """Update the session by the answer. Sets session_id, or error.
 
         answers: of the partitions of which there may be news; all, for a session to be opened.
         Returns the partitions to name in it, or None for all of them.
@@ -314,9 +314,9 @@ class Fetching:
         return self._changed_partitions(self._session.partitions, answers)
 
     def put_off(self) -> ErrorCode | None:
-        """The answer names no partition, because its client has to wait. The session continues as if there were none.
+        """Answer without partitions, because the client is throttled. The session stays as it was.
 
-        None is opened for it. Returns the error to answer with, if there is one.
+        No session is opened. Returns the error to answer with, if there is one.
         """
         if self._session is not None and self._session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -361,7 +361,7 @@ class FetchSessions:
         now_ms: int,
         owner: Principal = ANONYMOUS,
     ) -> Fetching:
-        """Take up a fetch request. Full ones close the session they name; incremental ones change it.
+        """Begin a fetch request. A full one closes the session that it names; an incremental one updates it.
 
         owner: whose request it is. The session of somebody else is not there for him.
         """

@@ -26,7 +26,7 @@ Named = TypeVar("Named")
 
 
 def check_text(text: str | None, name: str) -> None:
-    """Raises INVALID_REQUEST for a text that is there and blank."""
+    """Raise INVALID_REQUEST for a text that is blank and not null."""
     if text is not None and not text.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
 
@@ -40,7 +40,7 @@ def sight(broker: Services, call: Call) -> Callable[[str], bool]:
 
 
 def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
-    """Whether whoever asks may know of all these topics, in steps; sorts them."""
+    """Return whether the client may describe all these topics, in steps. Sorts them."""
     sees, may_see = sight(broker, call), True
     for begin in range(0, len(names), TOPICS_OF_A_STEP):
         may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
@@ -66,7 +66,7 @@ def describe_each(
     describe: Callable[[str, AnswerRoom], Described],
     refused: Callable[..., Described],
 ) -> Lazy[Described]:
-    """Return describe(group id, room) for each group; refused(group_id, error_code, error_message) where it raises."""
+    """Return describe(group id, room) for each group; refused(group_id, code, message) if that raises."""
     room, api = AnswerRoom(len(broker.server.connections)), call.handler.api.name
 
     def describe_or_refuse(group_id: str) -> Described:
@@ -95,6 +95,6 @@ def named_partitions(
 
 
 def names_of(broker: Services, topic_ids: Iterable[TopicId]) -> set[str]:
-    """The names of those of these topics that exist."""
+    """Return the names of those topics that exist."""
     by_id = broker.topics.by_id
     return {by_id[topic_id].name for topic_id in topic_ids if topic_id in by_id}

@@ -59,10 +59,10 @@ class GuardedFastTransactions(FastTransactions):
 
 
 def make_fast_produce(broker: Services) -> FastProduce:
-    """The one for this broker."""
+    """Return the fast path of Produce for this broker, with or without an authorizer."""
     return GuardedFastProduce(broker) if broker.access.is_enforced else FastProduce(broker)
 
 
 def make_fast_transactions(broker: Services) -> FastTransactions:
-    """The one for this broker."""
+    """Return the fast path of transactions for this broker, with or without an authorizer."""
     return GuardedFastTransactions(broker) if broker.access.is_enforced else FastTransactions(broker)

@@ -36,7 +36,7 @@ class LongProduce:
         answered: bool,
         meter: Meter | None = None,
     ) -> None:
-        """finish: checks and appends; may raise BrokerHalted only. meter: what counts the time, if it is counted.
+        """finish: checks and appends; may raise BrokerHalted only. meter: counts the time; None: not counted.
 
         answered: whether the client waits for an answer.
         """
@@ -72,7 +72,7 @@ class LongProduce:
         return True
 
     def _is_wanted(self) -> bool:
-        """Whether it still matters what becomes of the request. Also called by workers."""
+        """Return whether the client still waits for the request. Also called by workers."""
         if self._broker.housekeeping.ending:
             return False
         return not (self._answered and self._connection.has_left())
@@ -103,7 +103,7 @@ class LongProduce:
 def _look_into(
     partition: Partition, records: memoryview, now_ms: int, budget: DecompressionBudget
 ) -> Batch | BaseException:
-    """What accept gives or raises; on the loop, it will look the same."""
+    """Call accept in a worker and keep what it returns or raises; the loop would get the same."""
     try:
         return partition.accept(records, now_ms, budget)
     except Exception as error:

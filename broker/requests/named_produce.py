@@ -18,7 +18,7 @@ Answer = ProduceResponse.Topic.Partition
 
 
 def is_named(request: ProduceRequest, part: Part) -> bool:
-    """Whether a named producer sent this, or somebody who means to be one."""
+    """Return whether a named producer sent the request, or a client that claims to be one."""
     return request.producer is not None or part.sequences is not None
 
 
@@ -66,6 +66,6 @@ def _answer(partition: Partition, base_offset: int, log_append_time_ms: int, nam
 
 
 def tell_highest(answer: Answer, error: KafkaError) -> None:
-    """Say how far the name is, where that is why the batch is refused."""
+    """Add the name's highest sequence to the answer, if the batch is refused because of it."""
     if isinstance(error, Straddles):
         answer.named = Answer.Named(duplicate=False, highest=error.highest)

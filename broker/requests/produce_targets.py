@@ -46,18 +46,18 @@ class Target:
 
     @property
     def producer(self) -> tuple[int, int]:
-        """Producer id and epoch of a transactional batch."""
+        """The producer id and epoch of a transactional batch."""
         assert self.part.records is not None
         producer_id, epoch = _producer(self.part.records, PRODUCER_AT)
         return producer_id, epoch
 
     def looked_into(self, partition: Partition, rules: AppendRules, found: Batch | BaseException) -> None:
-        """A worker has called `accept` of this partition, which had these rules, and this is what came of it."""
+        """Store the result of `accept`, which a worker has called for this partition under these rules."""
         self._seen, self._rules, self._found = partition, rules, found
 
     @property
     def is_looked_into(self) -> bool:
-        """Whether a worker has, and what it saw has not changed."""
+        """Return whether a worker has called `accept`, and the partition's rules have not changed since."""
         seen = self._seen
         return seen is not None and seen is self.partition and self._rules is seen.rules
 
@@ -79,7 +79,7 @@ class Targets:
     def __init__(
         self, topics: Topics, request: ProduceRequest, version: int, may_write: Callable[[str], bool] | None = None
     ) -> None:
-        """may_write: whether the client may write to a topic; None if everybody may."""
+        """may_write: whether the client may write to a topic; None: every client may."""
         self._topics = topics
         self._may_write = may_write
         self._by_id = version >= TOPIC_IDS_SINCE
@@ -88,7 +88,7 @@ class Targets:
         self.look_up()
 
     def look_up(self) -> None:
-        """Find where each goes now. What the client may not write to is not there for it."""
+        """Look up the partition of each batch. One that the client may not write to counts as missing."""
         topics, by_id, may_write = self._topics, self._by_id, self._may_write
         for named, targets in self.by_topic:
             topic = topics.by_id.get(named.topic_id) if by_id else topics.by_name.get(named.name)
@@ -100,7 +100,7 @@ class Targets:
                 target.partition = partitions[index] if 0 <= index < len(partitions) else None
 
     def refusal_of_missing(self, named: ProduceRequest.Topic) -> KafkaError:
-        """The error for a partition that is not there."""
+        """Return the error for a partition that does not exist or may not be written to."""
         topic = self._topics.by_id.get(named.topic_id) if self._by_id else None
         if self._by_id and topic is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

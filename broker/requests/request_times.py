@@ -60,7 +60,7 @@ class RequestTimes:
     # ---- called by the dispatcher ------------------------------------------------------------------------------
 
     def note_answer(self, counter: int, waits: bool) -> int:
-        """A request has an answer. Returns the unit that it waits for, or 0. counter: metrics.counter_of."""
+        """Count an answered request. Returns the unit that it waits for, or 0. counter: metrics.counter_of."""
         unit = self._store.last_unit if waits else 0
         counts = self._waiting if unit > self._store.released_unit else self._answered
         counts[counter] = counts.get(counter, 0) + 1
@@ -78,11 +78,11 @@ class RequestTimes:
     # ---- called by rounds --------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """The first request of this turn has an answer, or a unit."""
+        """Note the time of the first answer or unit of this turn."""
         self._began_ns = self.now_ns()
 
     def end_turn(self, waits: bool) -> None:
-        """No more requests in this turn; waits: a round is open, or being written."""
+        """Note the end of this turn's requests. waits: a round is open or being written."""
         counts, fast, before = self._waiting, self._fast, self._fast_before
         for counter in COUNTED_FAST:
             more = fast[counter] - before[counter]
@@ -98,18 +98,18 @@ class RequestTimes:
             self._add(self.now_ns() - self._began_ns, counts)
 
     def count_answers(self) -> None:
-        """The answers of this turn that wait for nothing have left."""
+        """Count the times of this turn's answers that waited for no unit: they have been sent."""
         if self._answered:
             counts, self._answered = self._answered, {}
             self._add(self.now_ns() - self._began_ns, counts)
 
     def begin_round(self) -> None:
-        """The open round is being written; the next one is empty."""
+        """Note that the open round is being written now, and that the next one is empty."""
         self._flying.append(self._open)
         self._open = []
 
     def end_round(self, is_last: bool) -> None:
-        """The oldest round is released. is_last: no other is open or being written, so nothing waits any more."""
+        """Count the times of the oldest round, which is released. is_last: no other is open or being written."""
         done = self._flying.popleft()
         if is_last and self._open:
             done, self._open = done + self._open, []

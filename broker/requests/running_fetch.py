@@ -48,7 +48,7 @@ READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least 
 
 
 def _may_read(broker: Services, call: Call, replica_id: int, topic: str | None) -> bool:
-    """Whether a client may read a topic, or another broker may read any. topic: None for an id that nobody has."""
+    """Return whether the client may read a topic, or is a broker that may read any. topic: None if unknown."""
     if replica_id >= 0:
         return broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION)
     return topic is None or broker.access.allows(call.session, Operation.READ, ResourceType.TOPIC, topic)
@@ -130,7 +130,7 @@ class RunningFetch:
         self.broker.waiting_places.leave(self.connection, self)
 
     def end_wait(self) -> None:
-        """Answer as if the time to wait were over."""
+        """Answer now, as if the time to wait were over."""
         self._leave()
         self._look(True)
 
@@ -188,7 +188,7 @@ class RunningFetch:
         return self.is_enough()
 
     def begin_reading(self) -> None:
-        """Drop what was read before, to read again."""
+        """Drop what was read, and read again."""
         self.reads, self.quiet, self.jobs_left, self.behind = [], [], 0, False
         self.left_bytes, self.at_least_one = self.max_bytes, True
         self.failed = self.existing = self.any_missing = False
@@ -230,7 +230,7 @@ class RunningFetch:
         self.left_bytes, self.at_least_one, self.failed = left_bytes, at_least_one, failed
 
     def is_enough(self) -> bool:
-        """Whether, with all partitions read, the answer need not wait for more."""
+        """Return whether the answer, with all partitions read, need not wait for more."""
         if self.any_missing:
             self.missing = {read.key for read in self.reads if read.missing}
             self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
@@ -239,7 +239,7 @@ class RunningFetch:
         return enough or self.failed or nothing_there or self.behind or self.jobs_left > 0
 
     def _name_of(self, wanted: Wanted, topic: "Topic | None") -> str | None:
-        """The name of the topic asked for; None for an unknown topic id."""
+        """Return the topic's name; None for an unknown topic id."""
         return topic.name if topic is not None else wanted.topic if self.by_id is None else None
 
     def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
@@ -288,13 +288,13 @@ class RunningFetch:
             answer.aborted_transactions = []
 
     def _may_read_raw(self, partition: Partition) -> bool:
-        """Whether this reader asks for all there is, and may change the topic that would show it less."""
+        """Return whether this reader asks for all records, and could change the settings that would hide some."""
         access = self.broker.access
         return self.raw and access.allows(self.session, Operation.ALTER, ResourceType.TOPIC, partition.topic.name)
 
     @staticmethod
     def _diverges(read: PartitionRead, partition: Partition) -> bool:
-        """Find out whether a reader's log is longer than ours ever was in the epoch that it names (KIP-595)."""
+        """Return whether a reader's log is longer than ours ever was in the epoch that it names (KIP-595)."""
         epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
         if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -329,7 +329,7 @@ class RunningFetch:
         return CommittedRead(found, aborted, read.max_bytes, at_least_one=read.at_least_one).run
 
     def _take_committed(self, read: PartitionRead, found: Committed) -> None:
-        """What is left of what was read. If that is nothing, go on behind it: a marker comes before the end."""
+        """Take the committed part of what was read. If there is none, read on: a marker comes before the end."""
         release(read.answer.records or ())
         read.answer.records, read.size_bytes = found.buffers, found.size_bytes
         if not found.size_bytes and not found.is_full and found.next_offset > read.offset:
@@ -425,7 +425,7 @@ class RunningFetch:
             self._answer()
 
     def _read_again(self, read: PartitionRead) -> None:
-        """Segments that were to be read were deleted meanwhile: answer from the log as it is now."""
+        """Read from the log as it is now: segments that were to be read were deleted."""
         wanted = read.wanted
         release(read.answer.records or ())
         read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0

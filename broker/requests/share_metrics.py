@@ -72,7 +72,7 @@ SHARE_FAMILIES = (
 
 
 def see_share_partitions(broker: Services, seen: Seen) -> Steps[None]:
-    """Walk over all of them, in steps, after the transactions."""
+    """Sum up all share partitions, in steps, after the transactions."""
     known = broker.share_partitions.state_log.known
     for count, key in enumerate(list(known)):
         kept = known.get(key)

@@ -80,7 +80,7 @@ class Meter:
             self.began_ns = None
 
     def taken_percent(self) -> float:
-        """The time spent since this was last asked, as percents of a second of one thread."""
+        """Return the time spent since the last call, as percent of a second of one thread."""
         if self.began_ns is not None:
             self.pause()
             self.begin()
@@ -130,7 +130,7 @@ class Throttling:
         self._metrics = metrics
 
     def is_free(self, session: Session, client_id: str | None) -> bool:
-        """Whether no quota counts for this client."""
+        """Return whether no quota applies to this client."""
         return self.measures.limits_of(session.principal.name, client_id or "") is None
 
     def meter(self, connection: Connection, api_key: int, client_id: str | None, size_bytes: int) -> Meter | None:
@@ -177,7 +177,7 @@ class Throttling:
         return True
 
     def is_over_already(self, meter: Meter) -> bool:
-        """Whether a client has to wait for its quotas before anything is acquired for it; then it gets nothing."""
+        """Return whether a client is over a quota before anything is acquired for it; then it gets nothing."""
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
         if limit is not None:
@@ -208,7 +208,7 @@ class Throttling:
     # ---- when the answer is known ----------------------------------------------------------------------------
 
     def judge(self, meter: Meter, response: Any) -> Any:
-        """Record what is not recorded yet, and let the client wait if it must. Returns the response, with that wait.
+        """Record what is not recorded yet. Returns the response with the client's wait.
 
         response: None if there is none.
         """

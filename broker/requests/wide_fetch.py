@@ -51,7 +51,7 @@ class WideFetch:
         return self._parked if response is None else response
 
     def _read(self, *, first: bool = False) -> Steps[FetchResponse | None]:
-        """Read until it is enough, or nothing has moved. Returns the response; None if it comes later."""
+        """Read until there is enough, or nothing has changed. Returns the response; None if it comes later."""
         try:
             while True:
                 self._is_reading, self._has_moved = True, False
@@ -104,7 +104,7 @@ class WideFetch:
         self._broker.waiting_places.leave(self._fetch.connection, self)
 
     def end_wait(self) -> None:
-        """Answer as if the time to wait were over."""
+        """Answer now, as if the time to wait were over."""
         self._leave()
         self._look(True)
 

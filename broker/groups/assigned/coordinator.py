@@ -172,11 +172,11 @@ class AssignedGroups(Generic[Group, Change]):
 
     @abstractmethod
     def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
-        """The group and the change of a record. Raises UnreadableRecord, a ValueError."""
+        """Return the group and the change of a record. Raises UnreadableRecord, a ValueError."""
 
     @abstractmethod
     def _record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
-        """The key and the value of a change."""
+        """Return the key and value of a change's record."""
 
     # ---- start and end ---------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class AssignedGroups(Generic[Group, Change]):
 
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
-        """Within the block a group changes. Afterwards set its alarm, and forget it if it is empty and unused."""
+        """Change a group within the block. Afterwards set its alarm, and remove it if it is empty and unused."""
         try:
             yield
         finally:
@@ -243,7 +243,7 @@ class AssignedGroups(Generic[Group, Change]):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def dismiss(self) -> int:
-        """Remove the members of all groups. Returns how many there were. Raises KafkaError while there is no room."""
+        """Remove the members of all groups. Returns how many there were. Raises KafkaError if there is no room."""
         dismissed = 0
         for group in list(self.groups.values()):
             members = list(group.member_ids)
@@ -256,7 +256,7 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- the end of a group ----------------------------------------------------------------------------------
 
     def tombstones(self, group_id: str) -> list[Part]:
-        """The parts of a unit that deletes a group; once it is committed, call forget.
+        """Return the parts of a unit that deletes a group. Once it is committed, call forget().
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
@@ -320,7 +320,7 @@ class AssignedGroups(Generic[Group, Change]):
         self._turns.enqueue(job, long=True)
 
     def _give_up(self, group: Group) -> None:
-        """Give up work in slices, so that it is due again."""
+        """Note that the group's work in slices was abandoned, so that it is due again."""
         group.is_assigning = False
 
     # ---- time ------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class AssignedGroups(Generic[Group, Change]):
             self._expire(self.groups[group_id])
 
     def _expire(self, group: Group) -> None:
-        """Let a group do what is due. After a bug, only this group is affected: it is tried again later."""
+        """Let one group handle its timeouts. After a bug only this group is affected, and tried again later."""
         now_ms = self._clock.monotonic_ms()
         if group.wake_ms > now_ms:
             self._see_to(group)

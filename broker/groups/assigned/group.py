@@ -39,7 +39,7 @@ class AssigningGroup(Generic[Change]):
     @property
     @abstractmethod
     def _epochs(self) -> tuple[int, int]:
-        """That of the group, and the one that the target assignment was made for."""
+        """The group's epoch, and the epoch that the target assignment was made for."""
 
     @property
     @abstractmethod
@@ -52,11 +52,11 @@ class AssigningGroup(Generic[Change]):
     @property
     @abstractmethod
     def _topics_of_members(self) -> Iterable[Sequence[str]]:
-        """The topics that each member names."""
+        """Return the topic names that each member subscribes to."""
 
     @abstractmethod
     def _keep(self, changes: Sequence[Change]) -> None:
-        """Have these kept. Raises KafkaError if they cannot be."""
+        """Write these changes to the log. Raises KafkaError if that fails."""
 
     @abstractmethod
     def _next_epoch(self) -> None: ...
@@ -87,7 +87,7 @@ class AssigningGroup(Generic[Change]):
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the target assignment is older than the group's epoch, and nobody works on another."""
+        """Whether the target assignment is older than the group's epoch, and none is being computed."""
         epoch, target_epoch = self._epochs
         return not self.is_assigning and bool(self.member_ids) and target_epoch < epoch
 
@@ -103,7 +103,7 @@ class AssigningGroup(Generic[Change]):
         return self._assigned_ms is None or now_ms >= self._assigned_ms + self._assignment_interval_ms
 
     def _assign_at_once(self, most_units: int, now_ms: int, wall_ms: int) -> None:
-        """Assign now if that is not more work. Larger groups keep the last assignment until they have the next."""
+        """Assign now if the group is small. Larger groups keep the last assignment until the next is computed."""
         partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
         named = sum(map(len, self._topics_of_members))
         if len(self.member_ids) + named // TOPICS_OF_A_UNIT + partitions <= most_units:

@@ -58,18 +58,18 @@ class Layout(Generic[K, Change]):
         self._readers = readers
 
     def key(self, group_id: str, kind: K, name: str) -> bytes:
-        """The key of a record."""
+        """Return the key of a record."""
         head = INT16.pack(kind) + short_text(group_id)
         return head if kind in self._of_the_group else head + short_text(name)
 
     def record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
-        """The key and the value of a change."""
+        """Return the key and value of a change's record."""
         found = change.value
         written = None if found is None else VERSION + self._writers[change.kind](found)
         return self.key(group_id, change.kind, change.name), written
 
     def read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
-        """The group and the change of a record. Raises UnreadableRecord."""
+        """Decode a record: return the group and the change. Raises UnreadableRecord."""
         try:
             reader = Reader(key, 0)
             kind = self._kinds(reader.number(INT16))

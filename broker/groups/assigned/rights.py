@@ -95,7 +95,7 @@ class MembersRights:
         key_of: Callable[[Member], Hashable],
         ids_of: Callable[[Member], frozenset[TopicId]],
     ) -> Shares:
-        """The topics that each member may be given, in steps. Equal sets are one object: comparing them is quick.
+        """Compute, in steps, the topics that each member may be given. Equal sets are one object, quick to compare.
 
         key_of: equal for members that subscribe to the same; ids_of: to which topics.
         """

@@ -43,7 +43,7 @@ class TopicView(Protocol):
 
 
 def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
-    """A hash of the existing topics among `names`: it changes when one is created or deleted or gets partitions.
+    """Return a hash of the existing topics among `names`; creating, deleting or growing one changes it.
 
     A hash of our own: nobody else compares it. Ids are random, so a sum is enough, and their order does not matter.
     """

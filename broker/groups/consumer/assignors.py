@@ -90,7 +90,7 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSt
 def _keep(
     member: Subscriber, index: int, class_of: Mapping[TopicId, Class], topics: Topics, taken: set[TopicIdPartition]
 ) -> int:
-    """Note which of its partitions a member may keep. Returns how many."""
+    """Assign to a member those of its partitions that it may keep. Returns how many."""
     kept = 0
     for topic_id, partitions in member.has.items():
         found = class_of.get(topic_id)

@@ -75,7 +75,7 @@ class MixedGroup(ConsumerGroup):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, now_ms: int, wall_ms: int, new_id: str) -> Joined:
-        """A member joins, or joins again. Raises KafkaError, and nothing has changed."""
+        """Handle a JoinGroup. Raises KafkaError, and then nothing has changed."""
         self._check_join(asked)
         if asked.member_id == NO_MEMBER and asked.instance_id is None and asked.must_know_id:
             return Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id)
@@ -106,7 +106,7 @@ class MixedGroup(ConsumerGroup):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
 
     def _beat(self, asked: Joining, new_id: str) -> Heartbeat:
-        """Return a join as a heartbeat. Protocols of a member share the subscription. Raises UNKNOWN_SERVER_ERROR."""
+        """Convert a JoinGroup to a heartbeat; all its protocols share a subscription. Raises UNKNOWN_SERVER_ERROR."""
         try:
             subscribed = read_subscription(asked.protocols[0][1])
         except UnreadableMetadata as wrong:
@@ -218,7 +218,7 @@ class MixedGroup(ConsumerGroup):
         return subscription
 
     def _gets_further_by_joining(self, member_id: str) -> bool:
-        """Whether a new JoinGroup would change what the member is assigned."""
+        """Return whether a new JoinGroup would change what the member is assigned."""
         current = self.current(member_id)
         if current.epoch < self.target_epoch.epoch or current.state is MemberState.UNREVOKED:
             return True

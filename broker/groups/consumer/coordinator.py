@@ -126,7 +126,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- members of the classic protocol ---------------------------------------------------------------------
 
     def join(self, group: MixedGroup, asked: Joining) -> Joined:
-        """A member of the classic protocol joins a group that has members. Raises KafkaError."""
+        """Handle the JoinGroup of a classic member, for a group that has members. Raises KafkaError."""
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             self._check_bytes(protocols_bytes(asked.protocols))
@@ -136,7 +136,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         return joined
 
     def sync(self, group: MixedGroup, asked: Syncing) -> Synced:
-        """A classic member asks for its assignment. Raises KafkaError."""
+        """Handle the SyncGroup of a classic member. Raises KafkaError."""
         with self._event(group):
             return group.sync(asked, self._clock.monotonic_ms())
 
@@ -155,7 +155,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             return group.classic_leave(leaving)
 
     def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
-        """Begin long work for a group without members of the newer protocol, whose heartbeats would begin it."""
+        """Begin long work for a group of classic members only: none of them sends a heartbeat that begins it."""
         if group.is_all_classic and self.groups.get(group.group_id) is group:
             self._assign_if_due(group, now_ms)
 
@@ -197,7 +197,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- work in slices --------------------------------------------------------------------------------------
 
     def _work(self, group: MixedGroup, now_ms: int) -> None:
-        """Begin work that takes too long for one heartbeat: resolving expressions, large assignments."""
+        """Begin work that is too long for one heartbeat: resolving regular expressions, large assignments."""
         due = group.regexes_due(now_ms)
         if due:
             group.is_resolving = True
@@ -216,7 +216,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
 
     def _resolve(self, group: MixedGroup, regexes: Sequence[str]) -> Steps[None]:
-        """Match all topics. A topic counts only if a member with the expression may describe it."""
+        """Match a regular expression with all topics. Only topics that a member with it may describe count."""
         version, wall_ms = self.topics.version, self._clock.now_ms()
         found: dict[str, Resolved] = {}
         names = 0

@@ -136,14 +136,14 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return Answer(member_id, after.epoch, after.assigned if is_assignment_sent else None)
 
     def _advance(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> None:
-        """Take over what a member reports, make a target assignment if due, and move the member towards it."""
+        """Apply what a member reports, make a target assignment if due, and move the member towards it."""
         other_subscription = self._note(beat)
         self._assign_if_due(now_ms, wall_ms)
         if other_subscription or not self.is_there(beat.member_id):
             self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Take over what a member reports; a change begins a new epoch. Returns whether its subscription changed."""
+        """Apply what a member reports; a change begins a new epoch. Returns whether its subscription changed."""
         other_topics, other_regex, resolved = self._subscribe(beat)
         news = self._seen_version != self._topics.version
         if other_topics or resolved or (news and self._topics_changed()):
@@ -179,7 +179,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._check_epoch(beat)
 
     def _is_in(self, member_id: str) -> bool:
-        """Return whether this is a present member of the newer protocol. It may join again if it lost the answer."""
+        """Return whether this is a current member of the newer protocol. It may rejoin if its answer was lost."""
         return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
 
     def _check_released(self, old: str, new: str, instance_id: str) -> None:
@@ -213,7 +213,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- subscriptions ---------------------------------------------------------------------------------------
 
     def _subscribe(self, beat: Heartbeat) -> tuple[bool, bool, bool]:
-        """Take over what a heartbeat reports about its member.
+        """Store the subscription, rack and other fields that a heartbeat reports about its member.
 
         Returns whether it subscribes to other topics, to another regular expression, and whether it is known already
         which topics that means.
@@ -380,11 +380,11 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
                 deadlines.pop(member_id, None)
 
     def _go_on(self) -> None:
-        """Begin a new epoch after members were removed."""
+        """Begin a new epoch, after members were removed."""
         self._next_epoch()
 
     def _forget(self, member_id: str) -> None:
-        """Remove all records of the member, and its regex if no other member uses it."""
+        """Remove all records of the member, and its regular expression if no other member uses it."""
         regex = self.subscriptions[member_id].regex
         for kind in (Kind.CURRENT, Kind.TARGET, Kind.SUBSCRIPTION):
             self._change(kind, member_id, None)

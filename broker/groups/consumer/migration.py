@@ -55,7 +55,7 @@ class Policy(Enum):
 
 
 def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> list[Change]:
-    """What makes a consumer group of a classic one that somebody is in. Raises GROUP_ID_NOT_FOUND, as Kafka does."""
+    """Return the changes that convert a classic group with members to a consumer group. Raises GROUP_ID_NOT_FOUND."""
     wrong = None
     if not policy.upgrades:
         wrong = "online upgrade is disabled."
@@ -101,7 +101,7 @@ def _upgraded(group: Group, topics: TopicView) -> list[Change]:
 
 
 def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[TopicId, int]]) -> Held:
-    """The partitions of existing topics that are not in `taken` yet, and add them to it.
+    """Return the partitions of existing topics that are not in `taken` yet, and add them to it.
 
     The leader of a classic group may have assigned one partition to two members: only the first gets it.
     """
@@ -159,7 +159,7 @@ Raises KafkaError.
 def handed_over(
     group: Roster, topics: TopicView, logged: Iterable[tuple[Kind, str]], *, was_replaced: bool
 ) -> HandOver:
-    """All members speak the classic protocol. logged: the keys of which there are records.
+    """Return what makes a classic group of this one, whose members are all classic. logged: the keys with records.
 
     was_replaced: the last one that did not has a successor; if everybody reads what it is to read, all go on with that.
     """

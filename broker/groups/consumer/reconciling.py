@@ -27,7 +27,7 @@ class Goal(NamedTuple):
 
 
 def reconcile(current: Current, goal: Goal, owned: Owned | None, *, other_subscription: bool) -> Current:
-    """What the member's assignment is after a heartbeat. owned: what it reports to own; None if it reports nothing."""
+    """Return the member's assignment after a heartbeat. owned: what it reports to own; None: it reports nothing."""
     step = step_of(
         current.state,
         gave_up=not owns_any(owned, current.revoking),
@@ -42,14 +42,14 @@ def reconcile(current: Current, goal: Goal, owned: Owned | None, *, other_subscr
 
 
 def owns_any(owned: Owned | None, held: Held) -> bool:
-    """Whether the member may still own some of these, as it may if it reports nothing."""
+    """Return whether the member may still own some of these; it may if it reports nothing."""
     if owned is None:
         return True
     return any(partition in held.get(topic_id, ()) for topic_id, parts in owned.items() for partition in parts)
 
 
 def owns_only(owned: Owned | None, held: Held) -> bool:
-    """Whether the member reports what it owns, and all of it is among these."""
+    """Return whether the member reports what it owns, and owns none but these."""
     if owned is None:
         return False
     return all(
@@ -96,7 +96,7 @@ def _advance(current: Current, goal: Goal, owned: Owned | None) -> Current:
 
 
 def merge(one: Held, other: Held) -> Held:
-    """The partitions in either; where a partition is in both, with the epoch in `other`."""
+    """Return the partitions in either; for a partition in both, the epoch in `other`."""
     found = {topic_id: dict(epochs) for topic_id, epochs in one.items()}
     for topic_id, epochs in other.items():
         found.setdefault(topic_id, {}).update(epochs)

@@ -153,7 +153,7 @@ def _write_subscription(found: Subscription) -> bytes:
 
 
 def _write_classic(found: Classic | None) -> bytes:
-    """A struct that may be null, after a byte that is 0 for null and 1 otherwise; Kafka writes the null too."""
+    """Encode a nullable struct: a byte 0 for null or 1, then the struct. Kafka writes the byte for null too."""
     if found is None:
         return b"\x00"
     protocols = (text(name) + uvarint(len(metadata) + 1) + metadata + NO_TAGS for name, metadata in found.protocols)
@@ -224,7 +224,7 @@ def _read_current(reader: Reader) -> Current:
 
 
 def _read_held(reader: Reader, epoch: int) -> Held:
-    """Without the epochs of the partitions, which Kafka before 4.3 did not write, that of the member counts."""
+    """Decode assigned partitions. Kafka before 4.3 wrote no epochs of partitions; then the member's counts."""
     found = {}
     for _ in range(reader.count()):
         topic_id, partitions = reader.bytes(16), reader.numbers()
@@ -259,7 +259,7 @@ key, record = _LAYOUT.key, _LAYOUT.record
 
 
 def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
-    """The group and the change of a record. Raises UnreadableRecord."""
+    """Decode a record: return the group and the change. Raises UnreadableRecord."""
     group_id, change = _LAYOUT.read(record_key, value)
     if change.kind is Kind.CLASSIC_GROUP:
         raise UnreadableRecord("the key is that of a classic group")

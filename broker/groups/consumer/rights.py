@@ -31,7 +31,7 @@ class UsersRoster(FencedRoster):
 
     @property
     def users(self) -> dict[str, Session]:
-        """By member id, of those that were heard of."""
+        """The users of the members that have sent a request, by member id."""
         return self._members_rights.users
 
     def apply(self, change: Change) -> None:
@@ -43,7 +43,7 @@ class UsersRoster(FencedRoster):
             self._resolved_for.pop(change.name, None)
 
     def _note_user(self, member_id: str, user: Session | None) -> None:
-        """A request of the member came from this user."""
+        """Note which user sent a member's request."""
         if user is None or not self._members_rights.note(member_id, user):
             return
         regex = self.subscriptions[member_id].regex
@@ -60,11 +60,11 @@ class UsersRoster(FencedRoster):
         return self._rights.is_enforced and self._assigned_for != self._rights_seen
 
     def _may_be_given(self, member_id: str, topic_id: TopicId, partition: int) -> bool:
-        """Whether a partition is free, and its topic one that the member may know of by now."""
+        """Return whether a partition is free, and the member may describe its topic now."""
         return self.is_free(topic_id, partition) and self._members_rights.describes(member_id, topic_id)
 
     def _shares(self, subscriptions: Mapping[str, Subscription], targets: Mapping[str, Target]) -> Shares:
-        """The topics that each member may be given, in steps."""
+        """Compute, in steps, the topics that each member may be given."""
         return self._members_rights.shares(
             subscriptions, targets, lambda each: (each.topics, each.regex), self.topic_ids
         )
@@ -73,11 +73,11 @@ class UsersRoster(FencedRoster):
 
     @property
     def _resolves_anew(self) -> bool:
-        """Whether other topics may be seen since all regular expressions were looked up."""
+        """Return whether rights have changed since all regular expressions were resolved."""
         return self._rights.is_enforced and self._resolved_rights != self._rights.version
 
     def _begin_resolving(self) -> None:
-        """Note whose rights count for what is looked up now."""
+        """Note whose rights count for the regular expressions that are resolved now."""
         if not self._rights.is_enforced:
             return
         self._resolving_rights = self._rights.version

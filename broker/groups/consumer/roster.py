@@ -108,7 +108,7 @@ class Roster:
                     self._holders.setdefault(topic_id, {}).update(dict.fromkeys(epochs, name))
 
     def _unindex(self, kind: Kind, name: str, value: Any) -> None:
-        """Take a replaced record out of the lookup tables again."""
+        """Remove a replaced record from the lookup tables."""
         if isinstance(value, Subscription):
             _subtract(self.subscribers, value.topics)
             if value.regex:
@@ -162,7 +162,7 @@ class Roster:
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch.epoch
 
     def is_free(self, topic_id: TopicId, partition: int) -> bool:
-        """Whether no member may read a partition, and none has yet to give it up."""
+        """Return whether no member owns a partition or still has to give it up."""
         return partition not in self._holders.get(topic_id, ())
 
     def subscribed_names(self) -> Collection[str]:

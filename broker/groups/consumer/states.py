@@ -50,7 +50,7 @@ TABLE: Mapping[Shows, tuple[Step, ...]] = {
 
 
 def step_of(state: MemberState, *, gave_up: bool, other_target: bool, other_subscription: bool) -> Step:
-    """The step in the table. A member that still owns what it has to give up does not go on to another target."""
+    """Return the table's step. A member that still owns what it must revoke does not move to another target."""
     if state is MemberState.UNREVOKED:
         shows = Shows.GAVE_UP if gave_up else Shows.OTHER_SUBSCRIPTION if other_subscription else Shows.NOTHING_NEW
     elif other_target:

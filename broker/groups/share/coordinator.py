@@ -192,7 +192,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
             group.begin_anew(starts.keys(), self._share_partitions.alter(group_id, starts))
 
     def _check_more(self, group: ShareGroup, topic_ids: Collection[bytes]) -> None:
-        """Raises POLICY_VIOLATION where the partitions of topics that the group does not have are too many for all."""
+        """Raise POLICY_VIOLATION if these topics' share partitions would exceed group.metadata.max.bytes."""
         shapes = self.topics.shapes(topic_ids)
         more = sum(each.partitions for key, each in shapes.items() if key not in group.state_partitions.initialized)
         more_bytes = SHARE_PARTITION_BYTES * more + (0 if group.group_id in self._sizes else GROUP_BYTES)
@@ -212,7 +212,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- the end of topics and groups ------------------------------------------------------------------------
 
     def _topic_goes(self, topic: Topic) -> Along:
-        """Return the changes of groups with share partitions of this topic, for the unit that deletes the topic.
+        """Return the changes of groups with share partitions of a deleted topic, for the unit that deletes it.
 
         Where a group's log is offline, or the unit would be too large, the group keeps the name of what it has no more,
         and drops it with its next share partitions.

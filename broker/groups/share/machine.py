@@ -183,7 +183,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, f"{text}The member must abandon all its partitions and rejoin.")
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Take over what a member reports. Returns whether its subscription changed."""
+        """Apply what a member reports. Returns whether its subscription changed."""
         old = self.members.get(beat.member_id)
         before = old or Member()
         new = Member(
@@ -324,7 +324,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
     def begin_anew(self, places: Collection[TopicIdPartition], states: ShareStates) -> None:
-        """Start share partitions at other offsets. Raises NON_EMPTY_GROUP, KafkaError if that is not written.
+        """Reset share partitions to other start offsets. Raises NON_EMPTY_GROUP, KafkaError if that is not written.
 
         The other partitions of their topics are noted as still to be initialized: they are not new ones.
         """
