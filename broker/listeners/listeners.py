@@ -62,7 +62,7 @@ class Listeners:
         self._refreshers: list[KeyRefresher] = []
 
     def admissions(self, security_log: SecurityLog) -> list[ConnectionAdmission]:
-        """Return what each listener demands of new connections. Raises InvalidOption, BadTlsFiles, CannotStartThread."""
+        """Return each listener's demands on new connections. Raises InvalidOption, BadTlsFiles, CannotStartThread."""
         users = security_log.state.users
         admissions: list[ConnectionAdmission] = []
         for listener in self._settings().served_listeners:
