@@ -44,27 +44,16 @@ Updated = tuple[SharePartitionKey, Update]
 
 
 class ShareConfigs(Protocol):
-    """The configs of a group that its share partitions obey."""
+    """The configs of a group that its share partitions obey, as in config/group_configs.py."""
 
     @property
-    def share_record_lock_duration_ms(self) -> int:
-        """How long a member holds an acquired record, in ms."""
-        ...
-
+    def share_record_lock_duration_ms(self) -> int: ...
     @property
-    def share_delivery_count_limit(self) -> int:
-        """How often a record is delivered before it is archived."""
-        ...
-
+    def share_delivery_count_limit(self) -> int: ...
     @property
-    def share_partition_max_record_locks(self) -> int:
-        """How many records of one partition may be in flight."""
-        ...
-
+    def share_partition_max_record_locks(self) -> int: ...
     @property
-    def share_renew_acknowledge_enable(self) -> bool:
-        """Whether members may renew their locks."""
-        ...
+    def share_renew_acknowledge_enable(self) -> bool: ...
 
 
 class Described(NamedTuple):
