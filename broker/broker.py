@@ -17,7 +17,7 @@ from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
-from ..storage.objects.takeover import WINDOW
+from ..storage.objects.format import WINDOW
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings

@@ -23,12 +23,12 @@ from ...storage.backup.manifest import BackupRefused
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects import format
 from ...storage.objects.creating import read_head, until_clear
+from ...storage.objects.epochs import list_places
 from ...storage.objects.fence import NOWHERE, Place
-from ...storage.objects.format import Claim, Seal
+from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.points import Collecting, Points
 from ...storage.objects.source import JournalOfObjects
-from ...storage.objects.takeover import WINDOW, list_places
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
 from ...storage.shipping.creating import Taken

@@ -19,6 +19,7 @@ from ..journal.format import Buffer, Malformed
 from .fence import NOWHERE, Header, Place
 
 FORMAT = 1
+WINDOW = 4  # rounds of an epoch that may be on their way beside each other; all brokers of a store have the same
 CLAIMS, JOURNAL = "0/owners/", "0/journal/"  # 0 is the number of the store, of which there is one
 MOST_EPOCHS = 1 << 32
 MOST_ROUNDS = 10**14  # of an epoch

@@ -24,8 +24,8 @@ from ..journal.round_write import RoundWrite, SyncJob
 from . import format
 from .creating import Pause, RoundCreation, create_round
 from .fence import NOWHERE, Header, Owner, Place
-from .format import LARGEST_ROUND_BYTES, NO_POINT, RoundHeader
-from .takeover import WINDOW, Taken
+from .format import LARGEST_ROUND_BYTES, NO_POINT, WINDOW, RoundHeader
+from .takeover import Taken
 
 BUSY_BYTES = 64 << 20
 

@@ -31,8 +31,7 @@ from . import fence, format
 from .creating import Pause, read_head, until_clear
 from .errors import ObjectDamaged
 from .fence import Place
-from .format import RoundHeader
-from .takeover import WINDOW
+from .format import WINDOW, RoundHeader
 
 
 class PointTaken(NamedTuple):

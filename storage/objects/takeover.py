@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from ...effects.objects import Exists, Missing, Objects
 from ..journal.format import FlatPart, Malformed, read_parts
 from . import fence, format
-from .creating import Pause, read_head, until_clear
+from .creating import Pause, until_clear
+from .epochs import Epochs, read_rounds
 from .errors import ObjectDamaged, Overtaken
 from .fence import Phase, Place, Run, Taker
-from .format import Claim, NewerObject, RoundHeader, Seal
-
-WINDOW = 4  # rounds of an epoch that may be on their way beside each other; all brokers of a store have the same
+from .format import WINDOW, Claim, NewerObject, RoundHeader, Seal
 
 
 @dataclass(slots=True)
@@ -46,15 +45,6 @@ def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
             raise ObjectDamaged(objects.where, name, str(error)) from error
 
 
-def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
-    """List the names of rounds and seals, in their order. Again, as long as a listing proves nothing."""
-    while True:
-        found = until_clear(lambda: objects.list(prefix), pause)
-        places = [place for each in found if (place := format.read_place(each.name)) is not None]
-        if fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
-            return sorted(places)
-
-
 class Takeover:
     """One way to an epoch, in the order of run()."""
 
@@ -63,7 +53,7 @@ class Takeover:
         self._objects = objects
         self._pause = pause
         self._claim = claim
-        self._kinds: dict[Place, bool] = {}  # whether a name has a round: what has a name never changes
+        self._epochs = Epochs(objects, pause)
 
     def run(self) -> Taken:
         """Claim an epoch, and end all before it. Raises: Overtaken, ObjectDamaged; what the pause raises."""
@@ -90,15 +80,10 @@ class Takeover:
         """Create the claim of an epoch above all there are."""
         claim = self._claim
         while True:
-            newest = max(self._claimed(), default=0)
+            newest = max(self._epochs.claimed(), default=0)
             claim = claim._replace(epoch=max(claim.epoch, newest + 1))
             if self._is_ours(claim):
                 return claim
-
-    def _claimed(self) -> list[int]:
-        found = until_clear(lambda: self._objects.list(format.CLAIMS), self._pause)
-        epochs = [format.read_claim_name(each.name) for each in found]
-        return [epoch for epoch in epochs if epoch is not None]
 
     def _is_ours(self, claim: Claim) -> bool:
         """Create a claim. Returns False if it is another's."""
@@ -119,41 +104,17 @@ class Takeover:
 
     # ---- ends of epochs --------------------------------------------------------------------------------------
 
-    def _places(self, prefix: str) -> list[Place]:
-        return list_places(self._objects, prefix, self._pause)
-
-    def _is_round(self, place: Place) -> bool:
-        if place not in self._kinds:
-            try:
-                there = until_clear(lambda: read_head(self._objects, place), self._pause)
-                self._kinds[place] = isinstance(there, RoundHeader)
-            except Missing:
-                self._kinds[place] = True  # it was listed, and only rounds are ever deleted
-        return self._kinds[place]
-
     def _look_around(self, own: int) -> tuple[int, bool]:
         """Return the newest epoch below its own that has a round, or the oldest there may be; and if it is too late."""
-        places = self._places(format.JOURNAL)
-        passed = any(place.epoch > own and self._is_round(place) for place in places)
-        passed = passed or (Place(own, 0) in places and not self._is_round(Place(own, 0)))
-        begun = next((place.epoch for place in reversed(places) if place.epoch < own and self._is_round(place)), 0)
-        return begun or min([*self._claimed(), own]), passed
+        places = self._epochs.places()
+        passed = any(place.epoch > own and self._epochs.is_round(place) for place in places)
+        passed = passed or (Place(own, 0) in places and not self._epochs.is_round(Place(own, 0)))
+        begun = self._epochs.newest_begun(places, below=own)
+        return begun or min([*self._epochs.claimed(), own]), passed
 
     def _list(self, taker: Taker) -> Taker:
-        places = self._places(format.epoch_prefix(taker.ending))
-        return taker.listed(self._near_top(places))
-
-    def _near_top(self, places: list[Place]) -> dict[int, bool]:
-        """Tell rounds from seals where it matters: a seal a window or more below the newest round is not valid."""
-        rounds: dict[int, bool] = {}
-        top: int | None = None
-        for place in reversed(places):
-            if top is not None and place.number <= top - WINDOW:
-                break
-            rounds[place.number] = self._is_round(place)
-            if top is None and rounds[place.number]:
-                top = place.number
-        return rounds
+        places = self._epochs.places(format.epoch_prefix(taker.ending))
+        return taker.listed(self._epochs.near_top(places))
 
     def _seal(self, taker: Taker) -> None:
         place = Place(taker.ending, taker.place)
@@ -170,10 +131,10 @@ class Takeover:
         base, end = taker.base
         taken = Taken(self._claim, base, end)
         try:
-            taken.runs = fence.runs(base, end, lambda place: self._header(place).says)
+            taken.runs = fence.runs(base, end, lambda place: self._epochs.header(place).says)
             if base:
-                taken.last = self._header(Place(base, end - 1))
-                self._check_end(base, end)
+                taken.last = self._epochs.header(Place(base, end - 1))
+                self._epochs.check_end(base, end)
             for _ in read_rounds(self._objects, taken.runs, self._pause):
                 pass
         except (Missing, ObjectDamaged) as missing:
@@ -185,44 +146,12 @@ class Takeover:
             return after, taken
         return taker.complete(), taken
 
-    def _check_end(self, base: int, end: int) -> None:
-        """Look whether the round at the end was lost: those that began behind it say what was released by then."""
-        for place in self._places(format.epoch_prefix(base)):
-            if place.number > end and self._is_round(place) and self._header(place).released > end:
-                name, says = format.place_name(Place(base, end)), format.place_name(place)
-                raise ObjectDamaged(self._objects.where, name, f"it is lost: {says} says that it was released")
-
-    def _header(self, place: Place) -> RoundHeader:
-        there = until_clear(lambda: read_head(self._objects, place), self._pause)
-        if isinstance(there, Seal):
-            raise ObjectDamaged(self._objects.where, format.place_name(place), "it is a seal, where a round belongs")
-        return there
-
     def _is_overtaken(self, taker: Taker) -> bool:
         base, own = taker.base[0], taker.epoch
-        places = self._places(format.JOURNAL)
-        if Place(own, 0) in places and not self._is_round(Place(own, 0)):
+        places = self._epochs.places()
+        if Place(own, 0) in places and not self._epochs.is_round(Place(own, 0)):
             return True
-        return any(place.epoch > base and place.epoch != own and self._is_round(place) for place in places)
-
-
-def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[RoundHeader, memoryview]]:
-    """Read rounds, in order. Raises: Missing; ObjectDamaged, also if they do not follow each other."""
-    before: RoundHeader | None = None
-    for run in runs:
-        for number in range(run.first, run.end):
-            place = Place(run.epoch, number)
-            name = format.place_name(place)
-            content = until_clear(lambda name=name: objects.read(name), pause)  # type: ignore[misc]
-            try:
-                header, body = format.read_round(place, content)
-            except (Malformed, NewerObject) as error:
-                raise ObjectDamaged(objects.where, name, str(error)) from error
-            if before is not None and (header.round, header.first_unit) != (before.round + 1, before.last_unit + 1):
-                reason = f"it is round {header.round} from unit {header.first_unit}"
-                raise ObjectDamaged(objects.where, name, f"{reason}, behind {before.round} with {before.last_unit}")
-            before = header
-            yield header, body
+        return any(place.epoch > base and place.epoch != own and self._epochs.is_round(place) for place in places)
 
 
 @dataclass(slots=True)

@@ -13,9 +13,8 @@ from ...effects.disk import AsyncWriter, Buffer, Executor
 from ...effects.disk.async_writer import DirectFile, Done
 from ...effects.objects import ObjectsError, Refused, Unclear
 from .creating import RoundCreation
-from .format import LARGEST_ROUND_BYTES
+from .format import LARGEST_ROUND_BYTES, WINDOW
 from .journal import ObjectRound
-from .takeover import WINDOW
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 

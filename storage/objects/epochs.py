@@ -1,0 +1,112 @@
+"""What there is of epochs in a store of objects, for those who change nothing of it.
+
+What has a name never changes, so what was read of it once is kept. A name that was listed and is gone since was a
+round's: seals are never deleted.
+"""
+
+from collections.abc import Iterator
+
+from ...effects.objects import Missing, Objects
+from ..journal.format import Malformed
+from . import fence, format
+from .creating import Pause, read_head, until_clear
+from .errors import ObjectDamaged
+from .fence import Place, Run
+from .format import WINDOW, NewerObject, RoundHeader, Seal
+
+
+def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
+    """List the names of rounds and seals, in their order. Again, as long as a listing proves nothing."""
+    while True:
+        found = until_clear(lambda: objects.list(prefix), pause)
+        places = [place for each in found if (place := format.read_place(each.name)) is not None]
+        if fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
+            return sorted(places)
+
+
+class Epochs:
+    """A view of all epochs."""
+
+    def __init__(self, objects: Objects, pause: Pause) -> None:
+        self._objects = objects
+        self._pause = pause
+        self._heads: dict[Place, RoundHeader | Seal] = {}
+        self._gone: set[Place] = set()
+
+    def claimed(self) -> list[int]:
+        """Return the epochs that were claimed."""
+        found = until_clear(lambda: self._objects.list(format.CLAIMS), self._pause)
+        epochs = [format.read_claim_name(each.name) for each in found]
+        return [epoch for epoch in epochs if epoch is not None]
+
+    def places(self, prefix: str = format.JOURNAL) -> list[Place]:
+        """List the names of rounds and seals, in their order."""
+        return list_places(self._objects, prefix, self._pause)
+
+    def head(self, place: Place) -> RoundHeader | Seal:
+        """Read what begins an object. Raises: Missing, ObjectDamaged."""
+        if place not in self._heads:
+            self._heads[place] = until_clear(lambda: read_head(self._objects, place), self._pause)
+        return self._heads[place]
+
+    def header(self, place: Place) -> RoundHeader:
+        """Read the header of a round. Raises: Missing; ObjectDamaged, also if there is a seal."""
+        there = self.head(place)
+        if isinstance(there, Seal):
+            raise ObjectDamaged(self._objects.where, format.place_name(place), "it is a seal, where a round belongs")
+        return there
+
+    def is_round(self, place: Place) -> bool:
+        """Whether a name that was listed has a round. Raises: ObjectDamaged."""
+        if place in self._gone:
+            return True
+        try:
+            return isinstance(self.head(place), RoundHeader)
+        except Missing:
+            self._gone.add(place)
+            return True
+
+    def newest_begun(self, places: list[Place], below: int = format.MOST_EPOCHS) -> int:
+        """Return the newest epoch below another that has a round; 0: none has."""
+        return next((place.epoch for place in reversed(places) if place.epoch < below and self.is_round(place)), 0)
+
+    def near_top(self, places: list[Place]) -> dict[int, bool]:
+        """Tell rounds of one epoch from seals where it matters: one far below the newest round is not valid."""
+        rounds: dict[int, bool] = {}
+        top: int | None = None
+        for place in reversed(places):
+            if top is not None and place.number <= top - WINDOW:
+                break
+            rounds[place.number] = self.is_round(place)
+            if top is None and rounds[place.number]:
+                top = place.number
+        return rounds
+
+    def check_end(self, epoch: int, end: int) -> None:
+        """Look whether the round at the end was lost: those that began behind it say what was released by then.
+
+        Raises: ObjectDamaged.
+        """
+        for place in self.places(format.epoch_prefix(epoch)):
+            if place.number > end and self.is_round(place) and self.header(place).released > end:
+                name, says = format.place_name(Place(epoch, end)), format.place_name(place)
+                raise ObjectDamaged(self._objects.where, name, f"it is lost: {says} says that it was released")
+
+
+def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[RoundHeader, memoryview]]:
+    """Read rounds, in order. Raises: Missing; ObjectDamaged, also if they do not follow each other."""
+    before: RoundHeader | None = None
+    for run in runs:
+        for number in range(run.first, run.end):
+            place = Place(run.epoch, number)
+            name = format.place_name(place)
+            content = until_clear(lambda name=name: objects.read(name), pause)  # type: ignore[misc]
+            try:
+                header, body = format.read_round(place, content)
+            except (Malformed, NewerObject) as error:
+                raise ObjectDamaged(objects.where, name, str(error)) from error
+            if before is not None and (header.round, header.first_unit) != (before.round + 1, before.last_unit + 1):
+                reason = f"it is round {header.round} from unit {header.first_unit}"
+                raise ObjectDamaged(objects.where, name, f"{reason}, behind {before.round} with {before.last_unit}")
+            before = header
+            yield header, body
