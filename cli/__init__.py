@@ -36,7 +36,7 @@ COMMANDS = {
     "log": "Read a data directory without a broker.",
     "backup": "Copy a data directory, while a broker runs too.",
     "restore": "Make a data directory of a backup.",
-    "store": "What is in a store of objects that backups go to.",
+    "store": "Backups and journals in a store of objects.",
     "generate": "A Grafana board, Prometheus rules, a systemd unit.",
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",

@@ -4,7 +4,7 @@ The rule: nothing is changed. What was collected while it was read is no damage:
 anything of it counts as lost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
@@ -62,6 +62,33 @@ def read_status(objects: Objects, wait: Wait) -> StoreStatus:
     return status
 
 
+def extents_of(points: Iterable[Point]) -> dict[str, set[Extent]]:
+    """Return what points need of each part, by its name."""
+    found: dict[str, set[Extent]] = {}
+    for point in points:
+        for file in point.files.values():
+            for extent in file.extents:
+                found.setdefault(extent.object, set()).add(extent)
+    return found
+
+
+def faults_of_part(
+    objects: Objects, name: str, extents: Iterable[Extent], wait: Wait
+) -> tuple[int, list[tuple[str, list[Extent]]]]:
+    """Read a part and compare it with its checksums. Returns how long it is, and what is wrong with which extents."""
+    try:
+        content = memoryview(read(objects, name, wait))
+    except Missing:
+        return 0, [("it is missing", list(extents))]
+    faults: list[tuple[str, list[Extent]]] = []
+    for extent in sorted(extents):
+        end = extent.position + extent.length
+        data = content[extent.position : end]
+        if len(data) < extent.length or crc32c(data) != extent.crc:
+            faults.append((f"bytes {extent.position} to {end} are damaged", [extent]))
+    return len(content), faults
+
+
 @dataclass
 class Verifying:
     """Compares all that any point refers to with its checksums, each part once."""
@@ -78,31 +105,21 @@ class Verifying:
         points, self.problems = read_points(self.objects, self.wait)
         sound = {place: point for place, point in points.items() if point is not None}
         self.points = len(points)
-        extents: dict[str, dict[Extent, list[Place]]] = {}
+        needing: dict[Extent, list[Place]] = {}
         for place, point in sound.items():
-            for file in point.files.values():
-                for extent in file.extents:
-                    extents.setdefault(extent.object, {}).setdefault(extent, []).append(place)
-        of_bytes = sum(extent.length for each in extents.values() for extent in each)
-        for name in sorted(extents):
-            self._verify_part(name, extents[name])
+            for extents in extents_of([point]).values():
+                for extent in extents:
+                    needing.setdefault(extent, []).append(place)
+        of_bytes = sum(extent.length for extent in needing)
+        for name, extents in sorted(extents_of(sound.values()).items()):
+            length, faults = faults_of_part(self.objects, name, extents, self.wait)
+            self.size_bytes += length
+            for reason, damaged in faults:
+                self._note(f"{name}: {reason}", {place for extent in damaged for place in needing[extent]})
             self.report(self.size_bytes, max(self.size_bytes, of_bytes))
         for place in sound:
             self._verify_rounds(place)
         return self.problems
-
-    def _verify_part(self, name: str, extents: dict[Extent, list[Place]]) -> None:
-        try:
-            content = memoryview(read(self.objects, name, self.wait))
-        except Missing:
-            self._note(f"{name}: it is missing", {place for each in extents.values() for place in each})
-            return
-        self.size_bytes += len(content)
-        for extent, places in extents.items():
-            data = content[extent.position : extent.position + extent.length]
-            if len(data) < extent.length or crc32c(data) != extent.crc:
-                end = extent.position + extent.length
-                self._note(f"{name}: bytes {extent.position} to {end} are damaged", set(places))
 
     def _verify_rounds(self, place: Place) -> None:
         try:

@@ -116,8 +116,8 @@ def test_wrong_usage_is_refused(words, cause, url, tmp_path):
 
 
 def test_where_nothing_is_there_is_no_backup(url, tmp_path):
-    assert refused("store", "status", url, code=3)[0] == f"{url} has no backup"
-    assert refused("store", "verify", url, code=3)[0] == f"{url} has no backup"
+    assert refused("store", "status", url, code=3)[0] == f"{url} has neither a backup nor a journal"
+    assert refused("store", "verify", url, code=3)[0] == f"{url} has neither a backup nor a journal"
     assert refused("restore", url, tmp_path / "copy")[0].startswith(f"{url} has no backup, or one")
     assert not (tmp_path / "copy").exists()
     assert "has no broker's data" in refused("backup", tmp_path, url)[0]

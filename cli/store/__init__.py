@@ -1,0 +1,43 @@
+"""`fencepost store`: what is in a store of objects, and whether all of it is as it was written; and who owns it."""
+
+import click
+
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one JSON object.",
+)
+
+
+@click.group()
+def store() -> None:
+    """Look into a store of objects: a backup, or the journal of `fencepost serve --store`."""
+
+
+@store.command()
+@click.argument("url", metavar="URL")
+@_output
+def status(url: str, output: str) -> None:
+    """Which moments can be restored from URL, and who follows into it; of a journal who owns it, and how far it is."""
+    from . import backups, journals
+    from .looking import looking_into
+
+    with looking_into(url) as asked:
+        show_status = journals.show_status if asked.is_journal else backups.show_status
+        show_status(asked, as_json=output == "json")
+
+
+@store.command()
+@click.argument("url", metavar="URL")
+@_output
+def verify(url: str, output: str) -> None:
+    """Read every object in URL that a restore or a take-over would need, and compare it with its checksum."""
+    from . import backups, journals
+    from .looking import looking_into
+
+    with looking_into(url) as asked:
+        verify = journals.verify if asked.is_journal else backups.verify
+        verify(asked, as_json=output == "json")

@@ -1,0 +1,56 @@
+"""A store of objects that a command looks into: what it is used for, and how long it is asked again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...effects.objects import Objects, ObjectsError, Refused
+from ...storage.objects.errors import ObjectDamaged, Overtaken
+from ...storage.store_kinds import Kind, kind_of
+from ..backup.following import ONCE_S, explain
+from ..backup.patience import Patience
+from ..backup.places import objects_of
+from ..output.failures import CONFLICT, FAILED, Failure
+from ..output.interruption import Interruption
+from ..output.writing import show
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command has of a store."""
+
+    objects: Objects
+    kind: Kind
+    patience: Patience
+    interruption: Interruption
+
+    @property
+    def is_journal(self) -> bool:
+        return self.kind is Kind.JOURNAL
+
+    def pause(self, error: ObjectsError, attempts: int) -> None:
+        """Wait before the next attempt. Raises: Refused, and after a while what it was given."""
+        if isinstance(error, Refused):
+            raise error
+        self.patience(error)
+
+
+@contextmanager
+def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
+    """Open the store of a URL, and look what it is used for. Turns errors into failures. Raises: Failure."""
+    objects = objects_of(url)
+    with Interruption() as interruption:
+        patience = Patience(interruption.check, lambda line: show(line, err=True), ONCE_S)
+        try:
+            yield Asked(objects, kind_of(objects, patience), patience, interruption)
+        except Exception as error:
+            raise failure_of_store(error, directory) from None
+
+
+def failure_of_store(error: Exception, directory: str) -> Failure:
+    """The failure for an error of a store, or of a data directory that is made of it."""
+    if isinstance(error, ObjectDamaged):
+        return Failure(str(error), "bring that object back, from a copy of the bucket if need be", FAILED)
+    if isinstance(error, Overtaken):
+        return Failure(str(error), "fencepost store status URL shows who owns the store now", CONFLICT)
+    return explain(error, directory)

@@ -1,0 +1,193 @@
+"""What counts of a journal in a store of objects, for those who only look: status, verify, restore.
+
+The rule: nothing is claimed or ended, so the owner may be at work meanwhile. What counts is what whoever took over now
+would find: the newest epoch that has begun, up to where it was ended, or would be. All that was acknowledged before a
+look began is in it, and what is in it stays in the history of every later owner. The owner removes what its newest
+checkpoint does not need; so whoever misses something looks again, and it is lost only if nothing has moved on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ...effects.objects import Missing, Objects
+from ..journal.format import Malformed
+from ..shipping.creating import Wait
+from ..shipping.point import Point
+from ..shipping.verifying import extents_of, faults_of_part
+from . import fence, format
+from .creating import Pause, until_clear
+from .epochs import Epochs, read_rounds
+from .errors import ObjectDamaged
+from .fence import Place, Run
+from .format import NO_POINT, WINDOW, Claim, NewerObject, RoundHeader, Seal
+from .points import read_point
+
+LOOKS = 20
+
+T = TypeVar("T")
+
+
+class MovedOn(Exception):
+    """Raised if what was to be read is gone, since the owner has a newer checkpoint. Look again."""
+
+
+@dataclass(slots=True)
+class Looked:
+    """What one look has found: `epoch` counts up to `end`; 0: nothing was ever written.
+
+    sealed: who has ended the epoch; None: its owner may be at work. last: the newest round that counts. runs: the
+    rounds behind the checkpoint that it names, in order. sizes: of all objects, by name. claims: epochs that were
+    claimed.
+    """
+
+    epoch: int = 0
+    end: int = 0
+    sealed: Seal | None = None
+    last: RoundHeader | None = None
+    runs: list[Run] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    claims: list[int] = field(default_factory=list)
+
+    @property
+    def since_round(self) -> int:
+        """The number over all epochs of the first round of this one."""
+        return self.last.round - self.last.place.number if self.last else 0
+
+    @property
+    def point(self) -> tuple[int, int]:
+        """(epoch, number) of the checkpoint that the newest round names; NO_POINT: there is none."""
+        return self.last.point if self.last else NO_POINT
+
+    @property
+    def rounds(self) -> int:
+        return sum(run.end - run.first for run in self.runs)
+
+
+class Looking:
+    """Looks at one store."""
+
+    def __init__(self, objects: Objects, pause: Pause) -> None:
+        self.objects = objects
+        self.pause = pause
+
+    def repeated(self, read: Callable[[Looked], T], moved: Callable[[], None] = lambda: None) -> T:
+        """Look, and read what was found; again, while that is gone because the owner has moved on.
+
+        moved: called before each further look. Raises: ObjectDamaged; what `read` and the pause raise.
+        """
+        missed: Exception | None = None
+        for _ in range(LOOKS):
+            before = missed
+            try:
+                return read(self.look())
+            except (Missing, ObjectDamaged, MovedOn) as error:
+                missed = error
+            if str(before) == str(missed) and not isinstance(missed, MovedOn):
+                break  # whoever has moved on asks for something else
+            moved()
+        if isinstance(missed, ObjectDamaged):
+            raise missed
+        name = missed.name if isinstance(missed, Missing) else ""
+        raise ObjectDamaged(self.objects.where, name, "it is lost") from missed
+
+    def look(self) -> Looked:
+        """Look once. Raises: Missing, ObjectDamaged; what the pause raises."""
+        epochs = Epochs(self.objects, self.pause)
+        sizes = {each.name: each.size_bytes for each in until_clear(lambda: self.objects.list("0/"), self.pause)}
+        looked = Looked(sizes=sizes, claims=sorted(epochs.claimed()))
+        places = epochs.places()
+        looked.epoch = epoch = epochs.newest_begun(places)
+        if not epoch:
+            return looked
+        rounds = epochs.near_top([place for place in places if place.epoch == epoch])
+        end = fence.valid_end(rounds, WINDOW)
+        if end is not None:
+            sealed = epochs.head(Place(epoch, end))
+            looked.sealed = sealed if isinstance(sealed, Seal) else None
+        looked.end = end = fence.seal_place(rounds, WINDOW) if end is None else end
+        epochs.check_end(epoch, end)
+        looked.last = epochs.header(Place(epoch, end - 1))
+        looked.runs = fence.runs(epoch, end, lambda place: epochs.header(place).says)
+        return looked
+
+    def claim(self, epoch: int) -> Claim | None:
+        """Read who has claimed an epoch; None: the claim is lost. Raises: ObjectDamaged."""
+        name = format.claim_name(epoch)
+        try:
+            return format.read_claim(epoch, until_clear(lambda: self.objects.read(name), self.pause))
+        except Missing:
+            return None
+        except (Malformed, NewerObject) as error:
+            raise ObjectDamaged(self.objects.where, name, str(error)) from error
+
+    def seals(self, looked: Looked) -> dict[int, Seal]:
+        """Read the seals that ended epochs, by epoch. Raises: ObjectDamaged."""
+        epochs = Epochs(self.objects, self.pause)
+        found: dict[int, Seal] = {}
+        by_epoch: dict[int, list[Place]] = {}
+        for place in filter(None, map(format.read_place, sorted(looked.sizes))):
+            by_epoch.setdefault(place.epoch, []).append(place)
+        for epoch, places in by_epoch.items():
+            end = fence.valid_end(epochs.near_top(places), WINDOW)
+            there = None if end is None else epochs.head(Place(epoch, end))
+            if isinstance(there, Seal):
+                found[epoch] = there
+        return found
+
+    def point(self, looked: Looked) -> Point | None:
+        """Read the checkpoint that the newest round names; None: there is none. Raises: Missing, ObjectDamaged."""
+        place = looked.point
+        return None if place == NO_POINT else read_point(self.objects, place, self.pause)
+
+
+@dataclass
+class JournalVerifying:
+    """Reads all that whoever takes over now would need, and compares it with its checksums."""
+
+    looking: Looking
+    report: Callable[[int, int], None] = lambda done, of: None
+    problems: list[str] = field(default_factory=list)
+    rounds: int = 0
+    size_bytes: int = 0
+
+    def run(self) -> list[str]:
+        """Returns what is lost or damaged. Raises what the pause raises."""
+        try:
+            return self.looking.repeated(self._read)
+        except ObjectDamaged as damage:
+            return [*self.problems, f"{damage.name}: {damage.reason}"]
+
+    def _read(self, looked: Looked) -> list[str]:
+        """Raises: Missing, ObjectDamaged, MovedOn."""
+        looking = self.looking
+        self.problems, self.rounds, self.size_bytes = [], 0, 0
+        if format.IDENTITY_NAME not in looked.sizes:
+            self.problems.append(f"{format.IDENTITY_NAME}: it is lost")
+        for epoch in looked.claims:
+            looking.claim(epoch)
+        looking.seals(looked)
+        of_bytes = sum(size for name, size in looked.sizes.items() if not name.startswith(format.CLAIMS))
+        point = looking.point(looked)
+        if point is not None:
+            self._read_parts(point, of_bytes)
+        for _, body in read_rounds(looking.objects, looked.runs, looking.pause):
+            self.rounds += 1
+            self.size_bytes += format.HEADER_BYTES + len(body)
+            self.report(self.size_bytes, max(of_bytes, self.size_bytes))
+        if self.problems and looking.look().point != looked.point:
+            raise MovedOn  # what is missing may have been removed since
+        return self.problems
+
+    def _read_parts(self, point: Point, of_bytes: int) -> None:
+        wait = as_wait(self.looking.pause)
+        for name, extents in sorted(extents_of([point]).items()):
+            length, faults = faults_of_part(self.looking.objects, name, extents, wait)
+            self.size_bytes += length
+            self.problems += [f"{name}: {reason}" for reason, _ in faults]
+            self.report(self.size_bytes, max(of_bytes, self.size_bytes))
+
+
+def as_wait(pause: Pause) -> Wait:
+    """Return what modules of storage/shipping/ call before they ask again."""
+    return lambda error: pause(error, 1)

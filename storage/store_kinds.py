@@ -1,0 +1,32 @@
+"""What a store of objects is used for: the backup of a data directory, or the journal of brokers. Never both.
+
+The rule: whoever begins in a store looks first, so that neither writes into the other's.
+"""
+
+from enum import Enum
+
+from ..effects.objects import Missing, Objects
+from .objects import format
+from .shipping import names
+from .shipping.creating import Wait, ask
+
+
+class Kind(Enum):
+    """What is found in a store."""
+
+    NOTHING = 0
+    BACKUP = 1
+    JOURNAL = 2
+
+
+def kind_of(objects: Objects, wait: Wait) -> Kind:
+    """Look what a store is used for. Raises: Refused; what `wait` raises."""
+    try:
+        ask(lambda: objects.read(format.IDENTITY_NAME, 0, 1), wait)
+        return Kind.JOURNAL
+    except Missing:
+        pass
+    for folder, kind in ((format.CLAIMS, Kind.JOURNAL), (names.CLAIMS, Kind.BACKUP), (names.POINTS, Kind.BACKUP)):
+        if ask(lambda folder=folder: objects.list(folder), wait):  # type: ignore[misc]
+            return kind
+    return Kind.NOTHING

@@ -1,0 +1,74 @@
+"""`store` with the URL of a journal: what it shows, and what it refuses, in two lines."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership.owner import InStore
+from fencepost.cli import main
+from fencepost.effects.objects import open_objects
+from produce_requests import batch, create, produce
+from simulated_broker import SimulatedBroker
+
+SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
+
+
+def run(*words):
+    found = CliRunner().invoke(main, list(map(str, words)))
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def refused(*words, code=1):
+    """(cause, hint) of a command that fails."""
+    found = run(*words)
+    assert found.exit_code == code, found.output
+    cause, hint = found.stderr.splitlines()[-2:]
+    assert (cause[:7], hint[:6]) == ("error: ", "hint: ")
+    return cause[7:], hint[6:]
+
+
+def serve(url, disk=None):
+    return SimulatedBroker(SETTINGS, disk=disk, in_store=InStore(open_objects(url), lambda seconds: None))
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"file://{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def written(url):
+    """The URL of a journal that a broker has left, with a checkpoint and rounds behind it."""
+    with serve(url) as broker:
+        broker.ask(create("t"))
+        for _ in range(20):
+            broker.ask(produce("t", batch()), 11)
+            broker.wait(3)
+    return url
+
+
+def test_a_journal_is_shown_and_verified(written):
+    status = run("store", "status", written)
+    assert status.exit_code == 0, status.output
+    assert [line.split()[0] for line in status.stdout.splitlines()] == ["owner", "newest", "point", "epochs", "store"]
+    assert "owner      epoch 1, node 1, since round 1\n" in status.stdout
+    facts = json.loads(run("store", "status", written, "-o", "json").stdout)
+    assert (facts["epoch"], facts["owner"]["node"], facts["ended_by"]) == (1, 1, None)
+    assert facts["point"]["last_unit"] <= facts["last_unit"]
+    assert ": sound: " in run("store", "verify", written).stdout
+    assert json.loads(run("store", "verify", written, "-o", "json").stdout)["damaged"] == []
+
+
+def test_damage_is_named_by_both_and_the_exit_code_is_1(written, tmp_path):
+    rounds = sorted((tmp_path / "store" / "0" / "journal").rglob("[0-9][0-9]"))
+    rounds[-2].write_bytes(rounds[-2].read_bytes()[:-1] + b"?")
+    name = str(rounds[-2].relative_to(tmp_path / "store"))
+    found = run("store", "verify", written)
+    assert found.exit_code == 1
+    assert name in found.stdout
+    assert refused("store", "verify", written)[0] == "1 object damaged"
+    rounds[-2].write_bytes(b"")
+    assert run("store", "status", written).exit_code == 1

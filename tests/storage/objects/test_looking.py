@@ -1,0 +1,151 @@
+"""What those see of a journal in a store who only look: what whoever took over now would find, and what is lost."""
+
+import pytest
+from fencepost.effects.simulated.objects import SimulatedObjects
+from fencepost.storage.objects import format as form
+from fencepost.storage.objects.errors import ObjectDamaged
+from fencepost.storage.objects.fence import Place
+from fencepost.storage.objects.looking import JournalVerifying, Looked, Looking
+from fencepost.storage.shipping import names
+from owner_driver import Owning, pause, take
+
+
+def begin(objects: SimulatedObjects, node: int = 1) -> Owning:
+    owner = Owning(objects, node=node)
+    owner.create("t")
+    owner.round()
+    return owner
+
+
+def look(objects: SimulatedObjects) -> Looked:
+    return Looking(objects, pause).look()
+
+
+def verify(objects: SimulatedObjects) -> list[str]:
+    return JournalVerifying(Looking(objects, pause)).run()
+
+
+def write(owner: Owning) -> None:
+    """Rounds, a checkpoint in the store that a later one replaces, and rounds behind that."""
+    for number in range(12):
+        owner.send("t", b"%d" % number)
+    owner.point()
+    owner.send("t", b"between")
+    owner.point()
+    for number in range(3):
+        owner.send("t", b"behind %d" % number)
+
+
+def test_all_that_an_owner_has_released_is_seen():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    write(owner)
+    calls = len(objects.calls)
+    looked = look(objects)
+    assert (looked.epoch, looked.sealed, looked.end) == (1, None, owner.store.journal.released_rounds)
+    assert looked.last.last_unit == owner.store.released_unit
+    assert looked.point == (1, 2)
+    assert looked.since_round == 1
+    assert {call for call, _ in objects.calls[calls:]} == {"read", "list"}
+
+
+def test_nothing_is_seen_where_nothing_was_written():
+    looked = look(SimulatedObjects())
+    assert (looked.epoch, looked.last, looked.runs) == (0, None, [])
+
+
+def test_an_epoch_that_was_ended_is_seen_with_who_did_it():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    end = take(objects, node=2).base_end
+    looked = look(objects)
+    assert (looked.epoch, looked.end, looked.sealed.by) == (1, end, 2)
+    after = Owning(objects, node=3)
+    looked = look(objects)
+    assert (looked.epoch, looked.sealed, looked.claims) == (3, None, [1, 2, 3])
+    assert looked.since_round == looked.last.round == after.store.journal.next_round - 1
+    assert {epoch: seal.by for epoch, seal in Looking(objects, pause).seals(looked).items()} == {1: 2, 2: 3}
+
+
+def test_a_round_beyond_a_missing_one_does_not_count():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.append(owner.log("t"), [b"never created"])
+    owner.store.take_round(sync=True)
+    owner.append(owner.log("t"), [b"created"])
+    owner.store.take_round(sync=True).run()
+    assert look(objects).end == owner.store.journal.released_rounds
+    assert verify(objects) == []
+
+
+def needed(objects: SimulatedObjects) -> list[str]:
+    """The objects that a take-over reads, but the newest round: nothing says that it was there."""
+    looking = Looking(objects, pause)
+    looked = looking.look()
+    rounds = [form.place_name(Place(run.epoch, n)) for run in looked.runs for n in range(run.first, run.end)]
+    point = looking.point(looked)
+    assert point is not None
+    return [*rounds[:-1], *sorted(point.parts()), names.point(names.Place(*looked.point))]
+
+
+def test_every_object_that_a_takeover_needs_is_named_when_lost_or_rotten():
+    objects = SimulatedObjects()
+    write(begin(objects))
+    whole = dict(objects.content)
+    assert verify(objects) == []
+    every = needed(objects)
+    assert len(every) > 5
+    for name in every:
+        del objects.content[name]
+        found = verify(objects)
+        assert found, f"{name} is lost"
+        assert name in found[0]
+        objects.content.update(whole)
+    for name in [*every, *(name for name in whole if name.startswith("0/owners/"))]:
+        objects.rot(name, len(whole[name]) // 2)
+        found = verify(objects)
+        assert found, f"{name} is rotten"
+        assert found[0].startswith(name)
+        objects.content.update(whole)
+    assert verify(objects) == []
+
+
+def test_what_no_checkpoint_needs_may_be_gone():
+    objects = SimulatedObjects()
+    write(begin(objects))
+    for name in set(objects.content) - set(needed(objects)):
+        if name.startswith(("0/points/", "0/parts/")):
+            del objects.content[name]
+    assert verify(objects) == []
+
+
+def test_what_an_owner_removes_meanwhile_is_not_taken_for_damage():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    write(owner)
+    seen = objects.client()
+    moved = 0
+
+    def go_on(call: str, name: str) -> None:
+        nonlocal moved
+        if call == "read" and name.startswith("0/points/") and moved < 3:
+            moved += 1
+            for number in range(24):
+                owner.send("t", b"more")
+                if number in (11, 23):
+                    owner.point()
+
+    seen.before_each = go_on
+    assert verify(seen) == []
+    assert moved == 3
+
+
+def test_a_lost_round_is_named_however_often_one_looks():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    for number in range(8):
+        owner.send("t", b"%d" % number)
+    del objects.content[form.place_name(Place(1, 7))]
+    with pytest.raises(ObjectDamaged, match="it is lost"):
+        Looking(objects, pause).repeated(lambda looked: None)
