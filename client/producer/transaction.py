@@ -190,8 +190,7 @@ class Transaction:
             await self._abort_for(error)
             return
         try:
-            for taken in self._taken.values():
-                await self._driver.acknowledge(taken)
+            acknowledging = [await self._driver.hand_over(taken) for taken in self._taken.values()]
             await self._driver.offsets_sent()  # another task may have sent newer ones than the batch's
             if self._batch is not None:
                 self._batch.claim(self._sources)
@@ -199,7 +198,7 @@ class Transaction:
             await self._abort_for(failed)
             raise
         try:
-            await self._driver.commit(self._committing)
+            await self._driver.commit(self._committing, acknowledging)
         except BaseException as failed:
             if self._driver.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)

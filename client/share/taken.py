@@ -16,8 +16,8 @@ from .membership import Place
 if TYPE_CHECKING:
     from .polls import SharePolls
 
-MOST = 100
-"""So many are sent at once, the others with the commit."""
+MANY = 500
+"""So many are sent at once, fewer with the commit: as many as are usually returned together."""
 TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 """What a transaction can say: a record that is to be delivered again needs no transaction."""
 
@@ -40,7 +40,7 @@ class TakenRecords:
 
     @property
     def are_many(self) -> bool:
-        return len(self._taken) >= MOST
+        return len(self._taken) > MANY
 
     def add(self, records: Sequence[ShareRecord], type: AcknowledgeType) -> None:
         """Raises RecordNotHeldError, IllegalStateError; then none of them is taken."""

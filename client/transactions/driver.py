@@ -8,7 +8,7 @@ Sources: Kafka's TransactionManager and KafkaProducer; KIP-447, KIP-588, KIP-890
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -224,8 +224,17 @@ class TransactionDriver:
         """Raises the error of a transaction that takes no writes now."""
         self._request(Event.WRITE)
 
+    async def hand_over(self, taken: FromShareGroup) -> Callable[[], Awaitable[None]]:
+        """What a share group's consumer has not sent yet of its acknowledgements, as a write for `commit`.
+
+        Raises the transaction's error; RecordNotHeldError if one of the records is another consumer's by now.
+        """
+        self._request(Event.WRITE)
+        async with self._writes.lock:
+            return await self._writes.hand_over(taken)
+
     async def acknowledge(self, taken: FromShareGroup) -> None:
-        """Send acknowledgements of records of a share group: they take effect with the commit.
+        """Send acknowledgements of records of a share group now: they take effect with the commit.
 
         A failure or a cancellation fails the transaction, also where the broker may have taken them. Raises its error;
         RecordNotHeldError if one of the records is another consumer's by now, and nothing was sent.
@@ -240,28 +249,36 @@ class TransactionDriver:
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None = None) -> None:
-        """Wait for every write, then commit. offsets: to be sent before.
+    async def commit(
+        self,
+        offsets: tuple[Offsets, ConsumerGroupMetadata] | None = None,
+        writes: Sequence[Callable[[], Awaitable[None]]] = (),
+    ) -> None:
+        """Wait for every write, then commit. offsets, writes (of `hand_over`): to be sent before, beside the records.
 
         Raises AbortableTransactionError and the like: not committed, abort it; CommitOutcomeUnknownError: unknown.
         A cancellation before EndTxn is sent aborts; a later one takes effect after the response.
         """
         self._request(Event.COMMIT)
         try:
-            await self._run_end(self._commit(offsets), is_commit=True)
+            await self._run_end(self._commit(offsets, writes), is_commit=True)
         finally:
             if not self.machine.is_in(State.ABORTABLE_ERROR):  # then an abort must follow, which notifies them
                 self.sources.notify(self.machine.outcome)
 
-    async def _commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None) -> None:
+    async def _commit(
+        self,
+        offsets: tuple[Offsets, ConsumerGroupMetadata] | None,
+        writes: Sequence[Callable[[], Awaitable[None]]],
+    ) -> None:
         machine = self.machine
         if machine.state is State.FLUSHING:
             await self.offsets_sent()
             if offsets is not None and offsets[0]:
-                both = await asyncio.gather(
-                    self.sender.flush(), self._writes.send_offsets(*offsets), return_exceptions=True
-                )
-                for error in both:
+                writes = [*writes, partial(self._writes.send_offsets, *offsets)]
+            if writes:
+                all_of_them = [self.sender.flush(), *(write() for write in writes)]
+                for error in await asyncio.gather(*all_of_them, return_exceptions=True):
                     if error is not None and not isinstance(error, KafkaError):  # KafkaErrors are in the machine
                         raise error
             else:

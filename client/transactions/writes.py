@@ -17,7 +17,7 @@ from ..values import ConsumerGroupMetadata
 from .answers import Verdict, of_acknowledgement, refused, worst
 from .machine import ClientTransaction
 from .requests import Codes, TransactionRequests, maybe_done
-from .sources import FromShareGroup, Offsets
+from .sources import FromShareGroup, Offsets, SharedRanges
 from .table import OPEN
 from .tries import Tries
 
@@ -83,14 +83,24 @@ class Writes:
 
     async def acknowledge(self, taken: FromShareGroup) -> None:
         """Raises the transaction's error; RecordNotHeldError, without having sent anything."""
-        machine, group_id = self._machine, taken.group_id
-        target: tuple[CoordinatorKind, str] = ("group", group_id)
-        what = f"acknowledging records of share group {group_id!r}"
-        deadline = self._tries.deadline()
-        await self.retry(partial(self._requests.check_acknowledging, group_id), target, deadline, what)
-        acks = taken.hand_over()
+        await (await self.hand_over(taken))()
+
+    async def hand_over(self, taken: FromShareGroup) -> Callable[[], Awaitable[None]]:
+        """What sends the acknowledgements, once; it raises the transaction's error.
+
+        Raises that too, where the broker cannot take any, and RecordNotHeldError.
+        """
+        group_id = taken.group_id
+        check = partial(self._requests.check_acknowledging, group_id)
+        await self.retry(check, ("group", group_id), self._tries.deadline(), _acknowledging(group_id))
+        return partial(self._send_acknowledgements, taken, taken.hand_over())
+
+    async def _send_acknowledgements(self, taken: FromShareGroup, acks: SharedRanges) -> None:
         if not acks:
             return
+        machine, group_id = self._machine, taken.group_id
+        target: tuple[CoordinatorKind, str] = ("group", group_id)
+        deadline = self._tries.deadline()
         machine.attempts_offsets()
         attempt = 0
         while machine.state in OPEN:
@@ -105,6 +115,7 @@ class Writes:
                 is_unsent = is_retriable(raised) and not maybe_done(raised)
                 verdict, refusal = (Verdict.AGAIN if is_unsent else Verdict.ABORT), raised
             self._requests.stale(code, target)
+            what = _acknowledging(group_id)
             if verdict is not Verdict.AGAIN:
                 machine.refused_write(verdict, refusal)
             elif not await self._tries.pause(attempt, deadline, refusal, code, what):
@@ -112,3 +123,7 @@ class Writes:
             attempt += 1
         await self._explain()
         raise machine.failure()
+
+
+def _acknowledging(group_id: str) -> str:
+    return f"acknowledging records of share group {group_id!r}"

@@ -12,6 +12,7 @@ from fencepost.client.errors import (
     RecordNotHeldError,
     UnsupportedVersionError,
 )
+from fencepost.client.share.taken import MANY
 from fencepost.client.values import Record
 from reading import make, write
 from share_members import ACCEPT, REJECT, RELEASE, left, seen, sharer
@@ -47,28 +48,54 @@ def test_each_record_is_acknowledged_with_its_own_transaction() -> None:
     within(main)
 
 
-@pytest.mark.requirement("S-123")
-def test_after_an_abort_the_records_come_again_whether_they_were_sent_or_not() -> None:
+def test_acknowledgements_are_sent_beside_the_records_of_the_transaction() -> None:
     async def main(world: TxnWorld) -> None:
-        await write(world, *[b"%d" % n for n in range(150)])
-        producer = await world.producer()
+        await write(world, b"0")
+        producer = await world.producer(linger_ms=60_000)
         async with sharer(world) as consumer:
-            records = await consumer.getmany(timeout_ms=5_000)
-            with pytest.raises(ZeroDivisionError):  # noqa: PT012
-                async with producer.transaction() as tx:
-                    await tx.acknowledge(consumer, *records[:100])  # these are sent at once
-                    await tx.acknowledge(consumer, *records[100:])
-                    raise ZeroDivisionError
-            again: list[Any] = []
-            while len(again) < 150:
-                again += await consumer.getmany(timeout_ms=5_000)
-            assert sorted(seen(again)) == sorted((b"%d" % n, 2) for n in range(150))
-            for record in again:
-                await bill(world, producer, consumer, record)
-        assert len(await bills(world)) == 150
+            record = await consumer.getone()
+            world.names()
+            world.faults.delay(NAME, 0.5).once()
+            billing = asyncio.create_task(bill(world, producer, consumer, record))
+            await asyncio.sleep(0.3)
+            assert world.names() == ["Produce"]
+            await billing
+            assert world.names() == ["EndTxn"]
+        assert await bills(world) == [b"bill 0"]
         assert await left(world) == []
 
     within(main)
+
+
+@pytest.mark.requirement("S-123")
+def test_after_an_abort_the_records_come_again_whether_they_were_sent_or_not() -> None:
+    async def main(world: TxnWorld) -> None:
+        count = MANY + 50
+        await write(world, *[b"%d" % n for n in range(count)])
+        producer = await world.producer()
+        async with sharer(world, max_poll_records=count) as consumer:
+            records = await soon(consumer, count)
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012
+                async with producer.transaction() as tx:
+                    await tx.acknowledge(consumer, *records[: MANY + 1])  # these are sent at once
+                    await tx.acknowledge(consumer, *records[MANY + 1 :])
+                    assert pending(world) == MANY + 1
+                    raise ZeroDivisionError
+            again = await soon(consumer, count)
+            assert sorted(seen(again)) == sorted((b"%d" % n, 2) for n in range(count))
+            async with producer.transaction() as tx:
+                for record in again:
+                    await tx.acknowledge(consumer, record)
+        assert await left(world) == []
+
+    within(main)
+
+
+def pending(world: TxnWorld) -> int:
+    """So many records are acknowledged in open transactions."""
+    shares = world.broker.share_partitions
+    windows = [shares.window(key) for key in shares.of_group("g")]
+    return sum(each.last - each.first + 1 for window in windows if window is not None for each in window.pending)
 
 
 def test_a_record_is_rejected_with_the_transaction_beside_others_of_its_batch() -> None:
