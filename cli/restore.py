@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,9 @@ from ..effects.counts import count_text
 from ..effects.objects.urls import is_url
 from .output.failures import FAILED, WRONG_USAGE, Failure
 from .output.writing import show, show_json
+
+if TYPE_CHECKING:
+    from .store.looking import Asked
 
 
 @click.command()
@@ -85,23 +89,60 @@ def _copy(backup: str, directory: str | None, output: str) -> None:
 
 def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
     """Make a data directory of what is in a store of objects."""
+    from .store.looking import looking_into
+
+    with looking_into(url, directory) as asked:
+        if not asked.is_journal:
+            _fetch_backup(asked, url, directory, at_ms, output)
+            return
+        if at_ms is not None:
+            raise Failure(
+                f"{asked.objects.where} has a journal, and of that its newest state only",
+                "leave out --at; earlier moments has a backup that follows (docs/store.md)",
+                WRONG_USAGE,
+            )
+        _fetch_journal(asked, url, directory, output)
+
+
+def _fetch_journal(asked: "Asked", url: str, directory: str, output: str) -> None:
+    from ..effects.clock import SystemClock
+    from ..effects.disk import SystemDisk
+    from ..effects.rng import SystemRng
+    from ..storage.objects.restoring import Restoring
+    from .output.copying import copying
+
+    with copying(asked.interruption, "restored") as report:
+        restored = Restoring(
+            asked.objects,
+            SystemDisk(),
+            SystemClock(),
+            SystemRng(),
+            directory,
+            asked.pause,
+            lambda line: show(line, err=True),
+            asked.patience.noting(report),
+        ).run()
+    looked = restored.looked
+    assert looked.last is not None
+    last_unit = looked.last.last_unit
+    if output == "json":
+        facts = {"last_unit": last_unit, "epoch": looked.epoch, "round": looked.last.round, "rounds": looked.rounds}
+        show_json({"journal": url, "directory": directory, **facts})
+    else:
+        behind = count_text(looked.rounds, "round")
+        source = f"a point and {behind} behind it" if restored.point else behind
+        show(f"{directory}: {source}, through unit {last_unit:,}, as of round {looked.last.round:,}")
+
+
+def _fetch_backup(asked: "Asked", url: str, directory: str, at_ms: int | None, output: str) -> None:
     from ..effects.disk import SystemDisk
     from ..storage.shipping.fetching import Fetching, time_text
-    from .backup.following import ONCE_S, explain
-    from .backup.patience import Patience
-    from .backup.places import objects_of
     from .output.copying import copying, size_text
-    from .output.interruption import Interruption
 
-    objects = objects_of(url)
     say: Callable[[str], None] = lambda line: show(line, err=True)  # noqa: E731
-    with Interruption() as interruption, copying(interruption, "restored") as report:
-        patience = Patience(interruption.check, say, ONCE_S)
-        fetching = Fetching(objects, SystemDisk(), directory, patience, say, patience.noting(report))
-        try:
-            found = fetching.run(at_ms)
-        except Exception as error:
-            raise explain(error, directory) from None
+    with copying(asked.interruption, "restored") as report:
+        patience = asked.patience
+        found = Fetching(asked.objects, SystemDisk(), directory, patience, say, patience.noting(report)).run(at_ms)
     for warning in found.point.warnings:
         show(f"warning: {warning}", err=True)
     files = len(found.point.files)

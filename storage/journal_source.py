@@ -86,7 +86,9 @@ class JournalOfDirectory:
 
     def prepare(self) -> None:
         """Raises: StoreDamaged, if the journal is elsewhere."""
-        if store_mark.read_mark(self._disk, self._directory) is not None:
+        mark = store_mark.read_mark(self._disk, self._directory)
+        check_complete(self._directory, mark)
+        if mark is not None:
             path = store_mark.mark_path(self._directory)
             raise StoreDamaged(path, "the journal of this directory is in a store of objects", _WITH_THE_STORE)
 
@@ -105,6 +107,12 @@ class JournalOfDirectory:
             keep_free_bytes=self._settings.min_free_bytes,
             salt=self._rng.bytes(8),
         )
+
+
+def check_complete(directory: str, mark: bytes | None) -> None:
+    """Raises: StoreDamaged, if the mark says that the directory was never complete."""
+    if mark == store_mark.CUT_SHORT:
+        raise StoreDamaged(directory, "a restore into it was cut short", "restore again, into another folder")
 
 
 _WITH_THE_STORE = "start with that store, or with another --data-dir; nothing was changed"

@@ -9,6 +9,7 @@ from . import checkpoints
 
 KIND = "object store"
 VERSION = 1
+CUT_SHORT = b"cut short"  # in place of a store: a restore into the directory is not finished
 
 
 def mark_path(directory: str) -> str:
@@ -25,3 +26,9 @@ def read_mark(disk: Disk, directory: str) -> bytes | None:
 def write_mark(disk: Disk, directory: str, identity: bytes) -> None:
     """Note that the journal of this directory is in a store."""
     checkpoints.write_file(disk, mark_path(directory), KIND, VERSION, identity)
+
+
+def remove_mark(disk: Disk, directory: str) -> None:
+    """Note that the journal of this directory is in it."""
+    disk.unlink(mark_path(directory))
+    disk.sync_directory(directory)

@@ -9,7 +9,7 @@ epoch (fence.first_kept); older points, and parts that only they name. Seals and
 relied on: a name is never used again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -194,9 +194,16 @@ def read_point(objects: Objects, place: tuple[int, int], pause: Pause) -> Point:
         raise ObjectDamaged(objects.where, name, damage.reason) from damage
 
 
-def fetch_point(objects: Objects, disk: Disk, directory: str, point: Point, pause: Pause) -> None:
+def fetch_point(
+    objects: Objects,
+    disk: Disk,
+    directory: str,
+    point: Point,
+    pause: Pause,
+    report: Callable[[int, int], None] = lambda done, of: None,
+) -> None:
     """Make an empty data directory of a point; its checkpoint comes last. Raises: Missing, ObjectDamaged, OSError."""
-    fetching = Fetching(objects, disk, directory, partial(_wait, pause))
+    fetching = Fetching(objects, disk, directory, partial(_wait, pause), report=report)
     try:
         written = fetching.fetch_files(point)
     except Lost as lost:

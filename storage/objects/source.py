@@ -13,7 +13,7 @@ from ...effects.disk import Disk
 from ...effects.objects import Missing, Objects
 from .. import checkpoints, store_checkpoint, store_mark
 from ..journal.any_journal import AnyJournal
-from ..journal_source import StoreDamaged
+from ..journal_source import StoreDamaged, check_complete
 from ..leftovers import holds_anything
 from ..shipping.point import ShippedFile
 from ..store import StoreSettings
@@ -24,7 +24,7 @@ from .errors import Fenced, Overtaken
 from .fence import Place, Run
 from .format import NO_POINT, Claim, RoundHeader
 from .journal import ObjectJournal
-from .takeover import ScanOfObjects, Taken, Takeover, read_identity
+from .takeover import ScanOfObjects, Taken, Takeover, read_identity, runs_behind
 
 _EMPTY_ONE = "start with an empty --data-dir: it is filled from the store; nothing was changed"
 
@@ -105,11 +105,12 @@ class JournalOfObjects:
         return isinstance(there, RoundHeader) and there.first_unit <= local.through_unit + 1
 
     def scan(self, start: StoreCheckpoint) -> ScanOfObjects:
-        runs = _behind(self.taken.runs, Place(*start.journal_start))
+        runs = runs_behind(self.taken.runs, Place(*start.journal_start))
         return ScanOfObjects(self._objects, self.taken, runs, self._pause, start.through_unit)
 
     def _check_mark(self, identity: bytes) -> None:
         mark = store_mark.read_mark(self._disk, self._directory)
+        check_complete(self._directory, mark)
         is_new = not store_checkpoint.numbers(self._disk, self._directory)
         if mark is None and is_new and not holds_anything(self._disk, self._directory):
             store_mark.write_mark(self._disk, self._directory, identity)
@@ -135,11 +136,3 @@ class JournalOfObjects:
             )
         except Fenced as fenced:
             raise Overtaken(str(fenced)) from fenced
-
-
-def _behind(runs: list[Run], start: Place) -> list[Run]:
-    """Return the rounds from `start` on; all, if it is in none of these epochs."""
-    if not any(run.epoch == start.epoch for run in runs):
-        return runs
-    cut = [run._replace(first=max(run.first, start.number)) if run.epoch == start.epoch else run for run in runs]
-    return [run for run in cut if run.epoch >= start.epoch and run.first < run.end]

@@ -192,3 +192,11 @@ class ScanOfObjects:
                     yield from read_parts(body, above)
         except Missing as missing:
             raise Overtaken(f"{missing.name} is gone since it was read: another broker has taken over") from missing
+
+
+def runs_behind(runs: list[Run], start: Place) -> list[Run]:
+    """Return the rounds from `start` on; all, if it is in none of these epochs."""
+    if not any(run.epoch == start.epoch for run in runs):
+        return runs
+    cut = [run._replace(first=max(run.first, start.number)) if run.epoch == start.epoch else run for run in runs]
+    return [run for run in cut if run.epoch >= start.epoch and run.first < run.end]

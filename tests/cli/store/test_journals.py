@@ -72,3 +72,27 @@ def test_damage_is_named_by_both_and_the_exit_code_is_1(written, tmp_path):
     assert refused("store", "verify", written)[0] == "1 object damaged"
     rounds[-2].write_bytes(b"")
     assert run("store", "status", written).exit_code == 1
+
+
+def test_a_restore_makes_a_directory_that_is_served_without_the_store(written, tmp_path):
+    restored = run("restore", written, "--data-dir", tmp_path / "copy")
+    assert restored.exit_code == 0, restored.output
+    assert restored.stdout.startswith(f"{tmp_path / 'copy'}: a point and ")
+    assert run("log", "verify", tmp_path / "copy").exit_code == 0
+    facts = json.loads(run("restore", written, tmp_path / "other", "-o", "json").stdout)
+    assert facts["last_unit"] == json.loads(run("store", "status", written, "-o", "json").stdout)["last_unit"]
+    assert ": sound: " in run("restore", "--check", written).stdout
+
+
+def test_of_a_journal_only_its_newest_state_is_restored(written, tmp_path):
+    cause, hint = refused("restore", written, tmp_path / "copy", "--at", "2026-01-01", code=2)
+    assert cause == f"{written} has a journal, and of that its newest state only"
+    assert hint.startswith("leave out --at")
+
+
+def test_a_restore_of_a_damaged_journal_is_refused_by_the_objects_name(written, tmp_path):
+    rounds = sorted((tmp_path / "store" / "0" / "journal").rglob("[0-9][0-9]"))
+    rounds[-2].unlink()
+    cause, _ = refused("restore", written, tmp_path / "copy")
+    assert str(rounds[-2].relative_to(tmp_path / "store")) in cause
+    assert not (tmp_path / "copy").exists()

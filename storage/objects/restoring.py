@@ -1,0 +1,137 @@
+"""Makes a plain data directory of a journal in a store of objects: the newest state, its journal beside it again.
+
+The rules are those of a restore from a backup (storage/backup/restore.py): the target is new or empty, every byte is
+compared with its checksum, and the first start fences old clients, since the store's owner may go on. Until it is
+complete a mark says that it was cut short, and no broker starts on it. The store is only read (looking.py).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ...effects.clock import Clock
+from ...effects.disk import AlreadyLocked, Disk, Lock
+from ...effects.objects import Objects
+from ...effects.rng import Rng
+from .. import checkpoints, layout, store_mark
+from ..backup.copying import remove_contents
+from ..backup.manifest import BackupRefused
+from ..backup.restore import LOST_AND_FOUND, MARK, MARK_VERSION, check_empty, mark_path
+from ..journal_source import JournalOfDirectory
+from ..recovery import make_directory, open_store
+from ..shipping.point import Point
+from ..store import StoreSettings
+from ..store_checkpoint import StoreCheckpoint
+from .creating import Pause
+from .errors import Overtaken
+from .fence import Place
+from .format import Claim
+from .looking import Looked, Looking
+from .points import fetch_point
+from .takeover import ScanOfObjects, Taken, runs_behind
+
+SETTINGS = StoreSettings(min_free_bytes=0)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a data directory was made of. point: None if there was none yet, so that all came from rounds."""
+
+    looked: Looked
+    point: Point | None
+
+
+@dataclass
+class Restoring:
+    """A restore. say: called with a line for people; report: with the bytes of the checkpoint done, and of all."""
+
+    objects: Objects
+    disk: Disk
+    clock: Clock
+    rng: Rng
+    directory: str
+    pause: Pause
+    say: Callable[[str], None] = lambda line: None
+    report: Callable[[int, int], None] = lambda done, of: None
+
+    def run(self) -> Restored:
+        """Make the directory. Raises: BackupRefused, ObjectDamaged; OSError; what the pause raises.
+
+        Then what was written is removed.
+        """
+        check_empty(self.disk, self.directory)
+        looking = Looking(self.objects, self.pause)
+        if not looking.look().epoch:
+            raise BackupRefused(
+                f"{self.objects.where} has a journal in which nothing was ever written",
+                "start a broker with an empty directory",
+            )
+        make_directory(self.disk, self.directory)
+        with self._locked():
+            check_empty(self.disk, self.directory, besides="lock")
+        done = False
+        try:
+            restored = looking.repeated(lambda looked: self._attempt(looking, looked), self._begin_again)
+            done = True
+            return restored
+        finally:
+            if not done:
+                self._remove_all()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[Lock]:
+        try:
+            lock = self.disk.lock(layout.lock_path(self.directory))
+        except AlreadyLocked as locked:
+            raise BackupRefused(f"{self.directory} is in use by process {locked.pid}", "name another folder") from None
+        try:
+            yield lock
+        finally:
+            lock.release()
+
+    def _attempt(self, looking: Looking, looked: Looked) -> Restored:
+        """Raises: Missing, ObjectDamaged; what open_store raises."""
+        source = _Source(self, looking, looked)
+        try:
+            store, _ = open_store(self.disk, self.clock, self.rng, self.directory, SETTINGS, source=source)
+        except Overtaken as gone:
+            raise gone.__cause__ or gone from None
+        try:
+            checkpoints.write_file(self.disk, mark_path(self.directory), MARK, MARK_VERSION, b"")
+            store_mark.remove_mark(self.disk, self.directory)
+        finally:
+            store.close()
+        return Restored(looked, source.point)
+
+    def _begin_again(self) -> None:
+        self.say("the owner removed what was being read, since it has a newer checkpoint: taking that one")
+        self._remove_all()
+
+    def _remove_all(self) -> None:
+        with self._locked():
+            remove_contents(self.disk, self.directory, keep=LOST_AND_FOUND)
+
+
+class _Source(JournalOfDirectory):
+    """Reads what was found in the store, and begins a journal in the directory."""
+
+    def __init__(self, restoring: Restoring, looking: Looking, looked: Looked) -> None:
+        super().__init__(restoring.disk, restoring.rng, restoring.directory, SETTINGS)
+        self._restoring = restoring
+        self._looking = looking
+        self._looked = looked
+        self.point: Point | None = None
+
+    def prepare(self) -> None:
+        """Fill the directory, which is locked now. Raises: Missing, ObjectDamaged."""
+        of = self._restoring
+        store_mark.write_mark(of.disk, of.directory, store_mark.CUT_SHORT)
+        self.point = self._looking.point(self._looked)
+        if self.point is not None:
+            fetch_point(of.objects, of.disk, of.directory, self.point, of.pause, of.report)
+
+    def scan(self, start: StoreCheckpoint) -> ScanOfObjects:  # type: ignore[override]  # which is FoundUnits, too
+        looked, of = self._looked, self._restoring
+        taken = Taken(Claim(looked.epoch + 1, 0, (), b""), looked.epoch, looked.end, looked.runs, looked.last)
+        runs = runs_behind(looked.runs, Place(*start.journal_start))
+        return ScanOfObjects(of.objects, taken, runs, of.pause, start.through_unit)

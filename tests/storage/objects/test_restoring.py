@@ -1,0 +1,150 @@
+"""A plain data directory that is made of a journal in a store of objects."""
+
+import pytest
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import SimulatedObjects, StoreCut
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.storage.backup.manifest import BackupRefused
+from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects import format as form
+from fencepost.storage.objects.errors import ObjectDamaged
+from fencepost.storage.objects.fence import Place
+from fencepost.storage.objects.restoring import Restored, Restoring
+from owner_driver import Owning, pause
+from store_driver import DIRECTORY, Driven, values_of
+from store_dump import dump
+
+
+def restore(objects: SimulatedObjects, disk: SimulatedDisk) -> Restored:
+    return Restoring(objects, disk, SimulatedClock(), SeededRng(2), DIRECTORY, pause).run()
+
+
+def values(disk: SimulatedDisk) -> list[bytes]:
+    """What a plain broker reads from a directory."""
+    store = Driven(disk).store
+    found = [value for log in store.logs.values() if log.topic == "t" for _, value in values_of(log)]
+    store.close()
+    return found
+
+
+def begin(objects: SimulatedObjects) -> Owning:
+    owner = Owning(objects)
+    owner.create("t")
+    owner.round()
+    return owner
+
+
+def written(objects: SimulatedObjects) -> Owning:
+    """Two points, the older of which is removed, with rounds behind the newest."""
+    owner = begin(objects)
+    for number in range(30):
+        owner.send("t", b"%d" % number)
+        if number in (10, 20, 25):
+            owner.point()
+    return owner
+
+
+def test_a_journal_becomes_a_plain_directory_beside_its_owner():
+    objects = SimulatedObjects()
+    owner = written(objects)
+    disk = SimulatedDisk()
+    restored = restore(objects, disk)
+    assert restored.point is not None
+    assert restored.looked.last.last_unit == owner.store.released_unit
+    assert disk.exists(f"{DIRECTORY}/restored")
+    after = Driven(disk)
+    assert dump(after.store) == dump(owner.store)
+    after.append(after.log("t"), [b"of its own"])
+    after.round()
+    after.store.close()
+    owner.send("t", b"the owner goes on")
+    assert values(disk)[-1] == b"of its own"
+
+
+def test_of_a_young_journal_all_comes_from_rounds():
+    objects = SimulatedObjects()
+    begin(objects).send("t", b"1")
+    disk = SimulatedDisk()
+    assert restore(objects, disk).point is None
+    assert values(disk) == [b"1"]
+
+
+def test_of_several_epochs_each_acknowledged_record_is_there():
+    objects = SimulatedObjects()
+    written(objects)
+    second = Owning(objects, node=2)
+    second.send("t", b"second")
+    third = Owning(objects, node=3)
+    third.send("t", b"third")
+    disk = SimulatedDisk()
+    restore(objects, disk)
+    assert values(disk) == third.values()
+
+
+def test_what_is_lost_is_named_and_nothing_is_left():
+    objects = SimulatedObjects()
+    written(objects)
+    name = form.place_name(Place(1, 30))
+    del objects.content[name]
+    disk = SimulatedDisk()
+    with pytest.raises(ObjectDamaged, match=name):
+        restore(objects, disk)
+    assert disk.list(DIRECTORY) in ([], ["lock"])
+
+
+def test_a_directory_that_has_something_is_refused():
+    objects = SimulatedObjects()
+    written(objects)
+    disk = SimulatedDisk()
+    restore(objects, disk)
+    with pytest.raises(BackupRefused, match="is not empty"):
+        restore(objects, disk)
+
+
+def test_a_newer_point_is_taken_if_the_owner_removes_what_is_read():
+    objects = SimulatedObjects()
+    owner = written(objects)
+    seen = objects.client()
+    moved = 0
+
+    def go_on(call: str, name: str) -> None:
+        nonlocal moved
+        if call == "read" and name.startswith("0/parts/") and moved < 3:
+            moved += 1
+            for number in range(24):
+                owner.send("t", b"more")
+                if number in (11, 23):
+                    owner.point()
+
+    seen.before_each = go_on
+    disk = SimulatedDisk()
+    restore(seen, disk)
+    assert moved == 3
+    assert values(disk) == owner.values()
+
+
+def test_wherever_a_restore_dies_no_broker_starts_on_what_it_left():
+    objects = SimulatedObjects()
+    written(objects)
+    calls = 0
+    while True:
+        seen, disk = objects.client(), SimulatedDisk()
+        seen.cut_at(calls, after=False)
+        disk.remove_tree, disk.unlink = _nothing, _nothing  # it was killed: nothing is removed afterwards
+        try:
+            restore(seen, disk)
+            break
+        except StoreCut:
+            pass
+        if disk.exists(DIRECTORY) and set(disk.list(DIRECTORY)) - {"lock"}:
+            with pytest.raises(StoreDamaged, match="a restore into it was cut short"):
+                Driven(disk)
+            with pytest.raises(StoreDamaged, match="a restore into it was cut short"):
+                Owning(objects.client(), disk)
+        calls += 1
+    assert calls > 20
+
+
+def _nothing(path: str) -> None:
+    """Removes nothing."""
