@@ -23,7 +23,11 @@ def settings(**more: object) -> BrokerSettings:
 def view(state_log: ShareStateLog) -> dict[SharePartitionKey, object]:
     """All that a restart must bring back."""
     return {
-        key: (kept.epoch, kept.snapshot_offset, durable_view(kept.machine)) for key, kept in state_log.known.items()
+        key: (
+            *(kept.epoch, kept.snapshot_offset, kept.snapshot_bytes, kept.needs_from, kept.updates, kept.update_bytes),
+            durable_view(kept.machine),
+        )
+        for key, kept in state_log.known.items()
     }
 
 
@@ -93,7 +97,7 @@ class Life:
 
     def step(self) -> None:
         often = [self.fetch] * 4 + [self.acknowledge] * 4 + [self.acknowledge_in_transaction] * 3
-        rarely = [self.begin, self.release, self.wait, self.alter, self.end, self.end_transaction]
+        rarely = [self.begin, self.release, self.wait, self.alter, self.end, self.end_transaction, self.write_whole]
         self.chance.choice([*often, *rarely])()
 
     def group(self) -> str:
@@ -149,6 +153,10 @@ class Life:
     def _log_id(self, home: int) -> int:
         return int(state_partitions(self.world)[home].log.log_id)
 
+    def write_whole(self) -> None:
+        if keys := list(self.shares.state_log.known):
+            self.shares.state_log.write_snapshots([self.chance.choice(keys)])
+
     def prune(self) -> None:
         if self.chance.random() < 0.5:
             for _ in range(9):
@@ -167,7 +175,7 @@ class Life:
 
     def alter(self) -> None:
         group = self.group()
-        if self.shares.of_group(group) and self.chance.random() < 0.2 and not self.is_pending(group):
+        if self.shares.of_group(group) and self.chance.random() < 0.5 and not self.is_pending(group):
             self._commit(self.shares.alter(group, {self.chance.choice(self.places): self.chance.randrange(20)}))
 
     def end(self) -> None:
