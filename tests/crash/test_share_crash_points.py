@@ -5,6 +5,7 @@ What a recovered broker knows is what was known after the last answer, locks lef
 way as well; and that over two cuts. The suite samples the cuts.
 """
 
+import asyncio
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +15,11 @@ from crash_points import crash_images
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
 from fencepost.broker.topics.reading import checked_batches
+from fencepost.broker.upkeep import coordinator_snapshots
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.records import read_marker
 from fencepost.storage.log.partition_log import PartitionLog
-from offset_requests import Producer
+from offset_requests import Producer, commit
 from share_driver import durable_view
 from share_transactions import ShareWorker, acquire, begin
 from simulated_broker import SimulatedBroker
@@ -94,17 +96,13 @@ def two_at_once(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
 
 
 def snapshots(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
-    worker, state_log = ShareWorker(world), world.broker.share_partitions.state_log
+    worker = ShareWorker(world)
 
     def take() -> None:
         world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
 
     def prune() -> None:
-        state_log.write_snapshots(keys)
-        world.wait(0.05)
-        for home in range(2):
-            state_log.prune(home, [key for key in keys if state_log.home(key) == home])
-        world.wait(0.05)
+        write_whole_and_prune(world, keys)
 
     return [
         lambda: [acquire(world, key, 0, 9) for key in keys],
@@ -119,7 +117,66 @@ def snapshots(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
     ]
 
 
-SCRIPTS = [plain_acknowledgements, transactions, two_at_once, snapshots]
+def write_whole_and_prune(world: SimulatedBroker, keys: list[SharePartitionKey]) -> None:
+    state_log = world.broker.share_partitions.state_log
+    state_log.write_snapshots(keys)
+    world.wait(0.05)
+    for home in range(2):
+        state_log.prune(home, [key for key in keys if state_log.home(key) == home])
+    world.wait(0.05)
+
+
+def snapshots_meanwhile(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
+    """A snapshot of the coordinators is being taken while a transaction acknowledges and is committed."""
+    worker, shares = ShareWorker(world), world.broker.share_partitions
+    taking: list[asyncio.Task[None]] = []
+    for number in range(20):  # whose rows come first
+        commit(world, f"g{number}", "in", {0: 1})
+
+    def begin_to_take() -> None:
+        taking.append(world.loop.create_task(world.broker.coordinator_snapshots.take()))
+        world.loop.run_until_complete(asyncio.sleep(0))
+
+    def end_of_transaction() -> None:
+        worker.end(commit=True)
+        assert not taking[-1].done(), "the rows of share partitions are taken after the marker"
+
+    return [
+        lambda: [acquire(world, key, 0, 9) for key in keys],
+        begin_to_take,
+        lambda: worker.write("out"),
+        lambda: worker.acknowledge((keys[0], 0, 3), (keys[1], 1, 1)),
+        lambda: shares.state_log.write_snapshots(keys),
+        end_of_transaction,
+        lambda: world.loop.run_until_complete(taking[-1]),
+        lambda: worker.acknowledge((keys[1], 0, 0)),
+    ]
+
+
+def resets(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
+    """A group's offsets are set lower than what a snapshot of the coordinators knows, and then its log is pruned."""
+    worker, shares = ShareWorker(world), world.broker.share_partitions
+
+    def reset() -> None:
+        unit = shares.alter("g", {key[1:]: 0 for key in keys})
+        shares.state_log.topic.commit(unit.parts)
+        unit.apply()
+        world.wait(0.05)
+
+    return [
+        lambda: [acquire(world, key, 0, 9) for key in keys],
+        lambda: (shares.acknowledge("g", "m", {key[1:]: [AckRange(0, 9, [1])] for key in keys}), world.wait(0.05)),
+        lambda: world.loop.run_until_complete(world.broker.coordinator_snapshots.take()),
+        reset,
+        lambda: [acquire(world, key, 0, 9) for key in keys],
+        lambda: worker.acknowledge((keys[0], 2, 4), (keys[1], 5, 5)),
+        lambda: write_whole_and_prune(world, keys),
+        lambda: worker.write("out"),
+        lambda: worker.end(commit=True),
+    ]
+
+
+SCRIPTS = [plain_acknowledgements, transactions, two_at_once, snapshots, snapshots_meanwhile, resets]
 
 
 def played(script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps]) -> tuple[SimulatedDisk, list[Any]]:
@@ -156,8 +213,9 @@ def check(image: SimulatedDisk, states: list[Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_after_a_power_cut_acknowledgement_and_output_are_both_there_or_neither(
-    script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps],
+    script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(coordinator_snapshots, "SLICE_ROWS", 1)
     disk, states = played(script)
     seen = 0
     for description, image in crash_images(disk, limit=LIMIT, seed=1):
