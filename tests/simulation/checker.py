@@ -34,7 +34,7 @@ from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
 from simulation.rights_rules import RIGHTS_RULES
 from simulation.share_consumer_rules import SHARE_CONSUMER_RULES
-from simulation.share_rules import SHARE_RULES
+from simulation.share_rules import SHARE_RULES, may_be_reset
 
 Rule = Callable[[Facts], Iterator[Anomaly]]
 
@@ -187,7 +187,8 @@ def split_offsets(facts: Facts) -> Iterator[Anomaly]:
                     continue
                 source = found[1].sources[found[1].values.index(value)]
                 other, first = shown.setdefault(source, (value, op))
-                if other != value:
+                writes = sorted((facts.writer[each][0] for each in (other, value)), key=lambda write: write.invoked)
+                if other != value and not may_be_reset(facts, source, *writes):
                     yield Anomaly("duplicate", f"{source} was worked on twice: {other!r}, {value!r}", (first, op))
     inputs = _inputs(facts)
     moving = {offsets.group for _, offsets in facts.history.of(Offsets, only_ok=False)}

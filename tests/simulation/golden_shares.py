@@ -13,6 +13,7 @@ from simulation.share_rules import (
     Acquire,
     Drained,
     Queue,
+    Reset,
     SessionEnd,
 )
 from simulation.story import P, Q
@@ -38,6 +39,10 @@ def say(s, kind=ACCEPT, offset=0, member="m", txn=None, ok=True, error=INVALID_R
 
 def ends(s, member="m", since=None):
     return s._op(member, SessionEnd(G, member, since or s.history.moment()), True)
+
+
+def reset(s, offset, ok=True):
+    return s._op("resetter", Reset(G, P, offset), ok)
 
 
 def drained(s, *given):
@@ -98,6 +103,13 @@ def a_transaction_that_commits_is_final(s):
     in_transaction(s, commit=True), drained(s)
 
 
+def a_reset_makes_all_available_again(s):
+    """A good one: what was done, what is locked, and how often it was delivered."""
+    queue(s, *"xy"), take(s, (0, "x"), (1, "y")), say(s), reset(s, 0), say(s, offset=1, ok=False)
+    take(s, (0, "x"), (1, "y"), member="n"), say(s, member="n"), reset(s, 1, ok=None).info()
+    take(s, (1, "y")), say(s, offset=1), drained(s)
+
+
 def a_consumer_of_the_sdk_says_what_it_was_told(s):
     """A good one: the last word counts; a commit that fails promises nothing, nor does what was refused."""
     queue(s, *"xyz"), take(s, (0, "x"), (1, "y"), (2, "z")), gives(s, (0, "x"), (1, "y"), (2, "z"))
@@ -108,7 +120,16 @@ def a_consumer_of_the_sdk_says_what_it_was_told(s):
     say(s, offset=1, txn="t"), s.commit("t"), ends(s), drained(s, (2, "z", 3))
 
 
+def what_is_reset_is_worked_on_again(s):
+    """A good one."""
+    queue(s, "x"), take(s, (0, "x")), s.send("y", place=Q, sources=((P, 0),)), say(s), reset(s, 0)
+    take(s, (0, "x")), s.send("z", place=Q, at=1, sequence=1, sources=((P, 0),)), say(s)
+    s.final((0, "y"), (1, "z"), place=Q), drained(s)
+
+
 GOOD = [
+    what_is_reset_is_worked_on_again,
+    a_reset_makes_all_available_again,
     a_consumer_of_the_sdk_says_what_it_was_told,
     locks_end_in_each_way,
     a_session_may_have_ended,
@@ -268,6 +289,27 @@ def what_was_said_of_an_earlier_delivery_is_said_of_a_later_one(s):
     queue(s, "x"), take(s, (0, "x")), gives(s, (0, "x")), told(s)
     s.now += LOCK_MS
     take(s, (0, "x", 2)), gives(s, (0, "x", 2)), say(s)
+
+
+@bad("doubled")
+def what_is_done_below_a_reset_comes_again(s):
+    queue(s, *"xy"), take(s, (0, "x"), (1, "y")), say(s), say(s, offset=1), reset(s, 1), take(s, (0, "x", 2))
+
+
+@bad("duplicate")
+def what_is_below_a_reset_is_worked_on_again(s):
+    s.send("x"), s.send("x2", at=1, sequence=1), s.send("y", place=Q, sources=((P, 0),)), reset(s, 1)
+    s.send("z", place=Q, at=1, sequence=1, sources=((P, 0),)), s.final((0, "y"), (1, "z"), place=Q)
+
+
+@bad("doubled")
+def what_is_done_comes_again_after_a_reset_that_was_refused(s):
+    queue(s, "x"), take(s, (0, "x")), say(s), reset(s, 0, ok=False), take(s, (0, "x", 2))
+
+
+@bad("poached")
+def what_is_given_since_a_reset_is_given_to_another(s):
+    queue(s, "x"), take(s, (0, "x")), reset(s, 0), take(s, (0, "x"), member="n"), take(s, (0, "x", 2), member="o")
 
 
 @bad("said by nobody")

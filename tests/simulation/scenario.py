@@ -1,6 +1,7 @@
 """What happens in a simulation: topics, clients, faults for some seconds; then healing, an end, and a last look."""
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 from fencepost.protocol.errors import ErrorCode
@@ -23,6 +24,7 @@ from simulation.pipelines import Pipeliner, PipeliningIncarnation
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest, value_in
 from simulation.queues import QueueKeeper, has_queue, queue_clients_of
 from simulation.recreation import Recreator, Stayer
+from simulation.resets import Resetter, has_resets, quick_state_logs
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
 from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkRestless, SdkSeveral, SdkSingle
 from simulation.sdk_named import named_clients_of
@@ -57,6 +59,11 @@ FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 
 async def play(world: World, seconds: float) -> dict[str, int]:
     """A whole simulation. Returns which faults struck how often."""
+    with quick_state_logs() if has_queue(world) else nullcontext():
+        return await _play(world, seconds)
+
+
+async def _play(world: World, seconds: float) -> dict[str, int]:
     await world.start()
     await _make_topics(world)
     faults = Faults(world)
@@ -109,6 +116,8 @@ def clients_of(world: World) -> list[Any]:
     if has_queue(world):
         keeper = QueueKeeper(world)
         clients += [*queue_clients_of(world, keeper), *sdk_queue_clients_of(world, keeper)]
+        if has_resets(world):
+            clients.append(Resetter(world, keeper))
     for place in (*PLACES[:7], *PLACES[11:]):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(uncommitted(world, f"uncommitted-{place}", place))

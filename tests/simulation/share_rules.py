@@ -62,11 +62,31 @@ class SessionEnd(NamedTuple):
     since: int
 
 
+class Reset(NamedTuple):
+    """Somebody sets the offset: from there on all is available, and was never delivered. Locks are gone."""
+
+    group: str
+    place: Place
+    offset: int
+
+
 class Drained(NamedTuple):
     """After all is healed, all that is given is accepted, until nothing was given for longer than a lock lasts."""
 
     group: str
     place: Place
+
+
+def may_be_reset(facts: Facts, record: tuple[Place, int], first: Op, second: Op) -> bool:
+    """Whether the offset may have been set to a record, or before it, after one operation and before another."""
+    place, offset = record
+    return any(
+        (what.place, op.outcome != FAIL) == (place, True)
+        and what.offset <= offset
+        and op.done > first.invoked
+        and op.invoked < second.done
+        for op, what in facts.history.of(Reset, only_ok=False)
+    )
 
 
 class _Given(NamedTuple):
@@ -106,9 +126,12 @@ class _Queue:
         """Whether one broker served from the beginning of an operation to the end of another."""
         return not any(op.invoked > begin.invoked and op.invoked_ms <= end.done_ms + BEGINS_MS for op in self.restarts)
 
+    def may_be_reset(self, offset: int, first: Op, second: Op) -> bool:
+        return may_be_reset(self.facts, (self.queue.place, offset), first, second)
+
     def holds(self, offset: int, given: Op, until: Op) -> bool:
         """Does a member that is given a record surely still have it at the end of another operation?"""
-        if not self.same_life(given, until):
+        if not self.same_life(given, until) or self.may_be_reset(offset, given, until):
             return False
         member, locked_ms = given.what.member, given.invoked_ms
         for op in self.acknowledged[offset]:
@@ -161,10 +184,12 @@ def what_is_done_is_not_delivered_again(facts: Facts) -> Iterator[Anomaly]:
                 final.append(op)
             for op in final:
                 for given in queue.given[offset]:
-                    if given.op.invoked > op.done:
+                    if given.op.invoked > op.done and not queue.may_be_reset(offset, op, given.op):
                         yield Anomaly("doubled", f"{queue.queue.place} {offset} is delivered again", (op, given.op))
                 for other in final:
-                    if other.what.txn not in (None, op.what.txn) and op.done < other.invoked:
+                    if other.what.txn in (None, op.what.txn) or other.invoked <= op.done:
+                        continue
+                    if not queue.may_be_reset(offset, op, other):
                         yield Anomaly("doubled", f"{queue.queue.place} {offset} is accepted again", (op, other))
 
 
@@ -214,7 +239,7 @@ def foreign_acknowledgements_change_nothing(facts: Facts) -> Iterator[Anomaly]:
                     one.op.what.member == op.what.member and one.op.invoked < op.done for one in queue.given[offset]
                 )
                 later = [one.op for one in queue.given[offset] if one.op.invoked > op.done]
-                if not was_given and later:
+                if not was_given and later and not queue.may_be_reset(offset, op, later[0]):
                     yield Anomaly(
                         "poached",
                         f"{queue.queue.place} {offset} is acknowledged by whom it was not given to",
@@ -297,7 +322,8 @@ def windows_are_bounded(facts: Facts) -> Iterator[Anomaly]:
         for op in queue.asked:
             highest = max((offset for offset, _, _ in op.result), default=-1) if op.outcome == OK else -1
             for offset, later in last_given.items():
-                if highest - offset + 1 > most and later.invoked > op.done:
+                is_behind = highest - offset + 1 > most and later.invoked > op.done
+                if is_behind and not queue.may_be_reset(offset, op, later):
                     text = f"{queue.queue.place} {highest} is delivered, and {offset} is not done"
                     yield Anomaly("over the window", text, (op, later))
                     break
@@ -309,7 +335,7 @@ def counts_do_not_fall(facts: Facts) -> Iterator[Anomaly]:
         for offset, all_given in queue.given.items():
             for one in all_given:
                 for other in all_given:
-                    if one.op.done >= other.op.invoked:
+                    if one.op.done >= other.op.invoked or queue.may_be_reset(offset, one.op, other.op):
                         continue
                     least = one.count + queue.same_life(one.op, other.op)
                     if other.count < least:

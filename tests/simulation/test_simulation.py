@@ -52,7 +52,7 @@ def test_no_seed_with_a_share_group_shows_an_anomaly():
     result = simulate(WITH_A_QUEUE, 10.0)
     assert result.good, f"{result}\nagain: make sim SEED={WITH_A_QUEUE} SECONDS=10"
     met = Counter(result.struck)
-    assert all(met[f"queue: {what}"] for what in ("given", "said twice", "in a transaction ok"))
+    assert all(met[f"queue: {what}"] for what in ("given", "said twice", "in a transaction ok", "reset"))
     assert met["sdk queue: given"] > 10
 
 

@@ -9,7 +9,7 @@ import logging
 import random
 import warnings
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from typing import Any
 
@@ -186,6 +186,11 @@ class World:
         if self.broker is not None and self._process is not None:
             await self._process.start(self.broker.stop())
             self.kill(power=False)
+
+    def run_in_broker(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run a coroutine as part of the broker that is there: it ends with it, without an end."""
+        assert self._process is not None
+        return self._process.start(work)
 
     async def restart(self, *, power: bool = False, rng: random.Random | None = None, after_s: float = 0.0) -> None:
         """Kill it, wait a little, and begin again."""
