@@ -1,0 +1,293 @@
+"""Share partitions of a broker against a model of single records, through resets, pruning, starts, and all in steps.
+
+Requests are decided in steps between which everything else happens; snapshots of the coordinators are taken row by
+row meanwhile. After each step the state is the model's, and what starts would know of it.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.handlers.share_transactions import _acknowledge
+from fencepost.broker.share import acknowledging, logged, portions, state_log
+from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, Wanted
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.share_transactions import TxnShareAcknowledgeRequest
+from fencepost.protocol.messages.topics import DeleteRecordsRequest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from offset_requests import Producer
+from produce_requests import batch, create, produce
+from share_lives import positions, replayed, view
+from share_records import Ack, ShareRecords
+from share_transactions import begin
+from simulated_broker import SimulatedBroker
+
+LIMIT, RECORDS, PARTITIONS = 5, 60, 2
+MEMBERS, IDS = st.sampled_from("ab"), st.sampled_from(("x", "y"))
+KINDS = st.sampled_from((AckType.GAP, AckType.ACCEPT, AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW))
+DECISIONS = st.sampled_from((AckType.ACCEPT, AckType.REJECT))
+INDEXES = st.integers(0, PARTITIONS - 1)
+
+
+class Flight(NamedTuple):
+    """A request that is being decided. seen: by share partition, what it would have been answered at some time."""
+
+    member: str
+    producer: Producer | None
+    who: dict[str, Any]
+    acks: dict[SharePartitionKey, list[Ack]]
+    acknowledging: Any
+    steps: Iterator[int]
+    seen: dict[SharePartitionKey, set[ErrorCode]]
+
+
+class ShareBroker(RuleBasedStateMachine):
+    @initialize(updates=st.sampled_from((0, 3, 20, 500)))
+    def start(self, updates: int) -> None:
+        self.world = SimulatedBroker(
+            BrokerSettings(
+                share_coordinator_state_topic_num_partitions=2,
+                share_coordinator_snapshot_update_records_per_snapshot=updates,
+            )
+        )
+        self.world.ask(create("t", PARTITIONS))
+        self.keys = begin(self.world, "t", partitions=PARTITIONS)
+        for index in range(PARTITIONS):
+            self.world.ask(produce("t", batch(RECORDS), partition=index), 9)
+        self.models = {key: ShareRecords(LIMIT) for key in self.keys}
+        self.producers: dict[str, Producer] = {}
+        self.flights: list[Flight] = []
+        self.taken: list[tuple[list[Any], dict[int, int]]] = []
+        self.taking: tuple[list[Any], dict[int, int], Iterator[Any]] | None = None
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.wait(0.2)
+            self.world.abandon()
+
+    @property
+    def shares(self) -> Any:
+        return self.world.broker.share_partitions
+
+    def machine(self, key: SharePartitionKey) -> Any:
+        return self.shares.state_log.known[key].machine
+
+    # ---- fetches and acknowledgements ------------------------------------------------------------------------
+
+    @rule(index=INDEXES, member=MEMBERS, most=st.integers(1, 30), size=st.integers(1, 4), nobodys=st.integers(0, 20))
+    def acquire(self, index: int, member: str, most: int, size: int, nobodys: int) -> None:
+        key, model = self.keys[index], self.models[self.keys[index]]
+        offset = self.shares.next_offset(key)
+        firsts = range(offset - offset % size, RECORDS, size)[:10]
+        found = [Found(at, min(RECORDS, at + size) - 1, number != nobodys) for number, at in enumerate(firsts)]
+        given = self.shares.acquire(key, member, offset, found, Wanted(most, size))
+        machine = self.machine(key)
+        for each in found:
+            for at in range(each.first, each.last + 1) if not each.is_data else ():
+                if at < machine.start or ((run := machine.runs.at(at)) and run[2].state == 4):
+                    model.archive(at)
+        for first, last, deliveries in given:
+            model.acquire(first, last, deliveries, member)
+        model.advance()
+
+    @rule(member=MEMBERS, txn=st.none() | IDS, data=st.data())
+    def begin_to_acknowledge(self, member: str, txn: str | None, data: st.DataObject) -> None:
+        acks: dict[SharePartitionKey, list[Ack]] = {}
+        for key, model in self.models.items():
+            held = model.held_by(member)
+            chosen = data.draw(st.lists(st.sampled_from(held), max_size=12, unique=True)) if held else []
+            chosen += data.draw(st.lists(st.integers(0, RECORDS - 1), max_size=1)) if not data.draw(INDEXES) else []
+            kinds = DECISIONS if txn else KINDS
+            if chosen:
+                acks[key] = [(at, at, int(data.draw(kinds))) for at in sorted(set(chosen))]
+        if not acks:
+            return
+        asked = {key[1:]: [AckRange(first, last, [kind]) for first, last, kind in of] for key, of in acks.items()}
+        producer, who = None, dict[str, Any]()
+        if txn is None:
+            deciding = self.shares.acknowledging("g", member, asked)
+        else:
+            producer = self.producers.setdefault(txn, None) or Producer(self.world, txn, tv=2)  # type: ignore[arg-type]
+            self.producers[txn], who = producer, producer.who
+            deciding = self.shares.acknowledging_in_transaction("g", member, producer.producer_id, asked)
+        self.flights.append(Flight(member, producer, who, acks, deciding, deciding.decide_ahead(), {}))
+
+    @invariant()
+    def look_at_requests(self) -> None:
+        for flight in getattr(self, "flights", ()):
+            for key, acks in flight.acks.items():
+                error = self.models[key].judge(flight.member, acks, flight.producer is not None)
+                flight.seen.setdefault(key, set()).add(error)
+
+    @precondition(lambda self: self.flights)
+    @rule(steps=st.sampled_from((1, 1, 3, 60)), data=st.data())
+    def go_on_with_a_request(self, steps: int, data: st.DataObject) -> None:
+        flight = data.draw(st.sampled_from(self.flights))
+        for _ in range(steps):
+            if next(flight.steps, None) is None:
+                self.flights.remove(flight)
+                self._finish(flight) if flight.producer is None else self._finish_in_transaction(
+                    flight, flight.producer
+                )
+                break
+
+    def _finish(self, flight: Flight) -> None:
+        answers = self.shares.finish(flight.acknowledging)
+        for key, acks in flight.acks.items():
+            if answers[key[1:]] is None:
+                assert self.models[key].judge(flight.member, acks, False) is ErrorCode.NONE
+                self.models[key].acknowledge(acks)
+            else:
+                assert flight.seen[key] - {ErrorCode.NONE}
+
+    def _finish_in_transaction(self, flight: Flight, producer: Producer) -> None:
+        request = TxnShareAcknowledgeRequest(**flight.who, group_id="g", member_id=flight.member, topics=[])
+        asked = {key[1:]: [] for key in flight.acks}
+        try:
+            wrong = _acknowledge(self.world.broker, request, asked, flight.acknowledging)  # type: ignore[arg-type]
+        except KafkaError:
+            assert flight.who != producer.who, "only what comes after the end of its transaction is fenced"
+            return
+        assert flight.who == producer.who
+        for key, acks in flight.acks.items():
+            if wrong:
+                assert key[1:] not in wrong or flight.seen[key] - {ErrorCode.NONE}
+            else:
+                assert self.models[key].judge(flight.member, acks, True) is ErrorCode.NONE
+                self.models[key].acknowledge_in(producer.transactional_id, acks)
+
+    @rule(txn=IDS, commit=st.booleans())
+    def end_transaction(self, txn: str, commit: bool) -> None:
+        if any(model.is_pending(txn) for model in self.models.values()):
+            self.producers[txn].end(commit)
+            for model in self.models.values():
+                model.settle(txn, commit)
+
+    # ---- what else ends what a member has ------------------------------------------------------------------
+
+    @rule(member=MEMBERS)
+    def end_session(self, member: str) -> None:
+        self.shares.release("g", member, [key[1:] for key in self.keys])
+        for model in self.models.values():
+            model.release_all(member)
+
+    @rule(index=INDEXES, member=MEMBERS)
+    def end_locks(self, index: int, member: str) -> None:
+        key, now_ms = self.keys[index], self.world.broker.clock.monotonic_ms()
+        self.machine(key).end_locks(member, now_ms)
+        self.shares._end_due_locks([key], now_ms)
+        self.models[key].release_all(member)
+
+    @rule(index=INDEXES, more=st.integers(1, 9))
+    def delete_records(self, index: int, more: int) -> None:
+        key, offset = self.keys[index], min(RECORDS, self.models[self.keys[index]].start + more)
+        part = DeleteRecordsRequest.Topic.Partition(partition_index=index, offset=offset)
+        topic = DeleteRecordsRequest.Topic(name="t", partitions=[part])
+        self.world.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1_000))
+        self._log_begins(key)
+
+    def _log_begins(self, key: SharePartitionKey) -> None:
+        self.shares.next_offset(key)  # looks where the log begins
+        self.models[key].begin_at(self.world.broker.topics.by_name["t"].partitions[key.partition].log.start_offset)
+
+    @rule(index=INDEXES, offset=st.integers(0, RECORDS // 2))
+    def reset(self, index: int, offset: int) -> None:
+        key = self.keys[index]
+        if self.models[key].is_pending():
+            with pytest.raises(KafkaError, match="pending"):
+                self.shares.alter("g", {key[1:]: offset})
+            return
+        unit = self.shares.alter("g", {key[1:]: offset})
+        self.shares.state_log.topic.commit(unit.parts)
+        unit.apply()
+        self.models[key].reset(offset)
+        self._log_begins(key)
+
+    # ---- the log -------------------------------------------------------------------------------------------
+
+    @rule()
+    def write_whole_and_prune(self) -> None:
+        log = self.shares.state_log
+        log.write_snapshots(self.keys)
+        self.world.wait(0.05)
+        for home, keys in log._by_home().items():
+            log.prune(home, keys)
+
+    @rule(seconds=st.sampled_from((0.001, 0.05, 0.5)))
+    def wait(self, seconds: float) -> None:
+        self.world.wait(seconds)
+
+    @rule(rows=st.integers(1, 2))
+    def take_rows(self, rows: int) -> None:
+        """Some more of a snapshot of the coordinators."""
+        if self.taking is None:
+            self.taking = [], positions(self.world), self.shares.state_log.rows()
+        found, since, rest = self.taking
+        for _ in range(rows):
+            row = next(rest, None)
+            if row is None:
+                self.taken, self.taking = [*self.taken[-2:], (found, since)], None
+                return
+            found.append(row)
+
+    @rule(power=st.booleans())
+    def start_again(self, power: bool) -> None:
+        self.world.wait(0.2)
+        self.flights, self.taking = [], None
+        live = view(self.shares.state_log)
+        self.world = self.world.after_power_cut() if power else self.world.again()
+        assert view(self.shares.state_log) == live or not power
+        for producer in self.producers.values():
+            producer.asked = self.world
+        for key, model in self.models.items():
+            model.restart(self.machine(key).end)
+            self._log_begins(key)
+
+    @invariant()
+    def the_broker_and_the_model_agree(self) -> None:
+        for key, model in getattr(self, "models", {}).items():
+            assert model.differences(self.machine(key)) == []
+
+    @invariant()
+    def a_start_would_know_the_same(self) -> None:
+        if hasattr(self, "world"):
+            live = view(self.shares.state_log)
+            assert replayed(self.world) == live
+            for rows, since in self.taken:
+                assert replayed(self.world, rows, since) == live
+
+
+def check(examples: int, steps: int) -> None:
+    with ExitStack() as stack:
+        small = {"LEAST_BYTES": 400, "PRUNE_AFTER_BYTES": 3_000, "COLD_BYTES": 2_000}
+        stack.enter_context(mock.patch.multiple(state_log, **small))
+        stack.enter_context(mock.patch.object(logged, "RUNS", 4))
+        for module in (portions, acknowledging):
+            stack.enter_context(mock.patch.object(module, "RANGES", 3))
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            ShareBroker,
+            settings=settings(
+                max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+            ),
+        )
+
+
+def test_share_partitions_are_as_their_records_one_by_one_whatever_happens() -> None:
+    check(examples=12, steps=30)
+
+
+@pytest.mark.long
+def test_share_partitions_are_as_their_records_one_by_one_in_many_histories() -> None:
+    check(examples=1_000, steps=100)
