@@ -45,5 +45,5 @@ class Shared:
     known_offline: dict[str, str]
 
     def internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> InternalTopic:
-        """A coordinator's topic, made when it is first needed, and then with these partitions and configs."""
+        """Return a coordinator's topic; it is created when first needed, with these partitions and configs."""
         return InternalTopic(self.topics, self.store, self.known_offline, name, partitions, configs)

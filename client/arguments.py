@@ -13,7 +13,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_topic_name(name: object) -> None:
-    """Raises TypeError, or a KafkaError with INVALID_TOPIC_EXCEPTION for an invalid name."""
+    """Check a topic name. Raises TypeError, or a KafkaError with INVALID_TOPIC_EXCEPTION."""
     if not isinstance(name, str):
         raise TypeError(f"topic must be a str, not {type(name).__name__}")
     if not _LEGAL.fullmatch(name) or name in (".", ".."):
@@ -25,7 +25,7 @@ def check_topic_name(name: object) -> None:
 
 
 def positive(number: int, what: str) -> int:
-    """The number. Raises TypeError, InvalidConfigurationError for one below 1."""
+    """Return the number. Raises TypeError, InvalidConfigurationError for one below 1."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{what} must be an int, not {type(number).__name__}")
     if number < 1:
@@ -34,7 +34,7 @@ def positive(number: int, what: str) -> int:
 
 
 def offset_of(given: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    """The offset of a next record. Raises TypeError, ValueError for one below 0."""
+    """Return the offset of a next record. Raises TypeError, ValueError for one below 0."""
     made = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
     if not isinstance(made.offset, int) or isinstance(made.offset, bool):
         raise TypeError(f"offset must be an int, not {type(made.offset).__name__}")

@@ -134,7 +134,7 @@ _TRUE_OR_FALSE = {"true": True, "1": True, "yes": True, "false": False, "0": Fal
 
 
 def names_of(keyword: str) -> list[str]:
-    """The names of a setting that from_config accepts: Java's first, then librdkafka's."""
+    """Return the names of a setting that from_config accepts: Java's first, then librdkafka's."""
     names = [] if keyword in _OURS_ALONE else [keyword.replace("_", ".")]
     names += [name for name, one in _NAMES.items() if one == keyword]
     names += [name for name, (one, _) in _CONVERTED.items() if one == keyword]
@@ -142,7 +142,7 @@ def names_of(keyword: str) -> list[str]:
 
 
 def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
-    """The settings for this configuration. Raises InvalidConfigurationError."""
+    """Return the settings for this configuration. Raises InvalidConfigurationError."""
     left = dict(config)
     servers: Bootstrap = ""
     for name in BOOTSTRAP:
@@ -196,7 +196,7 @@ def _nearest(name: str, known: set[str]) -> str:
 
 
 def _value(keyword: str, value: Any) -> Any:
-    """The value of a setting; a text from a configuration file is converted."""
+    """Return the value of a setting; a text from a configuration file is converted."""
     if keyword == "partition_assignment_strategy":
         return _strategies(value.split(",") if isinstance(value, str) else value)
     if keyword in ("enable_idempotence", "enable_auto_commit", "check_crcs", "allow_auto_create_topics"):
@@ -237,7 +237,7 @@ def _auto_offset_store(value: Any) -> None:
 
 
 def _level(value: Any) -> Any:
-    """-1 is the codec's default in librdkafka and Java."""
+    """Convert compression.level; -1 is the codec's default in librdkafka and Java."""
     level = _number("compression.level", value) if isinstance(value, str) else value
     return None if level == -1 else level
 
@@ -276,7 +276,7 @@ def _strategies(listed: Iterable[object]) -> tuple[str, ...]:
 
 
 def _jaas(text: str) -> dict[str, str]:
-    """User name and password in Java's format for them; nothing if a token takes their place."""
+    """Return user name and password from Java's JAAS text; nothing if a token takes their place."""
     if "OAuthBearerLoginModule" in text:
         return {}
     found = {key: re.sub(r"\\(.)", r"\1", quoted) or word for key, _, quoted, word in _JAAS.findall(text)}
@@ -286,13 +286,13 @@ def _jaas(text: str) -> dict[str, str]:
 
 
 def _librdkafka_token(provide: Callable[[str], Any], config: str) -> Token:
-    """confluent-kafka's oauth_cb returns the token, when it ends in seconds since 1970, and maybe more."""
+    """Wrap confluent-kafka's oauth_cb, which returns the token, its expiry in seconds since 1970, and maybe more."""
     token, expires, *_ = provide(config)
     return Token(token, expires * 1000)
 
 
 def _provider(value: Any) -> Any:
-    """A function, or where to import it from: for options that are texts, as those of Spark."""
+    """Return the token provider: a function, or the function to import by this name, as options of Spark give it."""
     if not isinstance(value, str):
         return value
     module, _, name = value.partition(":")
@@ -305,7 +305,7 @@ def _provider(value: Any) -> Any:
 
 
 def _extensions(value: Any) -> Any:
-    """NAME=VALUE, with commas between several."""
+    """Parse SASL extensions: NAME=VALUE, separated by commas."""
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in value.split(",") if part.strip()]
@@ -330,7 +330,7 @@ def _check_verification(value: Any) -> None:
 
 
 def _idle(value: Any) -> Any:
-    """0 in librdkafka and a negative number in Java mean: never close."""
+    """Convert the idle timeout; 0 in librdkafka and a negative number in Java mean: never close."""
     idle_ms = _number("connections.max.idle.ms", value) if isinstance(value, str) else value
     return INT32_MAX if isinstance(idle_ms, int) and idle_ms <= 0 else idle_ms
 
@@ -341,7 +341,7 @@ def _delivery(value: Any) -> Any:
 
 
 def _linger(value: Any) -> Any:
-    """librdkafka accepts fractions of a millisecond."""
+    """Convert linger.ms; librdkafka accepts fractions of a millisecond."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

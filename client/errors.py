@@ -365,7 +365,7 @@ _CLASSES = _RECOVERABLE | _SET_UP_WRONG | _OTHERS
 
 
 def code_of(number: int) -> ErrorCode:
-    """The code with this number; UNKNOWN_SERVER_ERROR for an unknown one, of a newer broker."""
+    """Return the code with this number; UNKNOWN_SERVER_ERROR for an unknown one of a newer broker."""
     try:
         return _CODES[number]
     except KeyError:
@@ -373,7 +373,7 @@ def code_of(number: int) -> ErrorCode:
 
 
 def error_of(code: int, detail: str = "", *, transactional: bool = False) -> KafkaError:
-    """The error for a code. transactional: an error that only fails a transaction is an AbortableTransactionError."""
+    """Return the error for a code. transactional: one that only fails a transaction is AbortableTransactionError."""
     known = code_of(code)
     if known is ErrorCode.UNKNOWN_SERVER_ERROR and not detail and code != known:
         detail = f"the broker returned error code {code}, which this client does not know"
@@ -384,7 +384,7 @@ def error_of(code: int, detail: str = "", *, transactional: bool = False) -> Kaf
 
 
 def refusal(code: int, words: str | None = None) -> KafkaError:
-    """The error for a code in a response that is not final yet. words: the broker's own, which are kept in one line."""
+    """Return the error for a code that may be retried. words: the broker's message, which is put on one line."""
     return error_of(code, f"{code_of(code).name}: {' '.join(words.split())}" if words else "")
 
 
@@ -392,7 +392,7 @@ _STAYS = frozenset({ErrorCode.INVALID_TXN_STATE})  # fatal in a transaction, too
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether the same request may be sent again, provided that it is idempotent."""
+    """Return whether the same request may be sent again, provided that it is idempotent."""
     if isinstance(error, RetriableError):
         return True
     return isinstance(error, KafkaError) and error.code.retriable

@@ -26,7 +26,7 @@ Placing = Callable[[bytes | None, int, Sequence[int]], Any]
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's variant of MurmurHash2, as an unsigned 32-bit number."""
+    """Return Kafka's variant of MurmurHash2, as an unsigned 32-bit number."""
     length = len(key)
     hashed = _SEED ^ length
     words = length >> 2
@@ -43,12 +43,12 @@ def murmur2(key: bytes) -> int:
 
 @lru_cache(_KEYS_REMEMBERED)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition for a key. The results for recent keys are cached: hashing one takes microseconds."""
+    """Return the partition for a key. Results for recent keys are cached: hashing one takes microseconds."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def next_sticky(current: int, available: Sequence[int], random_number: int) -> int:
-    """The next partition for records without a key: another one than `current`, if there is one.
+    """Return the next partition for records without a key: another one than `current`, if there is one.
 
     available: partitions that have a leader, not empty. random_number: a random int >= 0.
     """
@@ -57,7 +57,7 @@ def next_sticky(current: int, available: Sequence[int], random_number: int) -> i
 
 
 def fnv1a(key: bytes) -> int:
-    """librdkafka's variant: the absolute value of the hash as a signed number, as in Sarama."""
+    """Hash as librdkafka's fnv1a does: the absolute value of the hash as a signed number, as in Sarama."""
     hashed = _FNV_OFFSET
     for byte in key:
         hashed = (hashed ^ byte) * _FNV_PRIME & _MASK
@@ -74,7 +74,7 @@ PARTITIONERS = ("murmur2_random", "murmur2", "consistent_random", "consistent", 
 
 
 def placing_of(partitioner: str | Partitioner | None, random_number: Callable[[], int]) -> Placing | None:
-    """The function that chooses a partition; None for the producer's default.
+    """Return the function that chooses a partition; None for the producer's default.
 
     partitioner: one of PARTITIONERS, or a function of the user. random_number: returns a random int >= 0.
     """

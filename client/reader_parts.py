@@ -63,7 +63,7 @@ class ReaderParts(Parts):
 
     @contextmanager
     def _waiting_until(self, deadline_ms: float) -> "Generator[asyncio.Future[None]]":
-        """A future that is done at the deadline, or with the next _end_waits()."""
+        """Return a future that is done at the deadline, or with the next _end_waits()."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting[future] = deadline_ms

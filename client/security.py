@@ -112,7 +112,7 @@ _TLS_HINT = "check the files or PEM texts of ssl_cafile, ssl_certfile, ssl_keyfi
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong, with the file if there is one. OpenSSL's texts contain nothing of a key."""
+    """Return what is wrong, with the file if there is one. OpenSSL's texts contain nothing of a key."""
     path = getattr(error, "filename", None)
     text = getattr(error, "strerror", None) or str(error)
     return f"{path}: {text}" if path else text

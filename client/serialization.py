@@ -67,7 +67,7 @@ class Way(Enum):
 
 
 def way_of(function: Any, method: str = "serialize") -> Way:
-    """The arguments for a function, or for an object with this method. Raises InvalidConfigurationError."""
+    """Return the arguments for a function, or for an object with this method. Raises InvalidConfigurationError."""
     named = getattr(function, method, None)
     if isinstance(function, type):
         if callable(named) or any("__call__" in one.__dict__ for one in function.__mro__):
@@ -92,7 +92,7 @@ def way_of(function: Any, method: str = "serialize") -> Way:
 
 
 def _count_required(function: Callable[..., Any]) -> int:
-    """The number of required positional arguments, plus an optional `ctx`; 1 for a builtin without a signature.
+    """Return the number of required positional arguments, with an optional `ctx`; 1 for a builtin without signature.
 
     -1 if it is not clear: the function takes any number, or requires keyword arguments.
     """

@@ -14,17 +14,17 @@ INT32_MAX = 2**31 - 1
 
 
 def put(settings: Any, name: str, value: object) -> None:
-    """Set a field of settings that are being made."""
+    """Set a field of frozen settings that are being made."""
     object.__setattr__(settings, name, value)
 
 
 def is_sendable(value: object) -> bool:
-    """Whether it can be a string of the protocol."""
+    """Return whether the text can be a string of the protocol."""
     return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= 32_767 and _is_unicode(value)
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it has no lone surrogates, which cannot be encoded."""
+    """Return whether the text has no lone surrogates, which cannot be encoded."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -81,7 +81,7 @@ def check_serializers(settings: Any, method: str) -> None:
 
 
 def check_name(settings: Any) -> None:
-    """A named producer has one request in flight, and no producer id: its sequences are what a repeat is known by."""
+    """Check a named producer's settings, and set what it needs: one request in flight, no producer id."""
     if settings.name is None:
         return
     if not settings.name:

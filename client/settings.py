@@ -448,12 +448,12 @@ def share_consumer_settings(
 
 
 def keywords_of(cls: type[ConnectionSettings]) -> set[str]:
-    """All keywords of these settings, without bootstrap_servers."""
+    """Return all keywords of these settings, without bootstrap_servers."""
     return {one.name for one in fields(cls)} - {"bootstrap_servers", "security"} | set(SECURITY_KEYWORDS)
 
 
 def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, Any]) -> S:
-    """Raises TypeError for an unknown keyword, with the most similar name; InvalidConfigurationError."""
+    """Make settings of keywords. Raises TypeError for an unknown one, naming the nearest; InvalidConfigurationError."""
     known = keywords_of(cls)
     for name in keywords:
         if name not in known:
@@ -465,7 +465,7 @@ def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, 
 
 
 def _check_chosen(keywords: Iterable[str]) -> None:
-    """Raises InvalidConfigurationError, as Java's client does, for what the broker decides in the newer protocol."""
+    """Raise InvalidConfigurationError, as Java's client does, for settings that the broker decides in KIP-848."""
     for name in keywords:
         if name in SET_BY_THE_BROKER:
             instead = f"group.consumer.{name.replace('_', '.')}" if name.endswith("_ms") else "group_remote_assignor"
@@ -475,7 +475,7 @@ def _check_chosen(keywords: Iterable[str]) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to the error for an unknown name; "" if no name is similar."""
+    """Return a suggestion to append to the error for an unknown name; "" if no name is similar."""
     if f"sasl_plain_{name.removeprefix('sasl_')}" in known:  # the name in other clients
         return f"; did you mean {'sasl_plain_' + name.removeprefix('sasl_')!r}?"
     found = difflib.get_close_matches(name, sorted(known), 1)

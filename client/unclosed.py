@@ -30,7 +30,7 @@ class Parts(ABC):
         self._ended: asyncio.Event | None = None
 
     def begin(self) -> None:
-        """The client is started: from now on it needs an end."""
+        """Note that the client is started and must be closed from now on."""
         self._is_open = True
         _open.add(self)
         atexit.unregister(_end_all)  # again, so that it runs before the exit of an embedded broker started by now
@@ -69,7 +69,7 @@ class Parts(ABC):
 
     @abstractmethod
     async def finish(self, timeout_ms: float) -> None:
-        """The work that is left. It is cancelled after timeout_ms, and may be called again after that."""
+        """Do the client's remaining work. It is cancelled after timeout_ms, and may be called again then."""
 
     @abstractmethod
     async def release(self) -> None:
@@ -77,30 +77,30 @@ class Parts(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Log what is lost: the client's loop can do nothing any more. From any thread."""
+        """Log what is lost: the client's loop has ended. From any thread."""
 
     def abandon_once(self) -> None:
-        """Abandon it, unless it has ended, or belongs to the process of which this is a fork."""
+        """Abandon the client, unless it has ended, or belongs to the parent process of this fork."""
         if self._is_open and not self._affinity.is_forked:
             self._is_open = False
             self.abandon()
 
     def end_elsewhere(self, timeout_ms: float) -> "concurrent.futures.Future[None] | None":
-        """End it in its loop, from another thread. None if that loop does not run."""
+        """End the client in its loop, from another thread. Returns None if that loop does not run."""
         loop, thread = self._affinity.loop, self._affinity.thread
         if not self._is_open or loop is None or self._affinity.is_forked or not loop.is_running():
             return None
         return None if thread == get_ident() else asyncio.run_coroutine_threadsafe(self.end(timeout_ms), loop)
 
     async def end_from_other_loop(self, timeout_ms: float) -> None:
-        """End it in its own loop if that runs; else what is lost is logged."""
+        """End the client in its own loop if that runs; else log what is lost."""
         ending = self.end_elsewhere(timeout_ms)
         if ending is not None:
             await asyncio.wait({asyncio.wrap_future(ending)}, timeout=timeout_ms / 1000 + 1)
         self.abandon_once()
 
     def end_unheld(self, timeout_ms: float) -> None:
-        """End it in the background: nobody holds the client any more. From any thread."""
+        """End a client that nobody references any more, in the background. From any thread."""
         if self._affinity.is_elsewhere:
             self._affinity.call_soon(self._end_unheld, timeout_ms)
         else:  # at once: its first step must come before asyncio.run, which may be about to end, cancels it
@@ -123,7 +123,7 @@ _worker: int | None = None
 
 
 def _end_with_worker() -> None:
-    """In a worker of multiprocessing: end all clients at its end, too.
+    """Register that a worker of multiprocessing ends all clients at its end, too.
 
     A worker that was forked ends by os._exit, in Python 3.11 without what atexit knows: only multiprocessing's own
     finalizers run. Those of a priority from 0 on run in time, before the worker's daemonic children are ended.
@@ -139,7 +139,7 @@ def _end_with_worker() -> None:
 
 
 def _end_all() -> None:
-    """At the exit of the interpreter, or the end of a worker, while threads still run and logging still works."""
+    """End all clients at the interpreter's or worker's exit, while threads and logging still work."""
     parts = list(_open)
     try:
         endings = [ending for one in parts if (ending := one.end_elsewhere(EXIT_MS)) is not None]

@@ -13,7 +13,7 @@ HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 
 def headers_bytes(headers: Headers) -> int:
-    """An upper bound of their size in a record."""
+    """Return an upper bound of the headers' size in a record."""
     size = 0
     for name, content in headers:
         size += 4 * len(name) + 8 + (len(content) if content is not None else 0)

@@ -38,13 +38,13 @@ class _Part(NamedTuple):
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER. Raises BadCertificate."""
+    """Return the subject of a certificate in DER. Raises BadCertificate."""
     parts = [_relative_name(part.body) for part in _parts(_fields(certificate)[4].body)]
     return ",".join(reversed(parts))
 
 
 def expires_ms(certificate: bytes) -> int:
-    """When it ends, as wall time. Raises BadCertificate."""
+    """Return when the certificate expires, as wall time. Raises BadCertificate."""
     try:
         tag, body, _ = list(_parts(_fields(certificate)[3].body))[1]
         text = body.decode("ascii")
@@ -142,7 +142,7 @@ class MappingRule(NamedTuple):
     case: str = ""
 
     def name_of(self, subject: str) -> str | None:
-        """The name that the rule gives to this subject; None if the rule does not match it."""
+        """Return the name that the rule gives to this subject; None if the rule does not match it."""
         if self.pattern is None:
             return subject
         found = self.pattern.fullmatch(subject)
@@ -153,7 +153,7 @@ class MappingRule(NamedTuple):
 
 
 def mapping_rules(text: str) -> tuple[MappingRule, ...]:
-    """The rules of `RULE:pattern/replacement/[LU]` and `DEFAULT`, with commas between. Raises ValueError."""
+    """Parse rules `RULE:pattern/replacement/[LU]` and `DEFAULT`, separated by commas. Raises ValueError."""
     rules: list[MappingRule] = []
     at, text = 0, text.strip() or "DEFAULT"
     while at < len(text):

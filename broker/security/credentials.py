@@ -48,7 +48,7 @@ class Mechanism(IntEnum):
 
     @property
     def digest(self) -> str:
-        """The hash's name in hashlib."""
+        """The name of the hash in hashlib."""
         return f"sha{self.bits}"
 
 
@@ -65,7 +65,7 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential({self.mechanism.sasl_name}, {self.iterations} iterations)"
 
     def proves(self, auth_message: bytes, proof: bytes) -> bool:
-        """Whether the proof was made with the password."""
+        """Return whether the proof was made with the password."""
         digest = self.mechanism.digest
         signature = hmac.digest(self.stored_key, auth_message, digest)
         if len(proof) != len(signature):
@@ -74,7 +74,7 @@ class ScramCredential(NamedTuple):
         return hmac.compare_digest(hashlib.new(digest, client_key).digest(), self.stored_key)
 
     def signature(self, auth_message: bytes) -> bytes:
-        """The signature that proves to the client that the server has its credential."""
+        """Return the signature that proves to the client that the server has its credential."""
         return hmac.digest(self.server_key, auth_message, self.mechanism.digest)
 
     def is_made_from(self, password: bytes) -> bool:
@@ -136,19 +136,19 @@ class ScramUsers:
         return name in self._by_name
 
     def of(self, name: str) -> Iterable[ScramCredential]:
-        """The credentials of one user, none if there is no such user."""
+        """Return the credentials of one user; none if there is no such user."""
         return self._by_name.get(name, {}).values()
 
     def find(self, name: str, mechanism: Mechanism) -> ScramCredential | None:
         return self._by_name.get(name, {}).get(mechanism)
 
     def find_or_decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
-        """The user's credential, or, for an unknown user, a decoy that looks like one and matches no password."""
+        """Return the user's credential; for an unknown user a decoy that looks like one and matches no password."""
         decoy = self._decoy(name, mechanism)  # computed in any case, so that known and unknown users take the same time
         return self.find(name, mechanism) or decoy
 
     def any_or_decoy(self, name: str) -> ScramCredential:
-        """A credential, of either mechanism, against which a plain password can be checked."""
+        """Return a credential of either mechanism, against which a plain password can be checked."""
         chosen = self._draw_mechanism(name)
         decoy = self._decoy(name, chosen)  # so that a check takes as long as for a known user
         return _credential_to_check(self._by_name.get(name, {})) or decoy
@@ -198,7 +198,7 @@ class ScramUsers:
 
 
 def _credential_to_check(credentials: dict[Mechanism, ScramCredential]) -> ScramCredential | None:
-    """The credential of a user by which a plain password is checked."""
+    """Return the credential of a user by which a plain password is checked."""
     return credentials.get(Mechanism.SHA_256) or credentials.get(Mechanism.SHA_512)
 
 
@@ -206,18 +206,18 @@ def _credential_to_check(credentials: dict[Mechanism, ScramCredential]) -> Scram
 
 
 def credential_set(name: str, credential: ScramCredential) -> Change:
-    """The record that sets a user's credential for its mechanism."""
+    """Return the record that sets a user's credential for its mechanism."""
     _, *fields = credential
     return _pack([USER, name, int(credential.mechanism)]), _pack([RECORD_VERSION, *fields])
 
 
 def credential_removed(name: str, mechanism: Mechanism) -> Change:
-    """The record that removes a user's credential for this mechanism."""
+    """Return the record that removes a user's credential for this mechanism."""
     return _pack([USER, name, int(mechanism)]), None
 
 
 def secret_set(secret: bytes) -> Change:
-    """The record that sets the secret from which decoys are derived."""
+    """Return the record that sets the secret from which decoys are derived."""
     return _pack([SECRET]), _pack([RECORD_VERSION, secret])
 
 

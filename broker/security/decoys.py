@@ -59,7 +59,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(salt: bytes, iterations: int) -> Kind:
-    """The kind of a credential with this salt and iteration count."""
+    """Return the kind of a credential with this salt and iteration count."""
     alphabet = next(each for each in Alphabet if _fits(salt, each))
     if alphabet is Alphabet.KAFKA:
         return Kind(iterations, alphabet, 0)
@@ -67,7 +67,7 @@ def kind_of(salt: bytes, iterations: int) -> Kind:
 
 
 def _fits(salt: bytes, alphabet: Alphabet) -> bool:
-    """Whether the salt could have been made with this alphabet."""
+    """Return whether the salt could have been made with this alphabet."""
     if alphabet is Alphabet.BYTES:
         return True
     if alphabet is Alphabet.KAFKA:
@@ -97,12 +97,12 @@ class Kinds:
         self._commonest = None
 
     def decoy(self, seed: bytes) -> tuple[bytes, int]:
-        """A salt and an iteration count. seed: of the name, and unknown to clients."""
+        """Return a salt and an iteration count for an unknown user. seed: made of the name, unknown to clients."""
         kind = self._choose(seed)
         return _salt(kind, hmac.digest(seed, b"salt %d %d %d" % kind, "sha256")), kind.iterations
 
     def _choose(self, seed: bytes) -> Kind:
-        """By the seed, each kind with the probability that a user has it.
+        """Choose a kind by the seed, each with the probability that a user has it.
 
         Of equally seeded names only those change that go to a kind of which there are more now, or leave one of which
         there are fewer.
@@ -116,7 +116,7 @@ class Kinds:
 
 
 def _distance(seed: bytes, kind: Kind, weight: int) -> float:
-    """Distributed exponentially, with the weight for a rate: so the least is this kind's by the share of its weight."""
+    """Return an exponentially distributed number of this rate. The kind with the least one is chosen."""
     drawn = int.from_bytes(hmac.digest(seed, b"kind %d %d %d" % kind, "sha256")[:7])
     return -math.log((drawn + 1) / (1 << 56)) / weight
 

@@ -29,7 +29,7 @@ class KeyRefresher:
         every_ms: int,
         shown: str,
     ) -> None:
-        """fetch: blocks for a bounded time, and returns a bounded number of bytes. shown: where from, for the log."""
+        """fetch: blocks for a bounded time, and returns a bounded number of bytes. shown: the source, for the log."""
         self._fetch = fetch
         self._put = put
         self._executor = executor

@@ -104,7 +104,7 @@ class Login:
     # ---- the requests ----------------------------------------------------------------------------------------
 
     def handshake(self, request: SaslHandshakeRequest, version: int, now: Times) -> Reply:
-        """SaslHandshake: the client chooses a mechanism."""
+        """Handle SaslHandshake, by which the client chooses a mechanism."""
         if self.phase not in (Phase.UNKNOWN, Phase.KNOWN):
             return self._fail_handshake(ErrorCode.ILLEGAL_SASL_STATE, ())
         if self.phase is Phase.KNOWN and not self._may_renew(now):
@@ -118,7 +118,7 @@ class Login:
         return Reply(SaslHandshakeResponse(mechanisms=list(offered)))
 
     def authenticate(self, request: SaslAuthenticateRequest, now: Times) -> Reply | PasswordCheck:
-        """SaslAuthenticate: the client's next message. After a PasswordCheck, call conclude() before anything else."""
+        """Handle SaslAuthenticate, the client's next message. After a PasswordCheck, call conclude() next."""
         if self.phase is Phase.KNOWN:
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NOT_NOW, auth_bytes=b""
@@ -139,7 +139,7 @@ class Login:
         return self._succeed(outcome, now)
 
     def conclude(self, is_right: bool, now: Times) -> Reply:
-        """The PasswordCheck has been carried out, with this result."""
+        """Continue the login with the result of the PasswordCheck."""
         check, self._check = self._check, None
         assert check is not None
         return self._succeed(check.success, now) if is_right else self._fail(WRONG_PASSWORD)

@@ -60,7 +60,7 @@ class PasswordCheck(NamedTuple):
         return "PasswordCheck()"
 
     def run(self) -> bool:
-        """Whether the password is right. Takes milliseconds; may run in any thread."""
+        """Return whether the password is right. Takes milliseconds; may run in any thread."""
         return self.credential.is_made_from(self.password)
 
 

@@ -48,7 +48,7 @@ UNKNOWN_MECHANISM = Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM
 def decide_changes(
     users: ScramUsers, request: AlterUserScramCredentialsRequest, most_users: int
 ) -> Generator[int, None, tuple[dict[str, Change], list[Altered]]]:
-    """The records to write, and the result for each user, in the order of the request.
+    """Return the records to write, and the result for each user, in the order of the request.
 
     Yields after each user.
     most_users: that there may be, with those that the request adds.
@@ -113,7 +113,7 @@ def _alter_result(name: str, why: Refusal | None) -> Altered:
 
 
 def refusal(name: str, error: KafkaError) -> Altered:
-    """The result for a user of whom nothing was changed, because of this error."""
+    """Return the result for a user who was not changed, because of this error."""
     return Altered(user=name, error_code=error.code, error_message=error.text)
 
 
@@ -122,12 +122,12 @@ Infos = tuple[tuple[int, int], ...]
 
 
 def infos_of(users: ScramUsers, name: str) -> Infos:
-    """The mechanism and iterations of each credential that the user has now."""
+    """Return mechanism and iterations of each credential that the user has now."""
     return tuple(sorted((int(each.mechanism), each.iterations) for each in users.of(name)))
 
 
 def describe(name: str, infos: Infos) -> Described:
-    """A user with these credentials. If there are none, the user does not exist."""
+    """Return the description of a user with these credentials. Without any, the user does not exist."""
     if not infos:
         text = f"Attempt to describe a user credential that does not exist: {name}"
         return _not_described(name, KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text))
@@ -136,7 +136,7 @@ def describe(name: str, infos: Infos) -> Described:
 
 
 def refuse_duplicate(name: str) -> Described:
-    """A user that a request names more than once."""
+    """Return the refusal for a user that a request names more than once."""
     text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
     return _not_described(name, KafkaError(ErrorCode.DUPLICATE_RESOURCE, text))
 

@@ -112,7 +112,7 @@ def topic_changed(entry: TopicEntry) -> Change:
 
 
 def topic_gone(topic_id: bytes) -> Change:
-    """The record that removes a topic."""
+    """Return the record that removes a topic."""
     return _change(["topic", topic_id], None)
 
 

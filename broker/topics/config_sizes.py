@@ -16,7 +16,7 @@ TOTAL = "configs.max.bytes"
 
 
 def size_bytes(configs: Mapping[str, str]) -> int:
-    """The size in bytes of the names and values of one topic's or broker's settings."""
+    """Return the size in bytes of the names and values of one topic's or broker's settings."""
     return sum(len(name.encode()) + len(text.encode()) for name, text in configs.items())
 
 

@@ -33,7 +33,7 @@ class DecompressionBudget:
         self._records = self._records_left = counted
 
     def payload_of(self, batch: Batch) -> bytes:
-        """The batch's records, decompressed. Raises: KafkaError, OverBudget if what is left is too little."""
+        """Return the batch's records, decompressed. Raises: KafkaError, OverBudget if too little is left."""
         if batch.record_count > self._records_left:
             raise OverBudget(f"{self._records} records")
         if not self._bytes_left:

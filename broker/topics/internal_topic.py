@@ -62,7 +62,7 @@ class InternalTopic:
         return self._partitions if topic is None else len(topic.partitions)
 
     def ensure(self) -> None:
-        """Make the topic if it is not there. Raises KafkaError COORDINATOR_NOT_AVAILABLE while there is no room."""
+        """Create the topic if it does not exist. Raises COORDINATOR_NOT_AVAILABLE if there is no room."""
         if self.exists:
             return
         try:
@@ -71,11 +71,11 @@ class InternalTopic:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}: {error.text}") from error
 
     def partition_for(self, key: str) -> int:
-        """The partition of a group or a transactional id (S-57)."""
+        """Return the partition of a group or a transactional id (S-57)."""
         return partition_for(key, self.partitions)
 
     def log(self, partition: int) -> PartitionLog:
-        """The log behind a partition of the topic, which must exist. Raises COORDINATOR_NOT_AVAILABLE if offline."""
+        """Return the log of a partition of the topic, which must exist. Raises COORDINATOR_NOT_AVAILABLE if offline."""
         log = self._topics.by_name[self.name].partitions[partition].log
         if log.offline is not None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}-{partition}: {log.offline}")
@@ -95,7 +95,7 @@ class InternalTopic:
         producer_epoch: int = NOBODY,
         transactional: bool = False,
     ) -> Part:
-        """The part of a unit that appends these (key, value) as one batch. now_ms: wall time."""
+        """Return the part of a unit that appends these (key, value) as one batch. now_ms: wall time."""
         batch = keyed_batch(
             contents, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional
         )

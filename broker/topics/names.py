@@ -19,7 +19,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION with the reason."""
+    """Raise INVALID_TOPIC_EXCEPTION, with the reason, for an invalid name."""
     reason = _wrong_with(name)
     if reason:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")

@@ -68,7 +68,7 @@ class Partition:
 
     @property
     def appended_bytes(self) -> int:
-        """Bytes appended since the start: an upper bound of what a waiting fetch could get."""
+        """The bytes appended since the start: an upper bound of what a waiting fetch could get."""
         return self.log.snapshots.taken_bytes
 
     def obey(self, rules: AppendRules) -> None:
@@ -92,7 +92,7 @@ class Partition:
         raise KafkaError(code, f"the leader epoch is {self.leader_epoch}, not {current}")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` that this partition knows, and the offset after its last record.
+        """Return the largest known epoch not above `epoch`, and the offset after its last record.
 
         (-1, -1) for an epoch that is still to come. There is one epoch, which goes on: its end is the high watermark.
         """
@@ -101,7 +101,7 @@ class Partition:
         return (epoch, 0) if epoch < NO_LEADER_EPOCH else (-1, -1)
 
     def check_online(self) -> None:
-        """Refuse what needs the log of a partition whose files are damaged or gone."""
+        """Raise an error if the partition's log is offline, because its files are damaged or missing."""
         if self.log.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.log.offline}")
 
@@ -117,7 +117,7 @@ class Partition:
         return self._fitting(batch)
 
     def work_inside(self, produced: memoryview, wall_ms: int) -> int:
-        """How many records `accept` would look at, or the same amount of other work; 0 if it looks at the header only.
+        """Return the work of `accept`, in records looked at; 0 if it looks at the header only.
 
         More than FEW_RECORDS if that is not known before the batch is decompressed.
         """
@@ -210,7 +210,7 @@ class TimestampsRefused(KafkaError):
 
 
 def is_one_batch(produced: memoryview) -> bool:
-    """Whether these bytes are exactly one batch of the format in use, sound or not."""
+    """Return whether these bytes are exactly one batch of the current format, valid or not."""
     if len(produced) < batches.HEADER_BYTES:
         return False
     _, length, _, magic, *_ = batches.HEADER.unpack_from(produced)
@@ -218,5 +218,5 @@ def is_one_batch(produced: memoryview) -> bool:
 
 
 def storage_error(error: BaseException) -> KafkaError:
-    """The error that a client gets for a job on a partition's files that failed."""
+    """Return the error that a client gets if a job on a partition's files has failed."""
     return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -26,7 +26,7 @@ class ProducerLimit:
     __slots__ = ("_counted", "_drops", "_most", "_queue", "_queued", "_store", "count", "evicted")
 
     def __init__(self, store: Store, most: Callable[[], int]) -> None:
-        """most: the setting as it is now."""
+        """most: the current value of the setting."""
         self._store = store
         self._most = most
         self._drops = store.drops
@@ -81,7 +81,7 @@ class ProducerLimit:
         return went > 0
 
     def _longest_silent(self) -> PartitionLog | None:
-        """The log with the producer that has been idle for longest. Fixes ages in the queue that are too low."""
+        """Return the log whose producer has been idle for longest. Corrects outdated ages in the queue."""
         queue = self._queue
         while queue:
             queued_ms, log_id = queue[0]

@@ -13,7 +13,7 @@ READ_BYTES = 1 << 20
 
 
 def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
-    """All batches from the one that holds `offset`, each checked. Raises KafkaError, CorruptBatch.
+    """Yield all batches from the one that contains `offset`, each checked. Raises KafkaError, CorruptBatch.
 
     Compaction may leave nothing at the end of the segments, so an empty read there is no damage (KAFKA-9065).
     """
@@ -30,7 +30,7 @@ def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
 
 
 def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
-    """Raise the OSError behind `error` if the log is not offline for it.
+    """Raise the OSError behind `error` if it did not put the log offline: then it proves nothing about bytes.
 
     Such an error of the system, for example no memory or no descriptors, does not mean that the bytes are damaged.
     """
@@ -39,7 +39,7 @@ def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
 
 
 def why_refused(error: Exception, log: PartitionLog) -> str:
-    """What is wrong with a log that the start needs. Raises OSError if that proves nothing about its bytes."""
+    """Return what is wrong with a log that the start needs. Raises an OSError that proves nothing about its bytes."""
     cause = error.__cause__
     if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):
         raise cause from None

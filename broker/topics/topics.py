@@ -90,7 +90,7 @@ class Topics:
         *,
         ignore_dynamic: bool = False,
     ) -> None:
-        """wake: called with the logs of topics that are gone, for whoever waits for them.
+        """wake: called with the logs of deleted topics, for the requests that wait for them.
 
         ignore_dynamic: settings that were changed while running are kept, and not obeyed.
         """
@@ -114,7 +114,7 @@ class Topics:
         self.catalogue = self._log.catalogue
 
     def load(self) -> None:
-        """Read the catalogue; begin it in a new data directory. Raises CatalogueDamaged, NewerCatalogue, NoRoom."""
+        """Read the catalogue; create it in a new data directory. Raises CatalogueDamaged, NewerCatalogue, NoRoom."""
         self._log.load()
         if not self.cluster_id:
             self._log.commit([cluster_begun(self._new_text_id())])
@@ -138,7 +138,7 @@ class Topics:
         self._producer_ids.skip(count)
 
     def gave_producer_id(self, producer_id: int) -> bool:
-        """Whether somebody may have been given this producer id."""
+        """Return whether this producer id may have been given to a client."""
         return self._producer_ids.gave(producer_id)
 
     def commit(self, changes: Sequence[Change], parts: Sequence[Part]) -> None:
@@ -161,14 +161,14 @@ class Topics:
         return self._settings(configs)
 
     def check_room(self, added: int) -> None:
-        """Raises POLICY_VIOLATION if `added` more partitions are over the limit. Not for the broker's own topics."""
+        """Raise POLICY_VIOLATION if `added` more partitions exceed the limit. Not for the broker's own topics."""
         most = self._broker_settings.now.max_partitions
         if self.partition_count + added > most:
             text = f"there are {self.partition_count} partitions, and {most} are allowed: max.partitions"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Topic:
-        """Make a topic with that many partitions. Raises KafkaError, and then nothing was made."""
+        """Create a topic with that many partitions. Raises KafkaError, and then nothing was created."""
         configs = configs or {}
         settings = self.check_new(name, partitions, configs)
         if name not in INTERNAL:
@@ -185,7 +185,7 @@ class Topics:
         return self.by_id[topic_id]
 
     def auto_create(self, name: str) -> Topic:
-        """Create a topic that a client names and that does not exist. Raises UNKNOWN_TOPIC_OR_PARTITION if that is off.
+        """Create a topic that a client names. Raises UNKNOWN_TOPIC_OR_PARTITION if auto-creation is off.
 
         A coordinator's topic gets the partitions and configs that it has when its coordinator makes it: they stay.
         """
@@ -198,7 +198,7 @@ class Topics:
         return self.create(name, self._broker_settings.now.num_partitions)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic and its logs. Fetches that wait for it are answered."""
+        """Delete a topic and its logs. Waiting fetches of it are answered."""
         logs = [partition.log for partition in topic.partitions]
         along = [goes_along(topic) for goes_along in self.at_deletion]
         parts = [self._store.drop_part(log) for log in logs]
@@ -250,7 +250,7 @@ class Topics:
         return known[2]
 
     def _rules(self, settings: TopicSettings, name: str) -> "_Ruled":
-        """Return the rules for batches and logs that settings mean, likewise the same object for the same settings."""
+        """Return the rules for batches and for logs of these settings; the same objects for the same settings."""
         known, cleanup = self._ruled, _own_cleanup(name)
         if known is None or known.settings is not settings or known.cleanup != cleanup:
             rules, logs = append_rules(settings, cleanup is not None), log_settings(settings, cleanup)
@@ -258,7 +258,7 @@ class Topics:
         return known
 
     def check_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Raises INVALID_CONFIG and POLICY_VIOLATION where alter_configs would."""
+        """Raise INVALID_CONFIG and POLICY_VIOLATION as alter_configs() would."""
         self._check_sizes(topic.configs, configs, internal=topic.internal)
         self._settings(configs)
 
@@ -272,7 +272,7 @@ class Topics:
         return self.catalogue.broker_configs.get(broker, {})
 
     def config_synonyms(self, option: str, configs: Mapping[str, str]) -> Synonyms:
-        """Every value that a topic's option has, the one that counts first. configs: the topic's own."""
+        """Return every value of a topic's option, the one in effect first. configs: the topic's own."""
         settings = self._broker_settings.now
         *own, default = topic_synonyms(option, configs, settings)
         of_one, of_all = self.broker_configs(str(settings.node_id)), self.broker_configs("")
@@ -308,7 +308,7 @@ class Topics:
         return settings
 
     def _warn_of_left_over(self) -> None:
-        """Name what an earlier version kept and this one ignores, so that it can be found and removed."""
+        """Log the stored settings of an earlier version that this one ignores, so that they can be removed."""
         for broker, configs in self.catalogue.broker_configs.items():
             unknown = sorted(configs.keys() - _known_settings(configs).keys() - SETTABLE)
             if unknown:
@@ -336,7 +336,7 @@ class Topics:
         self._see_to_partitions(topic, entry)
 
     def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
-        """Add the partitions that the catalogue's entry has and the topic has not yet."""
+        """Add the partitions that the catalogue's entry has and the topic lacks."""
         _, _, rules, logs = self._rules(topic.settings, topic.name)
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
@@ -369,7 +369,7 @@ class Topics:
     # ---- ids -------------------------------------------------------------------------------------------------
 
     def _new_topic_id(self) -> bytes:
-        """A random (version 4) UUID whose text begins with no '-', which would look like a flag (KIP-516)."""
+        """Return a random (version 4) UUID whose text does not begin with '-', like a flag (KIP-516)."""
         while True:
             drawn = bytearray(self._rng.bytes(16))
             drawn[6] = drawn[6] & 0x0F | 0x40
@@ -382,7 +382,7 @@ class Topics:
 
 
 def text_id(topic_id: bytes | bytearray) -> str:
-    """A topic id as text, in the form of Kafka's tools: base64 for URLs, without padding."""
+    """Return a topic id as Kafka's tools write it: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
@@ -404,12 +404,12 @@ def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
 
 
 def _own_cleanup(name: str) -> str | None:
-    """How a coordinator's log is cleaned, whatever its settings say; None for other topics."""
+    """Return how a coordinator's log is cleaned, whatever its settings say; None for other topics."""
     return "compact" if name in COMPACTED else KEPT if name in INTERNAL else None
 
 
 def log_settings(settings: TopicSettings, cleanup: str | None = None) -> LogSettings:
-    """What a topic's settings ask of its logs. cleanup: of a coordinator's log; it obeys no retention."""
+    """Return the log settings of a topic. cleanup: of a coordinator's log, which ignores retention settings."""
     return LogSettings(
         durability_mode=settings.durability_mode,
         segment_bytes=settings.segment_bytes,
@@ -427,7 +427,7 @@ def log_settings(settings: TopicSettings, cleanup: str | None = None) -> LogSett
 
 
 def _obeyed(configs: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the configs without those that are only stored: they may be long, and have no effect here."""
+    """Return the configs without those that have no effect here and are only stored."""
     if not any(TOPIC_OPTIONS[name].no_effect for name in configs if name in TOPIC_OPTIONS):
         return configs
     return {name: text for name, text in configs.items() if name in TOPIC_OPTIONS and not TOPIC_OPTIONS[name].no_effect}
@@ -438,7 +438,7 @@ def _layer(broker: str) -> Source:
 
 
 def _known_settings(configs: Mapping[str, str]) -> dict[str, str]:
-    """The stored settings that this version knows and can change while it runs; the others are ignored."""
+    """Return the stored settings that this version knows and can change while it runs."""
     return {name: text for name, text in configs.items() if name in BROKER_OPTIONS and BROKER_OPTIONS[name].dynamic}
 
 

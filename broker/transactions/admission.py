@@ -137,7 +137,7 @@ class Admission:
     def admit_acknowledgements(
         self, transactional_id: str, producer_id: int, producer_epoch: int, homes: Mapping[PartitionKey, int]
     ) -> Joining | None:
-        """May records of share groups be acknowledged in this transaction, and what is to be logged with that?
+        """Check that a transaction may acknowledge share records. Returns what must be logged with them.
 
         homes: the partitions of __share_group_state that it concerns, and their logs. Raises KafkaError; where TV1 has
         opened the transaction, INVALID_TXN_STATE: its next one would have the same epoch.
@@ -201,7 +201,7 @@ class Admission:
         self._coordinator.apply(state.transactional_id, state)
 
     def _must_be_known(self, transactional_id: str) -> None:
-        """Raise a retriable error if the id's state cannot be read: as unknown, clients would give it up."""
+        """Raise a retriable error if the id's log is offline: for an unknown id clients would give up."""
         try:
             self._coordinator.find(transactional_id)
         except KafkaError as error:

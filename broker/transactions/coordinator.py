@@ -100,7 +100,7 @@ class TransactionCoordinator:
     # ---- the state -------------------------------------------------------------------------------------------
 
     def apply(self, transactional_id: str, state: Transaction | None) -> None:
-        """Apply a state, live or in replay: the only way to change one. None: the id is gone."""
+        """Apply a state, live or in replay: the only way to change one. None: the id is removed."""
         before = self.transactions.get(transactional_id)
         if before is not None:
             if state is None or before.producer_id != state.producer_id:
@@ -143,12 +143,12 @@ class TransactionCoordinator:
         return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, self._next_state_offset, ephemeral)
 
     def _next_state_offset(self, transactional_id: str) -> int:
-        """Where the next record of this id will stand. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Return the offset that the next record of this id will have. Raises COORDINATOR_NOT_AVAILABLE."""
         partition, _ = self.home(transactional_id)
         return self.topic.log(partition).end_offset
 
     def transaction_id(self, txn: Transaction) -> bytes:
-        """The id of the last transaction, as transaction_id() makes it."""
+        """Return the id of the last transaction, as transaction_id() makes it."""
         return transaction_id(self.topic.partition_for(txn.transactional_id), txn.opened_at)
 
     def is_ephemeral(self, transactional_id: str) -> bool:
@@ -205,12 +205,12 @@ class TransactionCoordinator:
             unit.mark(decision.marker, given.now_ms)
 
     def state_append(self, transactional_id: str, decision: Decision, given: Inputs) -> Append:
-        """The states of a decision, as one batch of the log."""
+        """Return the states of a decision as one batch of the log."""
         partition, key = self.home(transactional_id)
         return self.topic.log(partition), state_batch(key, decision.states, given.now_ms, gone=decision.gone)
 
     def home(self, transactional_id: str) -> tuple[int, bytes]:
-        """The partition of the topic that has the id's state, and its key there."""
+        """Return the partition of the topic that has the id's state, and the record's key."""
         home = self._homes.get(transactional_id)
         if home is None:
             self.topic.ensure()
@@ -221,7 +221,7 @@ class TransactionCoordinator:
         return home
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """The state of an id; None if there is no such id. Raises COORDINATOR_NOT_AVAILABLE if it cannot be known."""
+        """Return the state of an id; None for an unknown one. Raises COORDINATOR_NOT_AVAILABLE (log offline)."""
         found = self.transactions.get(transactional_id)
         if found is None and self.topic.exists:
             self.topic.log(self.home(transactional_id)[0])
@@ -256,7 +256,7 @@ class TransactionCoordinator:
         return decision
 
     def _tell_of_fence(self, transactional_id: str, connection: Connection, was_open: bool) -> None:
-        """Log who fenced a producer, at most a few lines in ten seconds."""
+        """Log which client fenced a producer, a few lines in ten seconds at most."""
         before = self.owners.get(transactional_id)
         if before is None or before.number == connection.number:
             return
@@ -314,7 +314,7 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> ErrorCode:
-        """Add the offsets that the group commits next to the transaction."""
+        """Add the partition of the group's committed offsets to the transaction."""
         key, log_id = self.offsets_of(group_id)
         return self.add_partitions(
             transactional_id,
@@ -420,7 +420,7 @@ class TransactionCoordinator:
     # ---- what requests have in common ------------------------------------------------------------------------
 
     def offsets_of(self, group_id: str) -> tuple[PartitionKey, int]:
-        """The partition that holds the group's offsets, and its log."""
+        """Return the partition that has the group's offsets, and its log."""
         topic = self._offsets.topic
         topic.ensure()
         partition = topic.partition_for(group_id)

@@ -72,7 +72,7 @@ class Deciding:
         self._log_ids: set[int] = set()  # of all logs that were ever to get a marker
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """Yield the pieces of work that can be done ahead. Nobody sees anything of a new decision before finish()."""
+        """Do in steps what can be done ahead. No client sees a new decision before finish()."""
         verdict = self._verdict()
         if verdict is Verdict.ALREADY_DECIDED:
             while self._left:
@@ -109,12 +109,12 @@ class Deciding:
         return judge(self._ledger.entries.get(self._proposal.key), self._proposal)
 
     def _to_end(self) -> list[str]:
-        """Return the listed transactions and others that wait for this number or a lower one."""
+        """Return the listed transactions, and others that wait for this decision's number or a lower one."""
         waiting = self._coordinator.prepared.up_to(self._proposal.key, self._proposal.number)
         return [*self._listed, *(name for name in waiting if name not in self._listed)]
 
     def _plan(self, name: str) -> None:
-        """Plan the end of one transaction. One that cannot end so gets no plan and is refused by finish()."""
+        """Plan the end of one transaction. One that cannot end this way gets no plan; finish() refuses it."""
         txn = self._coordinator.transactions.get(name)
         item = self._listed.get(name)
         self._plans.pop(name, None)
@@ -133,7 +133,7 @@ class Deciding:
         self._plans[name] = Planned(txn, decision, home, (key, value), marker, self._marks(txn, marker))
 
     def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
-        """Return the transaction's markers, if its logs are online and are ordinary ones; else None."""
+        """Return the transaction's markers if all its logs are online and ordinary; else None."""
         logs, partitions = self._ledger.logs, txn.partitions
         if any(topic in self._coordinator.participants for topic, _ in partitions) or not logs.keys() >= set(
             partitions.values()
@@ -166,7 +166,7 @@ class Deciding:
                 self._plan(name)
 
     def _find_refused(self) -> tuple[tuple[str, ErrorCode], ...]:
-        """Listed transactions that cannot end so, with the reason."""
+        """Return the listed transactions that cannot end this way, with the errors."""
         transactions, is_there, plans = self._coordinator.transactions, self._ledger.logs.__contains__, self._plans
         gone = {log_id for log_id in self._log_ids if not is_there(log_id)}
         whole = not self._proposal.commit or gone.isdisjoint(self._marked_logs() if gone else ())
@@ -178,7 +178,7 @@ class Deciding:
         )
 
     def _marked_logs(self) -> set[int]:
-        """The ids of all logs that get a marker."""
+        """Return the ids of all logs that get a marker."""
         return {log_id for plan in self._plans.values() for log_id in plan.txn.partitions.values()}
 
     def _commit(self) -> Outcome:
@@ -200,7 +200,7 @@ class Deciding:
         return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))
 
     def _write_anew(self) -> list[Written]:
-        """Return what is to be written now, using what was made ahead if nothing changed. Raises KafkaError."""
+        """Return what is to be written now; what was encoded ahead is used if nothing changed. Raises KafkaError."""
         if not self._up_to_date:
             homes = self._by_home()
             for home, plans in homes.items():
@@ -217,7 +217,7 @@ class Deciding:
         return written
 
     def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
-        """Add every marker to the unit. Those of deleted or offline partitions, and of participants, are made again."""
+        """Add all markers to the unit. Those of offline or deleted partitions and of participants are made now."""
         logs = self._ledger.logs
         odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}
         for each in written:

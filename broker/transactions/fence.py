@@ -62,7 +62,7 @@ class Fence:
         self._newest = [-1, -1, -1]
 
     def passes(self, kind: Kind, connection_number: int) -> bool:
-        """Whether the request is to be served; asked only for one that passed the epoch check.
+        """Return whether to serve the request, which passed the epoch check already.
 
         connection_number: grows with the order in which connections were accepted.
         """

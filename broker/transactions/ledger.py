@@ -124,7 +124,7 @@ class PreparedIds:
         return len(self._key_of)
 
     def follow(self, transactional_id: str, txn: Transaction | None) -> None:
-        """Update by the new state of an id."""
+        """Update the table by the new state of an id."""
         if transactional_id in self._key_of:
             key = self._key_of.pop(transactional_id)
             waiting = self._by_key[key]
@@ -164,19 +164,19 @@ class NewerLedgerRecord(Exception):
 
 
 def record_key(key: str) -> bytes:
-    """An int16 version, then the key."""
+    """Encode the key of a record: an int16 version, then the ledger key."""
     return _INT16.pack(RECORD_VERSION) + key.encode()
 
 
 def record_value(entry: Entry) -> bytes:
-    """Bytes as docs/formats.md has them."""
+    """Encode an entry, as docs/formats.md describes."""
     owner = entry.owner.encode()
     head = _VALUE.pack(RECORD_VERSION, entry.number, entry.committed, entry.decided_ms, len(owner))
     return head + owner + entry.digest
 
 
 def read_record(key: bytes, value: bytes | None) -> tuple[str, Entry | None]:
-    """A key and its entry; None where an admin removed it. Raises DamagedLedgerRecord, NewerLedgerRecord."""
+    """Decode a record: key and entry, None after an admin removed it. Raises DamagedLedgerRecord, NewerLedgerRecord."""
     try:
         for version in [_INT16.unpack_from(part)[0] for part in (key, value) if part is not None]:
             if version != RECORD_VERSION:

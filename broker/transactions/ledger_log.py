@@ -68,15 +68,15 @@ class Ledger:
             self.entries[key] = entry
 
     def now_ms(self) -> int:
-        """Wall time."""
+        """Return the wall time."""
         return self._clock.now_ms()
 
     def append_of(self, key: str, entry: Entry) -> Append:
-        """The record of an entry, for a unit. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
+        """Return the record of an entry, for a unit. Raises COORDINATOR_NOT_AVAILABLE."""
         return self.topic.append_of(0, [(record_key(key), record_value(entry))], now_ms=self.now_ms())
 
     def check_known(self) -> None:
-        """Raises COORDINATOR_NOT_AVAILABLE while the log cannot be read: then nobody knows what was decided."""
+        """Raise COORDINATOR_NOT_AVAILABLE while the log is offline: the decisions are not known then."""
         if self.topic.exists:
             self.topic.log(0)
 
@@ -91,7 +91,7 @@ class Ledger:
         self.topic.ensure()
 
     def prepare(self, request: Preparation) -> Decision:
-        """Let the transaction wait for its decision. If that was taken already, abort it (LEDGER_CONFLICT).
+        """Let the transaction wait for its decision. If that was made already, abort it (LEDGER_CONFLICT).
 
         Raises KafkaError, and nothing was changed.
         """
@@ -134,7 +134,7 @@ class Ledger:
             )
 
     def abort_what_waits(self, proposal: Proposal, items: Sequence[Item]) -> int:
-        """Repeat a decision: abort the named transactions that still wait. Returns how many."""
+        """Repeat a decision: abort those of the named transactions that still wait. Returns how many."""
         transactions = self.coordinator.transactions
         decisions = []
         given = None
@@ -148,7 +148,7 @@ class Ledger:
         return len(decisions)
 
     def remove(self, key: str) -> None:
-        """Forget the entry of a key. Raises KafkaError RESOURCE_NOT_FOUND, INVALID_TXN_STATE while somebody waits."""
+        """Remove the entry of a key. Raises RESOURCE_NOT_FOUND, INVALID_TXN_STATE while a transaction waits for it."""
         self.check_known()
         if key not in self.entries:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"nothing was decided under the key {key!r}")
@@ -167,7 +167,7 @@ class Ledger:
                 self.look()
 
     def look(self) -> None:
-        """Log, once each, transactions that wait for longer than transaction.prepared.alert.ms, and count them."""
+        """Log each transaction that waits longer than transaction.prepared.alert.ms once, and count them."""
         alert_ms, age_ms = self._settings.now.transaction_prepared_alert_ms, self._store.age_ms()
         late = set()
         for name in self.coordinator.prepared.all():

@@ -25,7 +25,7 @@ class Owner(NamedTuple):
 
 
 def owner_of(connection: Connection) -> Owner:
-    """The client of a connection, as it is now."""
+    """Return the client of a connection, as it is now."""
     listener = connection.listener
     return Owner(
         None if connection.client_id is None else connection.client_id[:LONGEST_NAME],
@@ -48,12 +48,12 @@ class Owners:
         return len(self._owners)
 
     def took(self, transactional_id: str, connection: Connection) -> None:
-        """Note that the id was given an epoch over this connection."""
+        """Note that a client took the id: InitProducerId was answered on this connection."""
         if self._is_known(transactional_id):
             self._owners[transactional_id] = owner_of(connection)
 
     def heard(self, transactional_id: str, connection: Connection) -> None:
-        """Note a request of the id's current producer: after a start it shows the owner."""
+        """Note a request of the id's current producer: after a restart it shows the owner."""
         if transactional_id not in self._owners:
             self.took(transactional_id, connection)
 
@@ -66,5 +66,5 @@ class Owners:
         return self._owners.get(transactional_id)
 
     def of(self, transactional_ids: Iterable[str]) -> list[tuple[str, Owner]]:
-        """The pairs (id, owner) of those ids whose owner is known."""
+        """Return pairs (id, owner) for those ids whose owner is known."""
         return [(each, self._owners[each]) for each in transactional_ids if each in self._owners]

@@ -59,13 +59,13 @@ class NewerTransactionRecord(Exception):
 
 
 def key(transactional_id: str) -> bytes:
-    """The record's key."""
+    """Encode the record's key."""
     name = transactional_id.encode()
     return b"\x00\x00" + _INT16.pack(len(name)) + name
 
 
 def value(txn: Transaction) -> bytes:
-    """The record's value, version 1."""
+    """Encode the record's value, in version 1."""
     tags = []
     if txn.previous_producer_id != NO_ID:
         tags.append(_PREVIOUS_ID + _INT64.pack(txn.previous_producer_id))
@@ -101,7 +101,7 @@ def _tag(number: int, content: bytes) -> bytes:
 
 
 def encode_partitions(partitions: tuple[tuple[PartitionKey, int], ...]) -> tuple[bytes, bytes]:
-    """The array of partitions, by topic, and the tag with their logs in the same order."""
+    """Encode the array of partitions by topic, and the tag with their logs in the same order."""
     topics: dict[str, list[int]] = {}
     logs: dict[str, list[int]] = {}
     for (topic, index), log_id in partitions:
@@ -125,7 +125,7 @@ REMEMBERED_PARTITIONS = 8
 
 
 def read(key: Buffer, value: Buffer | None, age_ms: int = 0) -> tuple[str, Transaction | None]:
-    """The transactional id, and its state; None where it was forgotten.
+    """Decode a record: the transactional id and its state, None for a tombstone.
 
     age_ms: used for the ages that a record written by Kafka does not have; its partitions get log id -1.
     Raises: DamagedTransactionRecord, NewerTransactionRecord.
@@ -231,7 +231,7 @@ def _with_logs(partitions: list[tuple[str, int]], log_ids: bytes | None) -> dict
 
 
 def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
-    """Version 1: lengths are unsigned varints, 0 is null, and tags follow each topic."""
+    """Decode version 1: lengths are unsigned varints, 0 is null, and tags follow each topic."""
     found: list[tuple[str, int]] = []
     topics, position = read_uvarint(data, position)
     for _ in range(topics - 1):
@@ -246,7 +246,7 @@ def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]
 
 
 def _old_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
-    """Version 0: an int32 before arrays, -1 is null; an int16 before the name."""
+    """Decode version 0: an int32 before arrays, -1 is null; an int16 before the name."""
     found: list[tuple[str, int]] = []
     (topics,) = _INT32.unpack_from(data, position)
     position += 4

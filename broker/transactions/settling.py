@@ -56,7 +56,7 @@ async def with_room(clock: Clock, work: Callable[[], None]) -> None:
 
 
 def _payable(shared: Shared) -> list[Owed]:
-    """Return owed markers of logs that are online now, or deleted."""
+    """Return the owed markers whose logs are online now, or deleted."""
     logs = shared.store.logs
     debts = shared.topics.catalogue.marker_debts.items()
     return [(key, debt) for key, debt in debts if key[0] not in logs or logs[key[0]].offline is None]

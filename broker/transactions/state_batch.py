@@ -25,7 +25,7 @@ Layout = tuple[Callable[..., bytes], bytes, bytes, bytes, bytes]
 
 
 def state_batch(key: bytes, states: Sequence[Transaction], now_ms: int, *, gone: bool = False) -> Batch:
-    """States in the order in which they came to be, then a null value if the id is gone. now_ms: wall time."""
+    """Encode states in their order as one batch, then a tombstone if the id is removed. now_ms: wall time."""
     pieces = [_record(number, key, state) for number, state in enumerate(states)]
     if gone:
         pieces.append(keyed_record(len(states), key, None))
@@ -89,7 +89,7 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
 def _layout(
     number: int, key_bytes: int, partitions: tuple[tuple[PartitionKey, int], ...], client_version: int
 ) -> Layout:
-    """The position of each field, found in a record that was written in the ordinary way."""
+    """Return the position of each field, found in a record that was encoded the general way."""
     written = Transaction("", 0, 0, 0, Status.ONGOING, dict(partitions), client_version=client_version, opened_at=0)
     value = records.value(written)
     key = b"\xff" * key_bytes  # which is nowhere else: a key has four bytes at least

@@ -89,7 +89,7 @@ class Sweeps:
             log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
 
     def _late(self, ids: Sequence[str]) -> list[str]:
-        """Return those that have timed out. Notes the earliest deadline of the others."""
+        """Return the transactions that have timed out. Notes the earliest deadline of the others."""
         transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
         found = []
         for transactional_id in ids:

@@ -50,7 +50,7 @@ class TransactionUnit:
         coordinator_epoch: int = COORDINATOR_EPOCH,
         made: Batch | None = None,
     ) -> None:
-        """A marker for every partition of a transaction; `made` by marker_of, if that was done ahead."""
+        """Add a marker for every partition of a transaction. `made`: by marker_of(), if that was done ahead."""
         marker = made or marker_of(order, wall_ms, coordinator_epoch)
         logs = self._store.logs
         for (topic, partition), log_id in order.partitions.items():
@@ -67,7 +67,7 @@ class TransactionUnit:
                 self._settle(log, settle(partition, order.producer_id, order.commit))
 
     def add_marks(self, marks: Sequence[Append]) -> None:
-        """Add markers made ahead, for online logs that are no participant's."""
+        """Add markers made ahead, for online logs that no participant owns."""
         self.appends += marks
         self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
@@ -80,7 +80,7 @@ class TransactionUnit:
         self._debts[key] = MarkerDebt(epoch, COORDINATOR_EPOCH, commit)
 
     def _settle(self, log: PartitionLog, settlement: Settlement) -> None:
-        """Add what a participant writes after its marker, at the offset that it will have."""
+        """Add what a participant logs after its marker, at the offset that it will have."""
         offset = self._ends.get(log.log_id, log.end_offset)
         self._settled.append((settlement, offset))
         self._ends[log.log_id] = offset + 1
@@ -112,7 +112,7 @@ class TransactionUnit:
 
 
 def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:
-    """Return the marker of an order. It is the same in all partitions."""
+    """Return the marker for this order. It is the same in all partitions."""
     kind = Marker.COMMIT if order.commit else Marker.ABORT
     return batch_of(
         memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms))

@@ -67,7 +67,7 @@ class Cleaning:
     async def every(
         self, interval_ms: Callable[[], int], visit: Visit, concerns: Callable[[PartitionLog], bool] = _any
     ) -> None:
-        """Run passes, interval_ms() apart. concerns: tells which logs to visit."""
+        """Run passes, interval_ms() apart. concerns: selects the logs to visit."""
         while not await self._pause(interval_ms):
             self._slice_began_ms = self._store.clock.monotonic_ms()
             for one in list(self._store.logs.values()):
@@ -97,13 +97,13 @@ class Cleaning:
             self._slice_began_ms = self._store.clock.monotonic_ms()
 
     async def retention(self, one: PartitionLog) -> None:
-        """Move the start of a log past what its retention.ms and retention.bytes give up."""
+        """Move the start of a log past the records that retention.ms and retention.bytes let go."""
         start_offset = expired(one, self._store.age_ms())
         if start_offset is not None and self._store.admits(0, frees=True):
             self._store.commit([self._store.log_start_part(one, start_offset)])
 
     async def expiry(self, one: PartitionLog, expiration_ms: int) -> None:
-        """Forget producers that were silent for so long and have no open transaction."""
+        """Remove the state of producers that were idle for long and have no open transaction."""
         try:
             while one.producers.expire(self._store.age_ms(), expiration_ms) and not self._tasks.ending:
                 await self._tasks.pause(PAUSE_S)
@@ -116,7 +116,7 @@ class Cleaning:
         return one.settings.compacts and one.log_id not in self.given_up
 
     async def compaction(self, one: PartitionLog) -> None:
-        """Compact a log, if that is due: slices in a worker, the swap here."""
+        """Compact a log if that is due: slices run in a worker, segments are replaced here."""
         run = begin_compaction(one, self._store.age_ms(), self._store.clock.monotonic_ms)
         if run is None:
             return

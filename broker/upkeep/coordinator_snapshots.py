@@ -69,12 +69,12 @@ class Snapshot(NamedTuple):
 
 
 def snapshot_number(name: str) -> int | None:
-    """The number in a file's name, or None if it is not the name of a snapshot."""
+    """Return the number in a snapshot's file name; None for another name."""
     return layout.parse_number(name, f"{KIND}-")
 
 
 def read_snapshot(disk: Disk, path: str) -> Snapshot:
-    """Raises: checkpoints.Damaged, NewerFormat; what _unpacked does."""
+    """Decode a snapshot file. Raises: checkpoints.Damaged, NewerFormat; what _unpacked does."""
     payload = checkpoints.read_file(disk, path, KIND, VERSION)
     positions, fields, slices = _unpack(payload)
     if not all(isinstance(part, dict) for part in (positions, fields, slices)):
@@ -86,7 +86,7 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
 
 
 def read_from(disk: Disk, directory: str) -> Callable[[LogEntry], int | None]:
-    """Return a function: from which offset a start will read a coordinator's log; None for other logs.
+    """Return a function: the offset from which a start reads a coordinator's log; None for other logs.
 
     Raises, when it is asked for the first of them: checkpoints.NewerFormat, OSError.
     """
@@ -124,7 +124,7 @@ class CoordinatorSnapshots:
         halt: Callable[[BaseException], None],
         sources: Sequence[Source],
     ) -> None:
-        """halt: called with an error after which nobody knows what is on disk."""
+        """halt: called with an error after which the bytes on disk are unknown."""
         self._store = shared.store
         self._topics = shared.topics
         self._housekeeping = housekeeping
@@ -143,7 +143,7 @@ class CoordinatorSnapshots:
     # ---- start -----------------------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Give the coordinators the newest state that is whole; their loads then replay what came after.
+        """Load the newest valid snapshot; the coordinators' loads then replay what came after it.
 
         Raises: checkpoints.NewerFormat.
         """
@@ -177,7 +177,7 @@ class CoordinatorSnapshots:
             self._taken_bytes = self._appended_bytes()  # another one would have the same content
 
     def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
-        """Whether the logs are those that the snapshot knew, and have all that came since. Raises ValueError."""
+        """Check that the logs are those of the snapshot, with all that was appended since. Raises ValueError."""
         if any(fields.get(each.topic.name, each.fields) != each.fields for each in self._sources):
             raise ValueError("its entries are of another version")
         by_name = self._topics.by_name
@@ -201,7 +201,7 @@ class CoordinatorSnapshots:
     # ---- taking one ------------------------------------------------------------------------------------------
 
     async def take_if_due(self) -> None:
-        """Take one if so much was appended that a replay would begin to take long, or compaction overtook the last."""
+        """Take a snapshot if a replay would take long, or compaction has gone past the last one."""
         if self._overtaken() or self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
             try:
                 await self.take()
@@ -209,7 +209,7 @@ class CoordinatorSnapshots:
                 log.warning("no snapshot of the coordinators, the last one still counts: %s", error)
 
     async def take_last(self, has_time: Callable[[], bool] = lambda: True) -> None:
-        """At an orderly end, if anything was appended since the last one, and the state was wholly read.
+        """Take a snapshot at an orderly stop, if anything was appended and the whole state was loaded.
 
         One that is not whole when the time is over is dropped.
         """
@@ -231,7 +231,7 @@ class CoordinatorSnapshots:
         return sum(partition.appended_bytes for partition in self._partitions())
 
     async def take(self) -> None:
-        """Write one, in slices. Raises TryLater, and then the last one still counts; BrokerHalted.
+        """Write a snapshot, in slices. Raises TryLater (then the last one still counts), BrokerHalted.
 
         Not while a partition is offline, which may not have been read: the last one knows better what it held.
         """
@@ -282,7 +282,7 @@ class CoordinatorSnapshots:
 
 
 def _numbers(disk: Disk, directory: str) -> list[int]:
-    """The numbers of the snapshots on disk, the newest first."""
+    """Return the numbers of the snapshots on disk, newest first."""
     numbers = [snapshot_number(name) for name in disk.list(directory)]
     found = [each for each in numbers if each is not None and not disk.is_directory(_path(directory, each))]
     return sorted(found, reverse=True)

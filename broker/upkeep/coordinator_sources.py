@@ -26,7 +26,7 @@ def sources_of(
     shares: ShareStateLog,
     producers: NamedProducers,
 ) -> list[Source]:
-    """The sources of snapshots: groups' offsets, transactions, the ledger, share partitions, and named producers."""
+    """Return what snapshots contain: group offsets, transactions, the ledger, share partitions, named producers."""
     return [
         Source(offsets.topic, (*Place._fields, *Committed._fields), offsets.rows, offsets.read_row, offsets.put_row),
         Source(
@@ -57,7 +57,7 @@ def _transactions(coordinator: TransactionCoordinator) -> Iterator[Row]:
 
 
 def _transaction(row: Row) -> Transaction:
-    """What _transactions gave: all but the status and what it waits for are plain values."""
+    """Restore a transaction from the plain values of a snapshot's row."""
     values = list(row)
     values[_STATUS_AT] = _STATUSES[values[_STATUS_AT]]
     if (prepared := values[_PREPARED_AT]) is not None:

@@ -113,7 +113,7 @@ class Housekeeping:
         await asyncio.gather(*self._tasks)
 
     async def leave_tidy(self, has_time: Callable[[], bool]) -> None:
-        """Flush and checkpoint while there is time, so that the next start is quick. To be called after end_tasks()."""
+        """Flush and checkpoint while there is time, so that the next start is quick. Call it after end_tasks()."""
         self._has_time = has_time
         if self._store.halted is None:
             await self._halt_on_error(self._leave_tidy())
@@ -133,7 +133,7 @@ class Housekeeping:
     # ---- what tasks are made of ------------------------------------------------------------------------------
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep. Returns whether to end, because the broker stops or is halted."""
+        """Sleep. Returns True if the broker stops or is halted."""
         if seconds <= SLICE_PAUSE_S:
             await asyncio.sleep(seconds)
         else:
@@ -145,7 +145,7 @@ class Housekeeping:
         return self.ending
 
     def stir(self) -> None:
-        """Wake the tasks: something changed that may need a flush, a checkpoint or a journal file."""
+        """Wake the tasks that flush, write checkpoints and prepare journal files."""
         self._watch_wanted.set()
         self._checkpoint_wanted.set()
 
@@ -184,13 +184,13 @@ class Housekeeping:
         await self.pause(AFTER_FAILURE_S)
 
     async def _all(self, runs: Sequence[Callable[[], None]]) -> None:
-        """Run blocking jobs in parallel until all have ended. Raises an error of one of them, TryLater last."""
+        """Run blocking jobs in parallel until all have ended. Raises one of their errors, TryLater only if no other."""
         ended = await asyncio.gather(*map(self.job, runs), return_exceptions=True)
         if errors := [error for error in ended if error is not None]:
             raise min(errors, key=lambda error: isinstance(error, TryLater))
 
     def keep(self, work: Awaitable[None]) -> None:
-        """Run one more task, until the end; what it raises halts the broker."""
+        """Run one more task until the end. An error that it raises halts the broker."""
         self._tasks.append(self._loop.create_task(self._halt_on_error(work)))
 
     async def _halt_on_error(self, work: Awaitable[None]) -> None:
@@ -233,12 +233,12 @@ class Housekeeping:
 
     @property
     def checkpointed_unit(self) -> int:
-        """The last unit that is wholly in segments which a checkpoint names."""
+        """The newest unit that is completely in segments which a checkpoint names."""
         return self._upkeep.checkpointed_unit
 
     @property
     def _quiet(self) -> bool:
-        """Return whether nothing is to be done, now or later."""
+        """Return whether no work is due now or expected."""
         store = self._store
         plenty = store.spare_bytes > store.settings.tail_max_bytes  # nothing is refused for want of space
         return plenty and not (store.tail_bytes or store.unflushed or self._congested or store.congested)
@@ -347,7 +347,7 @@ class Housekeeping:
                 await self.pause(TICK_S)
 
     def _may_lose_ms(self) -> int:
-        """How many ms of the store's age a crash may take back.
+        """Return how many ms of the store's age a crash may lose.
 
         Fewer while a timeout is pending: else it would never end in a broker that is killed again and again.
         """

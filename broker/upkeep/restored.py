@@ -37,7 +37,7 @@ SLICE = 200
 
 
 def was_restored(disk: Disk, directory: str) -> bool:
-    """Whether this is the first start since the directory was restored."""
+    """Return whether this is the first start since the directory was restored from a backup."""
     return disk.exists(mark_path(directory))
 
 

@@ -80,11 +80,11 @@ class Admin(
         return f"<Admin {servers} {sum(one.is_open for one in self._cluster.connection_snapshots())} connections>"
 
     async def start(self) -> None:
-        """Raises BrokerUnreachableError, AuthenticationError."""
+        """Connect. Raises BrokerUnreachableError, AuthenticationError."""
         await self._cluster.start()
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Close all connections. Idempotent."""
         await self._cluster.close()
 
     async def __aenter__(self) -> "Self":

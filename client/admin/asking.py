@@ -39,7 +39,7 @@ class Asking:
     _environment: Environment
 
     async def _version(self, request_class: type) -> int:
-        """The highest version that a broker and we both know; -1 if the broker does not have the API."""
+        """Return the highest version of the API that a broker and we both know; -1 if it does not have the API."""
         try:
             return (await self._cluster.any_node()).version_of(request_class)
         except UnsupportedVersionError:
@@ -51,7 +51,7 @@ class Asking:
     async def _ask(
         self, target: Target, request: Any, codes: Callable[[Any], Iterable[int]], *, cap: int | None = None
     ) -> Any:
-        """The response. Sends the request again while the response contains a retriable error code."""
+        """Send a request and return the response; repeat it while the response has a retriable error code."""
         return await self._cluster.ask_until(
             target,
             request,
@@ -61,7 +61,7 @@ class Asking:
         )
 
     async def _metadata(self, topics: Iterable[str] | None, *, skip_missing: bool = False) -> MetadataResponse:
-        """Metadata of these topics, or of all. Raises UnknownTopicError and INVALID_TOPIC_EXCEPTION.
+        """Return metadata of these topics, or of all. Raises UnknownTopicError and INVALID_TOPIC_EXCEPTION.
 
         skip_missing: an unknown topic is not an error; it has no partitions.
         """
@@ -79,7 +79,7 @@ class Asking:
         return response
 
     async def _leaders(self, partitions: Iterable[TopicPartition], *, skip_missing: bool) -> dict[TopicPartition, int]:
-        """The node id of each partition's leader, -1 if it has none now. Raises UnknownTopicError."""
+        """Return the node id of each partition's leader, -1 if it has none now. Raises UnknownTopicError."""
         wanted = list(partitions)
         names = dict.fromkeys(each.topic for each in wanted)
         metadata = await self._metadata(names, skip_missing=skip_missing) if wanted else None
@@ -133,7 +133,7 @@ class Asking:
         cap: int | None,
         skip_missing: bool,
     ) -> dict[TopicPartition, KafkaError]:
-        """Returns the partitions to try again, with their errors. Adds the others to `found` and `refused`."""
+        """Ask each leader once. Returns partitions to try again, with errors; fills `found` and `refused`."""
         again: dict[TopicPartition, KafkaError] = {}
         by_leader: dict[int, list[TopicPartition]] = {}
         for each, leader in (await self._leaders(partitions, skip_missing=skip_missing)).items():
@@ -158,7 +158,7 @@ class Asking:
         return again
 
     async def _at_all_nodes(self, request: Any, codes: Callable[[Any], Iterable[int]]) -> list[tuple[int, Any]]:
-        """(node id, response) of every broker of the cluster."""
+        """Ask every broker of the cluster. Returns (node id, response) of each."""
         nodes = [each.node_id for each in (await self._metadata([])).brokers]
         return list(zip(nodes, await all_of(self._ask(node, request, codes) for node in nodes), strict=True))
 
@@ -167,7 +167,7 @@ class Asking:
 
 
 async def all_of(requests: Iterable[Any]) -> list[Any]:
-    """The results of these awaitables, in order; the first error cancels the others."""
+    """Await all and return the results in order; the first error cancels the others."""
     tasks = [asyncio.ensure_future(each) for each in requests]
     try:
         return list(await asyncio.gather(*tasks))
@@ -177,7 +177,7 @@ async def all_of(requests: Iterable[Any]) -> list[Any]:
 
 
 def first_retriable(codes: Iterable[int]) -> ErrorCode:
-    """The first code for which Admin retries; NONE if there is none."""
+    """Return the first code for which Admin retries; NONE if there is none."""
     for number in codes:
         error = error_of(number) if number else None
         if error is not None and error.code.retriable and error.code not in _NOT_RETRIED:
@@ -186,7 +186,7 @@ def first_retriable(codes: Iterable[int]) -> ErrorCode:
 
 
 def only(answers: Sequence[T], what: str) -> T:
-    """The answer of a response to a request for a single thing. Raises ClientError if there is none."""
+    """Return the only answer of a response. Raises ClientError if there is none."""
     if len(answers) != 1:
         raise ClientError(f"the broker did not answer for {what}")
     return answers[0]
@@ -210,7 +210,7 @@ def _in_one_line(message: str | None) -> str:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
-    """Topic → its partition numbers."""
+    """Group partitions by topic: topic → its partition numbers."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
@@ -218,5 +218,5 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
 
 
 def one_or_more(names: str | Iterable[str]) -> Iterator[str]:
-    """These names; a `str` is a single name."""
+    """Return these names as a list; a `str` is a single name."""
     return iter((names,)) if isinstance(names, str) else iter(names)

@@ -242,7 +242,7 @@ def _partitions_of(assignment: ConsumerGroupDescribeResponse.Group.Member.Assign
 
 
 def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The member's partitions; none if the group uses another protocol or is rebalancing."""
+    """Return the member's partitions; none if the group uses another protocol or is rebalancing."""
     try:
         return tuple(sorted(decode_assignment(assignment).partitions))
     except MalformedFrame:

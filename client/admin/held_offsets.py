@@ -57,7 +57,7 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
     async def _held_in(
         self, partition: TopicPartition, transactions: list[OpenTransaction]
     ) -> dict[tuple[OpenTransaction, str], set[TopicPartition]]:
-        """What of which group each of these holds, from the records that they wrote there."""
+        """Return which offsets of which groups each transaction holds, from the records that it wrote there."""
         by_producer = {each.producer.producer_id: each for each in transactions}
         found: dict[tuple[OpenTransaction, str], set[TopicPartition]] = {}
         position = min(each.start_offset for each in transactions)
@@ -75,7 +75,7 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
 
 
 def _offsets_of(batch: Batch) -> Iterable[tuple[str, TopicPartition]]:
-    """The group and partition of each committed offset in a batch."""
+    """Return group and partition of each committed offset in a batch."""
     if batch.is_control:
         return
     for record in records(batch, limit=LEAST_DECOMPRESSED_LIMIT):
@@ -90,7 +90,7 @@ def _offsets_of(batch: Batch) -> Iterable[tuple[str, TopicPartition]]:
 
 
 def _read_key(key: bytes) -> tuple[str, TopicPartition] | None:
-    """int16 version, string group, string topic, int32 partition; None for other records."""
+    """Decode a key: int16 version, string group, string topic, int32 partition; None for other records."""
     (version,) = struct.unpack_from(">h", key)
     if version not in _OF_OFFSETS:
         return None

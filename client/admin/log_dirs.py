@@ -48,7 +48,7 @@ class LogDirAdmin(ConfigAdmin):
         return low
 
     async def _floor_of(self, node: int) -> int | None:
-        """Where the broker begins to refuse; None: nowhere, or it is not shown to us."""
+        """Return the free bytes below which the broker refuses writes; None: no limit, or it is not shown to us."""
         try:
             configs = (await self.describe_configs(brokers=[node])).get(str(node), [])
         except KafkaError:

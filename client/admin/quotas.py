@@ -68,12 +68,12 @@ class QuotaAdmin(Asking):
 
 
 def _parts(entity: QuotaEntity) -> list[tuple[str, str]]:
-    """Kafka's types, with names."""
+    """Convert the names to Kafka's entity types."""
     return [(type_, name) for type_, name in zip(_FIELDS, entity, strict=True) if name is not None]
 
 
 def _entity(parts: Iterable[Any]) -> QuotaEntity:
-    """From an answer. Types that are not known here are left out."""
+    """Read an entity from an answer. Types that are unknown here are left out."""
     names = {
         _FIELDS[part.entity_type]: DEFAULT_ENTITY if part.entity_name is None else part.entity_name
         for part in parts

@@ -107,7 +107,7 @@ ScramChange = ScramUpsertion | ScramDeletion
 
 
 def creation(acl: AclBinding) -> CreateAclsRequest.Creation:
-    """Raises InvalidConfigurationError for a word that is not known."""
+    """Return the request's entry that creates an ACL. Raises InvalidConfigurationError for an unknown word."""
     return CreateAclsRequest.Creation(
         resource_type=_code(_TYPES, "resource_type", acl.resource_type),
         resource_name=acl.resource_name,
@@ -120,7 +120,7 @@ def creation(acl: AclBinding) -> CreateAclsRequest.Creation:
 
 
 def filter_fields(wanted: AclFilter) -> dict[str, Any]:
-    """The fields of a filter in a request. Raises InvalidConfigurationError for a word that is not known."""
+    """Return the fields of a filter in a request. Raises InvalidConfigurationError for an unknown word."""
     return {
         "resource_type_filter": _code(_TYPES, "resource_type", wanted.resource_type),
         "resource_name_filter": wanted.resource_name,
@@ -133,7 +133,7 @@ def filter_fields(wanted: AclFilter) -> dict[str, Any]:
 
 
 def binding(resource: Any, acl: Any) -> AclBinding:
-    """From the fields of a response. resource, acl: may be the same."""
+    """Return an ACL from the fields of a response. resource, acl: may be the same struct."""
     return AclBinding(
         acl.principal,
         _word(_OPERATIONS, acl.operation),

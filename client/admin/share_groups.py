@@ -59,7 +59,7 @@ class ShareGroupAdmin(Asking):
     async def list_share_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, SharePartitionOffsets]:
-        """Where the group stands in these partitions, or in all. A partition in which it has no start has no entry."""
+        """The group's start offset and lag in these partitions, or in all. One without a start offset has no entry."""
         Group = DescribeShareGroupOffsetsRequest.Group
         topics = None
         if partitions is not None:
@@ -87,7 +87,7 @@ class ShareGroupAdmin(Asking):
         }
 
     async def alter_share_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the group begin anew at these offsets; one that does not exist is made.
+        """Set the group's start offsets. A group that does not exist is created.
 
         Raises NON_EMPTY_GROUP while it has members, or a transaction has acknowledged records that it has not ended.
         """
@@ -118,7 +118,7 @@ class ShareGroupAdmin(Asking):
         )
 
     async def delete_share_group_offsets(self, group: str, topics: str | Iterable[str]) -> None:
-        """Forget where the group stands in these topics. Raises NON_EMPTY_GROUP as alter_share_group_offsets does."""
+        """Delete the group's start offsets of these topics. Raises NON_EMPTY_GROUP while it has members."""
         Topic = DeleteShareGroupOffsetsRequest.Topic
         request = DeleteShareGroupOffsetsRequest(
             group_id=group, topics=[Topic(topic_name=name) for name in one_or_more(topics)]

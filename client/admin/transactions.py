@@ -227,7 +227,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         ]
 
     async def _owners(self, producer_ids: Iterable[int]) -> dict[int, TransactionDescription]:
-        """The transactions of these producer ids; an id that no coordinator knows has no entry."""
+        """Return the transactions of these producer ids; an id that no coordinator knows has no entry."""
         wanted = set(producer_ids)
         if not wanted:
             return {}
@@ -236,7 +236,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return {each.producer_id: each for each in described.values() if each.producer_id in wanted}
 
     async def _decisions(self, described: Iterable[TransactionDescription]) -> dict[int, PreparedTransaction]:
-        """The decisions that some of these wait for, by producer id; none where this login may not see them."""
+        """Return the decisions that some of these wait for, by producer id; none without the right to see them."""
         names = {each.transactional_id for each in described}
         if not names:
             return {}
@@ -289,7 +289,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return response
 
     async def _timeouts_of(self, transactional_ids: list[str]) -> dict[str, int]:
-        """The transaction timeout of each id, so that fencing does not change it; empty before Kafka 3.0."""
+        """Return the transaction timeout of each id, so that fencing keeps it; empty before Kafka 3.0."""
         if await self._version(DescribeTransactionsRequest) >= 0:
             return {k: v.timeout_ms for k, v in (await self.describe_transactions(transactional_ids)).items()}
         return {}

@@ -79,7 +79,7 @@ class ConfigEntry(NamedTuple):
 
 
 def source_of(number: int) -> str:
-    """The name of a `config_source` number of DescribeConfigs."""
+    """Return the name of a `config_source` number of DescribeConfigs."""
     return _SOURCES.get(number, "unknown")
 
 

@@ -42,11 +42,11 @@ class Assignor(Protocol):
 
 
 def subscribed(partitions: Partitions, members: Members) -> set[str]:
-    """The topics that at least one member subscribes to and that have partitions."""
+    """Return the topics that at least one member subscribes to and that have partitions."""
     wanted = {topic for subscription in members.values() for topic in subscription.topics}
     return {topic for topic in wanted if partitions.get(topic, 0) > 0}
 
 
 def partitions_of(topics: Iterable[str], partitions: Partitions) -> list[TopicPartition]:
-    """All partitions of these topics, one topic after the other."""
+    """Return all partitions of these topics, one topic after the other."""
     return [TopicPartition(topic, number) for topic in topics for number in range(partitions[topic])]

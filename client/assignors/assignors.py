@@ -63,7 +63,7 @@ class RoundRobinAssignor:
 
 
 def in_order(members: Members) -> list[str]:
-    """Static members first, by their instance ids; then the others, by their member ids."""
+    """Return static members first, by instance id; then the others, by member id."""
 
     def rank(member: str) -> tuple[bool, str]:
         instance = members[member].group_instance_id
@@ -73,7 +73,7 @@ def in_order(members: Members) -> list[str]:
 
 
 def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
-    """The assignors for these names; an assignor object is used as it is. Raises InvalidConfigurationError."""
+    """Return the assignors with these names; an assignor object is used as it is. Raises InvalidConfigurationError."""
     known: list[Assignor] = [RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor()]
     by_name = {assignor.name: assignor for assignor in known}
     found = [by_name.get(each) if isinstance(each, str) else each for each in strategies]
@@ -88,5 +88,5 @@ def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
 
 
 def cooperates(assignors: Sequence[Assignor]) -> bool:
-    """Whether the member keeps its partitions while it joins: only if all its assignors allow that."""
+    """Return whether the member keeps its partitions while it joins: only if all its assignors allow that."""
     return all(assignor.cooperative for assignor in assignors)

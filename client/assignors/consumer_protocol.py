@@ -43,7 +43,7 @@ class Assignment:
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Like Kafka's client: topics and owned partitions are sorted."""
+    """Encode a subscription as Kafka's client does: topics and owned partitions are sorted."""
     generation = NO_GENERATION if subscription.generation is None else subscription.generation
     return b"".join(
         (
@@ -59,12 +59,12 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Topics in the order in which they first appear."""
+    """Encode an assignment, its topics in the order in which they first appear."""
     return _INT16.pack(VERSION) + encode_partitions(assignment.partitions) + _bytes(assignment.user_data)
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """An array of topics, each with an array of partition numbers."""
+    """Encode an array of topics, each with an array of partition numbers."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -87,7 +87,7 @@ def _bytes(content: bytes | None) -> bytes:
 
 
 def decode_subscription(content: bytes) -> Subscription:
-    """Raises MalformedFrame."""
+    """Decode a subscription. Raises MalformedFrame."""
     reader = Reader(content)
     version = reader.version()
     topics = tuple(reader.string() for _ in range(reader.count(2)))
@@ -101,7 +101,7 @@ def decode_subscription(content: bytes) -> Subscription:
 
 
 def decode_assignment(content: bytes) -> Assignment:
-    """Raises MalformedFrame."""
+    """Decode an assignment. Raises MalformedFrame."""
     reader = Reader(content)
     reader.version()
     return Assignment(reader.partitions(), reader.nullable_bytes())
@@ -127,7 +127,7 @@ class Reader:
         return self._number(_INT32)
 
     def count(self, smallest_bytes: int) -> int:
-        """The number of items that follow, each of at least `smallest_bytes`; 0 for null."""
+        """Read the number of items that follow, each of at least `smallest_bytes`; 0 for null."""
         count = self.int32()
         if count < -1 or count * smallest_bytes > len(self._content) - self._position:
             raise MalformedFrame(f"the count of items is {count}, which the bytes left cannot hold")

@@ -16,17 +16,17 @@ _SMALLEST_TABLE = 16
 
 
 def text_hash(text: str) -> int:
-    """Java's `String.hashCode` of this text, as an unsigned number."""
+    """Return Java's `String.hashCode` of this text, as an unsigned number."""
     return java_hash(text) & _MASK
 
 
 def partition_hash(place: TopicPartition) -> int:
-    """The `hashCode` of Kafka's TopicPartition, as an unsigned number."""
+    """Return the `hashCode` of Kafka's TopicPartition, as an unsigned number."""
     return (31 * (31 + place.partition) + text_hash(place.topic)) & _MASK
 
 
 def hash_order(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """The keys in the iteration order of a default HashMap into which they were put in this order."""
+    """Return the keys in the iteration order of a Java HashMap into which they were put in this order."""
     inserted = list(keys)
     table = _SMALLEST_TABLE
     while len(inserted) * 4 > table * 3:

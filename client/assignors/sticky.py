@@ -76,7 +76,7 @@ class CooperativeStickyAssignor:
 
 
 def claim_in_user_data(subscription: Subscription) -> Claim:
-    """For the sticky assignor: partitions, and from version 1 of its user data the generation (KIP-341)."""
+    """Return what a member of the sticky assignor claims: partitions, from version 1 with generation (KIP-341)."""
     if not subscription.user_data:
         return Claim((), None)
     reader = Reader(subscription.user_data)
@@ -91,7 +91,7 @@ def claim_in_user_data(subscription: Subscription) -> Claim:
 
 
 def owned_now(subscription: Subscription) -> Claim:
-    """For the cooperative assignor: the subscription's owned partitions.
+    """Return what a member of the cooperative assignor claims: the owned partitions of its subscription.
 
     Before version 2 of the subscription its generation is in the user data.
     """
@@ -110,7 +110,7 @@ def owned_now(subscription: Subscription) -> Claim:
 def _assign(
     partitions: Partitions, members: Members, claim_of: Callable[[Subscription], Claim]
 ) -> tuple[Assigned, dict[TopicPartition, str] | None]:
-    """The assignment, and what of it another member has now (None: not computed)."""
+    """Return the assignment, and the partitions of it that another member still has (None: not computed)."""
     there = {topic: partitions[topic] for topic in subscribed(partitions, members)}
     ordered = {member: members[member] for member in hash_order(members, text_hash)}
     claims = settle(there, ordered, {member: claim_of(subscription) for member, subscription in ordered.items()})
@@ -162,7 +162,7 @@ def _remember(before: dict[TopicPartition, tuple[str, int]], member: str, claim:
 
 
 def _changing_hands(members: Members, assigned: Assigned) -> dict[TopicPartition, str]:
-    """The partitions assigned to one member that another one still has."""
+    """Return the partitions assigned to one member that another one still has."""
     added: dict[TopicPartition, str] = {}
     revoked: set[TopicPartition] = set()
     for member, places in assigned.items():

@@ -16,7 +16,7 @@ from .assignment import Assigned, Partitions, partitions_of
 def assign_equal(
     partitions: Partitions, owned: Mapping[str, Sequence[TopicPartition]], disputed: set[TopicPartition]
 ) -> tuple[Assigned, dict[TopicPartition, str]]:
-    """The assignment, and what of it another member has now. The order of `owned` decides who keeps one more."""
+    """Return the assignment, and what of it another member has now. The order of `owned` decides ties."""
     return _Equal(partitions, owned, disputed).assign()
 
 

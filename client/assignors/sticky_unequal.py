@@ -24,7 +24,7 @@ def assign_unequal(
     owned: Mapping[str, Sequence[TopicPartition]],
     before: Before,
 ) -> Assigned:
-    """The assignment. topics: what each member subscribes to; before: a partition's owner in an older generation."""
+    """Return the assignment. topics: each member's subscription; before: a partition's owner in an older generation."""
     return _Unequal(partitions, topics, owned, before).assign()
 
 
@@ -86,7 +86,7 @@ class _Unequal:
         return self._assigned
 
     def _give(self, place: TopicPartition) -> None:
-        """Assign it to the member with the fewest partitions of those that want its topic."""
+        """Assign the partition to the subscriber of its topic with the fewest partitions."""
         member = self._least_loaded(place.topic)
         if member is not None:
             self._by_load.remove(member)
@@ -98,7 +98,7 @@ class _Unequal:
         return next((member for member in self._by_load if topic in self._wants[member]), None)
 
     def _may_change(self, member: str, movable: set[str]) -> bool:
-        """Whether it could get more, or has partitions that another member could get."""
+        """Return whether the member could get more, or has partitions that another member could get."""
         if len(self._assigned[member]) < self._reach(member):
             return True
         return any(place.topic in movable for place in self._assigned[member])
@@ -161,7 +161,7 @@ class _Unequal:
             self._by_load.add(giver)
 
     def _is_balanced(self) -> bool:
-        """Whether no member could take a partition from a member that has more."""
+        """Return whether no member could take a partition from a member that has more."""
         if len(self._assigned[self._by_load[0]]) >= len(self._assigned[self._by_load[-1]]) - 1:
             return True
         for member in self._by_load:
@@ -176,7 +176,7 @@ class _Unequal:
 
 
 def _imbalance(assigned: Assigned) -> int:
-    """The sum of the differences between all pairs of members."""
+    """Return the sum of the differences between all pairs of members."""
     sizes = sorted(len(places) for places in assigned.values())
     return sum(size * (2 * place - len(sizes) + 1) for place, size in enumerate(sizes))
 
@@ -205,7 +205,7 @@ class _Moves:
         self._by_topic.setdefault(place.topic, {}).setdefault(pair, {})[place] = None
 
     def instead_of(self, place: TopicPartition, giver: str, receiver: str) -> TopicPartition:
-        """A partition of the same topic that moved in the opposite direction, if any: moving it back is enough."""
+        """Return a partition of the topic that moved in the opposite direction, to be moved back; or this one."""
         giver = self._pair[place][0] if place in self._pair else giver
         opposite = self._by_topic.get(place.topic, {}).get((receiver, giver))
         return hash_order(opposite, partition_hash)[0] if opposite else place

@@ -97,16 +97,16 @@ class Batch(Sequence[Record]):
         return f"<Batch of {count_text(len(self._records), 'record')}: {spans}>"
 
     def _own(self) -> Iterator[PartitionState]:
-        """The states of the partitions that were assigned all the time since it was read."""
+        """Return the states of the batch's partitions that were assigned all the time since it was read."""
         return (state for state in self._states if self._subscription.is_current(state))
 
     @property
     def _was_assigned_manually(self) -> bool:
-        """Whether it was read after `assign`, so that no generation fences a late commit."""
+        """Return whether the batch was read after `assign`, so that no generation fences a late commit."""
         return self.group_metadata is not None and self.group_metadata.generation < 0
 
     def claim(self, by: "Sources") -> None:
-        """Assign it to a transaction: the first one, or another one after a rollback, if nothing was read since.
+        """Assign the batch to a transaction. Also to another one after a rollback, if nothing was read since.
 
         Raises if records would be committed twice or skipped: AlreadyCommittedError, CommitOutcomeUnknownError (which
         can be resolved), IllegalStateError.
@@ -139,16 +139,16 @@ class Batch(Sequence[Record]):
             self._subscription.on_change()
 
     def _will_be_read_again(self, state: PartitionState) -> bool:
-        """Whether, since it was read, a rollback went back to an offset before its end."""
+        """Return whether a rollback since then went back to an offset before the batch's end."""
         return state.rewinds.lowest_since(self._rewinds[state]) < self.offsets[state.tp].offset
 
     def _may_continue_after(self, state: PartitionState) -> bool:
-        """Whether nothing was read since its rollback: the position is its first offset, or where `aborted` set it."""
+        """Return whether nothing was read since the rollback: the position is still where the batch begins."""
         where = state.rewinds.count, state.position
         return state.position == self.first_offsets[state.tp] or self._rolled_back_to.get(state) == where
 
     def _check_outcome(self, by: "Sources") -> None:
-        """Raises if an earlier transaction has, or may have, committed this batch."""
+        """Raise an error if an earlier transaction has, or may have, committed this batch."""
         before = self._claimed_by
         if before is None or before is by:
             return
@@ -162,9 +162,7 @@ class Batch(Sequence[Record]):
             )
 
     def _check_order(self, state: PartitionState, by: "Sources") -> None:
-        """Raises if a commit would skip a batch that is not committed yet, set committed offsets back, or commit
-        records that will be read again.
-        """
+        """Raise an error if a commit would skip uncommitted batches, go back, or commit records to be read again."""
         if state.claimed_by is not None and state.claimed_by is not by:
             raise IllegalStateError(
                 f"another open transaction uses a batch of {state.tp}: if one is committed and the other is not, "

@@ -368,7 +368,7 @@ class Consumer:
         return self._subscription.state(tp).position if found is None else found
 
     async def _position(self, tp: TopicPartition) -> int | None:
-        """Like `position`; None if the partition is not assigned, or is revoked meanwhile."""
+        """Return the position; None if the partition is not assigned, or is revoked meanwhile."""
         self._reading.settle()
         deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
         while (state := self._subscription.assigned.get(tp)) is not None and not state.is_known:

@@ -47,7 +47,7 @@ class FetchSession:
         self._by_id = False
 
     def ask(self, wanted: Mapping[TopicPartition, Wanted], *, by_id: bool) -> Ask:
-        """The next request, so that the broker returns exactly these partitions. by_id: topic ids instead of names."""
+        """Return the next request, so that the broker returns exactly these partitions. by_id: topic ids, not names."""
         known = self._known
         recreated = any(tp in known and known[tp].topic_id != one.topic_id for tp, one in wanted.items())
         if by_id != self._by_id or recreated:

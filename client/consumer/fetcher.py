@@ -86,7 +86,7 @@ class Fetcher:
                 node.opening.cancel()
 
     def check(self) -> None:
-        """Raise an error that is not of a single partition."""
+        """Raise an error that does not concern a single partition."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -94,7 +94,7 @@ class Fetcher:
             raise self._broken.with_traceback(None)
 
     def _break(self, error: Exception) -> None:
-        """Nobody awaits the background tasks, so an error that ends one is raised at the next read."""
+        """Keep the error that ended a background task, to be raised at the next read: nobody awaits the task."""
         self._broken = self._broken or broken("fetching records failed", error)
         self._arrived()
 
@@ -147,7 +147,7 @@ class Fetcher:
             self._pump_at(now_ms, later_ms)
 
     def _source(self, state: PartitionState, now_ms: float) -> int | None:
-        """The broker to fetch from: the preferred follower while the leader is the same, else the leader."""
+        """Return the broker to fetch from: the preferred follower while the leader is the same, else the leader."""
         metadata = self._cluster.metadata
         if state.replica >= 0:
             is_as_before = metadata.leader_epoch(state.tp) == state.replica_epoch and state.replica in metadata.brokers
@@ -166,12 +166,12 @@ class Fetcher:
             self._read_from_leader(state)
 
     def _read_from_leader(self, state: PartitionState) -> None:
-        """Fetch from the leader, without our rack for a while: else it would name the same follower again."""
+        """Fetch from the leader for a while, without our rack: else it would name the same follower again."""
         state.replica = -1
         state.replica_until_ms = int(self._clock.monotonic_ms()) + _LEADER_ONLY_MS
 
     def _rack_id(self, states: dict[TopicPartition, PartitionState]) -> str:
-        """Our rack; "" while one of these must be fetched from the leader itself."""
+        """Return our rack; "" while one of these partitions must be fetched from the leader itself."""
         now_ms = self._clock.monotonic_ms()
         leader_only = any(state.replica < 0 and now_ms < state.replica_until_ms for state in states.values())
         return "" if leader_only else self._settings.client_rack
@@ -195,7 +195,7 @@ class Fetcher:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_now)
 
     def pump_soon(self) -> None:
-        """Call pump once in this turn of the loop: its requests are written at the end of the turn anyway."""
+        """Call pump() once in this turn of the loop: its requests are written at the end of the turn anyway."""
         if not self._is_pump_due:
             self._is_pump_due = True
             asyncio.get_running_loop().call_soon(self._pump_now)
@@ -208,7 +208,7 @@ class Fetcher:
             self._break(error)
 
     def _check_recreated(self, state: PartitionState) -> bool:
-        """Whether the topic was deleted and created again since it was first read. Sets `refused` if so."""
+        """Return whether the topic was deleted and created again since it was first read. Sets `refused` then."""
         topic_id = self._cluster.metadata.topic_id(state.tp.topic)
         if topic_id == ZERO_UUID or topic_id == state.topic_id:
             return False

@@ -29,7 +29,7 @@ class Listed(NamedTuple):
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, *, timeout_ms: float
 ) -> dict[TopicPartition, Listed]:
-    """The offset for each timestamp (-1: the end for this isolation level, -2: the beginning).
+    """Return the offset for each timestamp (-1: the end for this isolation level, -2: the beginning).
 
     Raises: RequestTimedOutError, UnknownTopicError, and errors of a broker that are not retriable.
     """
@@ -58,7 +58,7 @@ async def list_offsets(
 async def list_once(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, *, timeout_ms: float
 ) -> tuple[dict[TopicPartition, Listed], KafkaError | None]:
-    """The offsets from the known leaders, and a retriable error, if any. Raises an error that is not retriable."""
+    """Return offsets from the known leaders, and a retriable error or None. Raises an error that is not retriable."""
     deadline = Deadline(cluster.environment.clock, timeout_ms)
     cluster.watch_topics({tp.topic for tp in wanted})
     by_leader: dict[int, dict[TopicPartition, int]] = {}

@@ -63,7 +63,7 @@ class Polls(ReaderParts):
         await super().close(timeout_ms, is_done=is_done)
 
     async def finish(self, timeout_ms: float) -> None:
-        """Commit and leave. Without a close() before, nobody knows whether the newest records were worked on."""
+        """Commit and leave. Without close() the newest records are not committed: they may not have been processed."""
         unfinished = {} if self._is_done else self.reading.unfinished()
         self._closed = True
         self.subscription.on_change = lambda: None
@@ -78,7 +78,7 @@ class Polls(ReaderParts):
         await self.cluster.close()
 
     def abandon(self) -> None:
-        """Log what others will read again, because the loop has ended without a close()."""
+        """Log the uncommitted records, which are read again, because the loop has ended without close()."""
         self.reading.settle()
         if self.group is not None:
             self.group.abandon()
@@ -113,7 +113,7 @@ class Polls(ReaderParts):
     # ---- polls -------------------------------------------------------------------------------------------------
 
     async def poll(self, deadline_ms: float, wanted: Collection[TopicPartition] = ()) -> None:
-        """Do everything that may only be done between two reads. Raises errors of background tasks.
+        """Do the work that must happen between two reads: join, commit, look up positions. Raises background errors.
 
         wanted: the partitions that are read now, empty for all. deadline_ms: of the monotonic clock.
         """
@@ -135,7 +135,7 @@ class Polls(ReaderParts):
             self.positions.find()
 
     async def look(self, deadline_ms: float) -> None:
-        """Like poll, for looking up a position without reading; it may also be called by a rebalance listener."""
+        """Like poll(), to look up a position without reading; a rebalance listener may call it too."""
         if self.group is None or not self.group.in_listener:
             await self.poll(deadline_ms)
             return

@@ -100,7 +100,7 @@ class Positions:
         return any(state.need is need and state.refused is None for state in self._subscription.assigned.values())
 
     async def _look_up_committed(self, states: list[PartitionState]) -> bool:
-        """Returns whether something was found."""
+        """Look up committed offsets. Returns whether any was found."""
         wanted = {state.tp: (state, state.epoch) for state in states}
         offsets: Committed = dict.fromkeys(wanted)
         if self._group is not None:
@@ -136,7 +136,7 @@ class Positions:
             log.warning("%s; %s", text, self.hint)
 
     def describe_wait(self) -> str | None:
-        """Which partitions have waited for long for the end of transactions that hold the group's committed offsets."""
+        """Name the partitions whose committed offsets open transactions have held for long."""
         now_ms = self._clock.monotonic_ms()
         assigned = self._subscription.assigned.values()
         waits = {state.tp: ms for state in assigned if (ms := state.unstable_ms(now_ms)) >= WARN_AFTER_MS}
@@ -150,7 +150,7 @@ class Positions:
 
     @property
     def hint(self) -> str:
-        """How to find that transaction."""
+        """Return the hint how to find that transaction."""
         return f"fencepost txn why-blocked --group {self._settings.group_id}"
 
     def _apply_policy(self, state: PartitionState) -> None:
@@ -162,7 +162,7 @@ class Positions:
         state.refused = NoOffsetError(f"{state.tp} has no committed offset{group}, and auto_offset_reset is none")
 
     async def _look_up_ends(self, states: list[PartitionState]) -> bool:
-        """Returns whether something was found."""
+        """Look up first or last offsets. Returns whether any was found."""
         wanted: dict[TopicPartition, int] = {state.tp: state.reset_to for state in states}
         epochs = {state.tp: state.epoch for state in states}
         timeout_ms = self._settings.request_timeout_ms

@@ -73,7 +73,7 @@ class Reading:
     # ---- available records -------------------------------------------------------------------------------------
 
     def _candidates(self, wanted: Collection[TopicPartition]) -> list[PartitionState]:
-        """The partitions with records or an error: another one first each time, or the one whose error is delayed.
+        """Return the partitions with records or an error, in turn; first the one whose error was delayed.
 
         If one has an error and no records left, raises the error before other partitions return more.
         """
@@ -99,7 +99,7 @@ class Reading:
         return sum(found.at_most for state in states if not state.paused for found in state.fetched)
 
     def is_full(self, most_bytes: int) -> bool:
-        """Whether a partition has reached the limit of fetching ahead, so that waiting would bring no more of it."""
+        """Whether a partition has reached the limit of fetching ahead, so that waiting brings no more of it."""
         return any(state.fetched_bytes >= most_bytes for state in self._subscription.assigned.values())
 
     # ---- returning records -------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Reading:
             self._update_position(state, fetched)
 
     def given_of_run(self) -> tuple[TopicPartition, int] | None:
-        """How many records of the current run were returned; changes nothing, so that any thread may ask."""
+        """Return how many records of the current run were returned. Thread-safe: changes nothing."""
         running, hint = self._running, getattr(self.run, "__length_hint__", None)
         if running is None:
             return None
@@ -176,7 +176,7 @@ class Reading:
     def begin_run(
         self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
     ) -> Iterator[Record] | None:
-        """Iterate over the next records of one partition, until `settle`. None if there are none yet."""
+        """Iterate over the next records of one partition, until settle(). None if there are none yet."""
         for state in self._candidates(wanted):
             while state.fetched:
                 fetched = state.fetched[0]
@@ -209,12 +209,12 @@ class Reading:
     # ---- what the application may be working on ----------------------------------------------------------------
 
     def note_asked(self) -> None:
-        """The application asks for more: it is done with what was returned before."""
+        """Note that the application asks for more: it has processed what was returned before."""
         self.settle()
         self._unfinished = {}
 
     def unfinished(self) -> dict[TopicPartition, int]:
-        """The first offsets of what was returned last, unless the application has asked for more, or committed it."""
+        """Return the first offsets of what was returned last; none if more was asked for, or it was committed."""
         self.settle()
         states = self._unfinished.items()
         return {state.tp: first for state, first in states if self._subscription.is_current(state)}
@@ -241,7 +241,7 @@ class Reading:
     def batch(
         self, taken: dict[PartitionState, tuple[int, list[Record]]], group: ConsumerGroupMetadata | None
     ) -> Batch:
-        """A batch of the records that `take` returned."""
+        """Make a batch of the records that take() returned."""
         runs = [records for _, records in taken.values()]
         records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
         firsts = {state: first for state, (first, _) in taken.items()}
@@ -252,7 +252,7 @@ class Reading:
         return batch
 
     def last_batch(self) -> Batch | None:
-        """All records since the last commit or abort: the last batch if it has them all, else one without records."""
+        """Return all records since the last commit or abort as a batch; without records if they are several batches."""
         if self.last is not None:
             return self.last
         self.settle()
@@ -278,7 +278,7 @@ class Reading:
         return Batch(records, firsts, self._subscription, group, self._settle, asks=asks, commits_itself=itself)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """What was returned of these partitions is committed, or will be returned again."""
+        """Forget returned records of these partitions: they are committed, or will be returned again."""
         self.settle()
         for tp in partitions:
             self._since.pop(self._subscription.state(tp), None)
@@ -286,7 +286,7 @@ class Reading:
         self.last = None
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Records below these offsets were committed without a transaction."""
+        """Note that records below these offsets were committed without a transaction."""
         for state in [*self._unfinished]:
             if state.tp in offsets:
                 self._unfinished[state] = max(self._unfinished[state], offsets[state.tp].offset)
@@ -294,7 +294,7 @@ class Reading:
         self.last = None
 
     def _settle_to(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Records below these offsets are committed or aborted; later ones that were returned meanwhile are not."""
+        """Note that records below these offsets are committed or aborted; later ones are still uncommitted."""
         self.settle()
         for state, given in [*self._since.items()]:
             if state.tp in offsets:
@@ -317,7 +317,7 @@ class Reading:
 
 
 def _has_some(state: PartitionState, wanted: Collection[TopicPartition]) -> bool:
-    """Whether it has records or an error for the reader now."""
+    """Return whether the partition has records or an error for the reader now."""
     if state.paused or state.held or (wanted and state.tp not in wanted):
         return False
     return bool(state.fetched) or state.refused is not None

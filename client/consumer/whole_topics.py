@@ -65,7 +65,7 @@ class WholeTopics:
                 subscription.state(tp).look_up(Need.OFFSET, EARLIEST)
 
     def _find_wanted(self) -> set[TopicPartition]:
-        """All partitions of the topics. If a topic is missing from metadata now, its assigned partitions stay."""
+        """Return all partitions of the topics. If a topic is missing in metadata now, its assigned ones stay."""
         topics = self._subscription.topics
         found = {tp for tp in self._subscription.assigned if tp.topic in topics}
         for topic in topics:

@@ -12,6 +12,6 @@ from .subscription import Subscription
 def group_of(
     cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, environment: Environment
 ) -> Group:
-    """Raises InvalidConfigurationError without a group_id."""
+    """Return the group of the settings' protocol. Raises InvalidConfigurationError without a group_id."""
     kind = ConsumerGroup if settings.group_protocol == CONSUMER else ClassicGroup
     return kind(cluster, settings, subscription, environment)

@@ -88,7 +88,7 @@ class GroupCommits:
                 state.note_committed(wanted[state.tp].offset)
 
     def _newest(self, states: list[tuple[PartitionState, int]]) -> Callable[[], ConsumerGroupMetadata]:
-        """The member with its newest epoch, for each attempt: the broker refuses an older one (STALE_MEMBER_EPOCH).
+        """Return the member with its newest epoch, for each attempt: an older one is refused (STALE_MEMBER_EPOCH).
 
         Raises CommitFailedError once the member is out, or a partition was given up.
         """
@@ -130,7 +130,7 @@ class GroupCommits:
             raise CommitFailedError(f"these partitions are not assigned to this consumer: {', '.join(sorted(foreign))}")
 
     def fenced(self) -> FencedInstanceIdError:
-        """The error after another member has joined with the same group_instance_id."""
+        """Return the error for a member that was replaced by another with its group_instance_id."""
         instance_id = self._settings.group_instance_id
         return FencedInstanceIdError(
             f"another member of group {self._group_id} has taken group_instance_id {instance_id}"
@@ -148,7 +148,7 @@ class GroupCommits:
         require_stable: bool = True,
         timeout_ms: float | None = None,
     ) -> Committed:
-        """None for a partition without a committed offset. require_stable: wait for open transactions with offsets."""
+        """Return committed offsets, None for a partition without one. require_stable: wait for open transactions."""
         timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return await self._offsets.committed(partitions, timeout_ms=timeout_ms, require_stable=require_stable)
 
@@ -191,7 +191,7 @@ class GroupCommits:
             log.warning("group %s: auto-commit failed: %s", self._group_id, error)
 
     def _finished(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions, but not after records that the application may not have worked on."""
+        """Return the positions, without records that the application may not have processed."""
         found = self._subscription.positions()
         for tp, first in self._unfinished.items():
             if tp in found and found[tp].offset > first:
@@ -199,7 +199,7 @@ class GroupCommits:
         return found
 
     def abandon(self) -> None:
-        """Log what was read and is not committed, with enable_auto_commit."""
+        """Log which records were read and are not committed, with enable_auto_commit."""
         left = [
             f"{state.tp} from offset {max(0, state.committed_below)}"
             for state in self._subscription.assigned.values()
@@ -213,7 +213,7 @@ class GroupCommits:
             )
 
     def close(self, unfinished: Mapping[TopicPartition, int]) -> None:
-        """Start no more automatic commits, but the last one: without the records from `unfinished` on."""
+        """Start no more automatic commits, except the last one: without the records from `unfinished` on."""
         self._unfinished = unfinished
         if unfinished and self._settings.enable_auto_commit:
             log.warning(

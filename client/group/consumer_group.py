@@ -65,7 +65,7 @@ class ConsumerGroup(Group):
 
     @property
     def _has_changed(self) -> bool:
-        """Whether the subscription is another one than the group knows."""
+        """Return whether the subscription differs from what the group knows."""
         subscription, membership = self._subscription, self._membership
         if not subscription.is_subscribed or not membership.in_generation:
             return False
@@ -97,7 +97,7 @@ class ConsumerGroup(Group):
                 self._check_open()
 
     async def _wait_for_group(self, deadline_ms: float) -> bool:
-        """While it has nothing and joins, wait. Returns whether something has happened. Raises the group's error."""
+        """Wait while the member joins and has no partitions. Returns whether something happened. Raises its error."""
         if self._subscription.assigned or self._membership.state not in (State.JOINING, State.RECONCILING):
             return False
         self._heard.clear()
@@ -173,7 +173,7 @@ class ConsumerGroup(Group):
         super()._news(failure)
 
     def _metadata_changed(self) -> None:
-        """Names of assigned topics may be known now, or a pattern that is evaluated here may match other topics."""
+        """Note that names of assigned topics may be known now, or that a pattern may match other topics."""
         if not self._subscription.is_subscribed or self._closed:
             return
         self._membership.note_names()

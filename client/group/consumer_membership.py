@@ -140,7 +140,7 @@ class ConsumerMembership:
 
     @property
     def is_out(self) -> bool:
-        """Whether others may own the partitions that it had."""
+        """Whether other members may own the partitions that it had."""
         return self.generation < 0
 
     @property
@@ -163,7 +163,7 @@ class ConsumerMembership:
         return self._known is not None and (self._known != self._now() or self.state is State.ACKNOWLEDGING)
 
     def metadata_for(self, partitions: Collection[TopicPartition]) -> ConsumerGroupMetadata:
-        """The epoch for a commit of these: the newest one, if the newest assignment still has all of them."""
+        """Return the epoch for a commit of these partitions: the newest, if the newest assignment has all of them."""
         if self.may_commit and all(
             tp in self._owned and (self._owned[tp], tp.partition) in self._assigned for tp in partitions
         ):
@@ -171,7 +171,7 @@ class ConsumerMembership:
         return self.applied
 
     def member_for_reading(self) -> ConsumerGroupMetadata | None:
-        """With which member and epoch to read committed offsets; None while it has none."""
+        """Return member and epoch for reading committed offsets; None while it has none."""
         return self._metadata() if self.generation >= 0 else None
 
     def _metadata(self) -> ConsumerGroupMetadata:
@@ -210,7 +210,7 @@ class ConsumerMembership:
                 self.state = State.RECONCILING
 
     def plan(self, name_of: Callable[[bytes], str | None]) -> Plan:
-        """How to apply the assignment, or the part of it that need not wait. name_of: the name of a topic by its id."""
+        """Return how to apply the assignment, or the part that need not wait. name_of: a topic's name by its id."""
         names = {topic_id: tp.topic for tp, topic_id in self._owned.items()}
         wanted: dict[TopicPartition, bytes] = {}
         unknown: dict[bytes, None] = {}
@@ -231,7 +231,7 @@ class ConsumerMembership:
         return Plan(wanted, revoked, added, tuple(unknown))
 
     def unknown_topics(self, name_of: Callable[[bytes], str | None]) -> tuple[bytes, ...]:
-        """The ids of assigned topics without a known name."""
+        """Return the ids of assigned topics whose names are not known."""
         known = set(self._owned.values())
         ids = dict.fromkeys(topic_id for topic_id, _ in sorted(self._assigned))
         return tuple(topic_id for topic_id in ids if topic_id not in known and name_of(topic_id) is None)
@@ -332,7 +332,7 @@ class ConsumerMembership:
             self._leave(State.UNJOINED, is_known=True)
 
     def refusal(self, response: ConsumerGroupHeartbeatResponse) -> KafkaError:
-        """The error for a response that is REFUSE or COMPLAIN, or a WAIT that was too long."""
+        """Return the error for a response that is REFUSE or COMPLAIN, or a WAIT that was too long."""
         code = code_of(response.error_code)
         error = error_of(code, f"group {self.terms.group_id}: {response.error_message or code.text}")
         if code in _HINTS and isinstance(error, ClientError):
@@ -367,7 +367,7 @@ class ConsumerMembership:
         )
 
     def on_farewell(self, code: int) -> Turn:
-        """The response to `farewell`. Returns what to do before the next join, which GO_ON does not wait for."""
+        """Apply the response to `farewell`. Returns what to do before the next join; GO_ON: nothing."""
         turn = TABLE.get(code_of(code), Turn.REFUSE)
         if turn in (Turn.FIND, Turn.AGAIN):
             return turn
@@ -382,7 +382,7 @@ class ConsumerMembership:
         self.generation = NO_GENERATION
 
     def _begin(self, state: State) -> None:
-        """Enter a state with nothing assigned, reported or sent."""
+        """Enter a state in which nothing is assigned, reported or sent."""
         self.state = state
         self.stamp += 1
         self._assigned = self._offered = frozenset()

@@ -86,17 +86,17 @@ class Group(ABC):
         cluster.on_metadata.append(self._metadata_changed)
 
     def trace_commits(self, around: Callable[[Iterable[TopicPartition], Awaitable[None]], Awaitable[None]]) -> None:
-        """Await each commit that is sent in `around`, with its partitions."""
+        """Await each commit within `around`, which gets its partitions."""
         self._commits.around = around
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that the next poll raises."""
+        """The error that the next poll raises; None if there is none."""
         return self._failure
 
     @property
     def member(self) -> tuple[str, str, int]:
-        """The name of the membership's state, the member id, the generation."""
+        """Return the name of the membership's state, the member id, the generation."""
         member = self._member
         return member.state.name.lower(), member.member_id, member.generation
 
@@ -116,7 +116,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def _is_busy(self) -> bool:
-        """Whether polls need not do anything until something that runs has ended; it calls `_news` then."""
+        """Whether polls have nothing to do until a running task has ended, which then calls `_news`."""
 
     def may_go_on(self) -> bool:
         """Whether the next record may be returned without a poll. If so, that counts as a poll."""
@@ -131,7 +131,7 @@ class Group(ABC):
 
     @contextmanager
     def polling(self) -> Generator[None]:
-        """While the application waits within a poll, max_poll_interval_ms does not run."""
+        """Stop the clock of max_poll_interval_ms while the application waits within a poll."""
         self._heartbeats.times.poll_begins(self._clock.monotonic_ms())
         try:
             yield
@@ -173,7 +173,7 @@ class Group(ABC):
         self._due = self._unsettled
 
     async def _wait_for_other_poll(self, deadline_ms: float) -> None:
-        """Another task is polling: wait for that instead."""
+        """Wait for the poll of another task instead of polling."""
         assert self._polling is not None
         left_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
         await asyncio.wait([self._polling], timeout=left_ms / 1000)
@@ -190,7 +190,7 @@ class Group(ABC):
 
     @abstractmethod
     async def _belong(self, deadline_ms: float) -> None:
-        """The part of a poll that joins, and applies the group's assignment."""
+        """Join if needed and apply the group's assignment: the second part of a poll."""
 
     async def _run_step(self, step: Coroutine[Any, Any, None]) -> None:
         """Run a change of the assignment. If this poll is cancelled, it continues, and the next poll waits for it."""
@@ -211,7 +211,7 @@ class Group(ABC):
         return self._step is not None and self._step is asyncio.current_task()
 
     async def _topics(self) -> frozenset[str]:
-        """The subscribed topics; updates a pattern's matches."""
+        """Return the subscribed topics, after updating a pattern's matches."""
         topics = self._subscription.topics
         if (pattern := self._subscription.pattern) is not None:
             if self._matched is not pattern:
@@ -301,7 +301,7 @@ class Group(ABC):
             raise failure
 
     async def _end_membership(self, reason: str, deadline_ms: float, gave_up: Callable[[], None]) -> None:
-        """Leave, even if this is cancelled."""
+        """Leave the group, even if this task is cancelled."""
         try:
             await self._stop_joining()
         finally:

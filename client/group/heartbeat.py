@@ -110,13 +110,13 @@ class HeartbeatTask:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """Stop for ever. Not async, so that a cancelled caller still stops it."""
+        """Stop permanently. Not async, so that a cancelled caller still stops it."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
 
     def check(self) -> None:
-        """Raises FatalError if a bug has ended the task: without heartbeats the group will remove the member."""
+        """Raise FatalError if a bug has ended the task: without heartbeats the group removes the member."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
 
@@ -199,7 +199,7 @@ class HeartbeatTask:
             self._on_news(membership.refusal(response))
 
     def _wait_for_release(self, membership: ConsumerMembership, response: Any, now_ms: int) -> Turn:
-        """WAIT while the member that has the instance id may be a dead predecessor; then REFUSE."""
+        """Return WAIT while the instance id may belong to a dead predecessor; after a session REFUSE."""
         since_ms = self._unreleased_ms
         if since_ms is None:
             since_ms = self._unreleased_ms = now_ms
@@ -216,7 +216,7 @@ class HeartbeatTask:
         return Turn.REFUSE
 
     async def _has_left_before(self, membership: ConsumerMembership) -> bool:
-        """Leave the former membership, if the broker may still have it. Returns whether the join may follow."""
+        """Leave a former membership that the broker may still have. Returns whether the join may follow."""
         request, stamp = membership.farewell, membership.stamp
         if request is None:
             return True

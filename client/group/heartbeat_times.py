@@ -26,7 +26,7 @@ class HeartbeatTimes:
         self.due_ms = now_ms + self._interval_ms
 
     def heard(self, now_ms: int, interval_ms: int = 0) -> None:
-        """interval_ms: if the response has one, heartbeats are sent so often from now on."""
+        """Note a response. interval_ms: the new interval between heartbeats; 0: unchanged."""
         self._heard_ms = now_ms
         if interval_ms > 0 and interval_ms != self._interval_ms:
             self._interval_ms = interval_ms

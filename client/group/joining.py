@@ -44,7 +44,7 @@ class Joining:
         self._assigned_counts: dict[str, int | None] = {}
 
     async def run(self, topics: Collection[str], owned: Collection[TopicPartition]) -> None:
-        """Returns with an assignment, or if a poll must prepare again. Raises errors of the group."""
+        """Join and sync. Returns with an assignment, or if a poll must prepare again. Raises errors of the group."""
         joined = await self._join(topics, owned)
         if joined is not None:
             await self._sync(joined)
@@ -72,7 +72,7 @@ class Joining:
                 raise self._refusal(response)
 
     async def _send(self, request: Any) -> Any:
-        """The response; None, after a pause, if there was none."""
+        """Send a request and return the response; None, after a pause, if there was none."""
         try:
             return await self._cluster.ask(self._target, request, timeout_ms=self._timeout_ms)
         except Exception as error:
@@ -90,7 +90,7 @@ class Joining:
         await asyncio.sleep(delay_ms / 1000)
 
     async def _check_static(self) -> None:
-        """Raises UnsupportedVersionError if the broker would treat it as a dynamic member."""
+        """Raise UnsupportedVersionError if the broker would treat the member as a dynamic one."""
         try:
             connection = await self._cluster.coordinator(*self._target)
         except Exception as error:
@@ -143,7 +143,7 @@ class Joining:
         return leading.assignments(self._membership.assignor, known, members)
 
     async def _partitions(self, topics: Collection[str]) -> dict[str, int]:
-        """The numbers of partitions of these topics; refreshes metadata once if some are not known."""
+        """Return the numbers of partitions of these topics; refreshes metadata once if some are unknown."""
         known = self._partition_counts(topics)
         if len(known) < len(topics):
             try:

@@ -14,7 +14,7 @@ from ..errors import ClientError
 
 
 def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:
-    """The subscription of each member, in the order of the response. Raises ClientError for a malformed one."""
+    """Return the subscription of each member, in the response's order. Raises ClientError for a malformed one."""
     found: dict[str, Subscription] = {}
     for member in named:
         try:
@@ -29,11 +29,11 @@ def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:
 
 
 def topics_of(members: Members) -> frozenset[str]:
-    """All topics to which a member subscribes."""
+    """Return all topics that a member subscribes to."""
     return frozenset(topic for subscription in members.values() for topic in subscription.topics)
 
 
 def assignments(assignor: Assignor, partitions: Mapping[str, int], members: Members) -> dict[str, bytes]:
-    """The encoded assignments by member id, for SyncGroup. partitions: numbers of partitions of the known topics."""
+    """Return the encoded assignments by member id, for SyncGroup. partitions: numbers of partitions by topic."""
     assigned = assignor.assign(partitions, members)
     return {member: encode_assignment(Assignment(tuple(places))) for member, places in assigned.items()}

@@ -188,7 +188,7 @@ class Membership:
             self.reason = reason
 
     def metadata_for(self, partitions: Collection[TopicPartition]) -> ConsumerGroupMetadata:
-        """The generation for a commit of these."""
+        """Return the generation for a commit of these partitions."""
         return self.applied
 
     def member_for_reading(self) -> ConsumerGroupMetadata | None:
@@ -198,7 +198,7 @@ class Membership:
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def prepare(self, owned: Collection[TopicPartition], topics: Collection[str]) -> GivingUp:
-        """Before a join: the part of `owned` that must be given up. topics: subscribed now; none to give up all."""
+        """Return the part of `owned` to give up before a join. topics: the subscribed ones; none: give up all."""
         lost = self.generation < 0
         if self.state is not State.FENCED:
             self.state = State.PREPARING
@@ -207,7 +207,7 @@ class Membership:
         return GivingUp(tuple(place for place in owned if place.topic not in topics), False)
 
     def join_request(self, topics: Iterable[str], owned: Collection[TopicPartition]) -> JoinGroupRequest:
-        """owned: the partitions that it keeps."""
+        """Return the JoinGroup request. owned: the partitions that the member keeps."""
         self.state = State.JOINING
         self.joined_topics = frozenset(topics)
         wanted = tuple(sorted(self.joined_topics))
@@ -250,7 +250,7 @@ class Membership:
         return Turn.GO_ON
 
     def sync_request(self, assignments: Mapping[str, bytes]) -> SyncGroupRequest:
-        """assignments: by member id; only the leader sends them."""
+        """Return the SyncGroup request. assignments: by member id; only the leader sends them."""
         assert self.assignor is not None
         return SyncGroupRequest(
             group_id=self.terms.group_id,
@@ -266,7 +266,7 @@ class Membership:
         )
 
     def on_sync(self, response: SyncGroupResponse, sent: Stamp) -> Turn:
-        """Raises MalformedFrame if the leader's bytes are malformed."""
+        """Apply the response to SyncGroup. Raises MalformedFrame if the leader's bytes are malformed."""
         if sent != self.stamp or self.state is not State.SYNCING:
             return Turn.REJOIN  # no longer in that generation
         turn = self._turn(Api.SYNC, response.error_code)

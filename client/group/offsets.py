@@ -69,7 +69,7 @@ class GroupOffsets:
         self._commit_lock = asyncio.Lock()  # commits are sent one at a time, including retries
 
     async def connection(self) -> Connection:
-        """A connection to the coordinator, separate from the one for joins and heartbeats."""
+        """Return a connection to the coordinator, separate from the one for joins and heartbeats."""
         found = await self._cluster.coordinator("group", self._group_id)
         return await self._cluster.node(found.node_id, PURPOSE)
 
@@ -81,7 +81,7 @@ class GroupOffsets:
         again: Collection[ErrorCode] = (),
         error_for: Callable[[Any, ErrorCode], Exception] | None = None,
     ) -> Any:
-        """again: codes after which a new request is made, with the member's newest epoch.
+        """Repeat a request until it succeeds. again: codes after which it is made anew, with the member's newest epoch.
 
         error_for: the error for a retriable code in a response; None: the code says it all.
         """
@@ -112,7 +112,7 @@ class GroupOffsets:
         newest: Callable[[], ConsumerGroupMetadata] | None = None,
         refused: Callable[[ErrorCode], None] = lambda code: None,
     ) -> None:
-        """newest: the member to use for each attempt, where its epoch may grow meanwhile (KIP-848).
+        """Commit offsets. newest: returns the member for each attempt, whose epoch may grow meanwhile (KIP-848).
 
         refused: called with the final error code. Raises the error of `commit_error`, RequestTimedOutError.
         """
@@ -139,7 +139,7 @@ class GroupOffsets:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float, require_stable: bool = True
     ) -> Committed:
-        """The committed offsets; None for a partition without one. Before Kafka 2.5 require_stable has no effect.
+        """Return committed offsets, None for a partition without one. Before Kafka 2.5 require_stable has no effect.
 
         Raises: the error of the group or of the first failed partition.
         """
@@ -181,7 +181,7 @@ class GroupOffsets:
 
 
 def commit_request(offsets: Offsets, member: ConsumerGroupMetadata) -> OffsetCommitRequest:
-    """A request for any version up to BY_NAME."""
+    """Return an OffsetCommit request, valid in every version up to BY_NAME."""
     topics: dict[str, list[OffsetCommitRequest.Topic.Partition]] = {}
     for (topic, partition), offset in offsets.items():
         topics.setdefault(topic, []).append(
@@ -202,7 +202,7 @@ def commit_request(offsets: Offsets, member: ConsumerGroupMetadata) -> OffsetCom
 
 
 def commit_codes(response: OffsetCommitResponse, sent: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    """The code of each partition; REQUEST_TIMED_OUT if the response does not contain it."""
+    """Return the code of each partition; REQUEST_TIMED_OUT if the response does not contain it."""
     found = {
         TopicPartition(topic.name, partition.partition_index): code_of(partition.error_code)
         for topic in response.topics
@@ -212,7 +212,7 @@ def commit_codes(response: OffsetCommitResponse, sent: Iterable[TopicPartition])
 
 
 def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> Exception:
-    """The error for a refused commit."""
+    """Return the error for a refused commit."""
     named = list_text([*map(str, partitions)], "partition")
     if code in (_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID, _E.STALE_MEMBER_EPOCH):
         return CommitFailedError(
@@ -226,7 +226,7 @@ def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> 
 
 
 def worst_of(codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The most important one: that the member is out, else the first that cannot be retried, else the first."""
+    """Return the most important code: that the member is out, else the first final one, else the first."""
     found = [code for code in codes if code is not _E.NONE]
     for code in (*_OUT, *(code for code in found if code not in RETRIED), *found):
         if code in found:
@@ -235,7 +235,7 @@ def worst_of(codes: Iterable[ErrorCode]) -> ErrorCode:
 
 
 def _retriable_code(codes: Iterable[ErrorCode], again: Collection[ErrorCode]) -> ErrorCode:
-    """The retriable code; NONE if there is none, or if another code makes a retry useless. again: also retriable."""
+    """Return the retriable code; NONE if another code makes a retry useless. again: also retriable."""
     worst = worst_of(codes)
     return worst if worst in RETRIED or worst in again else _E.NONE
 
@@ -249,7 +249,7 @@ def fetch_request(
     require_stable: bool,
     reader: ConsumerGroupMetadata | None = None,
 ) -> OffsetFetchRequest:
-    """A request for any version up to BY_NAME: it has the group in both forms, single and as a list."""
+    """Return an OffsetFetch request for every version up to BY_NAME: the group single and as a list."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -270,7 +270,7 @@ def fetch_request(
 
 
 def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
-    """The error codes of the group and of its partitions."""
+    """Return the error codes of the group and of its partitions."""
     codes = [response.error_code, *(group.error_code for group in response.groups)]
     codes += (partition.error_code for topic in response.topics for partition in topic.partitions)
     codes += (p.error_code for group in response.groups for topic in group.topics for p in topic.partitions)
@@ -278,12 +278,12 @@ def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
 
 
 def _unless_later(codes: list[ErrorCode]) -> list[ErrorCode]:
-    """The codes without UNSTABLE_OFFSET_COMMIT (pending offsets of an open transaction)."""
+    """Return the codes without UNSTABLE_OFFSET_COMMIT (pending offsets of an open transaction)."""
     return [code for code in codes if code is not _E.UNSTABLE_OFFSET_COMMIT]
 
 
 def partitions_refused(response: OffsetFetchResponse) -> set[TopicPartition]:
-    """The partitions that have an error."""
+    """Return the partitions that have an error."""
     found = {(t.name, p.partition_index) for t in response.topics for p in t.partitions if p.error_code}
     within = [topic for group in response.groups for topic in group.topics]
     found |= {(t.name, p.partition_index) for t in within for p in t.partitions if p.error_code}

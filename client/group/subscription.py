@@ -56,7 +56,7 @@ class Rewinds:
             self._lowest[:2] = [(self._lowest[1][0], self._lowest[0][1])]
 
     def lowest_since(self, count: int) -> float:
-        """The lowest offset of all rewinds after the first `count` ones, infinite if there was none."""
+        """Return the lowest offset of the rewinds after the first `count` ones; infinite if there was none."""
         following = bisect_right(self._lowest, count, key=itemgetter(0))
         return self._lowest[following][1] if following < len(self._lowest) else inf
 
@@ -149,7 +149,7 @@ class PartitionState:
         return self.position >= 0 and self.need is Need.NOTHING
 
     def unstable_ms(self, now_ms: int) -> int:
-        """For how long its position has waited for the end of a transaction that holds the group's committed offset."""
+        """How long the position has waited for a transaction that holds the group's committed offset."""
         waits = self.need is Need.COMMITTED and self.unstable_since_ms is not None
         return now_ms - self.unstable_since_ms if waits and self.unstable_since_ms is not None else 0
 
@@ -175,7 +175,7 @@ class PartitionState:
         self.go_on(offset, leader_epoch)
 
     def go_on(self, offset: int, leader_epoch: int = -1) -> None:
-        """Like move, but within the records read since the last jump: back by a rollback, or forward over those."""
+        """Move the position within the records read since the last jump, back by a rollback or forward over them."""
         self.position = offset
         self.position_epoch = leader_epoch
         self.need = Need.NOTHING
@@ -189,7 +189,7 @@ class PartitionState:
         self.committed_below = max(self.committed_below, offset)
 
     def note_nothing_given(self, since: int) -> None:
-        """Note that from offset `since` up to the position there were only markers and hidden records."""
+        """Note that there were only markers and hidden records from offset `since` up to the position."""
         if since <= self.committed_below:
             self.note_committed(self.position)
 
@@ -346,7 +346,7 @@ class Subscription:
         return state
 
     def is_current(self, state: PartitionState) -> bool:
-        """Whether the partition was assigned all the time since this state was created."""
+        """Return whether the partition was assigned all the time since this state was created."""
         return self.assigned.get(state.tp) is state
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
@@ -371,7 +371,7 @@ class Subscription:
         return {tp: state.offset for tp, state in self.assigned.items() if state.is_known}
 
     def needing(self, need: Need, now_ms: int) -> list[PartitionState]:
-        """The partitions that need this lookup, and are not waiting for a retry."""
+        """Return the partitions that need this lookup and do not wait for a retry."""
         return [
             state
             for state in self.assigned.values()

@@ -113,7 +113,7 @@ class ClientMetrics:
     # ---- called by clients -----------------------------------------------------------------------------------
 
     def watch_producer(self, sender: Any, accumulator: Any, machine: Any, now_ms: Callable[[], int]) -> None:
-        """Count what this producer does. machine: of its transactions, or None."""
+        """Count what this producer does. machine: that of its transactions; None without transactions."""
 
         def finished(batch: Any, error: Exception | None) -> None:
             topic, records = batch.partition.topic_partition.topic, len(batch.timestamps)

@@ -148,7 +148,7 @@ class Cluster:
             self.request_refresh()
 
     def watch_all_topics(self, wanted: bool = True) -> None:
-        """Whether to keep the metadata of all topics fresh, including new ones: for patterns."""
+        """Keep the metadata of all topics fresh, including new ones, or stop that: for patterns."""
         self._watches_all = wanted
         if wanted:
             self.request_refresh()
@@ -234,7 +234,7 @@ class Cluster:
             raise error_of(code, f"topic {topic!r}: {code.text}")
 
     def _missing(self, topic: str, waited: str) -> UnknownTopicError:
-        """The error for a topic that did not appear. Metadata has a code for it, and no room for words."""
+        """Return the error for a topic that did not appear. Metadata has only a code for it, no message."""
         text = f"there is no topic {topic!r}, and it did not appear within {waited}"
         code = self.metadata.error(topic)
         if code is None or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -254,7 +254,7 @@ class Cluster:
             call()
 
     def _next_topics(self) -> list[str] | None:
-        """The topics of the next background request; None: all topics."""
+        """Return the topics of the next background request; None: all topics."""
         if self._awaited:
             return list(self._awaited)
         return None if self._watches_all else list(self._watched)
@@ -314,11 +314,11 @@ class Cluster:
     # ---- connections -------------------------------------------------------------------------------------------
 
     def ready(self, node_id: int, purpose: str = "") -> Connection | None:
-        """The open connection to a node, or None."""
+        """Return the open connection to a node; None if there is none."""
         return self._connections.ready(node_id, purpose)
 
     async def node(self, node_id: int, purpose: str = "") -> Connection:
-        """The connection to a node; opens it if needed. Each purpose has its own connection.
+        """Return the connection to a node, opened if needed. Each purpose has its own connection.
 
         Raises BrokerUnreachableError, AuthenticationError, ClosedError.
         """
@@ -329,7 +329,7 @@ class Cluster:
             raise
 
     async def any_node(self) -> Connection:
-        """A connection to any broker: an open one, else to a known broker, else to a bootstrap server.
+        """Return a connection to any broker: an open one, else to a known broker, else to a bootstrap server.
 
         Never one with a purpose, where a waiting join or fetch would delay the request.
         """
@@ -371,7 +371,7 @@ class Cluster:
     # ---- coordinators ------------------------------------------------------------------------------------------
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> Connection:
-        """The connection to the coordinator of a group or a transactional id. Makes one attempt.
+        """Return the connection to the coordinator of a group or transactional id. Makes one attempt.
 
         Raises the error of FindCoordinator, BrokerUnreachableError and the like.
         """
@@ -454,7 +454,7 @@ class Cluster:
             await asyncio.sleep(pause_ms / 1000)
 
     def stale(self, code: int, target: Target = "any") -> None:
-        """If this error code shows that metadata or a coordinator is stale, have it looked up again."""
+        """Look up metadata or a coordinator again, if this error code shows that they are outdated."""
         if code in _STALE_COORDINATOR:
             self._suspect(target)
         elif code in _STALE_METADATA:
@@ -465,7 +465,7 @@ class Cluster:
             self.forget_coordinator(*target)
 
     def _name(self, target: Target) -> str:
-        """For an error message; while no broker is known, the bootstrap addresses."""
+        """Return the broker's name for an error message; the bootstrap addresses while no broker is known."""
         if target != "any" or self.metadata.brokers:
             return _name(target)
         return "a broker at " + ", ".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)

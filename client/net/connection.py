@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         return choose(self._versions, request_class, cap, self.name)
 
     def knows(self, request_class: type, version: int = 0) -> bool:
-        """Whether both sides know this version or a newer one."""
+        """Return whether both sides know this version or a newer one."""
         return self._versions.get(request_class, (0, -1))[1] >= version
 
     # ---- requests ----------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         return future
 
     def hold(self) -> None:
-        """Keep new requests back until release(); those before are on their way."""
+        """Hold new requests back until release(); earlier ones were sent."""
         self._flush()
         self._sending = deque[_Pending]()
 
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
             self._sending, self._out, self._used_at = held, out, used_at
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close now. Pending requests fail with BrokerUnreachableError. error: the cause, None if it is intended."""
+        """Close now. Pending requests fail with BrokerUnreachableError. error: the cause; None if it is intended."""
         if not self.closed:
             self._end(error)
             if self._transport is not None:
@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def hand_over(self) -> Any:
-        """The open transport, for a protocol that takes its place. This connection ends; the transport does not."""
+        """Return the open transport for another protocol. This connection object ends, the transport stays open."""
         transport, self._transport = self._transport, None
         self.close()
         return transport
@@ -332,7 +332,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def broken(what: str, error: Exception) -> FatalError:
-    """Log an unexpected error of a background task; returns the FatalError for the calls that depend on that task."""
+    """Log an unexpected error of a background task; return the FatalError for calls that depend on the task."""
     log.error("%s", what, exc_info=error)
     failure = FatalError(
         f"{what}: {type(error).__name__}: {error}",

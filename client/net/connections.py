@@ -64,7 +64,7 @@ class Connections:
         self._login = login_of(settings, environment)
 
     def ready(self, node_id: int, purpose: str = "") -> Connection | None:
-        """The open connection, or None."""
+        """Return the open connection, or None."""
         slot = self._slots.get((node_id, purpose))
         if slot is None:
             return None
@@ -74,17 +74,17 @@ class Connections:
         return connection
 
     def free(self) -> Connection | None:
-        """The open connection with the fewest requests in flight, of those without a purpose; None if there is none."""
+        """Return the open connection without a purpose with the fewest requests in flight; None if there is none."""
         found = [slot.connection for slot in self._slots.values() if slot.connection is not None and not slot.purpose]
         return min((one for one in found if not one.closed and not one.is_retired), key=_in_flight, default=None)
 
     def backing_off_ms(self, node_id: int, purpose: str = "") -> float:
-        """How long node() would wait before it tries to connect."""
+        """Return how long node() would wait before it tries to connect."""
         slot = self._slots.get((node_id, purpose))
         return 0.0 if slot is None else max(0.0, slot.not_before_ms - self._environment.clock.monotonic_ms())
 
     async def node(self, node_id: int, purpose: str = "") -> Connection:
-        """The connection; opens it if needed. Raises BrokerUnreachableError, AuthenticationError, ClosedError."""
+        """Return the connection, opened if needed. Raises BrokerUnreachableError, AuthenticationError, ClosedError."""
         ready = self.ready(node_id, purpose)
         if ready is not None:
             return ready
@@ -151,7 +151,7 @@ class Connections:
         self._on_lost(slot.node_id, slot.purpose)
 
     def snapshots(self) -> tuple[ConnectionSnapshot, ...]:
-        """One for each broker and purpose for which a connection was ever needed."""
+        """Return one snapshot for each broker and purpose that ever needed a connection."""
         found: list[ConnectionSnapshot] = []
         for slot in self._slots.values():
             connection, address = slot.connection, self._address_of(slot.node_id)

@@ -31,7 +31,7 @@ class Coordinators:
         self._addresses: dict[int, Address] = {}
 
     def address_of(self, node_id: int) -> Address | None:
-        """The address of a coordinator that was found; the metadata may not have that broker yet."""
+        """Return the address of a coordinator that was found; the metadata may not have that broker yet."""
         return self._addresses.get(node_id)
 
     def forget(self, kind: CoordinatorKind, key: str) -> None:
@@ -43,7 +43,7 @@ class Coordinators:
         self._nodes = {key: node for key, node in self._nodes.items() if node != node_id}
 
     async def find(self, kind: CoordinatorKind, key: str) -> int:
-        """The node id of the coordinator. Raises the error of FindCoordinator, BrokerUnreachableError and others."""
+        """Return the coordinator's node id. Raises the error of FindCoordinator, BrokerUnreachableError and others."""
         known = self._nodes.get((kind, key))
         if known is not None:
             return known

@@ -38,7 +38,7 @@ async def open_connection(
     login: "Login | None" = None,
     node_id: int = -1,
 ) -> Connection:
-    """A connection that is ready. login: made from the settings if there is none.
+    """Return a connection that is ready for requests. login: None: made from the settings.
 
     Raises BrokerUnreachableError, AuthenticationError, UnsupportedVersionError.
     """

@@ -27,7 +27,7 @@ class Renewal:
         self._task: asyncio.Task[None] | None = None
 
     def renew_in(self, lifetime_ms: float) -> None:
-        """Log in again before `lifetime_ms` have passed, the life of the session; 0: it does not end."""
+        """Log in again before the session's `lifetime_ms` have passed; 0: it does not end."""
         if lifetime_ms <= 0:
             return
         if self._end not in self._connection.on_lost:

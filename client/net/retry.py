@@ -23,7 +23,7 @@ class Backoff:
         self.max_ms = max(first_ms, max_ms)
 
     def delay_ms(self, attempt: int, random: float) -> float:
-        """The wait after failed attempt number `attempt`, counted from 0. random: 0 up to 1."""
+        """Return the wait after failed attempt number `attempt`, counted from 0. random: 0 up to 1."""
         full: float = min(self.first_ms * 2 ** min(attempt, _MOST_DOUBLINGS), self.max_ms)
         return full * (1 + SPREAD * (2 * random - 1))
 
@@ -39,7 +39,7 @@ class Deadline:
         self.at_ms = clock.monotonic_ms() + timeout_ms
 
     def left_ms(self) -> float:
-        """The ms left until the deadline; 0 when it has passed."""
+        """Return the ms left until the deadline; 0 when it has passed."""
         return max(0.0, self.at_ms - self._clock.monotonic_ms())
 
     def passed(self) -> bool:

@@ -35,7 +35,7 @@ class Login:
     def __init__(
         self, security: Security, environment: Environment, tokens: TokenSource | None, *, timeout_ms: float
     ) -> None:
-        """timeout_ms: of each request."""
+        """timeout_ms: the timeout of each request."""
         self._security = security
         self._environment = environment
         self._tokens = tokens
@@ -46,7 +46,7 @@ class Login:
         return "" if self._tokens is None else await self._tokens.token()
 
     async def run(self, connection: Connection, send: Send, token: str) -> float:
-        """Log in. Returns for how many milliseconds that holds; 0: for ever.
+        """Log in. Returns for how many milliseconds the session is valid; 0: it does not end.
 
         Raises AuthenticationError, UnsupportedVersionError, BrokerUnreachableError.
         """
@@ -93,7 +93,7 @@ class _Exchange:
         self._mechanism = mechanism
 
     async def agree(self) -> None:
-        """Choose the mechanism."""
+        """Choose the mechanism by SaslHandshake."""
         connection = self._connection
         if not connection.knows(SaslHandshakeRequest, IN_KAFKA_FRAMES):
             raise UnsupportedVersionError(

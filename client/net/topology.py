@@ -105,7 +105,7 @@ class Metadata:
         return [name for name in topics if not _complete(self.topics.get(name))]
 
     def updated(self, response: MetadataResponse, requested: Iterable[str] | None, now_ms: int) -> "Metadata":
-        """The metadata after a response. requested: its topics; None: all, so others no longer exist."""
+        """Return the metadata after a response. requested: its topics; None: all, so others no longer exist."""
         topics = {} if requested is None else dict(self.topics)
         for name in requested or ():
             topics.pop(name, None)
@@ -116,7 +116,7 @@ class Metadata:
         return Metadata(brokers, topics, response.controller_id, response.cluster_id, now_ms)
 
     def without(self, topics: Iterable[str]) -> "Metadata":
-        """The same metadata without these topics."""
+        """Return the same metadata without these topics."""
         removed = set(topics)
         left = {name: topic for name, topic in self.topics.items() if name not in removed}
         return Metadata(self.brokers, left, self.controller_id, self.cluster_id, self.at_ms)

@@ -33,7 +33,7 @@ NOTHING = Offer({}, {})
 
 
 def offer_of(response: ApiVersionsResponse) -> Offer:
-    """From an ApiVersions response. Only finalized features count; with an epoch below 0 they are not known yet."""
+    """Read an ApiVersions response. Only finalized features count; with an epoch below 0 they are not known yet."""
     features: dict[str, int] = {}
     if response.finalized_features_epoch >= 0:
         features = {one.name: one.max_version_level for one in response.finalized_features}
@@ -41,7 +41,7 @@ def offer_of(response: ApiVersionsResponse) -> Offer:
 
 
 def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tuple[int, int]]:
-    """The lowest and highest version that both sides know, by request; APIs without one are left out."""
+    """Return lowest and highest version that both sides know, by request; APIs without one are left out."""
     found: dict[type, tuple[int, int]] = {}
     for api in apis:
         if api.key >= OWN_APIS_FROM:
@@ -57,7 +57,7 @@ def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tu
 
 
 def choose(known: Mapping[type, tuple[int, int]], request_class: type, cap: int | None, where: str) -> int:
-    """The highest common version, at most `cap`. where: the broker, for error messages.
+    """Return the highest common version, at most `cap`. where: the broker, for error messages.
 
     Raises UnsupportedVersionError.
     """
@@ -76,7 +76,7 @@ def choose(known: Mapping[type, tuple[int, int]], request_class: type, cap: int 
 
 
 def too_old(api_name: str, wanted: int, has: int, what: str, where: str, release: str) -> UnsupportedVersionError:
-    """The error for a call that an older version of the API would execute differently."""
+    """Return the error for a call that an older version of the API would execute differently."""
     return UnsupportedVersionError(
         f"{where} supports {api_name} up to version {has}: {what} needs version {wanted}",
         hint=f"use a broker of Kafka {release} or newer",

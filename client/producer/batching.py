@@ -94,7 +94,7 @@ class Batch(Numbered):
         self.keys, self.values, self.headers = [], [], {}
 
     def frame(self, transactional: bool) -> bytes:
-        """The batch with its header: the same bytes each time while sequence and identity are the same."""
+        """Return the batch with its header: the same bytes while sequence and identity are the same."""
         if self.framed_as != (self.identity, self.sequence):
             producer_id, epoch = self.identity or (-1, -1)
             times = self.timestamps
@@ -142,7 +142,7 @@ class Batch(Numbered):
             call()
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Where a record of a finished batch was written. Raises the batch's error."""
+        """Return where a record of a finished batch was written. Raises the batch's error."""
         for start, part in reversed(self.parts):
             if index >= start:
                 return part.metadata(index - start)
@@ -300,7 +300,7 @@ class Accumulator:
         return batch, number
 
     def may_grow(self, batch: Batch, number: int, more: int) -> bool:
-        """Whether this record, in a batch of its own, would with `more` bytes still be of a size that may be sent."""
+        """Return whether this record, in its own batch, may still be sent with `more` bytes added."""
         size = len(batch.keys[number] or b"") + len(batch.values[number] or b"") + more
         size += headers_bytes(batch.headers.get(number, ()))
         return HEADER_BYTES + RECORD_OVERHEAD_BYTES + size <= self._largest_bytes
@@ -308,7 +308,7 @@ class Accumulator:
     def extend(
         self, topic: Topic, values: Sequence[bytes | None], start: int, timestamp_ms: int
     ) -> tuple[Batch, int, int] | None:
-        """Append values without keys, from `start` on, as many as fit into one batch: (batch, index there, how many).
+        """Append values without keys, from `start` on, as many as fit one batch. Returns (batch, index, count).
 
         The cost hardly depends on their number. None: there is no room. Raises RecordTooLargeError.
         """
@@ -360,19 +360,19 @@ class Accumulator:
     # ---- batches for the sender ------------------------------------------------------------------------------------
 
     def ready_at(self, partition: Partition) -> float | None:
-        """When the partition's next new batch may be sent, on the monotonic clock; 0: now; None: there is none."""
+        """Return when the partition's next new batch may be sent (monotonic ms); 0: now; None: there is none."""
         if partition.sealed or (partition.open is not None and (self.hurried or self.waiting)):
             return 0
         return None if partition.open is None else partition.open.created_ms + self._linger_ms
 
     def peek(self, partition: Partition) -> Batch:
-        """The next new batch."""
+        """Return the next new batch, and leave it there."""
         batch = partition.sealed[0] if partition.sealed else partition.open
         assert batch is not None
         return batch
 
     def take(self, partition: Partition) -> Batch:
-        """Take and encode the next new batch. Raises KafkaError if it cannot be encoded; it was taken even so."""
+        """Take and encode the next new batch. Raises KafkaError if it cannot be encoded; it is taken even then."""
         batch = self.peek(partition)
         if partition.sealed:
             partition.sealed.popleft()
@@ -424,11 +424,11 @@ class Accumulator:
             self.on_room()
 
     def expired(self, now_ms: int) -> list[Batch]:
-        """The batches after their deadline, oldest first."""
+        """Return the batches after their deadline, oldest first."""
         return [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
 
     def first_deadline_ms(self) -> int | None:
-        """The earliest deadline. Not always that of the first batch: halves keep the deadline of the whole batch."""
+        """Return the earliest deadline. It may not be the first batch's: halves keep the whole batch's deadline."""
         return min((batch.deadline_ms for batch in self.incomplete), default=None)
 
     def withdraw(self, batch: Batch) -> None:

@@ -13,14 +13,14 @@ Given = tuple[Any, Any, HeadersLike | None, int | None]
 
 
 def timestamp_error(timestamp_ms: object) -> Exception:
-    """The error for this timestamp."""
+    """Return the error for this timestamp."""
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         return TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
     return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={timestamp_ms} is out of range: 0 to 2**63 - 1")
 
 
 def as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
-    """The bytes, copied if they are mutable. Raises TypeError."""
+    """Return the bytes, copied if they are mutable. Raises TypeError."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(cast("bytes", value))
     if hint is None:
@@ -52,7 +52,7 @@ def checked_record(
     timestamp_ms: int | None,
     now_ms: Callable[[], int],
 ) -> tuple[bytes | None, bytes | None, Headers | None, int]:
-    """Key, value, headers and time as they go into a batch. Raises TypeError, KafkaError."""
+    """Return key, value, headers and time as they go into a batch. Raises TypeError, KafkaError."""
     if serializers is not None:
         key, value, headers = serializers(topic, key, value, headers)
     if timestamp_ms is None:

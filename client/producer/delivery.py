@@ -55,7 +55,7 @@ class Delivery:
         return None
 
     def cancel(self, msg: Any = None) -> bool:
-        """Does nothing and returns False: a record that was taken is sent."""
+        """Do nothing and return False: a record that was taken is sent."""
         return False
 
     def cancelled(self) -> bool:

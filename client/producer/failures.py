@@ -21,7 +21,7 @@ class Failures:
         self._transactional = transactional
 
     def fail(self, batches: list[Batch], error: Exception) -> None:
-        """Finish them; log those that nobody awaits."""
+        """Fail these batches; log those that no caller awaits."""
         silent = [batch for batch in batches if not batch.is_awaited]
         if silent and not self._transactional:
             log.error("delivery failed for %s: %s", describe(silent), error)
@@ -46,7 +46,7 @@ class Failures:
 
 
 def describe(batches: Iterable[Batch]) -> str:
-    """How many records they have, of which partitions."""
+    """Return a text: how many records the batches have, and of which partitions."""
     counts: dict[str, int] = {}
     for batch in batches:
         name = str(batch.partition.topic_partition)
@@ -58,7 +58,7 @@ def describe(batches: Iterable[Batch]) -> str:
 
 
 def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> DeliveryTimeoutError:
-    """The error after a batch's deadline. cause: what keeps the producer from writing it, if that is known."""
+    """Return the error after a batch's deadline. cause: what kept it from being written; None: unknown."""
     tried = f"sent {count_text(batch.attempts, 'time')}" if batch.attempts else "never sent"
     fate = "they may have been written nevertheless" if batch.maybe_written else "they were not written"
     where = batch.partition.topic_partition

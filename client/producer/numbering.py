@@ -28,7 +28,7 @@ Taken = tuple[bytes | None, bytes | None, Headers | None, int]
 
 
 def checked_sequence(sequence: object) -> int:
-    """Raises TypeError, ValueError."""
+    """Return the sequence. Raises TypeError, ValueError."""
     if not isinstance(sequence, int) or isinstance(sequence, bool):
         raise TypeError(f"a record of a named producer has a sequence, an int, not {type(sequence).__name__}")
     if not 0 <= sequence < 1 << 63:
@@ -59,7 +59,7 @@ class Progress:
         self.newest: Batch | None = None  # with the newest record
 
     def took(self, batch: Batch, sequence: int) -> None:
-        """A record with this sequence is the last of the batch."""
+        """Note that a record with this sequence is the last of the batch."""
         if not batch.numbers:
             batch.on_done.append(partial(self._written, batch))
         batch.numbers.append(sequence)
@@ -70,7 +70,7 @@ class Progress:
             self.highest = max(self.highest, batch.numbers[-1])
 
     def written_before(self, timestamp_ms: int) -> Repeated:
-        """What stands for a record at or below `last`: done once all up to that is in the log."""
+        """Return a delivery for a record at or below `last`: done when all up to `last` is in the log."""
         repeated = Repeated(self.partition, 0, 0)
         repeated.timestamps.append(timestamp_ms)
         newest = self.newest
@@ -83,7 +83,7 @@ class Progress:
 
 
 def numbering_of(numbering: "Numbering | None") -> "Numbering":
-    """Raises IllegalStateError for a producer without a name."""
+    """Return the producer's numbering. Raises IllegalStateError for a producer without a name."""
     if numbering is None:
         raise IllegalStateError("only a named producer has sequences", hint="Producer(…, name=…)")
     return numbering
@@ -108,22 +108,22 @@ class Numbering(PlainPermission):
         return ProducerName(name=self._name, epoch=self._epoch)
 
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """Nothing is sent behind a batch that was not written."""
+        """Send nothing behind a batch that was not written."""
         if self._error is None:
             self._error = error.with_traceback(None)
             self._on_fatal(self._error)
 
     def check(self) -> None:
-        """Raises what ended the producer."""
+        """Raise the error that has ended the producer."""
         if self._error is not None:
             raise self._error.with_traceback(None)
 
     async def open(self) -> None:
-        """Take the name: whoever had it may write no more. Raises UnsupportedVersionError of any other broker."""
+        """Take the name, which fences its former producer. Raises UnsupportedVersionError if it is not fencepost."""
         self._epoch = (await self._ask(OpenNamedProducerRequest(name=self._name))).epoch
 
     async def open_topic(self, topic: str, count: int) -> None:
-        """Read how far the name is in each partition of the topic, once. count: of its partitions."""
+        """Ask once for the name's highest sequence in each partition of the topic. count: of its partitions."""
         if self._counts.get(topic) == count:
             return
         asked = OpenNamedProducerRequest.Topic(name=topic, partition_count=count)
@@ -143,7 +143,7 @@ class Numbering(PlainPermission):
         return response
 
     def partition_of(self, topic: Topic, record: Taken, placing: Placing | None) -> int | None:
-        """Where a record goes by its key. Raises ValueError: what is sent again must go to the same partition."""
+        """Return the partition for the key. Raises ValueError: a repeat must go to the same partition."""
         key = record[0]
         if key is None:
             raise ValueError("a record of a named producer needs a key or a partition: sent again, it must go there")
@@ -151,16 +151,16 @@ class Numbering(PlainPermission):
         return partition_of(key, topic.count) if index is None else index
 
     def repeated(self, partition: Partition, sequence: object, record: Taken) -> Repeated | None:
-        """What stands for the record, if it is one that was taken or written before. Raises TypeError, ValueError."""
+        """Return a delivery if the record was taken or written before; else None. Raises TypeError, ValueError."""
         number, progress = checked_sequence(sequence), self._progress_of(partition)
         return progress.written_before(record[-1]) if number <= progress.last else None
 
     def took(self, batch: Batch, sequence: int) -> None:
-        """The batch has one more record, with this sequence."""
+        """Note that the batch has one more record, with this sequence."""
         self._progress_of(batch.partition).took(batch, sequence)
 
     async def last_sequences(self, topic: str, count: int) -> dict[int, int]:
-        """By partition, of those to which something was written."""
+        """Return the highest written sequence of each partition that has one."""
         await self.open_topic(topic, count)
         known = {place: highest for place, highest in self._opened.items() if place.topic == topic}
         known |= {place: each.highest for place, each in self._progress.items() if place.topic == topic}

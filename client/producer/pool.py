@@ -285,7 +285,7 @@ class ProducerPool:
             self._idle.set()
 
     async def _producer(self, slot: int) -> "_SlotProducer":
-        """The slot's producer; a new one if there is none or it cannot continue."""
+        """Return the slot's producer; a new one if there is none or it cannot continue."""
         producer = self._producers.get(slot)
         if producer is not None:
             if await producer.can_begin():
@@ -385,5 +385,5 @@ class _SlotProducer(Producer):
         return error if another else None
 
     def transaction_of(self, batch: FromGroup | None, label: str | None, sources: Sources) -> Transaction:
-        """sources: with the batch claimed already."""
+        """Return a transaction of this slot. sources: already with the batch."""
         return Transaction(cast(Any, self), self._transacting(), batch, label, sources)

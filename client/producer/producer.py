@@ -96,7 +96,7 @@ class Producer:
             tracing_of(tracing).watch_producer(self._accumulator, self._driver, client_id, self._cluster)
 
     def _set_up(self, settings: ProducerSettings, environment: Environment, cluster: Cluster | None = None) -> None:
-        """cluster: one that is shared with others, and that this producer does not close."""
+        """Create the parts. cluster: one that is shared with others and that this producer does not close."""
         self.settings = settings
         self._started = self._closed = False
         self._starting = asyncio.Lock()
@@ -291,7 +291,7 @@ class Producer:
         return Delivery(*placed)
 
     async def _send_numbered(self, sequence: Any, topic: str, partition: int | None, record: Given) -> Delivery:
-        """One at a time: in each partition records have the order of the calls."""
+        """Send a record of a named producer, one at a time: each partition keeps the order of the calls."""
         numbering, accumulator = numbering_of(self._numbering), self._accumulator
         async with numbering.turn:
             if accumulator.filled:
@@ -383,7 +383,7 @@ class Producer:
         headers: Headers | None,
         timestamp_ms: int,
     ) -> tuple[Batch, int]:
-        """Wait for room, in the order of the calls."""
+        """Append the record when there is room; calls that wait keep their order."""
         accumulator = self._accumulator
         begun = self._transactions_begun()
         accumulator.waiting += 1
@@ -425,7 +425,7 @@ class Producer:
         return 0 if self._driver is None else self._driver.begun
 
     def _check_same_transaction(self, begun: int) -> None:
-        """After a wait: a record must not go into a later transaction than the one in which it was sent."""
+        """Check, after a wait, that the record's transaction is still open: it must not go into a later one."""
         self._check_open()
         if self._transactions_begun() != begun:
             raise IllegalStateError("the transaction ended before this record was added to it")
@@ -439,12 +439,12 @@ class Producer:
 
     @property
     def producer_id(self) -> int:
-        """-1 if it has none."""
+        """The producer id; -1 if it has none."""
         return self._identity().producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """-1 if it has none."""
+        """The producer epoch; -1 if it has none."""
         return self._identity().epoch
 
     def _identity(self) -> ProducerIdentity:

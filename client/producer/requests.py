@@ -36,7 +36,7 @@ class Permission(Protocol):
 
 
 def words_of_answer(answer: Answer, code: ErrorCode) -> str:
-    """What the broker says about the batch, or about the first record that it refuses; "" if it says nothing."""
+    """Return the broker's message about the batch, or about the first refused record; "" if there is none."""
     if answer.error_message or not answer.record_errors:
         return answer.error_message or ""
     first = answer.record_errors[0]
@@ -44,7 +44,7 @@ def words_of_answer(answer: Answer, code: ErrorCode) -> str:
 
 
 def cap_of(batches: Sequence[Batch], metadata: Metadata, cap: int | None) -> int | None:
-    """The highest usable version for the topics of these batches, at most `cap`. None: any."""
+    """Return the highest usable version for the topics of these batches, at most `cap`. None: any."""
     if all(metadata.topic_id(batch.partition.topic.name) != ZERO_UUID for batch in batches):
         return cap
     return LAST_WITH_NAMES if cap is None else min(cap, LAST_WITH_NAMES)
@@ -59,7 +59,7 @@ def produce_request(
     timeout_ms: int,
     permission: "Permission",
 ) -> ProduceRequest:
-    """One request with at most one batch for each partition. Raises UnsupportedVersionError."""
+    """Return a request with at most one batch for each partition. Raises UnsupportedVersionError."""
     topics: dict[str, ProduceRequest.Topic] = {}
     transactional_id = permission.transactional_id
     for batch in batches:
@@ -87,7 +87,7 @@ def produce_request(
 
 
 def answers(request: ProduceRequest, response: ProduceResponse, version: int) -> dict[tuple[str, int], Answer]:
-    """The response for each partition of the request, by topic name and index."""
+    """Return the response for each partition of the request, by topic name and index."""
     names = {topic.topic_id: topic.name for topic in request.topic_data}
     found: dict[tuple[str, int], Answer] = {}
     for topic in response.responses:

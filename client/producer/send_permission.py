@@ -37,7 +37,7 @@ class SendPermission(Protocol):
         ...
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition may be written to now. In a transaction: whether it is part of that."""
+        """Return whether the partition may be written to now. In a transaction: whether it was added to that."""
         ...
 
     def produce_cap(self) -> int | None:
@@ -49,7 +49,7 @@ class SendPermission(Protocol):
         ...
 
     def refusal(self) -> KafkaError | None:
-        """Why there is no identity, or no permission for a partition, as far as the broker has said it."""
+        """The broker's error for InitProducerId or for adding a partition, as far as it is known; None: none."""
         ...
 
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
@@ -91,7 +91,7 @@ class PlainPermission(SendPermission):
         return self._identity
 
     def renew(self) -> None:
-        """The producer id cannot be used any more: get another one."""
+        """Get another producer id: this one cannot be used any more."""
         self._identity = None
 
     def may_send(self, topic_partition: TopicPartition) -> bool:

@@ -80,7 +80,7 @@ class Sender:
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of memory that records take which are not acknowledged yet."""
+        """The bytes of memory that unacknowledged records take."""
         return self._accumulator.memory_bytes - self._accumulator.free_bytes
 
     def wake(self) -> None:
@@ -156,7 +156,7 @@ class Sender:
             sequences.begin(identity, entries)
 
     def _forget(self, entries: Iterable[PartitionEntry]) -> None:
-        """Finish batches of the previous identity without a response: their transaction has ended."""
+        """Finish batches of the previous identity that had no response: their transaction has ended."""
         for entry in entries:
             for batch in entry.window:
                 assert isinstance(batch, Batch)
@@ -428,13 +428,13 @@ class Sender:
         self.wake()
 
     def _why_late(self, batch: Batch) -> KafkaError | None:
-        """What keeps it from being written: the way to the leader, the last answer, or what must come before."""
+        """Return what keeps the batch from being written: no leader, the last answer, or earlier batches."""
         node_id = self._cluster.metadata.leader(batch.partition.topic_partition)
         cause = self._cluster.refresh_error if node_id is None else self._why_unreachable(node_id)
         return cause or batch.refusal or self.permission.refusal() or (no_leader(batch) if node_id is None else None)
 
     def why_full(self) -> KafkaError | None:
-        """What keeps the oldest records from being written, if that is known."""
+        """Return what keeps the oldest records from being written; None if that is not known."""
         return next((cause for batch in self._accumulator.incomplete if (cause := self._why_late(batch))), None)
 
     def drop_unsent(self, error: Exception) -> None:

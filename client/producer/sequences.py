@@ -66,18 +66,18 @@ class Numbered:
         self.on_the_way = False
 
     def leave(self) -> None:
-        """Note that it is being sent."""
+        """Note that the batch is being sent."""
         self._maybe_before = self.maybe_written
         self.on_the_way = self.maybe_written = True
 
     def come_back(self, *, maybe_written: bool) -> None:
-        """Note the end of an attempt. maybe_written: of this attempt; an earlier one may have been written as well."""
+        """Note the end of an attempt. maybe_written: this attempt may have been written; an earlier one may, too."""
         self.on_the_way = False
         self.maybe_written = self._maybe_before or maybe_written
 
     @property
     def after(self) -> int:
-        """The sequence after its last record."""
+        """The sequence after the batch's last record."""
         return self.sequence + self.count & SEQUENCE_MASK
 
 
@@ -145,7 +145,7 @@ class Sequences:
     # ---- what may be sent ------------------------------------------------------------------------------------------
 
     def again(self, entry: PartitionEntry) -> Numbered | None:
-        """The next batch to be sent again, if that may be done now: one at a time, in the order of their numbers."""
+        """Return the next batch to send again, if allowed now: one at a time, in the order of their numbers."""
         window = entry.window
         if not window:
             return None
@@ -158,7 +158,7 @@ class Sequences:
         return window[0]
 
     def may_take_new(self, entry: PartitionEntry) -> bool:
-        """Whether a new batch may get its number now. Retries go first."""
+        """Return whether a new batch may get its number now. Retries go first."""
         if entry.gap and not self._try_close_gap(entry):
             return False
         if len(entry.window) >= self._window or entry.is_waiting:
@@ -230,14 +230,14 @@ class Sequences:
         return Verdict.AGAIN
 
     def _give_up_id(self, entry: PartitionEntry) -> None:
-        """Another producer uses this producer id: get a new one."""
+        """Get a new producer id: another producer uses this one."""
         entry.gap = True
         current, ours = self.identity, entry.identity
         if current is not None and ours is not None and current.producer_id == ours.producer_id:
             self.identity, self.wants_identity = None, True
 
     def dropped(self, entry: PartitionEntry, batch: Numbered) -> None:
-        """The batch was given up without an acknowledgement: if it had a number, that is a gap."""
+        """Note that a batch was given up without an acknowledgement: if it had a number, that is a gap."""
         if batch not in entry.window:
             return
         entry.window.remove(batch)
@@ -260,7 +260,7 @@ class Sequences:
     # ---- gaps ------------------------------------------------------------------------------------------------------
 
     def _try_close_gap(self, entry: PartitionEntry) -> bool:
-        """Whether the gap is closed: everything was written in fact, or the entry has started again."""
+        """Return whether the gap is closed: everything was written after all, or the entry has restarted."""
         if entry.window:
             return False
         if entry.acked == entry.next_sequence:  # a later batch was accepted, so the given-up one was written
@@ -277,7 +277,7 @@ class Sequences:
         return entry.window[0]
 
     def _begin_anew(self, entry: PartitionEntry) -> bool:
-        """Let the partition restart at sequence 0 in a new epoch. Returns whether it can now."""
+        """Restart the partition at sequence 0 in a new epoch. Returns whether that is possible now."""
         if self.transactional:  # the whole transaction fails; `begin` clears its entries
             return False
         identity = self.identity

@@ -111,7 +111,7 @@ class TaskProducer(Producer):
         headers: Headers | None,
         now_ms: int,
     ) -> None:
-        """The rare work after a record was appended, or could not be."""
+        """Do what is rarely needed after a record was appended, or could not be."""
         if placed is None:
             placed = await self._append_when_room(topic, partition, key, value, headers, now_ms)
         batch, index = placed
@@ -132,7 +132,7 @@ class TaskProducer(Producer):
         self._batches.clear()
 
     async def prepare(self, ledger_key: str, number: int, timeout_ms: int) -> bool:
-        """Wait for every record, then PrepareTxn. False: the ledger has reached `number` already; it was aborted.
+        """Wait for every record, then PrepareTxn. Returns False if the ledger is at `number` already: it was aborted.
 
         timeout_ms: how long it may wait for its decision; -1: for ever. Raises the error of a failed transaction.
         """

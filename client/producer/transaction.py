@@ -126,7 +126,7 @@ class Transaction:
         return self._number == self._driver.begun
 
     def _check_open(self) -> None:
-        """Raises IllegalStateError if a write would go into another transaction."""
+        """Raise IllegalStateError if a write would go into another transaction."""
         if not self.is_begun:
             raise IllegalStateError("this transaction is not the producer's open one")
 

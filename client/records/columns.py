@@ -52,7 +52,7 @@ class Columns:
         return len(self.offsets)
 
     def add(self, batch: Batch, low: int, high: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
-        """Append the batch's records from offset `low` up to `high` (exclusive). Raises: KafkaError, nothing added."""
+        """Append the batch's records of offsets `low` up to `high` (exclusive). After a KafkaError nothing is added."""
         found = decode(batch, self.wanted, limit=limit)
         first = 0 if batch.base_offset >= low else bisect_left(found.offsets, low)
         last = found.count if batch.last_offset < high else bisect_left(found.offsets, high)
@@ -111,7 +111,7 @@ class Decoded:
 
 
 def decode(batch: Batch, wanted: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
-    """The requested columns of the batch. limit: bytes of its records, decompressed. Raises: KafkaError."""
+    """Return the requested columns of the batch. limit: bytes of its records, decompressed. Raises: KafkaError."""
     found = Decoded()
     if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:
         _add_plain(found, batch, wanted, limit)

@@ -23,7 +23,7 @@ _make = cast("Any", tuple).__new__
 
 
 def records_of(batch: Batch, topic: str, partition: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> list[Record]:
-    """The records of the batch, in order. limit: bytes of them, decompressed. Raises: KafkaError."""
+    """Return the records of the batch, in order. limit: their bytes, decompressed. Raises: KafkaError."""
     return Records(batch, topic, partition, limit=limit).take(batch.record_count)
 
 
@@ -99,7 +99,7 @@ class Records:
             lies(f"{len(self._payload) - self._position} bytes follow the last record")
 
     def _decode_some(self, most: int) -> list[Record]:
-        """At least one record, by one of the decoders. While there are no runs, they are tried more and more rarely."""
+        """Decode at least one record, with one of the decoders. Without runs, runs are tried ever more rarely."""
         batch, payload, topic, partition = self._batch, self._payload, self._topic, self._partition
         first = self._previous + 1
         if most >= WORTH_IT and self._run_after <= 0:
@@ -141,7 +141,7 @@ class Records:
 def _singly(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, topic: str, partition: int
 ) -> tuple[list[Record], int]:
-    """(records, position after them). previous: offset delta of the record before. Raises: IndexError, KafkaError."""
+    """Decode one by one: (records, end position). previous: the last offset delta. Raises: IndexError, KafkaError."""
     times, offsets, keys, values, headers, end = decoded_singly(payload, position, previous, count, batch)
     fields = zip(
         repeat(topic),

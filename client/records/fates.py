@@ -69,7 +69,7 @@ class Fates:
         return bool(self._undecided)
 
     def rest(self, open_from: Mapping[int, int] | None = None, *, at_end: bool = True) -> Iterator[Entry]:
-        """The remaining entries. They are open at the end of the log.
+        """Return the remaining entries, which are open at the end of the log.
 
         Where reading stopped before, only those are open that open_from (as in the constructor) shows to be.
         """
@@ -84,13 +84,13 @@ class Fates:
 
 
 def marker_word(batch: Batch) -> str:
-    """The word for a control batch: commit, abort, or control record for one of another kind. Raises: KafkaError."""
+    """Return the word for a control batch: commit, abort, or control record. Raises: KafkaError."""
     marker = read_marker(batch)
     return marker[0].name.lower() if marker else "control record"
 
 
 def settled_fate(batch: Batch, aborted: AbortedFilter) -> str:
-    """The fate of a batch that a read_committed fetch returned: all its transactions have ended.
+    """Return the fate of a batch in a read_committed response: all its transactions have ended.
 
     aborted: of the same response, asked for each of its batches in order. Raises: KafkaError for a bad marker.
     """

@@ -79,7 +79,7 @@ class Fetched:
         self._failure = self._failure_of(whole)
 
     def _failure_of(self, whole: WholeBatches) -> KafkaError | None:
-        """The error to raise after the whole batches, or None."""
+        """Return the error to raise after the whole batches, or None."""
         if whole.damage is not None:
             return self._corrupt(whole.next_offset, whole.damage.reason)
         if not whole.batches and whole.size >= HEADER_BYTES:
@@ -196,7 +196,7 @@ class Fetched:
 
     @contextlib.contextmanager
     def _blaming(self, batch: Batch) -> Generator[None]:
-        """Turns an error in a batch into the consumer's error, with partition and offset."""
+        """Turn an error in a batch into the consumer's error, with partition and offset, within the block."""
         try:
             yield
         except ClientError:
@@ -233,7 +233,7 @@ class Fetched:
 
 
 def too_large(tp: TopicPartition, batch: Batch, refusal: KafkaError) -> RecordTooLargeError:
-    """The error for a batch whose records are larger than max_decompressed_bytes."""
+    """Return the error for a batch whose records are larger than max_decompressed_bytes."""
     return RecordTooLargeError(
         f"{tp}: at offset {batch.base_offset}: {refusal}",
         hint="raise max_decompressed_bytes, or seek past it to skip it",

@@ -26,7 +26,7 @@ class AbortedFilter:
         self._producers: set[int] = set()
 
     def hides(self, batch: Batch) -> bool:
-        """Whether the batch is a marker, or belongs to an aborted transaction. Raises: KafkaError for a bad marker."""
+        """Return whether the batch is a marker or aborted. Raises: KafkaError for a marker that does not parse."""
         producer_id = batch.producer_id
         if producer_id < 0:
             return batch.is_control

@@ -53,7 +53,7 @@ class Run(NamedTuple):
 def run_of(
     payload: bytes, position: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int
 ) -> tuple[list[Record], int]:
-    """(records, end position) of the run at `position`, at most `most`; no records if it is too short."""
+    """Decode the run at `position`, at most `most` records. Returns (records, end); no records if it is too short."""
     run = run_columns(payload, position, most, base_offset, base_timestamp)
     if run is None:
         return [], position
@@ -81,7 +81,7 @@ def run_columns(
     with_keys: bool = True,
     with_values: bool = True,
 ) -> Run | None:
-    """The run at `position`, at most `most` records; None if it is too short."""
+    """Return the columns of the run at `position`, at most `most` records; None if it is too short."""
     try:
         shape = _shape(payload, position)
     except IndexError:  # a wrong length
@@ -131,7 +131,7 @@ def _shape(payload: bytes, start: int) -> _Shape | None:
 
 
 def _short(payload: bytes, at: int) -> tuple[int, int]:
-    """A varint of at most two bytes, unsigned, and its end. A longer one gives 3: an odd number, so not a length."""
+    """Read an unsigned varint of at most two bytes, and its end. A longer one gives 3: odd, so it is not a length."""
     number = payload[at]
     if number < 0x80:
         return number, at + 1
@@ -140,7 +140,7 @@ def _short(payload: bytes, at: int) -> tuple[int, int]:
 
 
 def _count_alike(payload: bytes, position: int, shape: _Shape, count: int) -> int:
-    """How many of these records have the shape of the first: equal lengths, and deltas of equal widths."""
+    """Count the records that have the shape of the first: equal lengths, and deltas of equal widths."""
     size = shape.size
     fixed = [0] if payload[position] < 0x80 else [0, 1]
     timestamp_at = len(fixed) + 1
@@ -157,7 +157,7 @@ def _count_alike(payload: bytes, position: int, shape: _Shape, count: int) -> in
 
 
 def _consecutive(payload: bytes, position: int, end: int, shape: _Shape, first: int, count: int) -> bool:
-    """Whether the offset deltas of these equally shaped records count up from first."""
+    """Return whether the offset deltas of these equally shaped records count up from `first`."""
     column = payload[position + shape.offset_at : end : shape.size]
     if shape.key_length_at - shape.offset_at == 1:
         return column == _ONE[first : first + count]
@@ -184,7 +184,7 @@ def _timestamps(payload: bytes, position: int, end: int, shape: _Shape, base: in
 def _contents(
     view: memoryview, shape: _Shape, with_keys: bool, with_values: bool
 ) -> tuple[Iterable[bytes | None], Iterable[bytes | None]]:
-    """The keys and the values."""
+    """Return the keys and the values."""
     size = shape.size
     key_size = shape.key_size if with_keys else None
     value_size = shape.value_size if with_values else None

@@ -31,7 +31,7 @@ class _Unusual(Exception):
 
 
 def decoded_singly(payload: bytes, position: int, previous: int, count: int, batch: Batch) -> Singly:
-    """previous: offset delta of the record before. batch: theirs. Raises: IndexError (cut short), KafkaError."""
+    """Decode a record. previous: offset delta of the one before. Raises: IndexError (cut short), KafkaError."""
     last_delta = batch.last_offset_delta
     found = Singly([], [], [], [], [], 0)
     times, offsets, keys, values, every, _ = found
@@ -94,7 +94,7 @@ def decoded_singly(payload: bytes, position: int, previous: int, count: int, bat
 def _read_checked(
     payload: bytes, start: int, previous: int, batch: Batch
 ) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
-    """The fields of a record with a long varint, and the position after it. Raises: IndexError, KafkaError."""
+    """Read a record with a long varint. Returns its fields and the end position. Raises: IndexError, KafkaError."""
     time, offset, key, value, headers, position = read_record(payload, start)
     if not previous < offset <= batch.last_offset_delta:
         lies(f"offset delta {offset} is out of place")

@@ -41,7 +41,7 @@ _Columns = tuple[Sequence[int], Iterable[bytes | None], Sequence[bytes | None], 
 
 
 def usual_columns(payload: bytes, position: int, first: int, count: int) -> _Columns:
-    """(timestamp deltas, keys, values, headers, end position) of the next usual records, at most `count`.
+    """Return (timestamp deltas, keys, values, headers, end position) of the next usual records, at most `count`.
 
     first: the expected offset delta of the first one. Raises: IndexError.
     """
@@ -60,7 +60,7 @@ def usual_columns(payload: bytes, position: int, first: int, count: int) -> _Col
 
 
 def _offsets(first: int, count: int, width: int) -> Iterable[Any]:
-    """The varints of these offset deltas in the form in which the Struct of a head returns them."""
+    """Return the varints of these offset deltas as the Struct of a record's head unpacks them."""
     if width < 2:
         return _short_offsets()[width][first - _FROM[width] : first - _FROM[width] + count]
     return (bytes((2 * n & 0x7F | 0x80, n >> 6 & 0x7F | 0x80, n >> 13)) for n in range(first, first + count))
@@ -74,7 +74,7 @@ def _short_offsets() -> tuple[list[int], list[int]]:
 
 @cache
 def _heads(wide_time: int, width: int) -> tuple[_Head, int, _Head, int]:
-    """Functions that read record length, timestamp, offset and key length, each with its number of bytes.
+    """Return functions that read record length, timestamp, offset and key length, each with its number of bytes.
 
     One for records below 64 bytes, one for longer ones.
     """
@@ -85,14 +85,14 @@ def _heads(wide_time: int, width: int) -> tuple[_Head, int, _Head, int]:
 
 @cache
 def _bare_heads(wide_time: int, width: int) -> tuple[_BareHead, int, _BareHead, int]:
-    """The same for records without keys, with the value's length, which comes next."""
+    """Return the same functions for records without keys, which also read the value's length."""
     between = f"x{_CODES[wide_time]}{_CODES[width]}B"
     short, long = Struct(f"<B{between}B"), Struct(f"<H{between}H")
     return short.unpack_from, short.size, long.unpack_from, long.size
 
 
 def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
-    """Records without keys and headers: the record's length is the value's length and a constant."""
+    """Decode records without keys and headers: the record's length is the value's length and a constant."""
     short, short_size, long, long_size = _bare_heads(wide_time, width)
     around, times_of = 6 + wide_time + width, _TIMES[wide_time]
     one, two = _ONE, _TWO
@@ -135,7 +135,7 @@ def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int,
 
 
 def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
-    """Records with any of keys, headers and nulls."""
+    """Decode records with any of keys, headers and nulls."""
     short, key_at, long, long_key_at = _heads(wide_time, width)
     one, two, times_of, limit = _ONE, _TWO, _TIMES[wide_time], len(payload)
     seen: dict[bytes, Headers] = {}
@@ -194,7 +194,7 @@ def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int,
 
 
 def _headers(block: bytes, count: int) -> Headers | None:
-    """The headers in this block, or None if they are not usual or do not fill it."""
+    """Return the headers in this block; None if they are unusual or do not fill it."""
     if count & 0x81:
         return None
     at = 1

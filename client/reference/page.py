@@ -81,7 +81,7 @@ _NOT_SHOWN = {"self", "cls", "environment"}
 
 
 def page() -> str:
-    """The whole file."""
+    """Return the text of docs/reference: the whole file."""
     parts = [INTRODUCTION]
     for title, cls, keywords, texts in SETTINGS:
         parts.append(f"## {title}\n\n" + "\n".join(_setting_rows(cls, keywords, texts)) + "\n")
@@ -103,7 +103,7 @@ def _setting_rows(cls: type[ConnectionSettings], keywords: type[Any], texts: Map
 
 
 def _written_types(keywords: type[Any]) -> dict[str, str]:
-    """The type of each keyword, as written in the source."""
+    """Return the type of each keyword, as written in the source."""
     (tree,) = ast.parse(inspect.getsource(keywords)).body
     assert isinstance(tree, ast.ClassDef)
     lines = [each for each in tree.body if isinstance(each, ast.AnnAssign)]
@@ -143,7 +143,7 @@ def _value_rows() -> Iterator[str]:
 
 
 def _field_names(cls: Any) -> Sequence[str]:
-    """The fields of a NamedTuple or a dataclass; the members of an enumeration."""
+    """Return the fields of a NamedTuple or a dataclass; the members of an enumeration."""
     if issubclass(cls, Enum):
         return [each.name for each in cls]
     return getattr(cls, "_fields", None) or [one.name for one in fields(cls)]
@@ -159,7 +159,7 @@ def _how(function: Any) -> str:
 
 
 def _signature(function: Any) -> str:
-    """The parameters as written in the source."""
+    """Return the parameters as written in the source."""
     node = _definition(function)
     args = node.args
     for listed in (args.posonlyargs, args.args):

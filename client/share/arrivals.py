@@ -59,7 +59,7 @@ class Arrivals:
         now_ms: float,
         lock_ms: int,
     ) -> None:
-        """An answer brought these bytes, and this consumer acquired these ranges: first, last, delivery count."""
+        """Add fetched bytes and the ranges that this consumer acquired: first, last, delivery count."""
         acquired = {at for first, last, _ in ranges for at in range(first, last + 1)}
         records, error, unread_from = self._read(partition, min(acquired), buffers)
         records = [record for record in records if record.offset in acquired]
@@ -73,7 +73,7 @@ class Arrivals:
     def _read(
         self, partition: TopicPartition, first: int, buffers: Iterable[memoryview | bytes | bytearray]
     ) -> tuple[list[Record], KafkaError | None, int]:
-        """The records, and if the rest cannot be read: why, and from which offset on."""
+        """Decode the records. If the rest cannot be read, returns also the error and the offset where it begins."""
         settings, found = self._settings, list[Record]()
         fetched = Fetched(
             partition, first, -1, buffers, check_crcs=settings.check_crcs, limit=settings.decompressed_limit
@@ -88,7 +88,7 @@ class Arrivals:
     # ---- returning -------------------------------------------------------------------------------------------
 
     def begin_poll(self, *, implicit: bool) -> None:
-        """The application asks for more: it is done with what was returned before."""
+        """Note that the application asks for more: it has processed what was returned before."""
         unreadable, self._unreadable = self._unreadable, []
         for delivery, offset in unreadable:
             self._held.release_returned(delivery, offset)
@@ -98,7 +98,7 @@ class Arrivals:
             self._held.forget_returned()
 
     def has_some(self, now_ms: float) -> bool:
-        """Whether there is a record or an error to return. Drops records that are not this consumer's any more."""
+        """Return whether there is a record or an error to return. Drops records whose lock has ended."""
         while self._waiting:
             arrived = self._waiting[0]
             while arrived.index < len(arrived.records):
@@ -111,7 +111,7 @@ class Arrivals:
         return False
 
     def take(self, most: int, at: Times) -> list[ShareRecord]:
-        """The next records, at most `most`. Raises an error only if there are no records before it."""
+        """Return the next records, at most `most`. Raises an error only if there are no records before it."""
         found: list[ShareRecord] = []
         while len(found) < most and self.has_some(at.now_ms):
             arrived = self._waiting[0]

@@ -233,7 +233,7 @@ class ShareConsumer:
         await (committing if self._spans is None else self._spans.committing((), committing))
 
     def taken_by_transaction(self) -> TakenRecords:
-        """For `tx.acknowledge`, which adds records to it. Raises IllegalStateError in implicit mode."""
+        """Return what `tx.acknowledge` adds records to. Raises IllegalStateError in implicit mode."""
         self._polls.check_started()
         if self._implicit:
             raise IllegalStateError(

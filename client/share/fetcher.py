@@ -105,7 +105,7 @@ class ShareFetcher:
         cluster.on_metadata.append(self._pump_now)
 
     def check(self) -> None:
-        """Raise an error that is not of one record."""
+        """Raise an error that does not concern one record."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -120,7 +120,7 @@ class ShareFetcher:
     # ---- what to send next -----------------------------------------------------------------------------------
 
     def acknowledged(self) -> None:
-        """There are acknowledgements: send them soon."""
+        """Send new acknowledgements soon."""
         if self._flush_at_ms == NEVER_MS:
             self._flush_at_ms = self._clock.monotonic_ms() + ACK_LINGER_MS
             self._set_timer()
@@ -166,7 +166,7 @@ class ShareFetcher:
             self._send_fetch(node, connection, wanted, now_ms)
 
     def _wanted(self) -> dict[int, set[Place]]:
-        """The assigned partitions by their leaders, as far as those are known."""
+        """Return the assigned partitions by their leaders, as far as those are known."""
         metadata, found = self._cluster.metadata, dict[int, set[Place]]()
         for place in self._member.assigned:
             name = metadata.topic_name(place.topic_id)
@@ -178,7 +178,7 @@ class ShareFetcher:
         return found
 
     def _connection(self, node: _Node) -> Connection | None:
-        """The node's connection; without one, begins to open it. A session ends with its connection."""
+        """Return the node's connection, or begin to open it. A session ends with its connection."""
         ready = self._cluster.ready(node.node_id, PURPOSE)
         if ready is not node.connection:
             self._lose(node)
@@ -199,7 +199,7 @@ class ShareFetcher:
         self._pump_now()
 
     def _set_timer(self) -> None:
-        """Call pump when something is due. What is overdue waits for an answer, which calls it too."""
+        """Call pump() when something is due. Overdue work waits for an answer, which calls it too."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -217,7 +217,7 @@ class ShareFetcher:
             self._break(error)
 
     def _break(self, error: Exception) -> None:
-        """Nobody awaits the background tasks, so an error that ends one is raised at the next read."""
+        """Keep the error that ended a background task, to be raised at the next read: nobody awaits the task."""
         self._broken = self._broken or broken("fetching records of a share group failed", error)
         self._notify()
 
@@ -265,7 +265,7 @@ class ShareFetcher:
         self._send(node, connection, request, acks)
 
     def _send_renewal(self, node: _Node, renewal: Renewal) -> bool:
-        """Whether it could be sent."""
+        """Renew locks. Returns whether the request was sent."""
         if node.busy or node.session not in {each.session for each, _, _ in renewal.deliveries}:
             return False
         connection = self._connection(node)
@@ -344,7 +344,7 @@ class ShareFetcher:
             self._take_records(node, response, now_ms)
 
     def _check_acks(self, acks: Acks, renewal: Renewal | None, response: _Answer) -> set[Place]:
-        """Note refused acknowledgements; those of partitions that are missing in the answer are, too."""
+        """Note refused acknowledgements, also of partitions that are missing in the answer."""
         codes = codes_of(response)
         refused: set[Place] = set()
         for place in acks:
@@ -358,7 +358,7 @@ class ShareFetcher:
         return refused
 
     def _refused(self, acks: Acks, renewal: Renewal | None, error: KafkaError) -> None:
-        """These were not carried out, as far as we know. An acknowledgement is never sent a second time."""
+        """Note that these were refused or had no answer. An acknowledgement is never sent a second time."""
         for place, ranges in acks.items():
             count = sum(each.last_offset - each.first_offset + 1 for each in ranges)
             name = self._cluster.metadata.topic_name(place.topic_id) or place.topic_id.hex()
@@ -402,7 +402,7 @@ class ShareFetcher:
     # ---- trouble ---------------------------------------------------------------------------------------------
 
     def _back_off(self, node: _Node, error: KafkaError) -> None:
-        """A request got no answer, or the broker cannot be reached."""
+        """Wait before the next attempt: a request had no answer, or the broker cannot be reached."""
         self._lose(node)
         self._cluster.request_refresh()
         if not is_retriable(error):
@@ -424,7 +424,7 @@ class ShareFetcher:
         node.retry_at_ms = self._clock.monotonic_ms() + delay_ms
 
     def _lose(self, node: _Node) -> None:
-        """The session is over: so is what was acquired in it."""
+        """End the session here: the broker releases the records that were acquired in it."""
         lost = self._held.end_session(node.session)
         node.share.lost()
         if lost:
@@ -437,7 +437,7 @@ class ShareFetcher:
     # ---- commit and close ------------------------------------------------------------------------------------
 
     async def flush(self, timeout_ms: float) -> bool:
-        """Send all acknowledgements, and wait for the answers. Returns whether all of it was done in time."""
+        """Send all acknowledgements and wait for the answers. Returns whether all were sent in time."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
@@ -456,7 +456,7 @@ class ShareFetcher:
         await asyncio.shield(self._changed)
 
     async def close(self) -> None:
-        """Send the last acknowledgements, and end the sessions, which gives back everything else."""
+        """Send the last acknowledgements and end the sessions, which releases all other records."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -108,7 +108,7 @@ class Held:
         now_ms: float,
         lock_ms: int,
     ) -> Delivery:
-        """Records were acquired. ranges: first, last, delivery count; records: the offsets where there is a record."""
+        """Add acquired records. ranges: first, last, delivery count; records: the offsets that have a record."""
         found = Delivery(next(_numbers), partition, place, session, lock_ms, now_ms + lock_ms * 2 / 3)
         newest = self._newest.setdefault(place, {})
         for first, last, deliveries in ranges:
@@ -126,12 +126,12 @@ class Held:
         return found
 
     def may_give(self, delivery: Delivery, offset: int, now_ms: float) -> bool:
-        """Whether it is still this consumer's, and was not returned yet."""
+        """Return whether the record is still acquired by this consumer and was not returned yet."""
         entry = delivery.entries.get(offset)
         return entry is not None and entry.state is State.FETCHED and entry.deadline_ms > now_ms
 
     def give(self, delivery: Delivery, offset: int, now_ms: float) -> Entry | None:
-        """The record is returned to the application; None if it is not this consumer's any more."""
+        """Mark the record as returned to the application; None if the consumer has lost it."""
         if not self.may_give(delivery, offset, now_ms):
             return None
         entry = delivery.entries[offset]
@@ -142,7 +142,7 @@ class Held:
     # ---- acknowledgements ------------------------------------------------------------------------------------
 
     def find(self, number: int, offset: int, now_ms: float) -> tuple[Delivery, Entry]:
-        """The entry of a record that was returned. Raises RecordNotHeldError."""
+        """Return the entry of a record that was returned. Raises RecordNotHeldError."""
         delivery = self._deliveries.get(number)
         entry = None if delivery is None else delivery.entries.get(offset)
         if delivery is None or entry is None or entry.state is State.SENT:
@@ -154,7 +154,7 @@ class Held:
         return delivery, entry
 
     def acknowledge(self, number: int, offset: int, kind: AcknowledgeType, now_ms: float) -> None:
-        """What became of a record. Until it is sent, it may be said anew. Raises RecordNotHeldError."""
+        """Set a record's acknowledgement, which may be changed until it is sent. Raises RecordNotHeldError."""
         delivery, entry = self.find(number, offset, now_ms)
         if entry.state is State.TAKEN:
             raise IllegalStateError(f"{delivery.partition}: a transaction acknowledges the record at offset {offset}")
@@ -171,7 +171,7 @@ class Held:
         self._unsent.setdefault(delivery.session, {}).setdefault(delivery.place, set()).add(offset)
 
     def accept_returned(self) -> None:
-        """Accept all that was returned since the last call and has no acknowledgement; what is lost is a failure."""
+        """Accept all records returned since the last call without acknowledgement; a lost one counts as failed."""
         while self._returned:
             delivery, offset, entry = self._returned.popleft()
             if entry.state is not State.RETURNED:
@@ -186,29 +186,29 @@ class Held:
         self.failed(RecordNotHeldError(text), 1)
 
     def failed(self, error: KafkaError, count: int) -> None:
-        """So many acknowledgements were not taken."""
+        """Count this many acknowledgements as failed."""
         if self.failure is None:
             self.failure = error
         if self.on_failed is not None:
             self.on_failed(count)
 
     def release(self, delivery: Delivery, offsets: Iterable[int]) -> None:
-        """Give these back, which were not returned."""
+        """Release these records, which were not returned."""
         for offset in offsets:
             self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
     def release_returned(self, delivery: Delivery, offset: int) -> None:
-        """Give this one back, unless there is an acknowledgement for it."""
+        """Release this returned record, unless it has an acknowledgement."""
         entry = delivery.entries.get(offset)
         if entry is not None and entry.state is State.RETURNED:
             self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
     def forget_returned(self) -> None:
-        """Nothing is acknowledged implicitly."""
+        """Acknowledge none of the returned records implicitly."""
         self._returned.clear()
 
     def release_unread(self) -> None:
-        """Give back what was fetched and not returned."""
+        """Release the records that were fetched and not returned."""
         for delivery in self._deliveries.values():
             for offset, entry in delivery.entries.items():
                 if entry.state is State.FETCHED:
@@ -217,7 +217,7 @@ class Held:
     # ---- transactions ----------------------------------------------------------------------------------------
 
     def take(self, number: int, offset: int, now_ms: float) -> Delivery:
-        """A transaction acknowledges it, and nothing else does any more. Raises RecordNotHeldError."""
+        """Let a transaction acknowledge the record, and nothing else. Raises RecordNotHeldError."""
         delivery, entry = self.find(number, offset, now_ms)
         if entry.state is not State.RETURNED:
             raise IllegalStateError(f"{delivery.partition}: the record at offset {offset} is acknowledged already")
@@ -225,25 +225,25 @@ class Held:
         return delivery
 
     def untake(self, taken: Taken) -> None:
-        """The application has these again: the call that took them failed."""
+        """Undo take() for these records: the call that took them failed."""
         for delivery, offset in taken:
             delivery.entries[offset].state = State.RETURNED
 
     def hand_over(self, taken: Taken, now_ms: float) -> None:
-        """The transaction sends these now. Raises RecordNotHeldError, and changes nothing, if one of them is lost."""
+        """Mark these as sent by the transaction. Raises RecordNotHeldError, without a change, if one is lost."""
         for delivery, offset in taken:
             self.find(delivery.number, offset, now_ms)
         for delivery, offset in taken:
             delivery.entries[offset].state = State.SENT
 
     def accepted(self, sent: Taken) -> None:
-        """The broker has taken these: they are the consumer's no more."""
+        """Remove these records: the broker has accepted the transaction's request."""
         for delivery, offset in sent:
             if self._is_sent(delivery, offset):
                 self._remove(delivery, offset)
 
     def doubt(self, sent: Taken) -> None:
-        """The transaction has ended without these: give back those that are still this consumer's."""
+        """Release these records if they are still acquired: their transaction has ended, perhaps without them."""
         places: dict[tuple[Session, Place], list[tuple[Delivery, int]]] = {}
         for delivery, offset in sent:
             if self._is_sent(delivery, offset):
@@ -256,7 +256,7 @@ class Held:
         return entry is not None and entry.state is State.SENT
 
     def put_back(self, taken: Taken) -> None:
-        """The transaction has not sent these and never will: deliver them again."""
+        """Release these records, to be delivered again: the transaction never sent them."""
         for delivery, offset in taken:
             entry = delivery.entries.get(offset)
             if entry is not None and entry.state is State.TAKEN:
@@ -274,7 +274,7 @@ class Held:
     def drain(
         self, session: Session, *, only: Collection[Place] | None = None, but_not: Collection[Place] = ()
     ) -> Acks:
-        """The acknowledgements to be sent over this session now, each once. only, but_not: of which partitions."""
+        """Return the acknowledgements to send over this session now, each once. only, but_not: partitions."""
         found: Acks = {}
         unsent = self._unsent.get(session, {})
         for place in [each for each in unsent if (only is None or each in only) and each not in but_not]:
@@ -290,7 +290,7 @@ class Held:
         return found
 
     def drain_doubtful(self, session: Session, now_ms: float) -> Acks:
-        """What may be given back over this session now, if it is ours: of each partition what has one answer."""
+        """Return doubtful records to release over this session now: of each partition those with one answer."""
         found: Acks = {}
         for place, group in self._doubtful.pop(session, ()):
             if place in found:
@@ -307,7 +307,7 @@ class Held:
         return found
 
     def answered(self, session: Session, refused: Collection[Place]) -> None:
-        """The answer to what was sent over this session. refused: of these partitions nothing was carried out."""
+        """Apply the answer to what was sent over this session. refused: the partitions with errors."""
         for place, group in self._asked.pop(session, ()):
             if place in refused and len(group) > 1:
                 half = len(group) // 2
@@ -316,7 +316,7 @@ class Held:
                 self.accepted(group)
 
     def end_session(self, session: Session) -> int:
-        """The broker has given back what was acquired in it. Returns how many records that are done come again."""
+        """Apply the end of a session: the broker releases its records. Returns how many done ones come again."""
         self._doubtful.pop(session, None)
         self._asked.pop(session, None)
         lost = 0
@@ -346,7 +346,7 @@ class Held:
     # ---- what is counted -------------------------------------------------------------------------------------
 
     def acknowledged(self, ranges: Iterable[AcknowledgementBatch]) -> None:
-        """The broker has taken these acknowledgements."""
+        """Apply that the broker has taken these acknowledgements."""
         if self.on_acknowledged is None:
             return
         for each in ranges:
@@ -355,7 +355,7 @@ class Held:
                 self.on_acknowledged(AcknowledgeType(kind).name.lower(), each.last_offset - each.first_offset + 1)
 
     def counts(self) -> dict[TopicPartition, Counter[State]]:
-        """How many records there are of each partition, by their state."""
+        """Return how many records of each partition there are, by state."""
         found: dict[TopicPartition, Counter[State]] = {}
         for delivery in self._deliveries.values():
             states = found.setdefault(delivery.partition, Counter())
@@ -365,11 +365,11 @@ class Held:
     # ---- renewals --------------------------------------------------------------------------------------------
 
     def next_ms(self) -> float:
-        """When something is to be renewed next."""
+        """Return when the next lock must be renewed."""
         return min((each.renew_at_ms for each in self._deliveries.values()), default=NEVER_MS)
 
     def renewals(self, now_ms: float) -> dict[Session, Renewal]:
-        """What is to be renewed now, and is not asked for again until `renewed`. Drops records whose lock has ended."""
+        """Return the locks to renew now; they wait for renewed() then. Drops records whose lock has ended."""
         found: dict[Session, Renewal] = {}
         kinds: dict[tuple[Session, Place], list[tuple[int, int]]] = {}
         for delivery in [each for each in self._deliveries.values() if each.renew_at_ms <= now_ms]:
@@ -387,7 +387,7 @@ class Held:
         return found
 
     def put_off(self, renewal: Renewal, now_ms: float) -> None:
-        """It could not be sent now: ask for it a little later."""
+        """Ask for a renewal a little later: it could not be sent now."""
         for delivery, _, _ in renewal.deliveries:
             delivery.renew_at_ms = now_ms + PUT_OFF_MS
 
@@ -397,7 +397,7 @@ class Held:
         return entry.state is not State.RETURNED or now_ms < entry.returned_ms + self._hold_ms
 
     def renewed(self, renewal: Renewal, refused: Collection[Place], now_ms: float, lock_ms: int) -> None:
-        """The answer to a renewal. refused: these keep the time that they have, and are not tried again."""
+        """Apply the answer to a renewal. refused: these keep their deadline and are not tried again."""
         for delivery, offsets, looked_at_ms in renewal.deliveries:
             if delivery.place in refused:
                 continue
@@ -410,13 +410,13 @@ class Held:
 
 
 def check_record(record: object) -> None:
-    """Raises TypeError if it is no record of a share group."""
+    """Raise TypeError if it is not a record of a share group."""
     if not isinstance(record, ShareRecord):
         raise TypeError(f"expected a record that a ShareConsumer returned, not {type(record).__name__}")
 
 
 def in_ranges(kinds: Sequence[tuple[int, int]]) -> list[AcknowledgementBatch]:
-    """Ranges of neighbours of one type, from (offset, type) in the order of offsets."""
+    """Join neighbours of one type to ranges, from (offset, type) in the order of offsets."""
     found: list[AcknowledgementBatch] = []
     for offset, kind in kinds:
         if found and found[-1].last_offset == offset - 1 and found[-1].acknowledge_types == [kind]:

@@ -80,7 +80,7 @@ class ShareMembership:
 
     @property
     def settled(self) -> bool:
-        """Whether nobody has to look at it."""
+        """Whether the membership needs no poll."""
         return self.in_generation and not self.has_news
 
     @property
@@ -147,7 +147,7 @@ class ShareMembership:
         return error
 
     def leave(self, reason: str = "") -> ShareGroupHeartbeatRequest | None:
-        """Leave. Returns the heartbeat to send, if the broker may have this member. reason: the API has no field."""
+        """Leave. Returns the heartbeat to send, if the broker may have this member. reason: not sent."""
         request = None
         if self.in_generation:
             request = ShareGroupHeartbeatRequest(

@@ -20,7 +20,7 @@ class _Configs(ConfigAdmin):
 
 
 async def set_offset_reset(cluster: Cluster, settings: ShareConsumerSettings) -> None:
-    """Raises InvalidConfigurationError if the group has another value, AuthorizationError and others."""
+    """Set where the group begins. Raises InvalidConfigurationError if it has another value, and others."""
     group_id, wanted = settings.group_id, settings.auto_offset_reset
     assert wanted is not None
     configs = _Configs(cluster, settings)

@@ -53,7 +53,7 @@ class SharePolls(ReaderParts):
         return Times(self._clock.monotonic_ms(), int(self._clock.now_ms()))
 
     async def start(self) -> None:
-        """Connect, and see whether the broker has share groups. Raises UnsupportedVersionError and others."""
+        """Connect and check that the broker has share groups. Raises UnsupportedVersionError and others."""
         self.check_open()
         await self.cluster.start()
         connection = await self.cluster.any_node()  # the group's coordinator may not be there yet
@@ -97,7 +97,7 @@ class SharePolls(ReaderParts):
         )
 
     async def finish(self, timeout_ms: float) -> None:
-        """What is acknowledged is sent, all else given back. Without a close() before, nobody knows what was done."""
+        """Send acknowledgements and release the rest. Without close() nothing is accepted implicitly."""
         self._closed = True
         self._wake()
         if not self._started:
@@ -111,7 +111,7 @@ class SharePolls(ReaderParts):
             await self._send_leave(request, timeout_ms)
 
     async def _send_leave(self, request: ShareGroupHeartbeatRequest | None, timeout_ms: float) -> None:
-        """Send it once. If it does not arrive, the session timeout removes the member."""
+        """Send the last heartbeat once. If it does not arrive, the session timeout removes the member."""
         if request is not None:
             with contextlib.suppress(KafkaError):
                 await self.cluster.ask(self._target, request, timeout_ms=timeout_ms)
@@ -122,7 +122,7 @@ class SharePolls(ReaderParts):
         await self.cluster.close()
 
     def abandon(self) -> None:
-        """Log what others will read again, because the loop has ended without a close()."""
+        """Log which records are delivered again, because the loop has ended without close()."""
         log.warning(
             "share group %s: the consumer was never closed: what it has is delivered again", self.settings.group_id
         )
@@ -130,7 +130,7 @@ class SharePolls(ReaderParts):
     # ---- polls -----------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Do what may only be done between two reads. Raises errors of background tasks."""
+        """Do what may only happen between two reads. Raises errors of background tasks."""
         self.check_started()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -174,13 +174,13 @@ class SharePolls(ReaderParts):
         self.fetcher.hungry_until_ms = max(self._waiting.values(), default=None)
 
     def _wake(self) -> None:
-        """Wake those who wait, if there is something for them."""
+        """Wake the waiting calls, if there is something for them."""
         is_over = self._closed or self._failure is not None or self.fetcher.error is not None
         if is_over or self.arrivals.has_some(self._clock.monotonic_ms()) or not self.member.in_generation:
             self._end_waits()
 
     def _news(self, failure: BaseException | None) -> None:
-        """After a heartbeat."""
+        """Called after each heartbeat that changed something."""
         if failure is not None:
             self._failure = failure
         self.member.has_news = False

@@ -48,7 +48,7 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker has it, so that records can be acknowledged."""
+        """Whether the broker has the session, so that records can be acknowledged."""
         return self.epoch != OPENING
 
     def forgets(self, wanted: Iterable[Place]) -> bool:
@@ -56,7 +56,7 @@ class ShareSession:
         return not self.partitions <= frozenset(wanted)
 
     def ask(self, wanted: Iterable[Place], acks: Acks) -> Ask:
-        """For a ShareFetch of these partitions. acks: of partitions among them; none before the session is open."""
+        """Return the fields of a ShareFetch of these partitions. acks: of them; none before the session is open."""
         wanted = frozenset(wanted)
         assert self.is_open or not acks
         assert acks.keys() <= wanted
@@ -81,32 +81,32 @@ class ShareSession:
         )
 
     def acknowledge(self, acks: Acks) -> tuple[int, list[ShareAcknowledgeRequest.Topic]]:
-        """For a ShareAcknowledge: epoch and topics."""
+        """Return the fields of a ShareAcknowledge: epoch and topics."""
         assert self.is_open
         self._sending = self.partitions
         return self.epoch, ack_topics(acks)
 
     def close(self, acks: Acks) -> tuple[int, list[ShareAcknowledgeRequest.Topic]] | None:
-        """For the last ShareAcknowledge, which also gives back what is not acknowledged; None without a session."""
+        """Return the last ShareAcknowledge, which also releases all other records; None without a session."""
         if not self.is_open:
             return None
         self.lost()
         return CLOSING, ack_topics(acks)
 
     def answered(self) -> None:
-        """The request in flight succeeded as a whole."""
+        """Note that the request in flight succeeded as a whole."""
         assert self._sending is not None
         self.partitions, self._sending = self._sending, None
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def lost(self) -> None:
-        """The broker has no such session, or another epoch, or it is not known which: the next request opens one."""
+        """Open a new session with the next request: the broker has none, or another epoch."""
         self.epoch, self.partitions, self._sending = OPENING, frozenset(), None
         self.stamp += 1
 
 
 def codes_of(response: ShareFetchResponse | ShareAcknowledgeResponse) -> dict[Place, tuple[int, str | None]]:
-    """What became of the acknowledgements of each partition in an answer: error code and text."""
+    """Return the error code and text of each partition's acknowledgements in an answer."""
     codes: dict[Place, tuple[int, str | None]] = {}
     for topic in cast("Iterable[Any]", response.responses):
         for one in topic.partitions:
@@ -119,7 +119,7 @@ def codes_of(response: ShareFetchResponse | ShareAcknowledgeResponse) -> dict[Pl
 
 
 def ack_topics(acks: Acks) -> list[ShareAcknowledgeRequest.Topic]:
-    """The topics of a ShareAcknowledge."""
+    """Return the topics of a ShareAcknowledge."""
     topics: dict[bytes, list[ShareAcknowledgeRequest.Topic.Partition]] = {}
     for place in sorted(acks):
         one = ShareAcknowledgeRequest.Topic.Partition(

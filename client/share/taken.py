@@ -43,7 +43,7 @@ class TakenRecords:
         return len(self._taken) > MANY
 
     def add(self, records: Sequence[ShareRecord], type: AcknowledgeType) -> None:
-        """Raises RecordNotHeldError, IllegalStateError; then none of them is taken."""
+        """Add records. Raises RecordNotHeldError, IllegalStateError; then none of them is added."""
         if type not in TYPES:
             raise ValueError(f"a transaction can ACCEPT or REJECT a record, not {AcknowledgeType(type).name} it")
         for record in records:
@@ -60,7 +60,7 @@ class TakenRecords:
         self._types += [int(type)] * len(new)
 
     def hand_over(self) -> list[tuple[bytes, int, list[AcknowledgementBatch]]]:
-        """For the request that is sent now. Raises RecordNotHeldError if one of them is lost meanwhile."""
+        """Return the ranges for the request that is sent now. Raises RecordNotHeldError if one is lost."""
         self._polls.held.hand_over(self._taken, self._polls.now().now_ms)
         self._sent = self._taken
         kinds: dict[Place, list[tuple[int, int]]] = {}
@@ -72,13 +72,13 @@ class TakenRecords:
         return found
 
     def accepted(self) -> None:
-        """The broker has taken what was handed over."""
+        """Note that the broker has taken what was handed over."""
         self._polls.held.accepted(self._sent)
         self._polls.held.acknowledged(self._ranges)
         self._sent = []
 
     def give_back(self) -> None:
-        """The transaction has ended: what is not in it never will be."""
+        """Return unsent records to the consumer, because the transaction has ended."""
         taken, sent = self._taken, self._sent
         self._taken, self._types, self._sent = [], [], []
         self._polls.held.put_back(taken)

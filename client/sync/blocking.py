@@ -29,7 +29,7 @@ class Blocking(Generic[Inner]):
         return self._thread.run(make)
 
     def _end(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Like _wait; does nothing in a forked child, since the client continues in the parent."""
+        """Like _wait(); does nothing in a forked child, since the client continues in the parent."""
         if not self._thread.is_forked:
             self._wait(make)
 
@@ -81,6 +81,6 @@ def forward(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inner_of(source: Any) -> Any:
-    """The asyncio client of a blocking one; any other object unchanged."""
+    """Return the asyncio client of a blocking one; any other object unchanged."""
     found: Any = vars(source).get("_inner") if isinstance(source, Blocking) else source
     return found

@@ -26,7 +26,7 @@ class LoopThread:
     """A thread that runs a loop until the process ends."""
 
     def __init__(self) -> None:
-        """Raises: RetriableError, where the system has no thread for it now."""
+        """Start the thread. Raises: RetriableError, if the system has no thread for it now."""
         self.pid = os.getpid()
         self._loop = _new_loop()
         try:
@@ -55,7 +55,7 @@ class LoopThread:
             raise
 
     def _blocking(self, error: AsyncCommitOutcomeUnknownError) -> CommitOutcomeUnknownError:
-        """The blocking form of this error; its resolve runs in this loop, where its producer is."""
+        """Return the blocking form of this error; its resolve() runs in this loop, where its producer is."""
         hint = "" if error.hint == error.default_hint else error.hint.replace("await err", "err")
         return CommitOutcomeUnknownError(error.detail, code=error.code, hint=hint, ask=lambda: self.run(error.resolve))
 
@@ -73,7 +73,7 @@ class LoopThread:
         return self.pid != os.getpid()
 
     def check(self) -> None:
-        """Raises: ForkedError, IllegalStateError."""
+        """Raise ForkedError in a forked child, IllegalStateError in the thread itself."""
         if self.is_forked:
             raise ForkedError("this client was created before the process was forked")
         if threading.get_ident() == self._thread.ident:
@@ -113,7 +113,7 @@ _current: LoopThread | None = None
 
 
 def loop_thread() -> LoopThread:
-    """The thread of this process."""
+    """Return the thread of this process."""
     global _current
     with _lock:
         if _current is None or _current.pid != os.getpid():
@@ -122,7 +122,7 @@ def loop_thread() -> LoopThread:
 
 
 def _after_fork() -> None:
-    """In the child: a thread that does not exist there may have held the lock."""
+    """Called in a forked child: replace the lock, which a thread that is missing here may have held."""
     global _lock
     _lock = threading.Lock()
 

@@ -140,7 +140,7 @@ class Producer(Blocking[AsyncProducer]):
 
     @property
     def producer_id(self) -> int:
-        """-1 if it has none."""
+        """The producer id; -1 if it has none."""
         return _producer_id(self)
 
     @property
@@ -212,7 +212,7 @@ def end_transaction(
 
 
 async def _soon(ending: Coroutine[Any, Any, None]) -> None:
-    """A user waits for the prompt: wait ABORT_S for the abort, then cancel it, which leaves it some more time."""
+    """Abort for a prompt that a user waits for: wait ABORT_S for it, then cancel it, which leaves some more time."""
     task = asyncio.ensure_future(ending)
     await asyncio.wait({task}, timeout=ABORT_S)
     if not task.done():

@@ -42,7 +42,7 @@ class ConsumerSpans:
     # ---- poll --------------------------------------------------------------------------------------------------
 
     def asked(self) -> None:
-        """The application asks for records."""
+        """Note that the application asks for records."""
         self._asked_ns = self._now_ns()
 
     def returned(self, runs: Iterable[Sequence[AnyRecord]]) -> None:
@@ -80,7 +80,7 @@ class ConsumerSpans:
 
     @contextmanager
     def processing(self, records: AnyRecord | Sequence[AnyRecord]) -> Generator[Span | None]:
-        """A current span for the work on these records. None if the tracer fails."""
+        """Yield a current span for the work on these records. None if the tracer fails."""
         span = None
         try:
             span = self._processed((records,) if isinstance(records, Record | ShareRecord) else records)
@@ -143,7 +143,7 @@ class ConsumerSpans:
 
 
 def _destination(records: Sequence[AnyRecord]) -> dict[str, Any]:
-    """The topic of these records, and their partition, where they have the same."""
+    """Return the topic of these records, and their partition if all have the same."""
     partitions = {record[:2] for record in records}
     topics = {topic for topic, _ in partitions}
     found: dict[str, Any] = {}

@@ -32,6 +32,6 @@ PRODUCER_EPOCH = "fencepost.producer.epoch"
 
 
 def operation(name: str, kind: str, client_id: str) -> dict[str, str]:
-    """The attributes of every span of an operation. kind: the convention's type of it; "" if it has none."""
+    """Return the attributes of every span of an operation. kind: its type by the convention; "": none."""
     found = {SYSTEM: KAFKA, OPERATION_NAME: name, CLIENT_ID: client_id}
     return {**found, OPERATION_TYPE: kind} if kind else found

@@ -47,14 +47,14 @@ class HeaderContext:
         self._fields = frozenset(propagator.fields)
 
     def headers(self, context: Context, present: Headers) -> Headers:
-        """The headers to add for this context: none that is present."""
+        """Return the headers to add for this context, without those that are present."""
         written: list[tuple[str, bytes | None]] = []
         self._propagator.inject(written, context, _WRITING)
         taken = {name for name, _ in present} if present else ()
         return tuple(each for each in written if each[0] not in taken)
 
     def context(self, headers: Headers) -> Context:
-        """The context in these headers; an empty one without."""
+        """Return the context in these headers; an empty one without."""
         return self._propagator.extract(headers, Context(), _READING)
 
     def fields_of(self, headers: Headers) -> Headers:
@@ -63,14 +63,14 @@ class HeaderContext:
         return tuple(each for each in headers if each[0] in fields)
 
     def span_context(self, headers: Headers) -> trace.SpanContext | None:
-        """The span in these headers, or None."""
+        """Return the span in these headers, or None."""
         if not self.fields_of(headers):
             return None
         found = trace.get_current_span(self.context(headers)).get_span_context()
         return found if found.is_valid else None
 
     def links(self, records: Iterable[Record | ShareRecord]) -> list[trace.Link]:
-        """Links to the spans that sent these records, each once, at most MOST_LINKS."""
+        """Return links to the spans that sent these records, each once, at most MOST_LINKS."""
         seen: set[Any] = set()
         links: list[trace.Link] = []
         for record in records:

@@ -49,7 +49,7 @@ class _SendSpans(ABC):
         headers: Headers | None,
         timestamp_ms: int,
     ) -> tuple[Any, int] | None:
-        """The accumulator's append, with a span for what it takes."""
+        """Append like the accumulator, with a span for the record."""
         placed: tuple[Any, int] | None = self._append(topic, index, key, value, headers, timestamp_ms)
         if placed is not None:
             try:
@@ -60,7 +60,7 @@ class _SendSpans(ABC):
 
     @abstractmethod
     def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
-        """A record was taken: it has this number in this batch."""
+        """Note that a record was taken: it has this number in this batch."""
 
     def _batch_attributes(self, batch: Any) -> dict[str, Any]:
         tp: TopicPartition = batch.partition.topic_partition

@@ -38,13 +38,13 @@ class Spans:
         links: Any = (),
         start_ns: int | None = None,
     ) -> Span:
-        """A new span. context: of its parent; None for the current one."""
+        """Start a span. context: of its parent; None for the current one."""
         return self._tracer.start_span(
             name, context=context, kind=kind, attributes=attributes, links=links, start_time=start_ns
         )
 
     def end(self, span: Span, set_result: Callable[[], None] | None = None) -> None:
-        """End a span, whatever happens to set_result, which sets how its operation ended."""
+        """End a span, even if set_result, which sets how its operation ended, raises."""
         try:
             try:
                 if set_result is not None and span.is_recording():
@@ -77,5 +77,5 @@ def _text(error: BaseException) -> str:
 
 
 def error_type(error: BaseException) -> str:
-    """Kafka's name of the error's code, else the name of its class."""
+    """Return Kafka's name of the error's code, else the name of its class."""
     return error.code.name if isinstance(error, KafkaError) else type(error).__qualname__

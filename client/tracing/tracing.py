@@ -40,7 +40,7 @@ class Tracing:
         self._record_spans = record_spans
 
     def context_of(self, record: Record | ShareRecord) -> Any:
-        """The context that a record's headers carry, as a parent for spans; an empty one if they carry none."""
+        """Return the context in a record's headers, as a parent for spans; an empty one if there is none."""
         return self._spans.contexts.context(record.headers)
 
     # ---- called by clients -------------------------------------------------------------------------------------
@@ -55,14 +55,14 @@ class Tracing:
         kind(self._spans, accumulator, transactions, client_id, cluster)
 
     def consumer_spans(self, client_id: str, group: str | None, now_ms: Any) -> Any:
-        """What a consumer calls when it returns records, and commits."""
+        """Return the object that a consumer calls when it returns records, and commits."""
         from .consuming import ConsumerSpans
 
         return ConsumerSpans(self._spans, client_id, group, now_ms)
 
 
 def tracing_of(given: Tracing | TracerProvider | bool) -> Tracing:
-    """What `tracing=` stands for: True for the global provider, a provider of its own, or a Tracing.
+    """Convert `tracing=`: True is the global provider; else a provider or a Tracing.
 
     Raises TypeError, InvalidConfigurationError.
     """

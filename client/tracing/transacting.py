@@ -60,7 +60,7 @@ class TransactionSpans:
             self._spans.failed(error)
 
     def parent(self) -> tuple[Context | None, list[Link]]:
-        """For a span of what is sent now: its parent's context, None for the current one, and its links."""
+        """Return what a span of a send needs: its parent's context, None for the current one, and its links."""
         found = self.open
         if found is None or not found.context.is_valid:
             return None, []
@@ -94,7 +94,7 @@ class TransactionSpans:
             span.set_status(Status(StatusCode.ERROR, "the abort is not confirmed"))
 
     def resolved(self, which: "_TransactionSpan", outcome: str) -> None:
-        """The outcome of a transaction whose span has ended already."""
+        """Set the outcome of a transaction whose span has ended already."""
         try:
             attributes = {**self._attributes, names.OPERATION_NAME: "resolve", names.OUTCOME: outcome}
             self._spans.start("resolve", SpanKind.CLIENT, attributes, links=[Link(which.context)]).end()
@@ -102,7 +102,7 @@ class TransactionSpans:
             self._spans.failed(error)
 
     def links_of(self, batch: Any) -> list[Link]:
-        """To what sent the records of a batch."""
+        """Return links to the spans that sent the records of a batch."""
         return self._spans.contexts.links(batch)
 
     def failed(self, error: Exception) -> None:
@@ -132,7 +132,7 @@ class _TransactionSpan:
             self._of.failed(error)
 
     def reads(self, batch: Any) -> None:
-        """A consumed batch is committed with the transaction."""
+        """Note that a consumed batch is committed with the transaction."""
         try:
             if batch.group_metadata is not None:
                 self.span.set_attribute(names.GROUP, batch.group_metadata.group_id)
@@ -141,7 +141,7 @@ class _TransactionSpan:
             self._of.failed(error)
 
     def acknowledges(self, group_id: str, records: Any) -> None:
-        """Records of a share group are acknowledged with the transaction."""
+        """Note that records of a share group are acknowledged with the transaction."""
         try:
             self.span.set_attribute(names.GROUP, group_id)
             self._link(records)
@@ -154,7 +154,7 @@ class _TransactionSpan:
             self._links += 1
 
     def ended(self, outcome: str | None) -> None:
-        """Its outcome: None if nothing has confirmed it. May be called again when more is known."""
+        """Note the outcome: None if nothing has confirmed it. May be called again when more is known."""
         if self.is_open:
             self.is_open = False
             self._outcome = outcome

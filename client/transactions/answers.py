@@ -67,17 +67,17 @@ _ACKNOWLEDGING = _table(
 
 
 def of_init(code: int) -> Verdict:
-    """The verdict on an error code of InitProducerId."""
+    """Return the verdict on an error code of InitProducerId."""
     return _INIT.get(code, Verdict.FATAL)
 
 
 def of_end(code: int) -> Verdict:
-    """For EndTxn. An unknown code is PERHAPS."""
+    """Return the verdict on an error code of EndTxn. An unknown code is PERHAPS."""
     return _END.get(code, Verdict.PERHAPS)
 
 
 def of_write(code: int) -> Verdict:
-    """For AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit. They are idempotent, so AGAIN is used for PERHAPS.
+    """Return the verdict on an error code of an idempotent write to a transaction: AGAIN in place of PERHAPS.
 
     An unknown code is ABORT, which is always possible.
     """
@@ -85,18 +85,18 @@ def of_write(code: int) -> Verdict:
 
 
 def of_acknowledgement(code: int) -> Verdict:
-    """For TxnShareAcknowledge, whose refusal says that nothing was done. An unknown code is ABORT."""
+    """Return the verdict on TxnShareAcknowledge, which does nothing if refused. An unknown code is ABORT."""
     return _ACKNOWLEDGING.get(code, Verdict.ABORT)
 
 
 def of_failure(code: int) -> Verdict:
-    """For the error of a batch that failed for good."""
+    """Return the verdict on the error of a batch that failed for good."""
     verdict = _WRITING.get(code, Verdict.ABORT)
     return verdict if verdict in (Verdict.FENCED, Verdict.FATAL) else Verdict.ABORT
 
 
 def refused(codes: Mapping[str, int], code: int) -> KafkaError:
-    """The error for this code. codes: of each thing that was asked for, by the name that it gets in the error."""
+    """Return the error for this code. codes: of each requested item, by the name that it gets in the error."""
     names = [name for name, each in codes.items() if each == code]
     return error_of(code, f"{list_text(names, 'partition')}: {error_of(code)}")
 
@@ -105,7 +105,7 @@ _WORST = (Verdict.FATAL, Verdict.FENCED, Verdict.ABORT, Verdict.AGAIN)
 
 
 def worst(codes: Iterable[int]) -> tuple[Verdict, int]:
-    """The worst of many items' codes. OPERATION_NOT_ATTEMPTED counts only alone: it means that another item failed."""
+    """Return the worst of the items' codes. OPERATION_NOT_ATTEMPTED counts only alone: another item failed then."""
     failed = [code for code in codes if code]
     named = [code for code in failed if code != _E.OPERATION_NOT_ATTEMPTED]
     if not named:

@@ -86,7 +86,7 @@ class TransactionDriver:
         return self.machine.identity if self.machine.identity.producer_id >= 0 else None
 
     def produce_cap(self) -> int | None:
-        """The highest version of Produce for this version of transactions, None for any."""
+        """The highest version of Produce for this version of transactions; None for any."""
         return None if self.machine.version >= 2 else PRODUCE_V1
 
     def failed(self, topic_partition: TopicPartition, error: Exception) -> None:
@@ -105,7 +105,7 @@ class TransactionDriver:
         asyncio.get_running_loop().call_soon(drop)
 
     def refusal(self) -> KafkaError | None:
-        """Why partitions are not part of the transaction yet, as far as the broker has said it."""
+        """The broker's error for adding partitions to the transaction, as far as it is known."""
         return self._adding.refusal
 
     def sent(self, topic_partition: TopicPartition) -> None:
@@ -119,7 +119,7 @@ class TransactionDriver:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another transaction can begin, perhaps after the pending abort or commit of the last one."""
+        """Whether another transaction can begin, perhaps after a pending abort or commit of the last one."""
         state = self.machine.state
         if state is State.ABORTABLE_ERROR:
             return self._owes_abort
@@ -186,7 +186,7 @@ class TransactionDriver:
         self.sources.resolve = partial(self._resolve, self.sources)
 
     def _request(self, event: Event) -> None:
-        """Like the machine's. If the producer has ended, notifies the batches: their transaction gets no other end."""
+        """Request an event of the machine. If the producer has ended, notify the batches: no other end comes."""
         try:
             self.machine.request(event)
         finally:
@@ -221,7 +221,7 @@ class TransactionDriver:
             pass
 
     def check_writable(self) -> None:
-        """Raises the error of a transaction that takes no writes now."""
+        """Raise the error of a transaction that takes no writes now."""
         self._request(Event.WRITE)
 
     async def hand_over(self, taken: FromShareGroup) -> Callable[[], Awaitable[None]]:
@@ -438,7 +438,7 @@ class TransactionDriver:
     # ---- a commit without a response -------------------------------------------------------------------------
 
     def _unknown(self) -> CommitOutcomeUnknownError:
-        """A new error for the commit with the unknown outcome; all of them resolve the same commit."""
+        """Return a new error for the commit with unknown outcome; all of them resolve the same commit."""
         why = "" if self._unanswered is None else f"; {self._unanswered}"
         return CommitOutcomeUnknownError(
             f"the commit of {self.transactional_id!r} got no response: it may have been carried out or not{why}",
@@ -446,7 +446,7 @@ class TransactionDriver:
         )
 
     async def resolve(self) -> Outcome:
-        """The outcome of the newest commit; sends it again if the outcome is not known yet."""
+        """Return the outcome of the newest commit; sends it again if the outcome is not known yet."""
         return await self._resolve(self.sources)
 
     async def _resolve(self, sources: Sources) -> Outcome:

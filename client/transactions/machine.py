@@ -109,7 +109,7 @@ class ClientTransaction:
             raise self.failure()
 
     def failure(self) -> KafkaError:
-        """The error for calls after the failure; mostly a new one each time, so that each has its own traceback."""
+        """Return the error for calls after the failure; mostly a new one each time, with its own traceback."""
         if self.state is State.UNKNOWN_OUTCOME:
             return self.unknown_outcome()
         error = self.error
@@ -151,7 +151,7 @@ class ClientTransaction:
     # ---- identity --------------------------------------------------------------------------------------------
 
     def former_identity(self) -> ProducerIdentity:
-        """For InitProducerId: the identity to be replaced, so that a newer producer is not fenced (KIP-360).
+        """Return the identity to replace by InitProducerId, so that a newer producer is not fenced (KIP-360).
 
         None after a start, or if an unknown outcome is given up: then this producer takes over the id in any case.
         """
@@ -176,7 +176,7 @@ class ClientTransaction:
         return verdict
 
     def not_initialised(self, error: KafkaError) -> None:
-        """InitProducerId got no response in time. Sending it again is safe: it may skip an epoch (KAFKA-13412)."""
+        """Apply that InitProducerId had no response in time. A repeat is safe: it may skip an epoch (KAFKA-13412)."""
         if self.state is State.ABORTING:
             self.error = self.error or error
         self._apply(Event.NOT_INITIALIZED)
@@ -268,11 +268,11 @@ class ClientTransaction:
         return False
 
     def prepared(self) -> None:
-        """PrepareTxn succeeded: a decision in the broker's ledger ends the transaction, and this producer cannot."""
+        """Apply that PrepareTxn succeeded: only a decision in the broker's ledger ends the transaction now."""
         self._break(IllegalStateError("the transaction is prepared and waits for its decision: its producer has ended"))
 
     def end_unanswered(self) -> None:
-        """EndTxn may have reached the broker, and got no response."""
+        """Apply that EndTxn had no response; it may have reached the broker."""
         self.maybe_ended = self._may_arrive_late = True
 
     def ended(self, code: int, identity: ProducerIdentity) -> Verdict:
@@ -333,7 +333,7 @@ class ClientTransaction:
         return self.state is State.ABORTING and refused and self.can_renew
 
     def gave_up(self, error: KafkaError) -> None:
-        """The time for the end of the transaction is over, without a response."""
+        """Apply that the time for the end of the transaction is over, without a response."""
         if self.state is State.COMMITTING and self.maybe_ended:
             self.outcome = "unknown"
             self._apply(Event.UNANSWERED)
@@ -375,7 +375,7 @@ _FENCED_TEXTS: Mapping[FencedBy, tuple[str, str]] = {
 
 
 def fenced(reason: FencedBy, cause: KafkaError | None = None, current_epoch: int = -1) -> ProducerFencedError:
-    """The ProducerFencedError for this reason."""
+    """Return the ProducerFencedError for this reason."""
     text, hint = _FENCED_TEXTS[reason]
     code = ErrorCode.PRODUCER_FENCED if cause is None else cause.code
     error = ProducerFencedError(text, code=code, hint=hint, reason=reason, current_epoch=current_epoch)
@@ -395,7 +395,7 @@ class Described(NamedTuple):
 
 
 def fenced_by(ours: ProducerIdentity, found: Described | None, elapsed_ms: int, timeout_ms: int) -> FencedBy:
-    """The most likely reason for fencing.
+    """Return the most likely reason for fencing.
 
     After the broker's own abort the id has the next epoch and an abort state; after a new producer's InitProducerId it
     is Empty or in a new transaction.
@@ -409,7 +409,7 @@ def fenced_by(ours: ProducerIdentity, found: Described | None, elapsed_ms: int, 
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic → its partition numbers, for requests."""
+    """Group partitions for requests: topic → its partition numbers."""
     found: dict[str, list[int]] = {}
     for topic, index in partitions:
         found.setdefault(topic, []).append(index)

@@ -67,7 +67,7 @@ class TransactionRequests:
     async def _answer(
         self, connection: Connection, request: object, cap: int | None, target: tuple[CoordinatorKind, str]
     ) -> Any:
-        """Raises like Cluster.ask. If the caller is cancelled here, the request was sent."""
+        """Send a request and return the response. Raises like Cluster.ask. If cancelled, the request was sent."""
         answer = connection.send(request, connection.version_of(type(request), cap), timeout_ms=self._timeout_ms)
         answered = False
         try:
@@ -88,7 +88,7 @@ class TransactionRequests:
 
     @property
     def target(self) -> tuple[CoordinatorKind, str]:
-        """The transaction coordinator."""
+        """Return the connection to the transaction coordinator."""
         return "transaction", self._machine.transactional_id
 
     # ---- each request ----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class TransactionRequests:
         return response.error_code, ProducerIdentity(response.producer_id, response.producer_epoch)
 
     async def add_partitions(self, partitions: tuple[TopicPartition, ...]) -> dict[TopicPartition, int]:
-        """The error code of each partition."""
+        """Send AddPartitionsToTxn. Returns the error code of each partition."""
         machine = self._machine
         connection = await self._coordinator()
         topics = [TxnTopic(name=name, partitions=found) for name, found in partitions_by_topic(partitions).items()]
@@ -145,7 +145,7 @@ class TransactionRequests:
         return {"AddOffsetsToTxn": (await self._answer(connection, request, None, self.target)).error_code}
 
     async def check_offsets(self, group_id: str) -> Codes:
-        """No error codes. Raises UnsupportedVersionError if the broker cannot reject a replaced member (KIP-447)."""
+        """Raise UnsupportedVersionError if the broker cannot reject a replaced member (KIP-447)."""
         connection = await self._cluster.coordinator("group", group_id)
         version = connection.version_of(TxnOffsetCommitRequest)
         if version < _MEMBER_SINCE:
@@ -186,7 +186,7 @@ class TransactionRequests:
         return {str(tp): codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in offsets}  # left out: as if not answered
 
     async def check_acknowledging(self, group_id: str) -> Codes:
-        """No error codes. Raises UnsupportedVersionError if the broker cannot acknowledge inside a transaction."""
+        """Raise UnsupportedVersionError if the broker cannot acknowledge inside a transaction."""
         connection = await self._cluster.coordinator("group", group_id)
         if not connection.knows(TxnShareAcknowledgeRequest) or self._machine.version < 2:
             raise UnsupportedVersionError(
@@ -196,7 +196,7 @@ class TransactionRequests:
         return {}
 
     async def acknowledge(self, group_id: str, member_id: str, acks: SharedRanges) -> tuple[int, KafkaError]:
-        """The error code, and the error for it: of the request, or else of the first partition that is refused."""
+        """Send TxnShareAcknowledge. Returns code and error: of the request, else of the first refused partition."""
         machine = self._machine
         connection = await self._cluster.coordinator("group", group_id)
         Topic = TxnShareAcknowledgeRequest.Topic
@@ -243,7 +243,7 @@ class TransactionRequests:
         return response.error_code, ProducerIdentity(response.producer_id, response.producer_epoch)
 
     async def describe(self) -> Described | None:
-        """The broker's description of the transactional id; None if it gives none."""
+        """Return the broker's description of the transactional id; None if it gives none."""
         try:
             connection = await self._coordinator()
             request = DescribeTransactionsRequest(transactional_ids=[self._machine.transactional_id])
@@ -258,7 +258,7 @@ class TransactionRequests:
         return None
 
     async def _is_old(self, connection: Connection, identity: ProducerIdentity) -> bool:
-        """Whether the broker lists the id among transactions that began longer ago than our timeout (KIP-994)."""
+        """Return whether the broker lists the id as open for longer than our timeout (KIP-994)."""
         if not connection.knows(ListTransactionsRequest, _DURATION_SINCE):
             return False
         machine = self._machine
@@ -274,7 +274,7 @@ class TransactionRequests:
 
 
 def maybe_done(error: KafkaError) -> bool:
-    """Whether the request may have been carried out, or may be later."""
+    """Return whether the request may have been carried out, or may be later."""
     if isinstance(error, BrokerUnreachableError):
         return error.sent
     return isinstance(error, RequestTimedOutError)

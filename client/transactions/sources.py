@@ -74,11 +74,11 @@ class FromShareGroup(Protocol):
         ...
 
     def hand_over(self) -> SharedRanges:
-        """Those that were not sent yet: they are sent now. Raises RecordNotHeldError."""
+        """Return the ranges that were not sent yet; they are sent now. Raises RecordNotHeldError."""
         ...
 
     def accepted(self) -> None:
-        """The broker has taken what was handed over last."""
+        """Note that the broker has taken what was handed over last."""
         ...
 
     def give_back(self) -> None:
@@ -146,7 +146,7 @@ class Sources:
 def offsets_of(
     source: Any, metadata: ConsumerGroupMetadata | None = None
 ) -> tuple[Offsets, ConsumerGroupMetadata, FromGroup | None]:
-    """The offsets to commit: of a batch, of a consumer's last batch, or a mapping. Raises TypeError, ValueError."""
+    """Return the offsets to commit: of a batch, a consumer's last batch, or a mapping. Raises TypeError, ValueError."""
     if isinstance(metadata, str):
         raise TypeError(
             f"send_offsets_to_transaction needs the consumer's group metadata, not the group's name {metadata!r}: "

@@ -109,5 +109,5 @@ TABLE = _read(_GRID)
 
 
 def cell(event: Event, state: State) -> Cell:
-    """The cell for this event and state."""
+    """Return the cell for this event and state."""
     return TABLE[event][state]

@@ -30,16 +30,16 @@ class Tries:
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
     def deadline(self) -> Deadline:
-        """A deadline max_block_ms from now."""
+        """Return a deadline max_block_ms from now."""
         return Deadline(self._environment.clock, self._most_ms)
 
     def delay_s(self, attempt: int, code: int) -> float:
-        """The pause before the next attempt. code: of the last response, 0 without one."""
+        """Return the pause before the next attempt. code: of the last response; 0 without one."""
         backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
         return backoff.delay_ms(attempt, self._environment.rng.random()) / 1000
 
     async def pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int, what: str) -> bool:
-        """Wait before the next attempt. Returns False at once if there must be none. what: for a warning."""
+        """Wait before the next attempt. Returns False at once if there is no time left. what: for a warning."""
         if not code and not is_retriable(error):
             return False
         delay_s = self.delay_s(attempt, code)
@@ -58,7 +58,7 @@ class Tries:
             log.warning(text, self._transactional_id, what, tried_ms // 1000, deadline.timeout_ms // 1000, error)
 
     def late(self, what: str, error: KafkaError) -> KafkaError:
-        """The error to raise after the last attempt: RequestTimedOutError, or `error` if that is not retriable."""
+        """Return the error after the last attempt: RequestTimedOutError, or `error` if that is not retriable."""
         if not is_retriable(error):
             return error
         hint = error.hint if isinstance(error, ClientError) else ""

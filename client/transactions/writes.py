@@ -39,7 +39,7 @@ class Writes:
         self.lock = asyncio.Lock()
 
     async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
-        """Raises the transaction's error."""
+        """Send offsets with the transaction. Raises the transaction's error."""
         machine, group_id = self._machine, group.group_id
         target: tuple[CoordinatorKind, str] = ("group", group_id)
         deadline = self._tries.deadline()
@@ -82,11 +82,11 @@ class Writes:
         raise machine.failure()
 
     async def acknowledge(self, taken: FromShareGroup) -> None:
-        """Raises the transaction's error; RecordNotHeldError, without having sent anything."""
+        """Acknowledge share records with it. Raises its error; RecordNotHeldError before anything is sent."""
         await (await self.hand_over(taken))()
 
     async def hand_over(self, taken: FromShareGroup) -> Callable[[], Awaitable[None]]:
-        """What sends the acknowledgements, once; it raises the transaction's error.
+        """Return a function that sends the acknowledgements; it raises the transaction's error.
 
         Raises that too, where the broker cannot take any, and RecordNotHeldError.
         """

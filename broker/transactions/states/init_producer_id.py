@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Inputs) -> Decision:
-    """Decide about an InitProducerId. txn: the id's state; None if it is unknown."""
+    """Decide about an InitProducerId. txn: the id's state; None if the id is unknown."""
     if error := _refusal(request, limits):
         return Decision(error)
     cell = answer(_event(txn, request), txn)
@@ -55,7 +55,7 @@ def init_producer_id(txn: Transaction | None, request: Initialisation, limits: L
 
 
 def _refusal(request: Initialisation, limits: Limits) -> ErrorCode:
-    """Return the error of a request that is wrong in every state, in the order of Kafka's checks; NONE if fine."""
+    """Return the error of a request that is wrong in every state, in Kafka's order of checks; NONE if valid."""
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if request.enable_2pc and not limits.two_phase_commit:
@@ -78,7 +78,7 @@ def _event(txn: Transaction | None, request: Initialisation) -> Event:
 
 
 def _finish(txn: Transaction | None, do: Action, request: Initialisation, given: Inputs) -> Decision:
-    """The decision, its last state the EMPTY one that is answered."""
+    """Return a decision whose last state is the EMPTY one with which the request is answered."""
     decision = Decision()
     timeout_ms = TWO_PHASE_TIMEOUT_MS if request.enable_2pc else request.timeout_ms
     if do is Action.CREATE or txn is None:

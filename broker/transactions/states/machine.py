@@ -34,7 +34,7 @@ TOO_MANY = f"a transaction has at most {MOST_PARTITIONS} partitions: commit it, 
 
 
 def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Return the error for a pair that is not the id's. An epoch that was never issued is as wrong as an old one."""
+    """Return the error if producer id and epoch are not the current ones; NONE if they are."""
     if txn is None or txn.status is Status.DEAD or txn.producer_id != producer_id:
         return _UNKNOWN
     return ErrorCode.NONE if txn.producer_epoch == producer_epoch else _FENCED
@@ -46,7 +46,7 @@ def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) ->
 def add_partitions(
     txn: Transaction | None, producer_id: int, producer_epoch: int, added: Partitions, version: int, given: Inputs
 ) -> Decision:
-    """AddPartitionsToTxn, AddOffsetsToTxn (the group's partition of __consumer_offsets), and what TV2 adds unasked.
+    """Add partitions: by AddPartitionsToTxn, AddOffsetsToTxn, or in TV2 by the first batch.
 
     The caller has refused partitions that do not exist, and all others with them. version: 2 for what TV2 adds, else
     0. Adding nothing opens nothing.
@@ -109,7 +109,7 @@ def verify(
 def end(
     txn: Transaction | None, commit: bool, producer_id: int, producer_epoch: int, version: int, given: Inputs
 ) -> Decision:
-    """EndTxn. version: 2 from request version 5 on, else 0; it decides whether the epoch moves.
+    """Decide an EndTxn. version: 2 from request version 5 on, else 0; with 2 the epoch is bumped.
 
     With TV2 a retry comes with the pair that the first attempt replaced, and gets the outcome again; with TV1 it
     comes with the same pair, which is why a late one may end a later transaction (the connection fence is for that).
@@ -136,7 +136,7 @@ def end(
 
 
 def has_acknowledged(txn: Transaction) -> bool:
-    """Whether records of share groups were acknowledged in it."""
+    """Return whether the transaction has acknowledged records of share groups."""
     return any(topic == SHARE_STATE_TOPIC for topic, _ in txn.partitions)
 
 
@@ -144,7 +144,7 @@ _V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}
 
 
 def expire(txn: Transaction, given: Inputs) -> Decision:
-    """Abort and fence a transaction whose timeout is over, so that its producer gets an error. Before: do nothing.
+    """Abort a transaction that has timed out, and fence its producer. Before the timeout nothing is done.
 
     Its producer may go on: InitProducerId with the pair it had is answered with the next one (KIP-588).
     """
@@ -166,7 +166,7 @@ def deadline_age_ms(txn: Transaction) -> int | None:
 
 
 def force_abort(txn: Transaction | None, given: Inputs) -> Decision:
-    """Abort an open transaction, whoever owns it, and fence its producer. A success if none is open."""
+    """Abort an open transaction of any producer and fence the producer. Succeeds if none is open."""
     cell = answer(Event.FORCE_ABORT, txn)
     if isinstance(cell, ErrorCode):
         return Decision(cell)
@@ -182,7 +182,7 @@ def part_aborted(
     log_id: int,
     given: Inputs,
 ) -> Decision:
-    """An admin's abort marker ends the transaction's part in one partition (KIP-664): then all of it is aborted.
+    """Abort the rest of a transaction of which an admin's marker has ended one partition (KIP-664).
 
     Kafka's coordinator never hears of such a marker, and the client's commit succeeds with a part missing. Here the
     rest is aborted in the same unit, with a bumped epoch: exactly what a timeout does, so clients know what to do, no
@@ -208,7 +208,7 @@ def prepare(
     decided: int | None,
     given: Inputs,
 ) -> Decision:
-    """PrepareTxn. decided: the number of the ledger's entry, None if there is none.
+    """Decide a PrepareTxn. decided: the number of the ledger's entry; None if there is none.
 
     Too late, the ledger being at or above the number: the transaction is aborted, with the error that says so
     (LEDGER_CONFLICT is the caller's word for it; here INVALID_TXN_STATE with states). The same PrepareTxn again is a
@@ -236,7 +236,7 @@ def prepare(
 
 
 def settle_prepared(txn: Transaction | None, commit: bool, given: Inputs) -> Decision:
-    """End a Prepared transaction as its ledger decided; the caller has checked that it is the one that was meant."""
+    """End a Prepared transaction as its ledger decided. The caller checks that it is the right one."""
     cell = answer(Event.DECIDE_COMMIT if commit else Event.DECIDE_ABORT, txn)
     if isinstance(cell, ErrorCode) or txn is None:
         return Decision(cell if isinstance(cell, ErrorCode) else _UNKNOWN)
@@ -247,7 +247,7 @@ def settle_prepared(txn: Transaction | None, commit: bool, given: Inputs) -> Dec
 
 
 def owed_markers(txn: Transaction) -> MarkerOrder | None:
-    """The markers that a decision found in the log still asks for; None if there is none."""
+    """Return the markers that a decision in the log still requires; None if there is none."""
     if txn.status is Status.PREPARE_COMMIT:
         return MarkerOrder(True, txn.producer_id, txn.producer_epoch, txn.partitions)
     if txn.status in (Status.PREPARE_ABORT, Status.PREPARE_EPOCH_FENCE):
@@ -256,7 +256,7 @@ def owed_markers(txn: Transaction) -> MarkerOrder | None:
 
 
 def finish(txn: Transaction, given: Inputs) -> Decision:
-    """Finish what `owed` names, with the outcome that was decided: its markers and the COMPLETE state, as one unit."""
+    """Finish what `owed` names, with the decided outcome: its markers and the COMPLETE state, in one unit."""
     order = owed_markers(txn)
     if order is None:
         return _DONE
@@ -269,7 +269,7 @@ def is_unused(txn: Transaction) -> bool:
 
 
 def may_expire(txn: Transaction, expiration_ms: int, age_ms: int) -> bool:
-    """Whether the id has had no transaction for so long that it is forgotten (a null value is logged)."""
+    """Return whether the id has had no transaction for so long that it is removed by a tombstone."""
     return is_unused(txn) and age_ms - txn.updated_age_ms >= expiration_ms
 
 

@@ -16,7 +16,7 @@ _BUMPS = frozenset({Action.COMMIT_AND_BUMP, Action.ABORT_AND_BUMP, Action.ABORT_
 
 
 def end_transaction(txn: Transaction, do: Action, given: Inputs) -> Decision:
-    """COMMIT, ABORT, …_AND_BUMP or ABORT_NOTHING, done to an open transaction (or to none). The answer is a success."""
+    """Commit or abort an open transaction (or none), with or without a new epoch. The answer is a success."""
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
     ending = _prepare_bumping_epoch(txn, commit, given) if bumps else _prepare_keeping_epoch(txn, commit, given)
@@ -53,7 +53,7 @@ def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
 
 
 def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
-    """PREPARE_x with the epoch that goes onto the markers, and with the pair to follow where that needs another id."""
+    """Return PREPARE_x with the bumped epoch that the markers get; with the next pair if that needs a new id."""
     set_aside = txn.next_producer_id != NO_ID
     ends = txn.exhausted or set_aside or given.ephemeral
     rotates = ends and not given.ephemeral

@@ -12,7 +12,7 @@ from .transaction import LAST_EPOCH, NO_EPOCH, NO_OFFSET, Decision, Inputs, Stat
 
 
 def with_new_producer_id(txn: Transaction, given: Inputs) -> Decision:
-    """The same id with a new producer id. A decided transaction must have been completed before."""
+    """Return the state with a new producer id. A decided transaction must have been completed before."""
     if txn.status is not Status.ONGOING:
         started = txn._replace(
             status=Status.EMPTY,

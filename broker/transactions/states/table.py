@@ -92,7 +92,7 @@ FORCE_ABORT     0       0          abort+bump  abort+bump  51             51    
 
 
 def _read(grid: str) -> dict[Event, tuple[Cell, ...]]:
-    """The grid as it is looked up: a row for each event, a cell for each state."""
+    """Parse the grid: a row for each event, a cell for each state."""
     head, *lines = [line.split() for line in grid.strip().splitlines()]
     assert [State[name] for name in head[1:]] == list(State)
     return {Event[name]: tuple(_cell(word) for word in words) for name, *words in lines}

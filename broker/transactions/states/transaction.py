@@ -109,11 +109,11 @@ class Transaction(NamedTuple):
         return self.producer_epoch >= LAST_EPOCH
 
     def writes_to(self, key: PartitionKey, log_id: int) -> bool:
-        """Whether it is open, waits for no decision, and the partition belongs to it."""
+        """Return whether the transaction is open, not prepared, and has this partition."""
         return self.status is Status.ONGOING and self.prepared is None and self.partitions.get(key) == log_id
 
     def is_last(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this is the pair that the last bump replaced, and may be a retry of what caused the bump."""
+        """Return whether this pair was replaced by the last bump: the request may be a retry of what caused it."""
         if producer_epoch != self.last_producer_epoch or producer_epoch == NO_EPOCH:
             return False
         return producer_id == (self.producer_id if self.producer_epoch else self.previous_producer_id)
@@ -163,7 +163,7 @@ class Inputs(NamedTuple):
 
 
 def transaction_id(partition: int, opened_at: int) -> bytes:
-    """The id of one transaction, 16 bytes: 16 bits partition of __transaction_state, 16 zero, 96 the offset.
+    """Return the id of one transaction, 16 bytes: 16 bits partition of __transaction_state, 16 zero, 96 the offset.
 
     No other transaction has it, since no offset is given out twice. Zeros, if opened_at is -1: none is known. (No
     transaction is opened at offset 0: before it comes the record of its InitProducerId.)
