@@ -94,7 +94,7 @@ kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints i
 	ROUNDS=$${ROUNDS:-1000} $(PYTEST) -q -s tests/crash/test_kill9.py
 
 crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled, and crashes in TWICE (default 300) recoveries of each; 0: in all, for hours
-	CRASH_LIMIT=0 CRASH_TWICE=$${TWICE:-300} $(PYTEST) -q -n $(WORKERS) tests/crash/test_crash_points.py \
+	CRASH_LIMIT=0 CRASH_TWICE=$${TWICE:-300} $(PYTEST) -q -n $(WORKERS) tests/storage/journal/test_crashes.py tests/crash/test_crash_points.py \
 		tests/crash/test_transaction_crash_points.py tests/crash/test_offset_crash_points.py \
 		tests/crash/test_share_crash_points.py tests/crash/test_named_crash_points.py
 

@@ -162,7 +162,7 @@ def test_the_application_of_faststream_bills_its_first_order(tmp_path):
             running.wait(AFTER_S)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not CLASS_PATH.exists(), reason="make java-clients has resolved no Kafka Streams")
 def test_the_application_of_kafka_streams_counts_words_exactly_once(tmp_path):
     jars = CLASS_PATH.read_text().strip()

@@ -77,6 +77,7 @@ def test_each_order_has_one_invoice_though_the_process_is_killed(name, broker):
         assert Counter(value for _, value in committed(broker, "invoices")) == wanted
 
 
+@pytest.mark.long
 def test_the_totals_example_continues_after_a_kill(broker):
     payments = [(b"alice", b"5"), (b"bob", b"7"), (b"alice", b"1")]
     for turn in (1, 2):

@@ -14,7 +14,7 @@ from crash_points import crash_images
 from fencepost.effects.simulated.disk import SimulatedDisk
 from simulated_broker import SimulatedBroker
 
-LIMIT = int(os.environ.get("LIVES", "36"))
+LIMIT = int(os.environ.get("LIVES", "18"))
 SEED = int(os.environ.get("SEED", "1"))
 SECONDS = 25.0  # virtual; two checkpoints
 

@@ -38,7 +38,7 @@ from fencepost.storage.recovery import StoreDamaged, open_store
 from recovery_oracle import check
 from scripted_workloads import WORKLOADS
 
-SAMPLE = int(os.environ.get("DAMAGE", "14"))  # of each kind of file and of damage; 0: all there is
+SAMPLE = int(os.environ.get("DAMAGE", "8"))  # of each kind of file and of damage; 0: all there is
 SEED = int(os.environ.get("SEED", "1"))
 
 

@@ -11,8 +11,8 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from recovery_oracle import check
 from scripted_workloads import ORDERS, WORKLOADS
 
-LIMIT = int(os.environ.get("CRASH_LIMIT", "60")) or None
-LIMIT_OF_ORDERS = int(os.environ.get("CRASH_LIMIT", "16")) or None  # they are short, and there are many
+LIMIT = int(os.environ.get("CRASH_LIMIT", "30")) or None
+LIMIT_OF_ORDERS = int(os.environ.get("CRASH_LIMIT", "10")) or None  # they are short, and there are many
 TWICE = int(os.environ.get("CRASH_TWICE", "5")) or None  # so many recoveries crash too; None: each, at each point
 
 

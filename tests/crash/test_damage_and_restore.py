@@ -33,7 +33,7 @@ SETTINGS = small(
 )
 TOPICS = "plain", "mixed"
 NAMED = 12
-SAMPLE = int(os.environ.get("DAMAGE", "14"))
+SAMPLE = int(os.environ.get("DAMAGE", "8"))
 SEED = int(os.environ.get("SEED", "1"))
 OFFLINE = int(ErrorCode.KAFKA_STORAGE_ERROR)
 

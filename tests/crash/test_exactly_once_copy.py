@@ -53,10 +53,12 @@ def sized(messages: int) -> Work:
     return Work(messages, int(os.environ.get("KILLS", kills)), copiers, per_transaction, in_all_s)
 
 
-SHORT, LONGER = sized(5_000), sized(30_000)
-IN_EVERY_RUN = ("librdkafka", "sdk", "sdk with version 1", "java, newer groups", "franz-go, newer groups")
+SHORT, LONGER = sized(3_000), sized(30_000)
+IN_EVERY_RUN = ("librdkafka", "sdk", "java, newer groups")
+ALSO = ("sdk with version 1", "franz-go, newer groups")
 RUNS = [
     *(pytest.param(kind, SHORT, id=kind) for kind in IN_EVERY_RUN),
+    *(pytest.param(kind, SHORT, id=kind, marks=pytest.mark.long) for kind in ALSO),
     *(pytest.param(kind, LONGER, id=f"{kind}, longer", marks=pytest.mark.long) for kind in COPIERS),
 ]
 OPTIONS = {

@@ -18,7 +18,7 @@ from fencepost.storage.store import Store
 from recovery_oracle import SETTINGS, Acknowledged, Workload, check, check_and_serve
 from scripted_workloads import WORKLOADS
 
-LIMIT = int(os.environ.get("LIVES", "36")) // 6
+LIMIT = int(os.environ.get("LIVES", "18")) // 6
 CUTS = 8  # of each later life
 NEWCOMER = (3000, 0)
 

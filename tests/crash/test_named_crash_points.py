@@ -18,7 +18,7 @@ from named_requests import opened, remove, write
 from simulated_broker import SimulatedBroker
 from txn_client import values
 
-LIMIT = int(os.environ.get("CRASH_LIMIT", "24")) or None
+LIMIT = int(os.environ.get("CRASH_LIMIT", "16")) or None
 SETTINGS = BrokerSettings(log_dir="/d", journal_max_bytes=4 << 20)
 
 

@@ -16,7 +16,7 @@ import pytest
 from broker_process import broker_process
 
 PARTITIONS, EACH = 3, 1_500
-KILLS = int(os.environ.get("ROUNDS", "6"))
+KILLS = int(os.environ.get("ROUNDS", "3"))
 
 CLIENT = f"""
 import asyncio, sys

@@ -17,7 +17,7 @@ from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from offset_requests import Producer, commit, delete
 from simulated_broker import SimulatedBroker
 
-LIMIT = int(os.environ.get("CRASH_LIMIT", "24")) or None
+LIMIT = int(os.environ.get("CRASH_LIMIT", "16")) or None
 SETTINGS = BrokerSettings(
     log_dir="/d", offsets_topic_num_partitions=2, transaction_state_log_num_partitions=1, journal_max_bytes=4 << 20
 )

@@ -24,7 +24,7 @@ from share_driver import durable_view
 from share_transactions import ShareWorker, acquire, begin
 from simulated_broker import SimulatedBroker
 
-LIMIT = int(os.environ.get("CRASH_LIMIT", "24")) or None
+LIMIT = int(os.environ.get("CRASH_LIMIT", "16")) or None
 SETTINGS = BrokerSettings(
     log_dir="/d",
     share_coordinator_state_topic_num_partitions=2,

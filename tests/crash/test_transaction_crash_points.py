@@ -11,7 +11,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from txn_oracle import Script, check
 from txn_scripts import SCRIPTS
 
-LIMIT = int(os.environ.get("CRASH_LIMIT", "40")) or None
+LIMIT = int(os.environ.get("CRASH_LIMIT", "20")) or None
 TWICE = int(os.environ.get("CRASH_TWICE", "2")) or None  # so many recoveries crash too; None: each, at each point
 
 

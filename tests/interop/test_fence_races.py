@@ -12,7 +12,7 @@ import races
 from library_producers import LIBRARIES
 from served_broker import ServedBroker
 
-ROUNDS = int(os.environ.get("RACES", "20"))
+ROUNDS = int(os.environ.get("RACES", "8"))
 TASKS = {"confluent-kafka": 10}  # librdkafka waits for a second before it asks for a group's coordinator again
 CLIENTS = ["raw", *LIBRARIES]
 PATIENCE_MS = 1_000

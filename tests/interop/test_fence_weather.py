@@ -16,7 +16,7 @@ from library_producers import LIBRARIES, Hung
 from old_client import Looker
 from served_broker import ServedBroker
 
-TRANSACTIONS = int(os.environ.get("TRANSACTIONS", "30"))
+TRANSACTIONS = int(os.environ.get("TRANSACTIONS", "16"))
 SLOWER = {"confluent-kafka": 3}  # librdkafka waits for a second, or for ever, when it loses a group's coordinator
 SEED = int(os.environ.get("SEED", "4"))
 SETTLE_S = 10

@@ -104,9 +104,16 @@ def java_or_skip(request):
     return request.getfixturevalue("java")
 
 
+def mistakes():
+    """Each mistake by one library and each library with one mistake; all pairs in a long run."""
+    for number, wrong in enumerate(["password", "user", "authority", "certificate", "ended certificate"]):
+        for place, library in enumerate([*LIBRARIES, "java"]):
+            one = number == place % 5
+            yield pytest.param(wrong, library, id=f"{wrong}-{library}", marks=[] if one else pytest.mark.long)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("library", [*LIBRARIES, "java"])
-@pytest.mark.parametrize("wrong", ["password", "user", "authority", "certificate", "ended certificate"])
+@pytest.mark.parametrize(("wrong", "library"), mistakes())
 def test_a_refused_login_raises_an_error_and_sends_no_records(world, request, name, library, wrong):
     ways = {
         "password": lambda: world.way("SASL_SSL", "SCRAM-SHA-256", password="wrong"),

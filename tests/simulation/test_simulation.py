@@ -13,8 +13,8 @@ from fencepost.storage.log.file_parts import FilePart
 from simulation.run import simulate
 from small_parts import leave_small_parts
 
-SEEDS = (1, 2, 3)
-FOLLOWED = (9, 13, 36)  # seeds with a follower
+SEEDS = (1, 2)
+FOLLOWED = (9, 13)  # seeds with a follower
 WITH_STRANGERS = 5
 WITH_A_QUEUE = 26
 RUN = Path(__file__).with_name("run.py")
@@ -24,21 +24,21 @@ RUN = Path(__file__).with_name("run.py")
 def test_no_seed_shows_an_anomaly_and_all_clients_finish():
     met = Counter()
     for seed in SEEDS:
-        result = simulate(seed, 20.0)
-        assert result.good, f"{result}\nagain: make sim SEED={seed} SECONDS=20"
+        result = simulate(seed, 14.0)
+        assert result.good, f"{result}\nagain: make sim SEED={seed} SECONDS=14"
         assert result.lives > 1
         met.update(result.struck)
-    assert met["named: sent"] > met["named: duplicates"] > 20
+    assert met["named: sent"] > met["named: duplicates"] > 10
 
 
 def test_no_seed_with_a_follower_shows_an_anomaly():
     met = Counter()
     for seed in FOLLOWED:
-        result = simulate(seed, 15.0)
-        assert result.good, f"{result}\nagain: make sim SEED={seed} SECONDS=15"
+        result = simulate(seed, 10.0)
+        assert result.good, f"{result}\nagain: make sim SEED={seed} SECONDS=10"
         met.update(result.struck)
     for what in ("named", "gave", "withheld", "behind"):
-        assert met[f"follower: {what}"] > 5
+        assert met[f"follower: {what}"] > 2
 
 
 def test_no_seed_with_strangers_shows_an_anomaly():
@@ -67,24 +67,20 @@ def test_no_seed_shows_an_anomaly_with_fetches_from_file_parts(monkeypatch):
     reads = FilePart.read
     monkeypatch.setattr(FilePart, "read", read)
     leave_small_parts(monkeypatch, 100)
-    result = simulate(3, 15.0)
+    result = simulate(3, 8.0)
     assert result.good, f"{result}, with parts of files"
-    assert sent > 50
+    assert sent > 20
 
 
-def test_a_seed_gives_the_same_history_again_in_this_process_and_in_another():
-    here = [simulate(40, 3.0).history.digest() for _ in range(2)]
+def test_a_seed_gives_the_same_history_in_another_process_and_another_seed_another():
+    here = simulate(40, 2.0).history.digest()
     there = subprocess.run(
-        [sys.executable, str(RUN), "--seed", "40", "--seconds", "3"],
+        [sys.executable, str(RUN), "--seed", "40", "--seconds", "2"],
         env={"PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    assert here[0] == here[1]
-    assert here[0] in there.stdout
-
-
-def test_another_seed_gives_another_history():
-    assert simulate(40, 1.0).history.digest() != simulate(41, 1.0).history.digest()
+    assert here in there.stdout
+    assert simulate(41, 2.0).history.digest() != here, "another seed gives another history"

@@ -11,6 +11,8 @@ from this_machine import has_compiler
 
 TINY = Size(rounds=2, seconds=0.1, share=0.001)
 PLAIN = [name for name in BOUNDS if name != "bound Spark"]  # tests/spark has that one
+QUICK = ("bound idle", "bound SDK transactions", "bound batch 100 KB", "bound aborted", "bound durable writes")
+ONE_BY_ONE = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in PLAIN]
 
 
 def ignore(line: str) -> None:
@@ -23,7 +25,7 @@ def test_every_bound_has_an_aim_and_every_aim_of_a_bound_is_measured() -> None:
     assert judged == set(PLAIN) | spark
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_each_bound_measures_all_figures_its_aims_need_in_every_round(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,6 +37,10 @@ def test_each_bound_measures_all_figures_its_aims_need_in_every_round(
             for peer in (aim.ours, aim.theirs):
                 assert peer is None or len(found[name, peer].figures[aim.figure]) == TINY.rounds
     assert {figure for each in found.values() for figure in each.figures} <= set(FIGURES)
+
+
+def test_the_quick_bounds_are_bounds() -> None:
+    assert set(QUICK) < set(PLAIN)
 
 
 def test_measurements_reverse_their_order_from_round_to_round() -> None:

@@ -224,7 +224,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(steps)
 def test_the_fast_and_the_general_path_give_the_same_answers_and_state(way, steps):
     assert carried_out(steps, None) == carried_out(steps, WAYS[way])

@@ -49,8 +49,8 @@ def test_backups_of_a_broker_under_load_hold_whole_transactions_in_order(broker,
     run("topic", "create", *TOPICS[:1], "-b", broker.bootstrap)
     run("topic", "create", *TOPICS[1:], "-b", broker.bootstrap)
     load, least = Load(broker), []
-    for number in range(3):
-        wait_until(lambda begun=load.committed: load.committed > begun + 200)
+    for number in range(2):
+        wait_until(lambda begun=load.committed: load.committed > begun + 100)
         least.append(load.committed)
         found = run("backup", broker.directory, tmp_path / f"backup{number}")
         assert found.exit_code == 0, found.output

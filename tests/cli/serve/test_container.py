@@ -19,7 +19,7 @@ import installed
 import pytest
 from deployment_files import DATA, HUNG_S, ROOT, address_of, list_after
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 AS_USER = "setpriv --reuid={0} --regid={0} --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
 
 

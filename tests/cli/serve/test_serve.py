@@ -428,9 +428,9 @@ def files_of(directory: Path) -> dict[str, bytes]:
     ("number", "expected"),
     [
         (errno.EMFILE, "ulimit -n"),
-        (errno.ENFILE, "fs.file-max"),
-        (errno.ENOMEM, "more memory"),
-        (errno.EACCES, "read and write access"),
+        pytest.param(errno.ENFILE, "fs.file-max", marks=pytest.mark.long),
+        pytest.param(errno.ENOMEM, "more memory", marks=pytest.mark.long),
+        pytest.param(errno.EACCES, "read and write access", marks=pytest.mark.long),
         (errno.EIO, "-X storage.unreadable.partitions=offline"),
     ],
 )

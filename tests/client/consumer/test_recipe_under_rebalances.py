@@ -34,7 +34,7 @@ def runs(strategy, what, moment, every=1, first=1):
 @pytest.mark.parametrize("what", HAPPENS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_no_record_is_lost_repeated_or_committed_under_another_generation(strategy, what, moment):
-    assert runs(strategy, what, moment, 4, first=1 + HAPPENS.index(what)) >= 10
+    assert runs(strategy, what, moment, 8, first=1 + HAPPENS.index(what)) >= 10
 
 
 @pytest.mark.long

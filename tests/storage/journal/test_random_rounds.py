@@ -14,7 +14,7 @@ from fencepost.storage.journal.scan import scan
 from journal_driver import BLOCK, DIRECTORY, Driven
 from step_writer import StepWriter
 
-STEPS, SEEDS, CUTS = 60, 60, 2
+STEPS, SEEDS, CUTS = 60, 20, 2
 SIZES = {"first_file_bytes": 6 * BLOCK, "largest_file_bytes": 8 * BLOCK, "max_bytes": 64 * BLOCK}
 
 
