@@ -48,6 +48,8 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
     asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack)
     acknowledging = yield from _decide_ahead(broker, group, member, asked)
     sessions, epoch = broker.share_sessions, request.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        yield from broker.share_partitions.releasing(group, member)
     try:
         if epoch == FINAL_EPOCH:
             session = sessions.find(group, member)
@@ -64,7 +66,7 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
         return _refuse_later(broker, error, request.max_wait_ms)
     acknowledged = _acknowledge(broker, call, group, asked, acknowledging)
     if epoch == FINAL_EPOCH:
-        end_session(broker, session)
+        yield from end_session(broker, session)
     if epoch == FINAL_EPOCH or request.is_renew_ack:
         return share_response(broker, group, {}, acknowledged)
     yield len(acknowledged)
@@ -88,7 +90,7 @@ def share_acknowledge(
         session = sessions.go_on(group, member, epoch)
     answers = _acknowledge(broker, call, group, asked, acknowledging)
     if epoch == FINAL_EPOCH:
-        end_session(broker, session)
+        yield from end_session(broker, session)
     Topic = ShareAcknowledgeResponse.Topic
     topics: dict[bytes, list[ShareAcknowledgeResponse.Topic.Partition]] = {}
     for (topic_id, index), error in answers.items():

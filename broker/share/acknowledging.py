@@ -7,7 +7,6 @@ when that is logged and applied, which they or their caller do in the same step 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..metrics import Metrics
@@ -16,12 +15,13 @@ from ..topics.names import TopicIdPartition
 from .counts import count_acknowledged
 from .logged import Prepared, PreparedPending
 from .machine import SharePartition
-from .portions import RANGES, Decide, Portions
+from .portions import RUNS, Decide, Portions
+from .runs import Runs
 from .state_log import ShareStateLog
 from .values import AckRange, SharePartitionKey
 
 LOOKS = 4  # at what others have changed meanwhile, before the rest is left to the end
-UNITS_OF_A_RANGE = 4
+UNITS_OF_A_RUN = 4
 
 Answers = dict[TopicIdPartition, KafkaError | None]
 Find = Callable[[SharePartitionKey], SharePartition]
@@ -59,8 +59,7 @@ class Acknowledging:
 
     def decide_ahead(self) -> Steps[None]:
         """Decide what takes long, so that little is left to the end; a short request is left to the end whole."""
-        ranges = (ack for acks in self._acks.values() for ack in acks)
-        if sum(len(ack.types) for ack in islice(ranges, RANGES + 1)) <= RANGES:
+        if self._is_short():
             return
         for key in self._acks:
             yield from self._take_steps(key, Portions.decide_ahead)
@@ -72,14 +71,31 @@ class Acknowledging:
             if not has_changed and len(self._wrong) == before:
                 return
 
+    def _is_short(self) -> bool:
+        """Return whether all of it together is no more than one portion."""
+        touched = 0
+        for key, acks in self._acks.items():
+            runs = self._runs_of(key)
+            for first, last, types in acks:
+                touched += max(1, len(types), 0 if runs is None else runs.count(first, last))
+                if touched > RUNS:
+                    return False
+        return True
+
+    def _runs_of(self, key: SharePartitionKey) -> Runs | None:
+        try:
+            return self._find(key).runs
+        except KafkaError:  # it is refused in the end, or comes again
+            return None
+
     def _take_steps(self, key: SharePartitionKey, steps: Callable[[Portions], Iterator[int]]) -> Steps[bool]:
         """Return whether there was anything to do."""
         has_done = False
         try:
             if key not in self._wrong:
-                for ranges in steps(self._portions_of(key)):
+                for runs in steps(self._portions_of(key)):
                     has_done = True
-                    yield 1 + ranges * UNITS_OF_A_RANGE
+                    yield 1 + runs * UNITS_OF_A_RUN
         except KafkaError as error:
             self._wrong[key] = error
         return has_done

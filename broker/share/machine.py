@@ -182,31 +182,17 @@ class SharePartition:
                     raise _not_acquired(f"offset {begins} is not acquired by this member")
                 yield begins, ends, standing, kind
 
-    def release(self, member: str, limit: int) -> Update | None:
-        """Decide what becomes available because a member's session ended. None if it has acquired nothing."""
-        theirs = [run for run in self.runs if run[2].state is State.ACQUIRED and run[2].member == member]
-        return self._released(theirs, limit)
-
-    def expire(self, due: Sequence[Alarm], limit: int) -> Update | None:
-        """Decide what becomes available because the deadlines of these alarms have passed. None if nothing does."""
-        horizon_ms = max((deadline_ms for deadline_ms, _, _ in due), default=0)
-        found: list[tuple[int, int, Standing]] = []
-        at = self.start
-        for first, last in sorted((first, last) for _, first, last in due):
-            found += [
-                (begins, ends, standing)
-                for begins, ends, standing in self.runs.pieces(max(first, at), last)
-                if standing is not None and standing.state is State.ACQUIRED and standing.deadline_ms <= horizon_ms
-            ]
-            at = max(at, last + 1)
-        return self._released(found, limit)
-
-    def _released(self, runs: Sequence[tuple[int, int, Standing]], limit: int) -> Update | None:
+    def release(self, acks: Iterable[Ack], limit: int) -> Decision:
+        """Decide what becomes of records whose locks end, whoever has them. limit: of deliveries."""
+        runs: list[Run] = []
         batches: list[StateBatch] = []
-        for first, last, standing in runs:
-            state = _state_after(AckType.RELEASE, standing.deliveries, limit)
-            append_or_extend(batches, first, last, state, standing.deliveries)
-        return self._update(batches) if batches else None
+        for first, last, kind in acks:
+            for begins, ends, standing in self.runs.pieces(first, last):
+                if standing is not None and standing.state is State.ACQUIRED:
+                    state = _state_after(kind, standing.deliveries, limit)
+                    runs.append((begins, ends, _standing(int(state), standing.deliveries)))
+                    append_or_extend(batches, begins, ends, state, standing.deliveries)
+        return Decision(runs, batches)
 
     def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
         """Return the update that archives what reached the delivery limit, for when the transaction aborts."""
@@ -288,24 +274,31 @@ class SharePartition:
         """The earliest deadline that has an alarm; its lock may have ended meanwhile. None if there is no alarm."""
         return self._alarms[0][0] if self._alarms else None
 
-    def due_alarms(self, now_ms: int) -> list[Alarm]:
-        """Remove and return the alarms whose deadlines have passed."""
+    def due_alarms(self, now_ms: int, most_runs: int) -> tuple[list[Alarm], int]:
+        """Remove and return alarms whose deadlines have passed, of about so many runs; and of how many they are."""
         due: list[Alarm] = []
-        while self._alarms and self._alarms[0][0] <= now_ms:
-            due.append(heappop(self._alarms))
-        return due
+        runs = 0
+        while runs < most_runs and self._alarms and self._alarms[0][0] <= now_ms:
+            deadline_ms, first, last = heappop(self._alarms)
+            begins = max(first, self.start)
+            ends = self.runs.last_of(begins, most_runs - runs)
+            if ends is not None and ends < last:
+                heappush(self._alarms, (deadline_ms, ends + 1, last))
+                last = ends
+            runs += max(1, self.runs.count(begins, last))
+            due.append((deadline_ms, first, last))
+        return due, runs
 
     def put_off(self, due: Sequence[Alarm]) -> None:
         """Set these alarms again, after due_alarms() returned them and the release could not be logged."""
         for alarm in due:
             heappush(self._alarms, alarm)
 
-    def end_locks(self, member: str, now_ms: int) -> None:
-        """Set the deadline of everything that the member has acquired to now."""
-        for first, last, standing in list(self.runs):
-            if standing.state is State.ACQUIRED and standing.member == member:
-                self.runs.put(first, last, standing._replace(deadline_ms=now_ms))
-                self.set_alarm((now_ms, first, last))
+    def end_locks(self, runs: Sequence[Run], now_ms: int) -> None:
+        """Set the deadline of these acquired runs to now."""
+        for first, last, standing in runs:
+            self.runs.put(first, last, standing._replace(deadline_ms=now_ms))
+            self.set_alarm((now_ms, first, last))
 
     # ---- changes: live and in a replay alike -----------------------------------------------------------------
 

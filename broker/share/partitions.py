@@ -1,9 +1,8 @@
 """All share partitions of a broker: members fetch from them and acknowledge; groups create and delete them.
 
 The rules: what changes for good is decided, logged and applied in one step. A lock ends by its owner's word, with its
-session, or at its deadline: one timer is set, for the earliest of all, and what is due within ALARM_MS goes together.
-What waits for a share partition (a Waiter with its key among its logs) is woken a turn later, so that nobody acquires
-in the middle of what somebody else is doing. Where nothing can be logged, locks stay until it can.
+session, or at its deadline (locks.py). What waits for a share partition (a Waiter with its key among its logs) is woken
+a turn later, so that nobody acquires in the middle of what somebody else is doing.
 Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
 """
 
@@ -13,16 +12,16 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..alarms import Alarms
-from ..bugs import contain_bugs
+from ..net.turns import Steps
 from ..shared import Shared
 from ..topics.names import TopicIdPartition
 from ..topics.participants import Settlement
 from .acknowledging import Acknowledging
 from .acquiring import Limits
 from .counts import count_no_data, count_rejected, count_released
+from .locks import Locks
 from .logged import Change, Kept
-from .machine import Alarm, SharePartition
+from .machine import SharePartition
 from .portions import Decide
 from .records import LEADER_EPOCH
 from .state_log import ShareStateLog, ShareUnit
@@ -33,11 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.broker")
 
-ALARM_MS = 50
 NAMED_AT_MOST = 5  # transactions, in an error
 ENOUGH_MEMORY = 3 / 4  # of group.metadata.max.bytes, below which a next lack of it is named again
-RETRY_MS = 1_000  # where locks could not be ended for want of room
-EXPIRED_AT_ONCE = 200  # share partitions, in one unit
 
 Updated = tuple[SharePartitionKey, Update]
 """A change of a share partition that continues to exist."""
@@ -112,7 +108,7 @@ class SharePartitions:
         self.transactional_id_of: Callable[[int], str | None] = _unknown
         self._reading: set[SharePartitionKey] = set()
         self._to_wake: dict[Hashable, None] = {}
-        self._alarms: Alarms[SharePartitionKey] = Alarms(shared.clock, loop, self._ring, granularity_ms=ALARM_MS)
+        self.locks = Locks(shared, self.state_log, self._delivery_limit, loop, self._wake_soon)
         shared.topics.at_deletion.append(self._topic_goes)
 
     def load(self) -> None:
@@ -122,7 +118,7 @@ class SharePartitions:
 
     def stop(self) -> None:
         """Cancel the timer of locks."""
-        self._alarms.stop()
+        self.locks.stop()
 
     # ---- questions -------------------------------------------------------------------------------------------
 
@@ -290,8 +286,11 @@ class SharePartitions:
             self._wake_soon([key])
         machine.acquire(acquired, member, self._lock_until_ms(configs))
         self.state_log.count_runs(key)
-        self._see_to_alarm(key, kept)
+        self.locks.see_to_alarm(key, kept)
         return acquired
+
+    def _delivery_limit(self, group: str) -> int:
+        return self._configs(group).share_delivery_count_limit
 
     def _lock_until_ms(self, configs: ShareConfigs) -> int:
         return self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
@@ -360,34 +359,24 @@ class SharePartitions:
             if error is None:
                 key = SharePartitionKey(acknowledging.group, *place)
                 self.state_log.count_runs(key)
-                self._see_to_alarm(key, self._known[key])
+                self.locks.see_to_alarm(key, self._known[key])
         return answers
 
     def _machine(self, key: SharePartitionKey) -> SharePartition:
         return self._find(key).machine
 
     def release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
-        """Make available again what the member acquired in these partitions, because its session ended; in one unit.
+        """Make available again what the member acquired in these partitions, because its session ended.
 
-        Where that cannot be logged, its locks end as soon as it can.
+        A little at once, and the rest in turns: see releasing(). Where that cannot be logged, its locks end as soon
+        as it can.
         """
-        limit = self._configs(group).share_delivery_count_limit
         keys = [key for place in places if (key := SharePartitionKey(group, *place)) in self._known]
-        updates = [(key, self._known[key].machine.release(member, limit)) for key in keys if self._is_online(key)]
-        changes = [(key, update) for key, update in updates if update is not None]
-        try:
-            if changes:
-                self.state_log.commit(changes)
-                self._count_released(changes, timed_out=False)
-        except KafkaError:
-            for key in keys:
-                self._known[key].machine.end_locks(member, self._clock.monotonic_ms())
-                self._see_to_alarm(key, self._known[key])
-        self._wake_soon(key for key, _ in changes)
+        self.locks.release(group, member, keys)
 
-    def _count_released(self, changes: Sequence[Updated], *, timed_out: bool) -> None:
-        for _, update in changes:
-            count_released(self._metrics, update.batches, timed_out=timed_out)
+    def releasing(self, group: str, member: str) -> Steps[None]:
+        """Release now what is left of a member's session that has ended: before it opens another, or has an answer."""
+        return self.locks.releasing(group, member)
 
     # ---- transactions ----------------------------------------------------------------------------------------
 
@@ -422,60 +411,11 @@ class SharePartitions:
             if commit:
                 count_rejected(self._metrics, [self._known[key].machine for key in keys], transaction)
             settlement.apply(marker_offset)
-            self._count_released(changes, timed_out=False)
+            for _, update in changes:
+                count_released(self._metrics, update.batches, timed_out=False)
             self._wake_soon(keys)
 
         return settlement._replace(apply=apply)
-
-    # ---- locks -----------------------------------------------------------------------------------------------
-
-    def _see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
-        """Set the timer so that it also covers the earliest deadline of this share partition."""
-        alarm_ms = kept.machine.alarm_ms
-        if alarm_ms is not None:
-            self._alarms.set(key, alarm_ms)
-
-    def _ring(self, keys: Sequence[SharePartitionKey]) -> None:
-        if self._store.halted is not None:
-            return
-        now_ms = self._clock.monotonic_ms()
-        for key in keys[EXPIRED_AT_ONCE:]:
-            self._alarms.set(key, now_ms)
-        with contain_bugs(self._metrics, "the locks of share groups"):
-            self._end_due_locks(keys[:EXPIRED_AT_ONCE], now_ms)
-
-    def _end_due_locks(self, keys: Iterable[SharePartitionKey], now_ms: int) -> None:
-        changes: list[Updated] = []
-        due: dict[SharePartitionKey, list[Alarm]] = {}
-        for key in keys:
-            kept = self._known.get(key)
-            if kept is None:
-                continue
-            if not self._is_online(key):
-                self._alarms.set(key, now_ms + RETRY_MS)
-                continue
-            due[key] = kept.machine.due_alarms(now_ms)
-            update = kept.machine.expire(due[key], self._configs(key.group).share_delivery_count_limit)
-            if update is not None:
-                changes.append((key, update))
-        if self._expire(changes):
-            self._count_released(changes, timed_out=True)
-            self._wake_soon(key for key, _ in changes)
-            for key in due:
-                self._see_to_alarm(key, self._known[key])
-        else:
-            for key, alarms in due.items():
-                self._known[key].machine.put_off(alarms)
-                self._alarms.set(key, now_ms + RETRY_MS)
-
-    def _expire(self, changes: Sequence[Change]) -> bool:
-        try:
-            if changes:
-                self.state_log.commit(changes)
-        except KafkaError as error:
-            log.info("locks of share groups end later: %s", error.text)
-            return False
-        return True
 
     # ---- who waits -------------------------------------------------------------------------------------------
 

@@ -1,15 +1,15 @@
-"""What one request changes in one share partition, decided in portions of a few ranges each. Pure.
+"""What one request changes in one share partition, decided in portions of a few runs each. Pure.
 
 The rules. Nothing changes before the unit of the request is committed. Between two portions everybody else is served:
 locks and transactions end, members acquire and acknowledge, somebody resets the offset. Nobody is made to wait for a
 request that is being decided; instead each portion keeps the runs on which it was decided, and is decided again where
 these are others by then. finish() does that for all portions, so what it leaves is right whatever happened before;
 decide_ahead() only takes work off it. Comparing and replacing runs that are there already takes little time for many.
+A portion is as long as the runs that it touches: one range of a request may touch all that there are, so it is cut.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 
 from ...protocol.errors import ErrorCode, KafkaError
 from .machine import Ack, Decision, Range, SharePartition
@@ -17,7 +17,7 @@ from .records import EncodedStates, encode_states
 from .runs import Change, Columns, Runs, Transaction
 from .values import AckRange, AckType, State, StateBatch
 
-RANGES = 100  # of a portion
+RUNS = 100  # that a portion touches; a range counts for one at least
 NOTHING_BEFORE = -2  # an offset below all that a request can name
 
 _KINDS = frozenset(int(kind) for kind in AckType)
@@ -27,7 +27,7 @@ Decide = Callable[[Sequence[Ack], int], Decision]
 
 
 class _Portion:
-    """A few ranges of a request, and what comes of them."""
+    """A few ranges of a request, and what comes of them. touched: runs."""
 
     __slots__ = (
         "above",
@@ -41,11 +41,13 @@ class _Portion:
         "records",
         "rows",
         "state_epoch",
+        "touched",
     )
 
     def __init__(self, acks: Sequence[Ack], above: int) -> None:
         self.acks = acks
         self.above = above
+        self.touched = 0
         self.records = Counter[int]()
         for first, last, kind in acks:
             self.records[kind] += last - first + 1
@@ -57,6 +59,7 @@ class _Portion:
         self.decision = decide(self.acks, self.above)
         self.before: Columns = machine.runs.part(first, last)
         before = Runs.of(self.before)
+        self.touched = max(len(before), len(self.acks))
         after = before.copy()
         after.put_all(self.decision.runs)
         self.change = Change(first, last, before, after)
@@ -80,21 +83,22 @@ class Portions:
     def __init__(self, machine: SharePartition, acks: Sequence[AckRange], decide: Decide) -> None:
         self.machine = machine
         self._acks = _by_kind(acks)
+        self._rest: Ack | None = None  # of a range that was cut
         self._decide = decide
         self._portions: list[_Portion] = []
 
     # ---- deciding: nothing changes ---------------------------------------------------------------------------
 
     def decide_ahead(self) -> Iterator[int]:
-        """Decide, and yield after each portion how many ranges it had. Raises KafkaError."""
-        while (ranges := self._decide_next()) > 0:
-            yield ranges
+        """Decide, and yield after each portion how many runs it touched. Raises KafkaError."""
+        while (touched := self._decide_next()) > 0:
+            yield touched
 
     def decide_again(self) -> Iterator[int]:
         """Decide again where others have changed something. Raises KafkaError."""
         for portion in [each for each in self._portions if not each.is_up_to_date(self.machine)]:
             portion.decide(self.machine, self._decide)
-            yield len(portion.acks)
+            yield portion.touched
 
     def finish(self) -> None:
         """Decide what is not decided, or was decided on what has changed. Raises KafkaError.
@@ -107,13 +111,32 @@ class Portions:
             pass
 
     def _decide_next(self) -> int:
-        acks = list(islice(self._acks, RANGES))
-        if acks:
-            above = self._portions[-1].acks[-1][1] if self._portions else NOTHING_BEFORE
-            portion = _Portion(acks, above)
-            portion.decide(self.machine, self._decide)
-            self._portions.append(portion)
-        return len(acks)
+        acks = self._next_acks()
+        if not acks:
+            return 0
+        above = self._portions[-1].acks[-1][1] if self._portions else NOTHING_BEFORE
+        portion = _Portion(acks, above)
+        portion.decide(self.machine, self._decide)
+        self._portions.append(portion)
+        return portion.touched
+
+    def _next_acks(self) -> list[Ack]:
+        """Return the next ranges, which touch about RUNS runs; the last one may be cut behind a run."""
+        runs, start = self.machine.runs, self.machine.start
+        acks: list[Ack] = []
+        left = RUNS
+        while left > 0:
+            ack, self._rest = self._rest or next(self._acks, None), None
+            if ack is None:
+                break
+            first, last, kind = ack
+            ends = runs.last_of(max(first, start), left)
+            if ends is not None and first <= ends < last <= self.machine.end:  # what is above is refused as a whole
+                self._rest = ends + 1, last, kind
+                last = ends
+            acks.append((first, last, kind))
+            left -= max(1, runs.count(first, last))
+        return acks
 
     # ---- once it is finished ---------------------------------------------------------------------------------
 

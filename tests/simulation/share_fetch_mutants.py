@@ -7,13 +7,18 @@ from fencepost.broker.requests.aborted_filter import AbortedRanges
 from fencepost.broker.requests.share import answers, fetching
 from fencepost.broker.requests.share.fetching import ShareFetching
 from fencepost.broker.requests.throttling import Throttling
+from fencepost.broker.share import locks
+from fencepost.broker.share.ended import held_by
+from fencepost.broker.share.locks import Locks
+from fencepost.broker.share.machine import SharePartition
+from fencepost.broker.share.runs import Runs
 from fencepost.broker.share.sessions import ShareSessions
 from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.segment import Slice
 from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
 FETCH, SESSIONS = "tests/broker/handlers/test_share_fetch.py", "tests/broker/share/test_sessions.py"
-FETCHING = "tests/broker/requests/share/test_fetching.py"
+FETCHING, LOCKS = "tests/broker/requests/share/test_fetching.py", "tests/broker/share/test_locks.py"
 
 
 @killed_by(FETCH)
@@ -80,3 +85,33 @@ def a_batch_that_does_not_fit_is_taken_for_a_gap(stack: ExitStack) -> None:
         return read_on
 
     around(stack, PartitionLog.read, wrapper)
+
+
+@killed_by(LOCKS)
+@breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
+def a_new_session_loses_what_it_has_to_the_end_of_the_old_one(stack: ExitStack) -> None:
+    replaced(stack, Locks.releasing, lambda self, group, member: iter(()))
+
+
+@killed_by(LOCKS)
+@breaks("security.md: What a client can make the broker do is bounded")
+def all_that_a_session_had_is_released_in_one_step(stack: ExitStack) -> None:
+    def at_once(machine: Any, member: str, offset: int, most_runs: int) -> Any:
+        return held_by(machine, member, offset, 1 << 40)
+
+    _replaced(stack, locks, "held_by", at_once)
+
+
+@killed_by(LOCKS)
+@breaks("security.md: What a client can make the broker do is bounded")
+def all_locks_that_are_due_end_in_one_step(stack: ExitStack) -> None:
+    def wrapper(due_alarms: Any) -> Any:
+        return lambda self, now_ms, most_runs: due_alarms(self, now_ms, 1 << 40)
+
+    around(stack, SharePartition.due_alarms, wrapper)
+
+
+@killed_by(LOCKS)
+@breaks("security.md: What a client can make the broker do is bounded")
+def a_range_is_decided_in_one_step_whatever_it_touches(stack: ExitStack) -> None:
+    replaced(stack, Runs.last_of, lambda self, offset, count: None)

@@ -64,7 +64,7 @@ def anybody_may_acknowledge_what_somebody_has(stack: ExitStack) -> None:
 @breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
 def locks_end_before_their_time(stack: ExitStack) -> None:
     def wrapper(due_alarms: Any) -> Any:
-        return lambda self, now_ms: due_alarms(self, now_ms + 1_500)
+        return lambda self, now_ms, most_runs: due_alarms(self, now_ms + 1_500, most_runs)
 
     around(stack, SharePartition.due_alarms, wrapper)
 

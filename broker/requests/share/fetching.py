@@ -411,11 +411,16 @@ def end_sessions_of(broker: "Services", connection: "Connection") -> None:
     """A connection has ended, and with it the sessions that it opened: what they acquired is available again."""
     for session in broker.share_sessions.of_connection(connection):
         broker.share_sessions.evictions += 1
-        end_session(broker, session)
+        _begin_end(broker, session)
 
 
-def end_session(broker: "Services", session: ShareSession) -> None:
-    """The session is over: what its member has acquired of its partitions is available again."""
+def end_session(broker: "Services", session: ShareSession) -> Steps[None]:
+    """The session is over: when this is done, what its member has acquired of its partitions is available again."""
+    _begin_end(broker, session)
+    yield from broker.share_partitions.releasing(session.group, session.member)
+
+
+def _begin_end(broker: "Services", session: ShareSession) -> None:
     broker.share_sessions.end(session)
     broker.share_partitions.release(session.group, session.member, session.places)
 

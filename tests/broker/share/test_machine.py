@@ -309,7 +309,7 @@ class ShareLife(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.few_ranges = mock.patch.object(portions, "RANGES", 2)
+        self.few_ranges = mock.patch.object(portions, "RUNS", 2)
         self.few_ranges.start()
         self.driver = ShareDriver(limit=3, locks=12)
         self.naive = NaiveSharePartition(0)

@@ -97,7 +97,7 @@ def test_all_locks_share_one_timer(world: World) -> None:
         for offset in range(10):
             world.acquire(offset, offset)
         world.acknowledge(0, 9, AckType.RELEASE) if world.states() == "L" * 10 else None
-    assert len(world.shares._alarms) <= 2
+    assert len(world.shares.locks) <= 2
 
 
 EVENTS: dict[str, Callable[[World], object]] = {

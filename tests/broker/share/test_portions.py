@@ -8,7 +8,7 @@ import pytest
 from fencepost.broker.share import portions
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.portions import Portions
-from fencepost.broker.share.values import AckRange, AckType, State, Update
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, State, Update
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from share_driver import ShareDriver, durable_view
 
@@ -19,7 +19,7 @@ LIMIT, UNTIL = 3, 900
 
 @pytest.fixture(autouse=True)
 def few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portions, "RANGES", 2)
+    monkeypatch.setattr(portions, "RUNS", 2)
 
 
 def of_member(machine: SharePartition, acks: list[AckRange], until: int | None = UNTIL) -> Portions:
@@ -162,3 +162,57 @@ def test_a_range_that_repeats_the_end_of_the_portion_before_is_refused(ranges: i
         of_member(driver.machine, acks).finish()
     assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
     assert driver.states() == "L" * 10
+
+
+def in_runs_of_one() -> SharePartition:
+    """A member has ten records, none of which was given out as often as its neighbours."""
+    driver = ShareDriver()
+    driver.machine.acquire([AcquiredRange(n, n, 1 + n % 2) for n in range(10)], "me", UNTIL)
+    return driver.machine
+
+
+@pytest.mark.parametrize("kind", [AckType.ACCEPT, AckType.RELEASE, AckType.RENEW])
+@pytest.mark.parametrize(("first", "last"), [(0, 9), (1, 8), (3, 3), (5, 6)])
+def test_one_range_over_many_runs_is_cut_into_portions_of_few(kind: AckType, first: int, last: int) -> None:
+    machine, whole = in_runs_of_one(), in_runs_of_one()
+    of = of_member(machine, [AckRange(first, last, [kind])])
+    touched = list(of.decide_ahead())
+    assert max(touched) <= 2
+    assert sum(touched) == last - first + 1
+    of.finish()
+    of.make()
+    one_by_one = of_member(whole, [AckRange(n, n, [kind]) for n in range(first, last + 1)])
+    one_by_one.finish()
+    assert (of.batches, of.records_by_type()) == (one_by_one.batches, one_by_one.records_by_type())
+    one_by_one.make()
+    assert view(machine) == view(whole)
+
+
+@pytest.mark.parametrize(
+    ("ack", "code"),
+    [
+        (AckRange(0, 10, [1]), ErrorCode.INVALID_REQUEST),
+        (AckRange(0, 9, [1]), ErrorCode.INVALID_RECORD_STATE),
+    ],
+)
+def test_a_range_that_is_wrong_in_a_later_portion_is_refused_whole(ack: AckRange, code: ErrorCode) -> None:
+    machine = in_runs_of_one()
+    machine.acquire([AcquiredRange(7, 7, 3)], "other", UNTIL)
+    before = view(machine)
+    of = of_member(machine, [ack])
+    with pytest.raises(KafkaError) as refused:
+        of.finish()
+    assert refused.value.code is code
+    assert view(machine) == before
+
+
+def test_a_range_that_begins_below_the_window_touches_only_what_is_in_it() -> None:
+    machine = in_runs_of_one()
+    for n in range(4):
+        accepted = of_member(machine, [AckRange(n, n, [1])])
+        accepted.finish()
+        accepted.make()
+    rest = of_member(machine, [AckRange(0, 9, [1])])
+    assert list(rest.decide_ahead()) == [2, 2, 2]
+    rest.make()
+    assert (machine.start, list(machine.runs)) == (10, [])

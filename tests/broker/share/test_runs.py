@@ -1,8 +1,10 @@
 """Runs of offsets, beside a dict with an entry for each offset."""
 
 from itertools import pairwise
+from unittest import mock
 
 import pytest
+from fencepost.broker.share import runs
 from fencepost.broker.share.runs import Change, Runs, Standing, is_final
 from fencepost.broker.share.values import State
 from hypothesis import given, settings
@@ -105,6 +107,17 @@ class RunsBesideADict(RuleBasedStateMachine):
         open_ones = (None, FREE, FREE_TWICE)
         expected = next(each for each in range(offset, OFFSETS + 1) if self.known.get(each) in open_ones)
         assert self.runs.first_open(offset) == expected
+
+    @rule(first=offsets, last=offsets, count=st.integers(1, 5))
+    def something_is_looked_up(self, first: int, last: int, count: int) -> None:
+        at = first
+        while is_final(self.known.get(at)):
+            at += 1
+        with mock.patch.object(runs, "BLOCK", 3):
+            assert self.runs.final_until(first) == at
+        behind = [run[1] for run in self.runs if run[1] >= first]
+        assert self.runs.count(first, last) == sum(run[0] <= last and run[1] >= first for run in self.runs)
+        assert self.runs.last_of(first, count) == (behind[count - 1] if len(behind) >= count else None)
 
     @invariant()
     def they_know_the_same(self) -> None:

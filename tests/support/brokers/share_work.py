@@ -21,6 +21,7 @@ MANY = 400
 MEMBERS = 30
 GROUP = "queue"
 RANGES = 10_000  # of one request
+RUNS = 1_000  # of one range, or of a session
 
 
 def _joining(number: int, topics: list[str]) -> ShareGroupHeartbeatRequest:
@@ -100,6 +101,21 @@ def many_acks(*kinds: int) -> dict[int, list[Ack]]:
     return {0: [(number, number, kinds[number % len(kinds)]) for number in range(RANGES)]}
 
 
+def saying_little(world: Any) -> list[Any]:
+    """Many ranges; one range of many runs; and the end of a session that has many."""
+    members = [member_with_many_records(world)]
+    ((_, kept),) = world.broker.broker.share_partitions.state_log.known.items()
+    for number, name in enumerate(("one range", "leaving"), 1):
+        member = ShareClient(world.broker, "wide", group=GROUP, member=name)
+        member.fetch(0)
+        begin = number * RANGES
+        kept.machine.acquire([AcquiredRange(n, n, 1 + n % 2) for n in range(begin, begin + RUNS)], name, 1 << 60)
+        members.append(member)
+    many, one, leaving = members
+    acks: dict[int, list[Ack]] = {0: [(RANGES, RANGES + RUNS - 1, ACCEPT)]}
+    return [acknowledging(many), one.acknowledging(acks), leaving.acknowledging({}, epoch=-1)]
+
+
 def acknowledging(member: ShareClient) -> ShareAcknowledgeRequest:
     return member.acknowledging(many_acks(1, 2, 3))
 
@@ -134,7 +150,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "ShareGroupHeartbeat": (heartbeats, 80_000, "one unit, of 1,000 share partitions at most"),
     "ShareGroupDescribe": (describe,),
     "ShareFetch": (fetch, 60_000, "one unit, of 200 share partitions"),
-    "ShareAcknowledge": (lambda world: [acknowledging(member_with_many_records(world))],),
+    "ShareAcknowledge": (saying_little,),
     "TxnShareAcknowledge": (lambda world: [in_transaction(world, member_with_many_records(world), many_acks(1, 3))],),
     "DescribeShareGroupOffsets": (describe_offsets,),
     "AlterShareGroupOffsets": (alter_offsets, 30_000, "one unit, of 100 share partitions at most"),

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fencepost.broker.share.acquiring import Limits
+from fencepost.broker.share.ended import expired, held_by, releasing
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.portions import Portions
-from fencepost.broker.share.runs import Transaction
+from fencepost.broker.share.runs import Run, Transaction
 from fencepost.broker.share.values import (
     AckRange,
     AcquiredRange,
@@ -17,6 +18,7 @@ from fencepost.broker.share.values import (
     Wanted,
 )
 
+RUNS = 3  # of one step, when locks end
 WANTED = Wanted(max_records=500, batch_size=500)
 
 
@@ -127,10 +129,24 @@ class ShareDriver:
         self._log(archived)
 
     def release(self, member: str) -> None:
-        self._log(self.machine.release(member, self.limit))
+        offset: int | None = self.machine.start
+        while offset is not None:
+            held = held_by(self.machine, member, offset, RUNS)
+            self._end_locks(held.runs)
+            offset = held.go_on
 
     def expire(self, now_ms: int) -> None:
-        self._log(self.machine.expire(self.machine.due_alarms(now_ms), self.limit))
+        while alarms := self.machine.due_alarms(now_ms, RUNS)[0]:
+            self._end_locks(expired(self.machine, alarms))
+
+    def _end_locks(self, runs: Sequence[Run]) -> None:
+        ending = releasing(self.machine, runs, self.limit)
+        ending.finish()
+        if ending.batches:
+            start, complete = ending.position()
+            self.log.append(("update", Update(start, complete, ending.batches)))
+            ending.make()
+            self._check_position(start, complete)
 
     def log_begins(self, offset: int) -> None:
         self._log(self.machine.log_begins(offset))

@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from fencepost.broker.share.acquiring import Limits
+from fencepost.broker.share.ended import expired, releasing
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.runs import Standing
 from fencepost.broker.share.values import AckRange, AckType, Found, Snapshot, State, StateBatch, Wanted
@@ -77,9 +78,10 @@ def given_out(records: Records, record: int, member: int) -> Records:
 @cache
 def given_back(records: Records, record: int) -> Records:
     machine = _machine_of(records)
-    update = machine.expire([(0, record + 1, record + 1)], DELIVERIES)
-    assert update is not None
-    machine.apply(update)
+    ending = releasing(machine, expired(machine, [(0, record + 1, record + 1)]), DELIVERIES)
+    ending.finish()
+    assert ending.batches
+    ending.make()
     return _shown(machine, records)
 
 

@@ -1,0 +1,66 @@
+"""Which locks of a share partition have ended, some runs at a time, and what that changes. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from .machine import Alarm, SharePartition
+from .portions import Portions
+from .runs import Run
+from .values import AckRange, AckType, State
+
+_RELEASE = (AckType.RELEASE,)
+
+
+class Held(NamedTuple):
+    """Some of what a member has acquired. looked_at: runs. go_on: at which offset there may be more; None: nowhere."""
+
+    runs: list[Run]
+    looked_at: int
+    go_on: int | None
+
+
+def held_by(machine: SharePartition, member: str, offset: int, most_runs: int) -> Held:
+    """Return what the member has acquired among the next so many runs, from this offset on."""
+    columns = machine.runs.next_part(offset, most_runs)
+    found = [
+        (first, last, standing)
+        for first, last, standing in zip(*columns, strict=True)
+        if standing.state is State.ACQUIRED and standing.member == member
+    ]
+    looked_at = len(columns[0])
+    return Held(found, looked_at, columns[1][-1] + 1 if looked_at == most_runs else None)
+
+
+def expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
+    """Return the locks that end because the deadlines of these alarms have passed."""
+    horizon_ms = max((deadline_ms for deadline_ms, _, _ in due), default=0)
+    found: list[Run] = []
+    at = machine.start
+    for first, last in sorted((first, last) for _, first, last in due):
+        found += [
+            (begins, ends, standing)
+            for begins, ends, standing in machine.runs.pieces(max(first, at), last)
+            if standing is not None and standing.state is State.ACQUIRED and standing.deadline_ms <= horizon_ms
+        ]
+        at = max(at, last + 1)
+    return found
+
+
+def releasing(machine: SharePartition, runs: Iterable[Run], limit: int) -> Portions:
+    """Return what ends these locks, which are runs of this share partition, in order. limit: of deliveries."""
+    acks = [AckRange(first, last, _RELEASE) for first, last in _joined(runs)]
+    return Portions(machine, acks, lambda ranges, above: machine.release(ranges, limit))
+
+
+def _joined(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
+    """Yield one range for neighbours."""
+    begins, ends = 0, -1
+    for first, last, _ in runs:
+        if first == ends + 1:
+            ends = last
+            continue
+        if begins <= ends:
+            yield begins, ends
+        begins, ends = first, last
+    if begins <= ends:
+        yield begins, ends

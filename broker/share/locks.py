@@ -1,0 +1,231 @@
+"""Locks that end before their owners have said anything: with their session, or at their deadline; in steps.
+
+The rules. A step looks at RUNS runs at most, of however many share partitions, and what it ends is one unit. What is
+left stays acquired until its step comes, which costs nothing but time: an acquisition is in memory only. What a session
+had is released before its member opens another one, so that nothing of that is taken. What is due within ALARM_MS goes
+together; one timer is set, for the earliest deadline of all. Where nothing can be logged, locks end as soon as it can.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from ...protocol.errors import KafkaError
+from ...storage.store import BrokerHalted
+from ..alarms import Alarms
+from ..bugs import contain_bugs
+from ..net.turns import Job, Steps
+from ..shared import Shared
+from .counts import count_released
+from .ended import expired, held_by, releasing
+from .logged import Kept, Prepared
+from .machine import Alarm
+from .portions import Portions
+from .runs import Run
+from .state_log import ShareStateLog
+from .values import SharePartitionKey
+
+log = logging.getLogger("fencepost.broker")
+
+RUNS = 200  # of a step
+UNITS_OF_A_RUN = 4
+ALARM_MS = 50
+RETRY_MS = 1_000  # where locks could not be ended for want of room
+
+Ending = tuple[SharePartitionKey, list[Run], Portions]
+"""Locks of a share partition that end, and what that changes."""
+
+
+class Release:
+    """What is left to be released of a session that has ended."""
+
+    __slots__ = ("group", "keys", "member", "offset")
+
+    def __init__(self, group: str, member: str, keys: Iterable[SharePartitionKey]) -> None:
+        self.group = group
+        self.member = member
+        self.keys = deque(keys)
+        self.offset = 0  # where to go on in the first of them
+
+
+class Locks:
+    """The ends of all locks of a broker."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        state_log: ShareStateLog,
+        limit_of: Callable[[str], int],
+        loop: asyncio.AbstractEventLoop,
+        wake_soon: Callable[[Iterable[SharePartitionKey]], None],
+    ) -> None:
+        """limit_of: of deliveries, in a group. wake_soon: checks the requests that wait for one of these."""
+        self._state_log = state_log
+        self._known = state_log.known
+        self._limit_of = limit_of
+        self._wake_soon = wake_soon
+        self._store = shared.store
+        self._clock = shared.clock
+        self._metrics = shared.metrics
+        self._turns = shared.turns
+        self._alarms: Alarms[SharePartitionKey] = Alarms(shared.clock, loop, self._ring, granularity_ms=ALARM_MS)
+        self._releases: dict[tuple[str, str], Release] = {}
+        self._due: dict[SharePartitionKey, None] = {}
+        self._is_working = False
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        self._alarms.stop()
+
+    def __len__(self) -> int:
+        """How many times are kept at which some end."""
+        return len(self._alarms)
+
+    def see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
+        """Set the timer so that it also covers the earliest deadline of this share partition."""
+        alarm_ms = kept.machine.alarm_ms
+        if alarm_ms is not None:
+            self._alarms.set(key, alarm_ms)
+
+    # ---- the end of a session --------------------------------------------------------------------------------
+
+    def release(self, group: str, member: str, keys: Iterable[SharePartitionKey]) -> None:
+        """Make available again what the member has acquired in these: a little of it at once, the rest in turns."""
+        before = self._releases.get((group, member))
+        if before is None:
+            self._releases[group, member] = Release(group, member, keys)
+        else:
+            before.keys.extend(keys)
+        self._begin_work()
+
+    def releasing(self, group: str, member: str) -> Steps[None]:
+        """Release at once what is left of a session of this member that has ended."""
+        while (release := self._releases.get((group, member))) is not None:
+            yield self._take_step_of(release)
+
+    def _take_step_of(self, release: Release) -> int:
+        """Returns the units of work that it took."""
+        left, limit = RUNS, self._limit_of(release.group)
+        ending: list[Ending] = []
+        with contain_bugs(self._metrics, f"the end of a session of share group {release.group}"):
+            while left > 0 and release.keys:
+                key, offset = release.keys.popleft(), release.offset
+                release.offset = 0
+                kept = self._known.get(key)
+                if kept is None or not self._is_online(key):
+                    left -= 1
+                    continue
+                held = held_by(kept.machine, release.member, offset, left)
+                left -= max(1, held.looked_at)
+                if held.go_on is not None:
+                    release.keys.appendleft(key)
+                    release.offset = held.go_on
+                if held.runs:
+                    ending.append((key, held.runs, releasing(kept.machine, held.runs, limit)))
+            if not self._log(ending, timed_out=False):
+                for key, runs, _ in ending:
+                    self._known[key].machine.end_locks(runs, self._clock.monotonic_ms())
+                    self.see_to_alarm(key, self._known[key])
+        if not release.keys:
+            self._releases.pop((release.group, release.member), None)
+        return 1 + (RUNS - left) * UNITS_OF_A_RUN
+
+    # ---- deadlines -------------------------------------------------------------------------------------------
+
+    def _ring(self, keys: Sequence[SharePartitionKey]) -> None:
+        self._due.update(dict.fromkeys(keys))
+        self._begin_work()
+
+    def _take_step_of_due(self) -> int:
+        """Returns the units of work that it took."""
+        left, now_ms = RUNS, self._clock.monotonic_ms()
+        ending: list[Ending] = []
+        due: list[tuple[SharePartitionKey, list[Alarm]]] = []
+        with contain_bugs(self._metrics, "the locks of share groups"):
+            while left > 0 and self._due:
+                key = next(iter(self._due))
+                del self._due[key]
+                kept = self._known.get(key)
+                left -= 1
+                if kept is None:
+                    continue
+                if not self._is_online(key):
+                    self._alarms.set(key, now_ms + RETRY_MS)
+                    continue
+                alarms, runs = kept.machine.due_alarms(now_ms, left + 1)
+                left -= max(0, runs - 1)
+                due.append((key, alarms))
+                ended = expired(kept.machine, alarms)
+                if ended:
+                    ending.append((key, ended, releasing(kept.machine, ended, self._limit_of(key.group))))
+            self._end_due(due, ending, now_ms)
+        return 1 + (RUNS - left) * UNITS_OF_A_RUN
+
+    def _end_due(self, due: Sequence[tuple[SharePartitionKey, list[Alarm]]], ending: list[Ending], now_ms: int) -> None:
+        if self._log(ending, timed_out=True):
+            for key, _ in due:
+                self._see_to_rest(key, now_ms)
+        else:
+            for key, alarms in due:
+                self._known[key].machine.put_off(alarms)
+                self._alarms.set(key, now_ms + RETRY_MS)
+
+    def _see_to_rest(self, key: SharePartitionKey, now_ms: int) -> None:
+        """Go on with it in the next step, if more of it is due."""
+        kept = self._known[key]
+        alarm_ms = kept.machine.alarm_ms
+        if alarm_ms is not None and alarm_ms <= now_ms:
+            self._due[key] = None
+        else:
+            self.see_to_alarm(key, kept)
+
+    # ---- both ------------------------------------------------------------------------------------------------
+
+    def _begin_work(self) -> None:
+        """Work a little at once, which mostly is all, and the rest in turns."""
+        if self._is_working or self._store.halted is not None:
+            return
+        self._is_working = True
+        job = Job(self._work())
+        try:
+            if self._turns.is_spent() or not self._turns.begin(job):
+                self._turns.enqueue(job, long=True)
+        except BrokerHalted:  # nobody gets anything any more
+            pass
+
+    def _work(self) -> Steps[None]:
+        try:
+            while self._releases or self._due:
+                if self._due:
+                    yield self._take_step_of_due()
+                if self._releases:
+                    yield self._take_step_of(next(iter(self._releases.values())))
+        finally:
+            self._is_working = False
+
+    def _log(self, ending: Sequence[Ending], *, timed_out: bool) -> bool:
+        """Log and apply what ends, in one unit. Returns whether that was possible; if not, nothing has changed."""
+        if not ending:
+            return True
+        for *_, portions in ending:
+            portions.finish()
+        changes = [
+            (key, Prepared(*portions.position(), portions.encoded(), portions.make)) for key, _, portions in ending
+        ]
+        try:
+            self._state_log.commit(changes)
+        except KafkaError as error:
+            log.info("locks of share groups end later: %s", error.text)
+            return False
+        for *_, portions in ending:
+            count_released(self._metrics, portions.batches, timed_out=timed_out)
+        self._wake_soon(key for key, _ in changes)
+        return True
+
+    def _is_online(self, key: SharePartitionKey) -> bool:
+        try:
+            self._state_log.check_online(key)
+        except KafkaError:
+            return False
+        return True
