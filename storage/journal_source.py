@@ -109,9 +109,9 @@ class JournalOfDirectory:
         )
 
 
-def check_complete(directory: str, mark: bytes | None) -> None:
+def check_complete(directory: str, mark: store_mark.Mark | None) -> None:
     """Raises: StoreDamaged, if the mark says that the directory was never complete."""
-    if mark == store_mark.CUT_SHORT:
+    if mark is not None and mark.identity == store_mark.CUT_SHORT:
         raise StoreDamaged(directory, "a restore into it was cut short", "restore again, into another folder")
 
 

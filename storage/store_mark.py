@@ -4,11 +4,16 @@ Without its journal the directory shows a past that the store has left behind, s
 another store. Byte by byte in docs/formats.md.
 """
 
+import struct
+from typing import NamedTuple
+
 from ..effects.disk import Disk
 from . import checkpoints
 
 KIND = "object store"
 VERSION = 1
+IDENTITY_BYTES = 16
+_ADOPTING = struct.Struct(">I")
 CUT_SHORT = b"cut short"  # in place of a store: a restore into the directory is not finished
 
 
@@ -17,15 +22,31 @@ def mark_path(directory: str) -> str:
     return f"{directory}/store"
 
 
-def read_mark(disk: Disk, directory: str) -> bytes | None:
-    """Return what tells the store from others; None: the journal is here. Raises: checkpoints.Damaged, NewerFormat."""
+class Mark(NamedTuple):
+    """What a directory is marked with. identity: what tells its store from others.
+
+    adopting: the epoch for which it was going to be put into that store, which was not finished; 0: it was.
+    """
+
+    identity: bytes
+    adopting: int = 0
+
+
+def read_mark(disk: Disk, directory: str) -> Mark | None:
+    """Return the mark; None: the journal is in the directory. Raises: checkpoints.Damaged, NewerFormat."""
     path = mark_path(directory)
-    return checkpoints.read_file(disk, path, KIND, VERSION) if disk.exists(path) else None
+    if not disk.exists(path):
+        return None
+    payload = checkpoints.read_file(disk, path, KIND, VERSION)
+    if len(payload) == IDENTITY_BYTES + _ADOPTING.size:
+        return Mark(payload[:IDENTITY_BYTES], _ADOPTING.unpack(payload[IDENTITY_BYTES:])[0])
+    return Mark(payload)
 
 
-def write_mark(disk: Disk, directory: str, identity: bytes) -> None:
-    """Note that the journal of this directory is in a store."""
-    checkpoints.write_file(disk, mark_path(directory), KIND, VERSION, identity)
+def write_mark(disk: Disk, directory: str, mark: Mark) -> None:
+    """Note that the journal of this directory is in a store, or is going to be."""
+    adopting = _ADOPTING.pack(mark.adopting) if mark.adopting else b""
+    checkpoints.write_file(disk, mark_path(directory), KIND, VERSION, mark.identity + adopting)
 
 
 def remove_mark(disk: Disk, directory: str) -> None:

@@ -27,12 +27,12 @@ from ...storage.objects.epochs import list_places
 from ...storage.objects.fence import NOWHERE, Place
 from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
-from ...storage.objects.points import Collecting, Points
+from ...storage.objects.points import Collecting
 from ...storage.objects.source import JournalOfObjects
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
 from ...storage.shipping.creating import Taken
-from ...storage.shipping.names import CLAIMS
+from ...storage.shipping.names import CLAIMS, PARTS
 from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
 from .pacing import Pace
@@ -45,6 +45,7 @@ LOOKS_A_LEASE = 6
 POINT_EVERY_S = 30.0
 RACES, PROBES = 5, "0/probes/"
 SAID_EVERY = 10  # attempts that failed
+TOLD_EVERY_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,6 @@ class StoreOwner:
 
     async def open(self, settings: StoreSettings, look_from: LookFrom) -> tuple[Store, RecoveryReport]:
         """Wait for the owner there is to be gone; then take over. Raises what open_store raises; Overtaken."""
-        await self._check_store()
-        await self._wait_for_silence()
         source = JournalOfObjects(
             self._objects,
             Claim(1, self._node, (), self._rng.bytes(8)),
@@ -124,23 +123,22 @@ class StoreOwner:
             directory=self._directory,
             settings=settings,
             identity=self._rng.bytes(16),
+            made_by=version("fencepost"),
+            report=Told(self._clock, f"putting {self._directory} into {self._objects.where}").note,
         )
+        await self._check_store()
+        await self._in_worker(source.check)
+        await self._wait_for_silence()
         opened = await self._in_worker(
             partial(open_store, self._disk, self._clock, self._rng, self._directory, settings, look_from, source)
         )
         epoch = source.taken.claim.epoch
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
-        self._points = Points(
-            self._disk,
-            self._directory,
-            self._objects,
-            _give_up,
-            epoch=epoch,
-            clock=self._clock,
-            made_by=version("fencepost"),
-            shipped=source.shipped,
-        )
+        self._points = source.points
+        self._points.pause_with(_give_up)
         self._collecting = Collecting(self._objects, _give_up, epoch)
+        if source.adopted is not None:
+            self._collecting.add(source.adopted)
         assert isinstance(opened[0].journal, ObjectJournal)
         self._journal = opened[0].journal
         return opened
@@ -200,7 +198,12 @@ class StoreOwner:
             silence.saw(newest, self._clock.monotonic_ms())
 
     def _newest(self) -> Place:
-        return max(list_places(self._objects, format.JOURNAL, self._pause), default=NOWHERE)
+        """Return the newest round or seal; before the first, how much there is of one who may put a directory there."""
+        newest = max(list_places(self._objects, format.JOURNAL, self._pause), default=NOWHERE)
+        if newest != NOWHERE:
+            return newest
+        folders = (format.CLAIMS, PARTS)
+        return Place(0, sum(len(until_clear(partial(self._objects.list, one), self._pause)) for one in folders))
 
     def _newer(self, known: Place) -> tuple[Place, bool]:
         """Return the newest round of the epoch, and whether its owner has handed over. It asks for no listing."""
@@ -218,7 +221,10 @@ class StoreOwner:
 
     def _last_own_epoch(self) -> int:
         """Return the epoch that this data directory was last opened for; 0: it is new, or of no store."""
-        if not self._disk.exists(self._directory) or store_mark.read_mark(self._disk, self._directory) is None:
+        if not self._disk.exists(self._directory):
+            return 0
+        mark = store_mark.read_mark(self._disk, self._directory)
+        if mark is None or mark.adopting:
             return 0
         for number in store_checkpoint.numbers(self._disk, self._directory)[:1]:
             return store_checkpoint.read(self._disk, self._directory, number).journal_incarnation
@@ -297,6 +303,21 @@ class StoreOwner:
         (executor or self._executor).submit(job, ended)
         found: T = await done
         return found
+
+
+class Told:
+    """Says now and then how far something is that takes long."""
+
+    def __init__(self, clock: Clock, what: str) -> None:
+        self._clock = clock
+        self._what = what
+        self._said_ms = clock.monotonic_ms()
+
+    def note(self, done: int, of: int) -> None:
+        """Say it, if nothing was said for a while."""
+        if self._clock.monotonic_ms() - self._said_ms >= TOLD_EVERY_MS:
+            self._said_ms = self._clock.monotonic_ms()
+            log.info("%s: %d of %d MB", self._what, done >> 20, of >> 20)
 
 
 def _give_up(error: ObjectsError, attempts: int) -> None:

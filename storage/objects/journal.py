@@ -69,10 +69,12 @@ class ObjectJournal(AnyJournal):
         next_round: int,
         age_ms: Callable[[], int],
         max_bytes: int,
+        point: tuple[int, int] | None = None,
     ) -> None:
         """Begin an epoch: its round 0 is created before this returns.
 
-        Only for when all units before next_unit are in the rounds of `taken`, or before them. Raises: Fenced.
+        Only for when all units before next_unit are in the rounds of `taken`, or before them; or in `point`, which is
+        then what round 0 names, and all that is needed before it. Raises: Fenced.
         """
         self._objects = objects
         self._pause = pause
@@ -90,8 +92,8 @@ class ObjectJournal(AnyJournal):
         self._written: deque[Written] = deque()
         self._used_bytes = 0  # of these
         self._begin_round()
-        self._point = taken.last.point if taken.last else NO_POINT
-        self._start = taken.last.says.start if taken.last else NOWHERE
+        self._point = taken.last.point if taken.last else point or NO_POINT
+        self._start = taken.last.says.start if taken.last else Place(self.incarnation, 0) if point else NOWHERE
         self._create_first(Header(self._start, taken.base, taken.base_end))
 
     def _create_first(self, says: Header) -> None:

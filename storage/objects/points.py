@@ -9,7 +9,7 @@ epoch (fence.first_kept); older points, and parts that only they name. Seals and
 relied on: a name is never used again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +19,10 @@ from ...effects.disk import Disk
 from ...effects.objects import Missing, Objects, ObjectsError
 from .. import checkpoints, layout, store_checkpoint
 from ..backup.copying import sync_tree
-from ..backup.source import PASSES, Overtaken, Source
+from ..backup.restore import MARK, mark_path
+from ..backup.source import PASSES, WHOLE, Overtaken, Source, Wanted
+from ..journal.format import EVERYTHING
+from ..journal_source import StoreDamaged
 from ..shipping import names
 from ..shipping.creating import create
 from ..shipping.fetching import Fetching
@@ -40,6 +43,15 @@ class PointTaken(NamedTuple):
     place: names.Place
     start: Place
     parts: frozenset[str]
+
+
+class _WithMark(Source):
+    """A directory with the mark of a restore, so that whoever takes over before clients were fenced does that."""
+
+    def wanted_files(self, start: StoreCheckpoint, warnings: list[str]) -> Iterator[Wanted]:
+        yield from super().wanted_files(start, warnings)
+        if self._disk.exists(mark_path(self._directory)):
+            yield Wanted(MARK, WHOLE)
 
 
 class Points:
@@ -64,24 +76,47 @@ class Points:
         self._epoch = epoch
         self._clock = clock
         self._made_by = made_by
-        self._wait = partial(_wait, pause)
+        self._pause = pause
         self._shipper = Shipper(disk, directory, objects, epoch, clock, self._wait, made_by, shipped=dict(shipped))
         self._count = 0
         self._last_checkpoint = -1
 
+    def pause_with(self, pause: Pause, report: Callable[[int, int], None] = lambda done, of: None) -> None:
+        """Call `pause` from now on before a call is made again, and `report` with what was shipped."""
+        self._pause = pause
+        self._shipper.report = report
+
+    def _wait(self, error: ObjectsError) -> None:
+        self._pause(error, 1)
+
+    def take_first(self) -> PointTaken:
+        """Ship the newest checkpoint of a directory whose journal was in it, and is not needed."""
+        taken = self._take(of_another_journal=True)
+        assert taken is not None
+        return taken
+
     def take(self) -> PointTaken | None:
         """Ship the newest checkpoint. None: it was shipped already, or others came too quickly. Raises OSError."""
+        return self._take(of_another_journal=False)
+
+    def _take(self, *, of_another_journal: bool) -> PointTaken | None:
         source = Source(self._disk, self._directory)
         for _ in range(PASSES):
             number, start = source.newest_checkpoint()
             if number == self._last_checkpoint:
                 return None
+            if of_another_journal:
+                start.journal_start = EVERYTHING  # its numbers are not those of rounds in the store
+                source = _WithMark(self._disk, self._directory)
             warnings: list[str] = []
             try:
                 files = self._shipper.ship_files(source, start, warnings)
                 source.check_holds(number)
             except Overtaken:
                 continue
+            if of_another_journal and warnings:
+                hint = f"nothing was changed; fencepost log verify {self._directory} shows more; repair it first"
+                raise StoreDamaged(self._directory, "it is damaged: " + "; ".join(warnings), hint)
             self._shipper.shipped = dict(files)
             taken = self._create(number, start, files, warnings)
             self._last_checkpoint = number

@@ -17,11 +17,12 @@ from .. import checkpoints, layout, store_mark
 from ..backup.copying import remove_contents
 from ..backup.manifest import BackupRefused
 from ..backup.restore import LOST_AND_FOUND, MARK, MARK_VERSION, check_empty, mark_path
-from ..journal_source import JournalOfDirectory
+from ..journal_source import FoundUnits, JournalOfDirectory
 from ..recovery import make_directory, open_store
 from ..shipping.point import Point
 from ..store import StoreSettings
 from ..store_checkpoint import StoreCheckpoint
+from ..store_mark import Mark
 from .creating import Pause
 from .errors import Overtaken
 from .fence import Place
@@ -125,12 +126,12 @@ class _Source(JournalOfDirectory):
     def prepare(self) -> None:
         """Fill the directory, which is locked now. Raises: Missing, ObjectDamaged."""
         of = self._restoring
-        store_mark.write_mark(of.disk, of.directory, store_mark.CUT_SHORT)
+        store_mark.write_mark(of.disk, of.directory, Mark(store_mark.CUT_SHORT))
         self.point = self._looking.point(self._looked)
         if self.point is not None:
             fetch_point(of.objects, of.disk, of.directory, self.point, of.pause, of.report)
 
-    def scan(self, start: StoreCheckpoint) -> ScanOfObjects:  # type: ignore[override]  # which is FoundUnits, too
+    def scan(self, start: StoreCheckpoint) -> FoundUnits:
         looked, of = self._looked, self._restoring
         taken = Taken(Claim(looked.epoch + 1, 0, (), b""), looked.epoch, looked.end, looked.runs, looked.last)
         runs = runs_behind(looked.runs, Place(*start.journal_start))

@@ -2,31 +2,39 @@
 
 The directory is a copy: segments, and checkpoints of what is in them. It may be empty, or that of any earlier owner:
 what it has under a checkpoint was released, and so is in the history of every later owner. A mark says which store it
-is of (storage/store_mark.py).
+is of (storage/store_mark.py). One that has a journal of its own is put into a store in which nothing was ever written:
+its first round names a checkpoint with all of it.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk
 from ...effects.objects import Missing, Objects
-from .. import checkpoints, store_checkpoint, store_mark
-from ..journal.any_journal import AnyJournal
-from ..journal_source import StoreDamaged, check_complete
+from .. import checkpoints, layout, store_checkpoint, store_mark
+from ..journal.format import EVERYTHING, FlatPart
+from ..journal.preparing import PREPARING, file_sequence
+from ..journal.scan import Scan
+from ..journal_source import FoundUnits, StoreDamaged, check_complete
 from ..leftovers import holds_anything
 from ..shipping.point import ShippedFile
 from ..store import StoreSettings
 from ..store_checkpoint import StoreCheckpoint
-from . import points
+from ..store_mark import Mark
+from . import format, points
 from .creating import Pause, read_head, until_clear
+from .epochs import Epochs
 from .errors import Fenced, Overtaken
 from .fence import Place, Run
 from .format import NO_POINT, Claim, RoundHeader
 from .journal import ObjectJournal
+from .points import Points, PointTaken
 from .takeover import ScanOfObjects, Taken, Takeover, read_identity, runs_behind
 
 _EMPTY_ONE = "start with an empty --data-dir: it is filled from the store; nothing was changed"
+_ONE_OF_THEM = "start with an empty --data-dir for the store's data, or with a new --store for the directory's"
 
 
 class JournalOfObjects:
@@ -45,29 +53,58 @@ class JournalOfObjects:
         directory: str,
         settings: StoreSettings,
         identity: bytes,
+        made_by: str,
+        report: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        """claim: who takes it; its epoch is the lowest that may be. identity: 16 random bytes, if the store is new."""
+        """claim: who takes it; its epoch is the lowest that may be. identity: 16 random bytes, if the store is new.
+
+        made_by: this version, for checkpoints in the store. report: with the bytes that were put into the store so far
+        of a directory that had a journal of its own, and how many there will be.
+        """
         self._objects = objects
         self._claim = claim
         self._identity = identity
-        self.shipped: Mapping[str, ShippedFile] = {}  # what the store has of files that are in the directory just so
+        self._made_by = made_by
+        self._report = report
+        self._shipped: Mapping[str, ShippedFile] = {}  # what the store has of files that are in the directory just so
         self._pause = pause
         self._disk = disk
         self._clock = clock
         self._directory = directory
         self._settings = settings
+        self._adopts = False
+        self.adopted: PointTaken | None = None
+
+    def check(self) -> None:
+        """Refuse a directory that has data of its own if the store has, too. Raises: StoreDamaged; as prepare()."""
+        if not self._disk.exists(self._directory):
+            return
+        mark = store_mark.read_mark(self._disk, self._directory)
+        check_complete(self._directory, mark)
+        if (mark is None and self._has_data()) or (mark is not None and mark.adopting and not self._has_begun(mark)):
+            epochs = Epochs(self._objects, self._pause)
+            if begun := epochs.newest_begun(epochs.places()):
+                self._refuse(begun)
 
     def prepare(self) -> None:
         """Take over, now that the directory is locked and no owner is using it; and fetch what it lacks.
 
-        Raises: StoreDamaged, for a directory that is not a copy of this store; Overtaken, ObjectDamaged; what the
-            pause raises.
+        Raises: StoreDamaged, for a directory that is not a copy of this store, and cannot become one; Overtaken,
+            ObjectDamaged; what the pause raises.
         """
-        identity = read_identity(self._objects, self._pause, self._identity)
-        self._check_mark(identity)
+        self.check()
+        self._identity = read_identity(self._objects, self._pause, self._identity)
+        mark = self._checked_mark()
         number, local = self._newest_checkpoint()
         least = max(self._claim.epoch, local.incarnation + 1 if local else 1)
         taken = self.taken = Takeover(self._objects, self._pause, self._claim._replace(epoch=least)).run()
+        if mark is None or (mark.adopting and not self._has_begun(mark)):
+            if taken.last is not None:
+                self._refuse(taken.last.place.epoch)
+            self._adopts = True
+            return
+        if mark.adopting:  # it was put into the store, and then came a crash
+            self._forget_own_journal()
         last_unit = taken.last.last_unit if taken.last else 0
         if local and local.through_unit > last_unit:
             reason = f"it goes up to unit {local.through_unit} of start {local.incarnation}, the store to {last_unit}"
@@ -76,6 +113,42 @@ class JournalOfObjects:
             self._fill(taken, number, local)
         except Missing as missing:
             raise Overtaken(f"{missing.name} is gone: another broker has taken over") from missing
+
+    # ---- whose data it is ------------------------------------------------------------------------------------
+
+    def _has_data(self) -> bool:
+        numbers = store_checkpoint.numbers(self._disk, self._directory)
+        return bool(numbers) or holds_anything(self._disk, self._directory)
+
+    def _has_begun(self, mark: Mark) -> bool:
+        """Whether the epoch has begun for which the directory was going to be put into the store.
+
+        Final once all epochs are ended: one that was ended at its first round never began.
+        """
+        try:
+            there = until_clear(lambda: read_head(self._objects, Place(mark.adopting, 0)), self._pause)
+        except Missing:  # not yet, or its first rounds were removed already
+            places = Epochs(self._objects, self._pause).places(format.epoch_prefix(mark.adopting))
+            return bool(places)
+        return isinstance(there, RoundHeader)
+
+    def _refuse(self, begun: int) -> None:
+        where = self._objects.where
+        raise StoreDamaged(
+            self._directory, f"it has data of its own, and {where} has other data (epoch {begun})", _ONE_OF_THEM
+        )
+
+    def _checked_mark(self) -> Mark | None:
+        """Return the mark of the directory, which an empty one gets; None: it has data of its own."""
+        mark = store_mark.read_mark(self._disk, self._directory)
+        if mark is None and not self._has_data():
+            mark = Mark(self._identity)
+            store_mark.write_mark(self._disk, self._directory, mark)
+        if mark is not None and mark.identity != self._identity:
+            raise StoreDamaged(self._directory, f"it is of another store than {self._objects.where}", _EMPTY_ONE)
+        return mark
+
+    # ---- what is read ----------------------------------------------------------------------------------------
 
     def _newest_checkpoint(self) -> tuple[int, StoreCheckpoint | None]:
         """Return number and content of the newest checkpoint of the directory that can be read."""
@@ -92,9 +165,9 @@ class JournalOfObjects:
             points.empty_directory(self._disk, self._directory)
             if point is not None:
                 points.fetch_point(self._objects, self._disk, self._directory, point, self._pause)
-                self.shipped = point.files
+                self._shipped = point.files
         elif point is not None and place[0] == local.incarnation and number >= point.checkpoint:
-            self.shipped = point.files  # taken here, in its last life
+            self._shipped = point.files  # taken here, in its last life
 
     def _reaches(self, runs: list[Run], local: StoreCheckpoint) -> bool:
         """Whether the rounds that were found begin no later than this checkpoint ends."""
@@ -104,25 +177,38 @@ class JournalOfObjects:
         there = until_clear(lambda: read_head(self._objects, first), self._pause)
         return isinstance(there, RoundHeader) and there.first_unit <= local.through_unit + 1
 
-    def scan(self, start: StoreCheckpoint) -> ScanOfObjects:
-        runs = runs_behind(self.taken.runs, Place(*start.journal_start))
+    def scan(self, start: StoreCheckpoint) -> FoundUnits:
+        """Read the rounds; of a directory with a journal of its own, that. Raises: JournalDamaged, NewerFormat."""
+        if self._adopts:
+            found = store_checkpoint.scan_journal(self._disk, self._directory, start)
+            return _Adopted(found, self.taken.claim.epoch - 1)
+        # A checkpoint that needs no journal may name a place in one that was in the directory.
+        runs = self.taken.runs
+        if start.journal_incarnation:
+            runs = runs_behind(runs, Place(*start.journal_start))
         return ScanOfObjects(self._objects, self.taken, runs, self._pause, start.through_unit)
 
-    def _check_mark(self, identity: bytes) -> None:
-        mark = store_mark.read_mark(self._disk, self._directory)
-        check_complete(self._directory, mark)
-        is_new = not store_checkpoint.numbers(self._disk, self._directory)
-        if mark is None and is_new and not holds_anything(self._disk, self._directory):
-            store_mark.write_mark(self._disk, self._directory, identity)
-        elif mark is None:
-            raise StoreDamaged(self._directory, "it has a journal of its own", _EMPTY_ONE)
-        elif mark != identity:
-            raise StoreDamaged(self._directory, f"it is of another store than {self._objects.where}", _EMPTY_ONE)
+    # ---- what is written -------------------------------------------------------------------------------------
 
-    def begin(self, end: StoreCheckpoint) -> AnyJournal:
-        """Raises: Overtaken."""
+    def begin(self, end: StoreCheckpoint) -> ObjectJournal:
+        """Begin the epoch. Raises: Overtaken."""
         if end.incarnation != self.taken.claim.epoch:
             raise RuntimeError(f"start {end.incarnation} is not epoch {self.taken.claim.epoch}")
+        self.points = Points(
+            self._disk,
+            self._directory,
+            self._objects,
+            self._pause,
+            epoch=end.incarnation,
+            clock=self._clock,
+            made_by=self._made_by,
+            shipped=self._shipped,
+        )
+        if self._adopts:
+            return self._adopt(end)
+        return self._begin(end)
+
+    def _begin(self, end: StoreCheckpoint) -> ObjectJournal:
         began_ms = self._clock.monotonic_ms()
         try:
             return ObjectJournal(
@@ -133,6 +219,59 @@ class JournalOfObjects:
                 next_round=end.next_round,
                 age_ms=lambda: end.age_ms + self._clock.monotonic_ms() - began_ms,
                 max_bytes=self._settings.journal_max_bytes,
+                point=self.adopted.place if self.adopted else None,
             )
         except Fenced as fenced:
             raise Overtaken(str(fenced)) from fenced
+
+    def _adopt(self, end: StoreCheckpoint) -> ObjectJournal:
+        """Put a directory that had a journal of its own into the store: all of it, before anything new.
+
+        The mark comes before round 0, because from then on the directory alone may be the past. It names the epoch, so
+        that after a crash the store tells whether that has begun.
+        """
+        end.journal_start = EVERYTHING
+        self.points.pause_with(self._pause, self._report)
+        self.adopted = self.points.take_first()
+        epoch = self.taken.claim.epoch
+        store_mark.write_mark(self._disk, self._directory, Mark(self._identity, adopting=epoch))
+        journal = self._begin(end)
+        self._forget_own_journal()
+        return journal
+
+    def _forget_own_journal(self) -> None:
+        """Note that the journal is in the store alone, and remove what was here."""
+        store_mark.write_mark(self._disk, self._directory, Mark(self._identity))
+        folder = layout.journal_directory(self._directory)
+        for name in self._disk.list(folder):
+            if file_sequence(name.removesuffix(PREPARING)) is not None:
+                self._disk.unlink(f"{folder}/{name}")
+        self._disk.sync_directory(folder)
+
+
+@dataclass(slots=True)
+class _Adopted:
+    """What recovery reads of a journal in the directory, for an epoch of a store. incarnation: the one before it."""
+
+    found: Scan
+    incarnation: int
+
+    @property
+    def highest_unit(self) -> int:
+        return self.found.highest_unit
+
+    @property
+    def highest_round(self) -> int:
+        return self.found.highest_round
+
+    @property
+    def cut_bytes(self) -> int:
+        return self.found.cut_bytes
+
+    @property
+    def cut_reason(self) -> str:
+        return self.found.cut_reason
+
+    def parts(self, above: int = 0) -> Iterator[FlatPart]:
+        """The parts of the units above a number, in order."""
+        return self.found.parts(above)

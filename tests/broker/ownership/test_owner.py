@@ -195,6 +195,41 @@ def test_a_directory_of_a_store_is_not_served_without_it():
         SimulatedBroker(SETTINGS, disk=owner.disk)
 
 
+def plain_directory() -> SimulatedDisk:
+    """The disk of a broker without a store."""
+    with SimulatedBroker(SETTINGS) as broker:
+        broker.ask(create("t"))
+        assert answers(broker.ask(produce("t", batch(2)), 11)) == [(OK, 0)]
+        return broker.disk
+
+
+def test_a_directory_with_a_journal_of_its_own_is_put_into_the_store():
+    objects = SimulatedObjects()
+    owner = serve(objects, plain_directory())
+    assert answers(owner.ask(produce("t", batch(1)), 11)) == [(OK, 2)]
+    owner.abandon()
+    second = serve(objects)
+    assert [each.base_offset for each in walk(memoryview(records(second)))] == [0, 2]
+    second.stop()
+
+
+def test_a_directory_is_refused_at_once_though_the_store_has_an_owner_at_work():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    with pytest.raises(StoreDamaged, match="other data"):
+        serve(objects, plain_directory())
+    owner.ask(create("t"))
+    owner.stop()
+
+
+def test_others_wait_while_a_directory_is_put_into_the_store():
+    objects = SimulatedObjects()
+    objects.content["0/owners/0000000001"] = b"of one that is at work, or was"
+    second = serve(objects)
+    assert 6 <= second.loop.time() < 8
+    second.stop()
+
+
 class BothWin(SimulatedObjects):
     """A store that ignores the condition of a create, at times."""
 

@@ -279,13 +279,6 @@ def test_a_directory_whose_journal_is_in_a_store_is_not_opened_without_it():
     assert "start with that store" in refused.value.hint
 
 
-def test_a_directory_with_a_journal_of_its_own_is_not_opened_with_a_store():
-    local = Driven(SimulatedDisk(history=False))
-    local.store.close()
-    with pytest.raises(StoreDamaged, match="it has a journal of its own"):
-        Owning(SimulatedObjects(), local.disk)
-
-
 def test_a_directory_of_one_store_is_not_opened_with_another():
     owner = begin(SimulatedObjects())
     owner.store.close()

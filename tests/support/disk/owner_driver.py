@@ -8,7 +8,7 @@ from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.objects.format import Claim
 from fencepost.storage.objects.journal import ObjectJournal
-from fencepost.storage.objects.points import Collecting, Points
+from fencepost.storage.objects.points import Collecting
 from fencepost.storage.objects.source import JournalOfObjects
 from fencepost.storage.objects.takeover import Taken, Takeover
 from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
@@ -47,20 +47,14 @@ class Owning(Driven):
             directory=DIRECTORY,
             settings=SMALL,
             identity=b"the only store..",
+            made_by="test",
         )
         super().__init__(disk, clock, source=source)
         self.epoch = source.taken.claim.epoch
-        self.points = Points(
-            disk,
-            DIRECTORY,
-            objects,
-            pause,
-            epoch=self.epoch,
-            clock=clock,
-            made_by="test",
-            shipped=source.shipped,
-        )
+        self.points = source.points
         self.collecting = Collecting(objects, pause, self.epoch)
+        if source.adopted is not None:
+            self.collecting.add(source.adopted)
 
     def values(self, topic: str = "t") -> list[bytes]:
         """What a consumer reads."""

@@ -1,0 +1,194 @@
+"""A data directory with a journal of its own that is opened with a store: all of it is there, or it is refused."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from crash_points import crash_images
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import SimulatedObjects, StoreCut
+from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects.errors import Overtaken
+from fencepost.storage.objects.fence import Place
+from fencepost.storage.objects.looking import JournalVerifying, Looking
+from owner_driver import Owning, pause
+from store_driver import DIRECTORY, Driven
+from store_dump import dump
+
+VALUES = [b"flushed", b"in the journal"]
+
+
+def plain(*values: bytes, lives: int = 1, history: bool = False) -> SimulatedDisk:
+    """The disk of a broker that was killed, with something in segments and something in the journal."""
+    disk = SimulatedDisk(history=history)
+    for _ in range(lives - 1):
+        Driven(disk).store.close()
+    one = Driven(disk)
+    one.create("t")
+    one.round()
+    for value in values or VALUES:
+        one.append(one.log("t"), [value])
+        one.round()
+        if value == VALUES[0]:
+            one.flush()
+            one.checkpoint()
+    one.store.close()
+    return disk
+
+
+def files_of_journal(disk: SimulatedDisk) -> list[str]:
+    return disk.list(f"{DIRECTORY}/journal")
+
+
+def test_all_of_a_directory_is_in_the_store_before_anything_new():
+    objects = SimulatedObjects()
+    disk = plain()
+    before = dump(Driven(disk.after_process_crash()).store)
+    owner = Owning(objects, disk)
+    assert dump(owner.store) == before
+    looked = Looking(objects, pause).look()
+    assert (looked.rounds, looked.last.place) == (1, Place(owner.epoch, 0))
+    assert JournalVerifying(Looking(objects, pause)).run() == []
+    assert Owning(objects.client(), node=2).values() == VALUES
+    assert files_of_journal(disk) == []
+
+
+@pytest.mark.parametrize("lives", [1, 2, 3, 7])
+def test_it_goes_on_as_any_owner_whatever_numbers_its_journal_had(lives):
+    objects = SimulatedObjects()
+    disk = plain(lives=lives)
+    owner = Owning(objects, disk)
+    assert owner.epoch > lives
+    owner.send("t", b"new")
+    owner.store.close()
+    again = Owning(objects, disk)
+    assert again.values() == [*VALUES, b"new"]
+    again.send("t", b"newer")
+    again.point()
+    again.send("t", b"newest")
+    again.point()
+    assert Owning(objects, node=2).values() == [*VALUES, b"new", b"newer", b"newest"]
+
+
+def test_the_first_checkpoint_goes_once_newer_ones_replace_it():
+    objects = SimulatedObjects()
+    owner = Owning(objects, plain())
+    for _ in range(3):
+        owner.send("t", b"more")
+        owner.point()
+    assert len([name for name in objects.content if name.startswith("0/points/")]) == 2
+    assert Owning(objects, node=2).values() == owner.values()
+
+
+@pytest.mark.parametrize("how", ["another began", "another was adopted", "its own was left behind"])
+def test_a_directory_and_a_store_that_both_have_data_are_refused(how):
+    objects = SimulatedObjects()
+    disk = plain(b"mine")
+    if how == "another began":
+        Owning(objects, node=2)
+    elif how == "another was adopted":
+        Owning(objects, plain(b"theirs"), node=2)
+    else:
+        copy = disk.after_process_crash()
+        Owning(objects, disk)
+        disk = copy
+    before = dict(objects.content)
+    with pytest.raises(StoreDamaged, match="it has data of its own, and sim://bucket has other data"):
+        Owning(objects, disk)
+    assert objects.content == before
+    assert Driven(disk).log("t").end_offset == 1
+
+
+def test_one_that_is_overtaken_while_it_is_put_there_stays_as_it_was():
+    objects = SimulatedObjects()
+    seen = objects.client()
+
+    def overtake(call: str, name: str) -> None:
+        if name.startswith("0/points/"):
+            seen.before_each = lambda call, name: None
+            Owning(objects, node=2)
+
+    seen.before_each = overtake
+    disk = plain(b"mine")
+    with pytest.raises(Overtaken):
+        Owning(seen, disk)
+    with pytest.raises(StoreDamaged, match="other data"):
+        Owning(objects, disk)
+
+
+def test_a_damaged_directory_is_not_adopted():
+    disk = plain()
+    folder = next(name for name in disk.list(f"{DIRECTORY}/logs") if name.startswith("t-"))
+    name = next(each for each in disk.list(f"{DIRECTORY}/logs/{folder}") if each.endswith(".log"))
+    disk.unlink(f"{DIRECTORY}/logs/{folder}/{name}")
+    objects = SimulatedObjects()
+    with pytest.raises(StoreDamaged, match="it is damaged"):
+        Owning(objects, disk)
+    assert not Looking(objects, pause).look().epoch
+
+
+def test_the_mark_of_a_restore_goes_with_it_so_that_a_successor_fences_clients():
+    objects = SimulatedObjects()
+    disk = plain()
+    disk.open(f"{DIRECTORY}/restored", create=True).close()
+    Owning(objects, disk)
+    assert Owning(objects, node=2).disk.exists(f"{DIRECTORY}/restored")
+
+
+# ---- every step ----------------------------------------------------------------------------------------------
+
+
+def check_goes_on(objects: SimulatedObjects, disk: SimulatedDisk) -> None:
+    """What was cut is begun again, or goes on, with all there was; another with an empty disk has it, too."""
+    has_begun = Looking(objects, pause).look().epoch > 0
+    if has_begun:
+        other = SimulatedObjects()
+        other.content.update(objects.content)
+        assert Owning(other, node=2).values() == VALUES
+    owner = Owning(objects, disk)
+    assert owner.values() == VALUES
+    owner.send("t", b"new")
+    assert Owning(objects, node=3).values() == [*VALUES, b"new"]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_wherever_the_client_of_the_store_dies_it_goes_on(after):
+    call = 0
+    while True:
+        objects, disk = SimulatedObjects(), plain()
+        dying = objects.client()
+        dying.cut_at(call, after=after)
+        try:
+            Owning(dying, disk)
+            break
+        except StoreCut:
+            check_goes_on(objects, disk)
+        call += 1
+    assert call >= 10
+
+
+class Noted(SimulatedObjects):
+    """Notes on a disk what a store has, after each change."""
+
+    disk: SimulatedDisk
+
+    def create(self, name: str, content: bytes) -> None:
+        super().create(name, content)
+        self.disk.note(dict(self.content))
+
+
+def store_of(notes: Sequence[Any]) -> SimulatedObjects:
+    objects = SimulatedObjects()
+    objects.content.update(notes[-1] if notes else {})
+    return objects
+
+
+def test_after_a_power_cut_at_any_moment_it_goes_on():
+    objects = Noted()
+    objects.disk = disk = plain(history=True)
+    begun = len(disk.operations)
+    Owning(objects, disk)
+    images = list(crash_images(disk, first=begun, limit=80))
+    for _, image in images:
+        check_goes_on(store_of(image.notes), image)
+    assert len(images) > 60
