@@ -31,7 +31,7 @@ def group() -> None:
 
 
 def state(name: str | None) -> str | Cell:
-    """A group's state, coloured."""
+    """Return a group's state, coloured."""
     colours = {"Stable": "green", "Dead": "red"}
     moving = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
     return Cell(name or "-", "yellow" if name in moving else colours.get(name or ""))

@@ -59,7 +59,7 @@ async def _wait_for_answer(to: Target, wait_ms: int) -> dict[str, Any]:
 
 
 async def _low_disks(admin: "Admin") -> list[str]:
-    """What is said of disks that are nearly full; nothing where that cannot be seen from here.
+    """Return sentences about disks that are nearly full; empty if this login cannot see them.
 
     Disks are asked of each broker at the address that it advertises, which need not work from inside of its container.
     """

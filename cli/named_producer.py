@@ -38,7 +38,7 @@ def list_names(to: Target, names: Sequence[str], topics: Sequence[str]) -> None:
 
 
 async def _described(admin: "Admin", names: Sequence[str]) -> "dict[str, NamedProducerDescription]":
-    """These, or all. Raises Failure for one that is not there."""
+    """Return these named producers, or all. Raises Failure for one that does not exist."""
     known = await admin.describe_named_producers()
     for name in names:
         if name not in known:
@@ -47,7 +47,7 @@ async def _described(admin: "Admin", names: Sequence[str]) -> "dict[str, NamedPr
 
 
 def _rows(name: str, found: "NamedProducerDescription", topics: Sequence[str]) -> list[dict[str, Any]]:
-    """Of a name that has written nothing, one without a partition."""
+    """Return the rows of a name; one without a partition if it has written nothing."""
     facts = {"name": name, "epoch": found.epoch, "owner": found.owner}
     rows = [
         facts | {"topic": tp.topic, "partition": tp.partition, "highest": highest}

@@ -84,7 +84,7 @@ class _Samples:
         self._left_bytes = MOST_BYTES
 
     def has_room(self, series: Iterable[tuple[int, tuple[str, ...]]]) -> bool:
-        """Take room for these series, given as (count, names). Returns False, and takes none, if it is not enough."""
+        """Reserve room for these series, (count, names) each. Returns False, and reserves none, if it is too little."""
         size = sum(count * (SERIES_BYTES + sum(map(_written_bytes, names))) for count, names in series)
         if size > self._left_bytes:
             return False
@@ -125,7 +125,7 @@ class Scraper:
 
 
 async def metrics_text(admin: Admin) -> bytes:
-    """One scrape, in the text format. Raises KafkaError if the broker cannot be reached."""
+    """Return one scrape in the text format. Raises KafkaError if the broker cannot be reached."""
     cluster = await admin.describe_cluster()
     samples = _Samples()
     _add_brokers(samples, cluster)

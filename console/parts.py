@@ -59,7 +59,7 @@ class Parts:
         self.model = ClusterModel(self.connecting.admin, self.events, self.clock, self.new_consumer)
 
     def look(self) -> None:
-        """Read the cluster from now on, as long as somebody looks."""
+        """Read the cluster regularly, as long as pages ask for it."""
         self.model.look()
 
     def snapshot(self, view: View | None) -> dict[str, Any]:

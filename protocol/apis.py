@@ -74,7 +74,7 @@ _REQUEST_HEAD = struct.Struct(">hhih").pack  # api key, version, correlation id,
 
 
 def _compile_late(versions: Versions, compiled: Callable[[int], Callable[..., Any]]) -> dict[int, Callable[..., Any]]:
-    """A codec for each version, compiled by its first call; a plain dict, because that is found fastest."""
+    """Return a codec for each version, compiled at its first use; a plain dict is the fastest to look up."""
     codecs: dict[int, Callable[..., Any]] = {}
 
     def late(version: int) -> Callable[..., Any]:
@@ -143,7 +143,7 @@ class Api:
         return f"Api({self.key}, {self.name}, {self.min}-{self.max})"
 
     def serves(self, version: int) -> bool:
-        """Whether a request of this version is answered."""
+        """Return whether a request of this version is answered."""
         return self.min <= version <= self.max
 
     def undeclared(self, version: int) -> KafkaError:
@@ -162,7 +162,7 @@ APIS: dict[int, Api] = _index()
 
 
 def decode_request(api: Api, version: int, frame: Readable, position: int) -> Any:
-    """The request whose body begins at `position` of a frame. Its records are views of the frame.
+    """Decode the request whose body begins at `position` of a frame. Its records are views of the frame.
 
     Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three behind its Metadata v13 of all topics.
 
@@ -187,7 +187,7 @@ def decode_request_in_steps(api: Api, version: int, frame: memoryview, position:
 
 
 def encode_response(api: Api, version: int, correlation_id: int, response: Any) -> list[Buffer]:
-    """The whole frame, length prefix included, as buffers to be sent one after another; records are not copied."""
+    """Return the whole frame with its length prefix, as buffers to send one after another; records are not copied."""
     try:
         encode = api.response_encoders[version]
     except KeyError:
@@ -216,7 +216,7 @@ def _with_head(api: Api, version: int, correlation_id: int, buffers: list[Buffer
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, request: Any) -> list[Buffer]:
-    """The whole frame, length prefix included, as buffers to be sent one after another; records are not copied."""
+    """Return the whole frame with its length prefix, as buffers to send one after another; records are not copied."""
     try:
         encode = api.request_encoders[version]
     except KeyError:
@@ -231,7 +231,7 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
 
 
 def decode_response(api: Api, version: int, frame: Readable) -> tuple[int, Any]:
-    """The correlation id and the response that a frame carries. Its records are views of the frame.
+    """Return the correlation id and the response in a frame. Its records are views of the frame.
 
     Raises MalformedFrame; KafkaError for a version that is not declared.
     """
@@ -247,7 +247,7 @@ def decode_response(api: Api, version: int, frame: Readable) -> tuple[int, Any]:
 
 
 def _read_response_header(frame: Readable, flexible: bool) -> tuple[int, int]:
-    """The correlation id, and where the body begins."""
+    """Return the correlation id, and where the body begins."""
     try:
         (correlation_id,) = _INT32(frame)
         return correlation_id, skip_tags(frame, 5, frame[4]) if flexible else 4

@@ -103,7 +103,7 @@ class Batch:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record: base plus offset delta, wrapped; -1 where there is no sequence."""
+        """The sequence of the last record: base plus offset delta, wrapped; -1 without sequences."""
         if self.base_sequence < 0:
             return -1
         return self.base_sequence + self.last_offset_delta & SEQUENCE_MASK
@@ -126,7 +126,7 @@ class Batch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop this batch's tombstones and markers; it is kept in the base timestamp (KIP-534)."""
+        """When the cleaner may drop this batch's tombstones and markers; stored in the base timestamp (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
@@ -161,7 +161,7 @@ def _parse(buffer: memoryview, position: int) -> Batch:
 
 
 def read(buffer: memoryview, position: int = 0) -> Batch:
-    """The batch that begins at `position` and must lie whole in `buffer`; more may follow it.
+    """Parse the batch that begins at `position`; it must be complete, more bytes may follow it.
 
     Raises: CorruptBatch. The CRC is not checked.
     """
@@ -195,7 +195,7 @@ def batch_of(buffer: memoryview) -> Batch:
 
 
 def walk(buffer: memoryview, position: int = 0) -> Iterator[Batch]:
-    """The consecutive batches from `position` to the end of `buffer`. Raises: CorruptBatch at the first unsound one."""
+    """Yield the batches from `position` to the end of `buffer`. Raises: CorruptBatch at the first invalid one."""
     end = len(buffer)
     while position < end:
         batch = read(buffer, position)
@@ -210,7 +210,7 @@ def verify(batch: Batch) -> None:
 
 
 def check_produced(records: memoryview) -> Batch:
-    """Check and return the one v2 batch that a partition of a Produce request must hold.
+    """Check that a partition of a Produce request holds exactly one v2 batch, and return the batch.
 
     Everything that the header shows is checked; the records inside are not looked at. The order of the checks is
     Kafka's, so that a batch with two faults gets the same answer. A batch that calls its own timestamps the broker's
@@ -291,7 +291,7 @@ def _unacceptable_producer(batch: Batch) -> KafkaError:
 
 
 def stamp_header(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """Bytes 0-15 as they stand in the log: base offset, length, leader epoch. What after_header gives follows them."""
+    """Return bytes 0-15 as in the log: base offset, length, leader epoch. The bytes of after_header() follow."""
     return pack_head(base_offset, batch.size - LENGTH_ENDS_AT, leader_epoch)
 
 

@@ -46,7 +46,7 @@ class Codec(IntEnum):
 
 
 def compress(codec: int, payload: Bytes, level: int | None = None) -> bytes:
-    """`payload` as Kafka's own clients would send it.
+    """Compress the payload as Kafka's own clients do.
 
     level: for gzip and zstd; None means the default of Kafka's clients. snappy has none, and cramjam's lz4 blocks
         know only one.
@@ -65,7 +65,7 @@ def compress(codec: int, payload: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, payload: Bytes, *, limit: int) -> bytes:
-    """Decompress the payload, which may have at most `limit` bytes then.
+    """Return the payload decompressed, at most `limit` bytes.
 
     Raises: KafkaError CORRUPT_MESSAGE for bytes that are not of this codec, MESSAGE_TOO_LARGE above the limit.
     """

@@ -49,7 +49,7 @@ def decoder_source(cls: type, version: int, flexible: bool) -> Source:
 
 
 def decoder_in_steps_source(cls: type, version: int, flexible: bool) -> Source:
-    """The source of `decode(data, p)` for a view, a generator that yields how many items of a list it has read."""
+    """Return the source of `decode(data, p)` for a view: a generator that yields how many list items were read."""
     source = Source(_SCOPE)
     with source.block("def decode(data, p):"):
         _function(source, cls, version, flexible, "str({}, 'utf-8')", in_steps=True)

@@ -53,7 +53,7 @@ _SCOPE: dict[str, Any] = {
 
 
 def encoder_source(cls: type, version: int, flexible: bool, *, in_steps: bool = False) -> Source:
-    """The source of `encode(it)`, which returns the buffers that follow each other on the wire.
+    """Return the source of `encode(it)`, which returns the buffers that follow each other on the wire.
 
     in_steps: it is a generator that yields now and then how many instances in arrays it has written since it last did.
     """
@@ -96,7 +96,7 @@ class _EncoderSource:
             self._source.line(f"parts.append({pack}({', '.join(text for _, text in run if text)}))")
 
     def _length(self, letter: str, n: str) -> None:
-        """Writes a length or a count."""
+        """Write the lines that encode a length or a count."""
         if not self._flexible:
             self._run.append((letter, n))
             self.flush()
@@ -111,7 +111,7 @@ class _EncoderSource:
     # Classes.
 
     def message(self, cls: type, name: str) -> None:
-        """Writes the fields of the instance that the variable `name` holds."""
+        """Write the lines that encode the fields of the instance in the variable `name`."""
         present = [f for f in schema_of(cls).fields if self._version in f.versions]
         for f in present:
             if f.tag is None:
@@ -154,7 +154,7 @@ class _EncoderSource:
     # Values.
 
     def value(self, kind: Kind, target: str, nullable: bool) -> None:
-        """Writes the value of the expression `target`."""
+        """Write the lines that encode the value of the expression `target`."""
         if isinstance(kind, Fixed):
             self._run.append((kind.format, target))
             return
@@ -216,7 +216,7 @@ class _EncoderSource:
             self._items(item, value)
 
     def _row(self, cls: type) -> str:
-        """The format of an instance whose fields are all fixed; empty if some are not."""
+        """Return the struct format of an instance whose fields are all fixed; empty if some are not."""
         present = [f for f in schema_of(cls).fields if self._version in f.versions]
         letters = [f.kind.format for f in present if isinstance(f.kind, Fixed) and f.tag is None]
         return "".join(letters) + "x" * self._flexible if letters and len(letters) == len(present) else ""

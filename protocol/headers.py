@@ -33,7 +33,7 @@ class RequestHeader:
 
 
 def read_request_header(frame: Readable) -> RequestHeader:
-    """The header of a frame, whatever API and version it names. Raises MalformedFrame."""
+    """Parse the header of a frame, of any API and version. Raises MalformedFrame."""
     try:
         api_key, api_version, correlation_id, size = _FIXED(frame)
         position, client_id = _FIXED_BYTES, ""

@@ -8,7 +8,7 @@ LOWEST = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """Java's `hashCode` of this text."""
+    """Return Java's `hashCode` of this text."""
     units = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for position in range(0, len(units), 2):
@@ -17,6 +17,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The index, below `partitions`, of the partition that has the state of this group or transactional id."""
+    """Return which of the `partitions` has the state of this group or transactional id."""
     found = java_hash(key)
     return 0 if found == LOWEST else abs(found) % partitions

@@ -44,7 +44,7 @@ UVARINTS = tuple(_uvarint_bytes(number) for number in range(16384))
 
 
 def uvarint(number: int) -> bytes:
-    """`number` as an unsigned varint."""
+    """Encode the number as an unsigned varint."""
     if number < 16384:
         return UVARINTS[number]
     if number > _LARGEST_UVARINT:
@@ -53,7 +53,7 @@ def uvarint(number: int) -> bytes:
 
 
 def tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
-    """Tagged fields, already encoded and in ascending order of their tags, as one section."""
+    """Join tagged fields, already encoded and in ascending order of their tags, to one section."""
     parts = [uvarint(len(tags))]
     for tag, content in tags:
         parts += (uvarint(tag), uvarint(len(content)), content)
@@ -64,7 +64,7 @@ def tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
 
 
 def read_uvarint(data: Readable, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits.
+    """Read an unsigned varint of at most 32 bits.
 
     Returns it and the position after it. Raises IndexError at the end of the data, as all plain indexing does.
     """
@@ -73,7 +73,7 @@ def read_uvarint(data: Readable, position: int) -> tuple[int, int]:
 
 
 def rest_of_uvarint(data: Readable, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte, above 127, has been read."""
+    """Read the rest of an unsigned varint whose first byte, above 127, has been read."""
     byte = data[position]
     number = first & 127 | (byte & 127) << 7
     shift = 14

@@ -43,14 +43,14 @@ class RawRecord(NamedTuple):
 
 
 def times(batch: Batch, payload: bytes) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp) of each record. payload: of the batch. Raises: KafkaError INVALID_RECORD."""
+    """Return (offset, timestamp) of each record. payload: of the batch. Raises: KafkaError INVALID_RECORD."""
     appended_at = batch.max_timestamp if batch.is_log_append_time else None
     for offset, timestamp, _, _, _ in _walk(batch, payload):
         yield offset, timestamp if appended_at is None else appended_at
 
 
 def raw_records(batch: Batch, payload: bytes) -> Iterator[RawRecord]:
-    """The records, in order. payload: of the batch. Raises: KafkaError INVALID_RECORD."""
+    """Return the records, in order. payload: of the batch. Raises: KafkaError INVALID_RECORD."""
     for offset, timestamp, begin, key_at, end in _walk(batch, payload):
         try:
             length, at = varint(payload, key_at)
@@ -101,7 +101,7 @@ def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, in
 
 
 def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon_ms: int | None = None) -> bytes:
-    """Return `batch` with only the kept records, as cleaning leaves it: same header, offsets and sequences.
+    """Return the batch with only the kept records, as compaction leaves it: same header, offsets and sequences.
 
     kept: for each record whether it stays; one at least does. delete_horizon_ms: set in the header, if it is not yet.
     Raises: KafkaError INVALID_RECORD, if a timestamp is too far from the horizon for a delta to say it.
@@ -137,7 +137,7 @@ def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon
 
 
 def drop_records(batch: Batch) -> bytes:
-    """Drop the records and keep the header, which has the producer's last sequence and the last offset."""
+    """Return the batch's header without records; it has the producer's last sequence and the last offset."""
     return _frame(batch, b"", 0, base_timestamp=-1, max_timestamp=batch.max_timestamp, dated=False)
 
 

@@ -14,7 +14,7 @@ KEYLESS = "a compacted topic takes no record without a key"
 
 
 def check_keys(batch: Batch, payload: bytes) -> None:
-    """Every record must have a key, as compacted topics demand, and the offset delta of its place.
+    """Check that each record has a key, as compacted topics demand, and the right offset delta.
 
     payload: the batch's records, decompressed. Values and headers are not looked at.
     Raises: KafkaError; RecordsRefused names the first that have no key.
@@ -36,7 +36,7 @@ def _long_length(payload: bytes, position: int) -> tuple[int, int]:
 
 
 def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
-    """The indexes of the first records without a key, and how many there are.
+    """Return the indexes of the first records without a key, and how many there are.
 
     Raises: IndexError where the bytes end too early.
     """
@@ -83,7 +83,7 @@ def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
 
 
 def outside(batch: Batch, payload: bytes, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
-    """The first records that have a timestamp outside [lowest, highest], as (index, timestamp), and how many there are.
+    """Return the first records with a timestamp outside [lowest, highest], as (index, timestamp), and their number.
 
     payload: the batch's records, decompressed. Raises: KafkaError.
     """

@@ -81,7 +81,7 @@ class RecordsRefused(KafkaError):
 
 
 def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """The records of the batch, in order. If they are compressed, they may take at most `limit` bytes.
+    """Return the records of the batch, in order. `limit`: bytes of them, decompressed.
 
     Raises: KafkaError, at the first record that is not sound.
     """
@@ -125,7 +125,7 @@ def payload_of(batch: Batch, limit: int) -> bytes:
 
 
 def lies(detail: str) -> NoReturn:
-    """Raise KafkaError INVALID_RECORD for bytes that contradict each other."""
+    """Raise KafkaError INVALID_RECORD because the bytes contradict each other."""
     raise KafkaError(ErrorCode.INVALID_RECORD, detail)
 
 
@@ -133,7 +133,7 @@ _RecordParts = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], i
 
 
 def read_record(payload: bytes, position: int) -> _RecordParts:
-    """(timestamp delta, offset delta, key, value, headers, position after). Raises: IndexError at the end of bytes."""
+    """Return (timestamp delta, offset delta, key, value, headers, end position). Raises: IndexError if cut short."""
     length, position = varint(payload, position)
     end = position + length
     if length < 0 or end > len(payload):
@@ -152,7 +152,7 @@ def read_record(payload: bytes, position: int) -> _RecordParts:
 
 
 def varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
-    """The zigzag varint at `position`, and the position after it."""
+    """Read the zigzag varint at `position`. Returns it and the position after it."""
     byte = payload[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -215,7 +215,7 @@ def build(
     log_append_time: int | None = None,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A whole batch. Offsets of the records are absolute: the first at `base_offset` or, once cleaned, above it.
+    """Encode a whole batch. Offsets of records are absolute: the first at `base_offset` or, once cleaned, above.
 
     last_offset_delta: where cleaning took the last records; otherwise that of the last record.
     log_append_time: sets the bit that goes with it, and the timestamp in the header.
@@ -313,7 +313,7 @@ def with_crc(header: bytes, payload: Bytes) -> bytes:
 
 
 def recompress(batch: Batch, payload: bytes, codec: int, level: int | None = None) -> bytes:
-    """The same batch under another codec: for topics whose `compression.type` is not the producer's.
+    """Return the same batch with another codec: for topics whose `compression.type` is not the producer's.
 
     payload: its records, decompressed.
     """
@@ -380,7 +380,7 @@ def zigzag(number: int) -> bytes:
 def control_marker(
     kind: Marker, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
 ) -> bytes:
-    """The 78 bytes of the batch that ends a transaction in one partition; its offset is stamped in by the log."""
+    """Encode the batch of 78 bytes that ends a transaction in one partition; the log stamps its offset."""
     checked = _MARKER_CHECKED.pack(
         TRANSACTIONAL_BIT | CONTROL_BIT,
         0,  # last offset delta
@@ -404,7 +404,7 @@ _MARKERS = {int(marker): marker for marker in Marker}
 
 
 def read_marker(batch: Batch) -> tuple[Marker, int] | None:
-    """(kind, coordinator epoch) of a control batch; None if it is of another kind, or was emptied by cleaning.
+    """Return (kind, coordinator epoch) of a control batch; None for another kind, or one emptied by cleaning.
 
     The marker as every broker writes it is read in place; any other way of writing the same goes through `records`.
 

@@ -224,13 +224,13 @@ class Schema:
 
 
 def schema_of(cls: type) -> Schema:
-    """The schema of a class made by `request`, `response` or `struct`."""
+    """Return the schema of a class made by `request`, `response` or `struct`."""
     schema: Schema = cls.__schema__  # type: ignore[attr-defined]
     return schema
 
 
 def _build(cls: type[T], make: Callable[[tuple[Field, ...]], Schema]) -> type[T]:
-    """Make the class again, with slots, a keyword constructor, equality and a repr."""
+    """Return the class made again, with slots, a keyword constructor, equality and a repr."""
     given: dict[str, Any] = dict(vars(cls))
     annotations = get_annotations(cls)  # not in vars(cls) since Python 3.14, which makes them when they are asked for
     fields = tuple(_field(name, hint, given.pop(name, MISSING)) for name, hint in annotations.items())
@@ -249,7 +249,7 @@ def _build(cls: type[T], make: Callable[[tuple[Field, ...]], Schema]) -> type[T]
 
 
 def _constructor(name: str, fields: tuple[Field, ...]) -> Any:
-    """An `__init__` that takes exactly the fields, by keyword."""
+    """Return an `__init__` that takes exactly the fields, by keyword."""
     scope: dict[str, Any] = {"MISSING": MISSING}
     parameters, body = [], []
     for f in fields:

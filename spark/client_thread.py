@@ -73,7 +73,7 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
 
 
 def cluster_for(options: HasConnection) -> Cluster:
-    """The started cluster of these servers with this security. Raises BrokerUnreachableError, AuthenticationError."""
+    """Return the started cluster of these servers and security. Raises BrokerUnreachableError, AuthenticationError."""
     clusters = _of_this_process().clusters
     settings = options.connection
     cluster = clusters.get(settings)

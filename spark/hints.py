@@ -20,7 +20,7 @@ _WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 @contextmanager
 def add_hint() -> Iterator[None]:
-    """Context manager and decorator: adds the hint to an error raised inside."""
+    """Return a context manager and decorator that adds the hint to an error raised inside."""
     try:
         yield
     except ClientError as error:
@@ -58,6 +58,6 @@ def _hint(error: ClientError) -> str:
 
 
 def _option(found: re.Match[str]) -> str:
-    """A setting of the client by its name among Spark's options; any other word as it is."""
+    """Return a setting of the client as Spark's options name it; any other word unchanged."""
     word = found[0]
     return word if word not in _KEYWORDS else KAFKA + next(iter(names_of(word)), word.replace("_", "."))

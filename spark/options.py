@@ -76,7 +76,7 @@ FETCH_BYTES = 4 << 20
 def read_names(
     given: Mapping[str, str], known: Iterable[str], tolerated: Iterable[str] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(own options by their proper names, `kafka.*` without the prefix). Names are case-insensitive.
+    """Return (own options by their proper names, `kafka.*` without the prefix). Names are case-insensitive.
 
     Raises InvalidConfigurationError.
     """
@@ -111,7 +111,7 @@ def _nearest(low: str, names: Mapping[str, str]) -> str:
 
 
 def connection_of(settings: ConnectionSettings) -> AdminSettings:
-    """The connection settings only, so that all with the same servers and security share one connection."""
+    """Return only the connection settings: all with the same servers and security share a connection."""
     kept = {one.name: getattr(settings, one.name) for one in fields(AdminSettings)}
     return AdminSettings(**{**kept, "allow_auto_create_topics": False})
 
@@ -175,13 +175,13 @@ class Selection:
     partitions: tuple[TopicPartition, ...] = ()
 
     def selects(self, topic: str) -> bool:
-        """Whether a topic is selected."""
+        """Return whether a topic is selected."""
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(each.topic == topic for each in self.partitions)
 
     def has(self, tp: TopicPartition) -> bool:
-        """Whether a partition is selected."""
+        """Return whether a partition is selected."""
         return tp in self.partitions if self.partitions else self.selects(tp.topic)
 
     @property
@@ -336,7 +336,7 @@ def _selection(own: Mapping[str, str]) -> Selection:
 
 
 def _why_no_pattern(text: str) -> str:
-    """Why Python cannot use the pattern; empty if it can."""
+    """Return why Python cannot use the pattern; empty if it can."""
     if _CLASS_IN_CLASS.search(text):
         return "a character class within a character class"
     try:

@@ -14,7 +14,7 @@ class SparkUnusable(RuntimeError):
 
 
 def check_versions() -> None:
-    """Raises SparkUnusable for a Spark that is missing or too old, and for a missing pyarrow."""
+    """Raise SparkUnusable for a Spark that is missing or too old, and for a missing pyarrow."""
     for module in ("pyspark", "pyarrow"):
         try:
             importlib.import_module(module)
@@ -26,7 +26,7 @@ def check_versions() -> None:
 
 
 def explain_import_error(problem: Exception) -> str:
-    """One line for a failed import of the connector."""
+    """Return one line for a failed import of the connector."""
     if isinstance(problem, SparkUnusable):
         return str(problem)
     spark = _spark_version()
@@ -39,17 +39,17 @@ def explain_import_error(problem: Exception) -> str:
 
 
 def with_remedy(problem: ImportError) -> ImportError:
-    """The same failed import, with the package to install in its text."""
+    """Return the same import error, with the package to install in its text."""
     return type(problem)(explain_import_error(problem), name=_package_of(problem))
 
 
 def _package_of(problem: Exception) -> str | None:
-    """The package that an import did not find."""
+    """Return the package that an import did not find."""
     return problem.name.partition(".")[0] if isinstance(problem, ImportError) and problem.name else None
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """The first two numbers of a version: "4.3.0.dev1" is (4, 3). Zeros where there are none."""
+    """Return the first two numbers of a version: "4.3.0.dev1" is (4, 3). Zeros where there are none."""
     numbers = [int(number) for number in re.findall(r"\d+", text)[:2]]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
 

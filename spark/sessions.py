@@ -24,7 +24,7 @@ AUTOLOADED = "pyspark_fencepost"
 
 
 def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that Spark needs: JAVA_HOME, and PYSPARK_PYTHON if it is not set.
+    """Return the variables that Spark needs: JAVA_HOME, and PYSPARK_PYTHON if it is not set.
 
     Without PYSPARK_PYTHON workers are the `python3` of the PATH, which need not have our packages.
 
@@ -41,7 +41,7 @@ def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
-    """builder.getOrCreate() with a Java, with workers of this Python, and with the format "fencepost" registered.
+    """Return builder.getOrCreate() with a Java, workers of this Python, and the format "fencepost".
 
     Args:
         builder: a configured SparkSession.builder; default: an unconfigured one.
@@ -64,13 +64,13 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
 
 
 def _is_remote(builder: "SparkSession.Builder") -> bool:
-    """Whether it connects to a Spark Connect server, which has a Java. For `local` one is started here."""
+    """Return whether it connects to a Spark Connect server, which has a Java. For `local` one is started here."""
     server = getattr(builder, "_options", {}).get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
     return bool(server) and not server.startswith("local")
 
 
 def _check_locale() -> None:
-    """Raises SparkUnusable if Java takes the letters of a path for question marks: in the locale C it knows ASCII only.
+    """Raise SparkUnusable if Java reads a path's letters as question marks: in the locale C it knows ASCII only.
 
     Python itself sets a UTF-8 locale where none is set (PEP 538), but not where LC_ALL is C.
     """
@@ -82,12 +82,12 @@ def _check_locale() -> None:
 
 
 def _is_discovered() -> bool:
-    """Whether Spark finds the format by itself. Not in an editable install: pkgutil does not see the package there."""
+    """Return whether Spark finds the format by itself; not in an editable install, which pkgutil does not see."""
     return any(module.name == AUTOLOADED for module in pkgutil.iter_modules()) and runs_lookup()
 
 
 def runs_lookup(given: Mapping[str, str] = os.environ) -> bool:
-    """Whether Spark looks for formats at all. It does so only if a shell finds its Python, and does not quote the path.
+    """Return whether Spark looks for formats: only if a shell finds its Python, and the path needs no quotes.
 
     So a space in that path prevents it. Source: Utils.checkCommandAvailable, DataSourceManager.
     """

@@ -8,7 +8,7 @@ from .requirements import SparkUnusable, explain_import_error
 
 
 def refusing_source(problem: Exception) -> type[DataSource]:
-    """A data source that Spark can register. Each use of it raises SparkUnusable, with one line."""
+    """Return a data source that Spark can register. Each use of it raises SparkUnusable, with one line."""
     reason = explain_import_error(problem)
 
     class Unusable(DataSource):

@@ -45,7 +45,7 @@ class TooLarge(TryLater):
 
 
 def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -> None:
-    """Put a file in place, whole and durable, or not at all.
+    """Write a file atomically: after a crash it is complete and durable, or unchanged.
 
     Raises: TooLarge, DiskFull (nothing is left behind); OSError.
     """
@@ -82,7 +82,7 @@ def pack_file(kind: str, version: int, payload: bytes) -> bytes:
 
 
 def unpack_file(content: bytes, path: str, kind: str, newest_version: int) -> bytes:
-    """The payload of a whole file; as read_file(). Raises: Damaged, NewerFormat."""
+    """Return the payload of a whole file, as read_file() does. Raises: Damaged, NewerFormat."""
     size = len(content)
     if size < _HEADER.size:
         raise Damaged(path, f"its size of {size} bytes is too small")
@@ -103,7 +103,7 @@ def unpack_file(content: bytes, path: str, kind: str, newest_version: int) -> by
 
 
 def kind_of(content: bytes) -> str:
-    """The kind that a file says it is of; "" if it is none of ours. No checksum is looked at."""
+    """Return the kind in a file's header; "" if it is not one of ours. Checks no checksum."""
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
         return ""
     kind: bytes = _HEADER.unpack_from(content)[3]

@@ -24,7 +24,7 @@ class FreeSpace:
         self.refusals = 0  # since the start
 
     def look(self, usable_bytes: int) -> None:
-        """Take note of the bytes usable now, and log a change between low and enough."""
+        """Note the bytes usable now, and log a change between low and enough."""
         self.usable_bytes = usable_bytes
         if usable_bytes <= self._floor_bytes:
             self._say_low()
@@ -34,7 +34,7 @@ class FreeSpace:
             logger.warning(text, self._directory, self._numbers, self.refusals)
 
     def refuse(self) -> str:
-        """Count a request that is refused because there is too little. Returns why, for its answer."""
+        """Count a request that is refused for lack of space. Returns the reason, for its answer."""
         self.refusals += 1
         if self.usable_bytes < self._floor_bytes + ROOM_AGAIN_BYTES:  # else it is the request that is large
             self._say_low()

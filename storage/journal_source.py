@@ -55,7 +55,7 @@ class FoundUnits(Protocol):
         ...
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """The parts of the units above a number, in order."""
+        """Yield the parts of the units above a number, in order."""
         ...
 
 
@@ -63,11 +63,11 @@ class JournalSource(Protocol):
     """What a recovery uses of a journal."""
 
     def prepare(self) -> None:
-        """Called first, once the directory is locked. May refuse it, or fill an empty one."""
+        """Called first, once the directory is locked. May refuse it, or fill an empty one from a store."""
         ...
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Read and judge what is there, by what the checkpoint says. Changes nothing in the data directory."""
+        """Read and judge the journal, by what the checkpoint says. Changes nothing in the data directory."""
         ...
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:
@@ -85,7 +85,7 @@ class JournalOfDirectory:
         self._settings = settings
 
     def prepare(self) -> None:
-        """Raises: StoreDamaged, if the journal is elsewhere."""
+        """Check that the journal is in this directory. Raises: StoreDamaged if it is in a store."""
         mark = store_mark.read_mark(self._disk, self._directory)
         check_complete(self._directory, mark)
         if mark is not None:
@@ -93,7 +93,7 @@ class JournalOfDirectory:
             raise StoreDamaged(path, "the journal of this directory is in a store of objects", _WITH_THE_STORE)
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
-        """Raises: JournalDamaged, NewerFormat."""
+        """Read and judge the journal's files. Raises: JournalDamaged, NewerFormat."""
         return store_checkpoint.scan_journal(self._disk, self._directory, start)
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:

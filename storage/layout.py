@@ -50,13 +50,13 @@ def log_directory(directory: str, topic: str, partition: int, log_id: int) -> st
 
 
 def parse_log_directory_name(name: str) -> tuple[str, int, int] | None:
-    """(topic, cut if it is long, partition, log id) of a log's folder; None if the name is of no such folder."""
+    """Parse a log's folder name: (topic, cut if long; partition; log id). None for another name."""
     found = _LOG_DIRECTORY.fullmatch(name)
     return (found[1], int(found[2]), int(found[3])) if found else None
 
 
 def kept_parts_directory(directory: str) -> str:
-    """Return the directory of kept parts, for logs that could not be opened. It is made when first needed."""
+    """Return the directory of kept parts, for logs that could not be opened. It is created when needed."""
     return f"{directory}/journal-parts"
 
 
@@ -66,7 +66,7 @@ def checkpoint_path(directory: str, number: int) -> str:
 
 
 def checkpoint_number(name: str) -> int | None:
-    """The number in a checkpoint's file name, or None if it is not the name of a checkpoint."""
+    """Return the number in a checkpoint's file name; None for another name."""
     return parse_number(name, CHECKPOINT)
 
 
@@ -78,7 +78,7 @@ def parse_number(name: str, prefix: str) -> int | None:
 
 
 def foreign_warnings(folder: str, names: Iterable[str]) -> list[str]:
-    """Return one warning that names files of a folder which are not ours and are left alone; none without files."""
+    """Return one warning that names foreign files of a folder, which are left alone; none without such files."""
     found = sorted(names)
     if not found:
         return []

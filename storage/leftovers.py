@@ -17,7 +17,7 @@ from .log.partition_log import PartitionLog
 
 
 def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog], keep: Collection[int]) -> list[str]:
-    """Remove folders of logs that are gone, kept parts that are applied, and all checkpoints but those to `keep`.
+    """Remove folders of deleted logs, applied kept parts, and all checkpoints except those to `keep`.
 
     Returns a warning for each thing that is not ours, or that the system does not let us remove: nobody needs it gone.
     """
@@ -34,7 +34,7 @@ def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog],
 
 
 def _is_log(disk: Disk, path: str) -> bool:
-    """Return whether it is a folder that holds only files made by a log. Of a link only the link is removed."""
+    """Return whether it is a folder with only files of a log, or a link to one: then only the link is removed."""
     return disk.is_directory(path) and all(
         (offset_in_name(name) is not None or kept_parts.parse_name(name) is not None)
         and not disk.is_directory(f"{path}/{name}")

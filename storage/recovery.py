@@ -391,7 +391,7 @@ class _Recovery:
         self.put_by_bytes = 0
 
     def _write_anew(self, incarnation: int, obsolete: list[str]) -> None:
-        """Write all that was replayed, sync every file that was written, keep what offline logs could not take.
+        """Write all replayed batches, sync every written file, keep what offline logs could not take.
 
         incarnation: of this start. obsolete: files of kept parts that must not count once there is a checkpoint of it.
         """
@@ -439,7 +439,7 @@ def _missing(log: PartitionLog, offset: int, source: str, hint: str) -> str:
 
 
 def _without(log: PartitionLog, path: str) -> str:
-    """Return a hint: how to start without a file of kept parts. Later files of its log need it."""
+    """Return a hint how to start without a file of kept parts. Later files of its log need it."""
     given_up = log.kept_parts[log.kept_parts.index(path) :]
     return f"without {' and '.join(given_up)}, removed, the log opens and the records held there are lost"
 
@@ -458,7 +458,7 @@ def _catalogue_entry(settings: StoreSettings) -> LogEntry:
 
 
 def make_directory(disk: Disk, directory: str) -> None:
-    """Make it and its parents, and sync each entry: else a power cut could remove the whole directory.
+    """Make a directory and its parents, and sync each entry: else a power cut could remove all of it.
 
     A start that was killed may have left the lowest that exists without that sync.
     """
@@ -476,6 +476,6 @@ def make_directory(disk: Disk, directory: str) -> None:
 
 
 def _parent(path: str) -> str:
-    """Return the parent directory; for the root and for ".", itself."""
+    """Return the parent directory; of the root and of ".", itself."""
     head = path.rstrip("/").rpartition("/")
     return head[0] or head[1] or ("/" if path.startswith("/") else ".")

@@ -156,7 +156,7 @@ class Store:
         return unit
 
     def _opens(self, log: PartitionLog) -> None:
-        """Note a log's first append to the open round. Further appends to it need nothing."""
+        """Note a log's first append to the open round. Further appends need no note."""
         self._open_logs[log] = None
         mode = log.settings.durability_mode
         if mode == "fsync":
@@ -189,7 +189,7 @@ class Store:
         return unit
 
     def confirm(self) -> None:
-        """Let the answer that is decided now wait for a round that begins after it, where others may end the journal.
+        """Make the current answer wait for a later round, in a journal that another owner may have ended.
 
         Else a broker that was stopped while another took over could answer with what is out of date. For answers that
         clients act on: how far a group has read, what a sink has decided.
@@ -199,7 +199,7 @@ class Store:
             self.commit([self.log_start_part(catalogue, catalogue.start_offset)])
 
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
-        """Like commit(), for a unit of checked batches only, none of them for the catalogue. Returns the unit's number.
+        """Like commit(), for a unit of checked batches only, none of the catalogue. Returns the unit's number.
 
         One Batch may go to many logs. One batch alone goes this way if a batch in another log is worthless without it:
         the start of a transaction.
@@ -311,7 +311,7 @@ class Store:
     # ---- room ------------------------------------------------------------------------------------------------
 
     def admits(self, size_bytes: int, *, internal: bool = False, frees: bool = False) -> bool:
-        """Whether a unit of this size may be written now. False: refuse, and change nothing.
+        """Return whether a unit of this size may be written now. If not: refuse, and change nothing.
 
         internal: markers, offset commits and the like, which may use the last of the space. frees: topics deleted,
         log starts moved; the journal has its place already, and nothing else makes room.
@@ -346,7 +346,7 @@ class Store:
 
     @property
     def tails_are_large(self) -> bool:
-        """Whether tails should be flushed now, as fast as possible, well before clients have to wait."""
+        """Whether tails should be flushed now, well before clients have to wait."""
         return LARGE_TAILS * self.tail_memory_bytes >= self.settings.tail_max_bytes
 
     def look(self) -> None:
@@ -387,7 +387,7 @@ class Store:
         return self.journal.synced_unit
 
     def take_round(self, *, sync: bool | None = None) -> RoundWrite | None:
-        """Close the open round; Journal.take_round says when. sync: True or False, or None for what its units ask.
+        """Close the open round as Journal.take_round() does. sync: True, False, or None: as its units require.
 
         Returns the round to run() or begin(); broker/rounds.py decides which. None if there is nothing.
         """
@@ -412,7 +412,7 @@ class Store:
         return self._sync_wanted
 
     def round_finished(self, write: RoundWrite) -> Collection[PartitionLog]:
-        """The round is written (and synced, if it was to be). Returns the logs whose high watermark moved."""
+        """Release a round that is written (and synced if required). Returns the logs whose high watermark moved."""
         self.journal.finished(write)
         moved, starts = self._moved.popleft()
         unflushed = self.unflushed
@@ -459,4 +459,4 @@ def create_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) ->
 
 
 def _nothing() -> None:
-    """The default of on_change: do nothing."""
+    """Do nothing: the default of on_change."""

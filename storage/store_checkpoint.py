@@ -74,7 +74,7 @@ def scan_journal(disk: Disk, directory: str, content: StoreCheckpoint) -> Scan:
 
 
 def write(disk: Disk, directory: str, number: int, content: StoreCheckpoint) -> None:
-    """Put a checkpoint on disk, whole and synced, or not at all."""
+    """Write a checkpoint atomically and durably."""
     checkpoints.write_file(disk, layout.checkpoint_path(directory, number), KIND, VERSION, pack(content))
 
 
@@ -92,14 +92,14 @@ def read(disk: Disk, directory: str, number: int) -> StoreCheckpoint:
 
 
 def numbers(disk: Disk, directory: str) -> list[int]:
-    """The numbers of the checkpoints present, newest first."""
+    """Return the numbers of the checkpoints present, newest first."""
     named = [(layout.checkpoint_number(name), f"{directory}/{name}") for name in disk.list(directory)]
     found = [number for number, path in named if number is not None and not disk.is_directory(path)]
     return sorted(found, reverse=True)
 
 
 def pack(content: StoreCheckpoint) -> bytes:
-    """The payload of a checkpoint: msgpack, a head and one row a log (docs/formats.md)."""
+    """Encode the payload of a checkpoint: msgpack, a head and one row a log (docs/formats.md)."""
     head = [
         content.incarnation,
         content.journal_incarnation,
@@ -117,7 +117,7 @@ def pack(content: StoreCheckpoint) -> bytes:
 
 
 def unpack(payload: bytes) -> StoreCheckpoint:
-    """The inverse of pack. Raises ValueError, TypeError, msgpack.UnpackException for what pack does not write."""
+    """Decode what pack() encoded. Raises ValueError, TypeError, msgpack.UnpackException for anything else."""
     head, rows = msgpack.unpackb(payload, raw=False, use_list=True, strict_map_key=False)
     if set(map(type, head)) != {int}:
         raise ValueError("its head holds something other than whole numbers")

@@ -63,7 +63,7 @@ class FlushRun:
         return bool(self.jobs)
 
     def parts(self, threads: int) -> list[Callable[[], None]]:
-        """The run split in up to `threads` functions for parallel workers; not split if it is small or paced."""
+        """Split the run into up to `threads` functions for parallel workers; not if it is small or paced."""
         batches = sum(len(job.batches) for _, job in self.jobs)
         if self.paced or self.size_bytes < max(SHARED_RUN_BYTES, SMALL_BATCH_BYTES * batches):
             return [self.run]
@@ -98,7 +98,7 @@ class Removal:
     folders: Sequence[str]
 
     def run(self) -> None:
-        """Remove them. Raises: TryLater; then it may be run again."""
+        """Remove the files. Raises: TryLater; then it may be run again."""
         disk = self.open_files.disk
         for path in self.files:
             self._remove(path, disk.unlink)
@@ -148,7 +148,7 @@ class Upkeep:
     """Flushes and checkpoints one store. One flush and one checkpoint may be under way at a time."""
 
     def __init__(self, store: Store, may_lose_ms: Callable[[], int] = lambda: LOST_AGE_MS) -> None:
-        """may_lose_ms: returns how much of the store's age a crash may take back."""
+        """may_lose_ms: returns how much of the store's age a crash may lose."""
         self._store = store
         self._may_lose_ms = may_lose_ms
         self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
@@ -229,7 +229,7 @@ class Upkeep:
 
     @property
     def leaving(self) -> bool:
-        """Whether dropped logs are still on disk, because a checkpoint names them."""
+        """Whether deleted logs are still on disk, because a checkpoint names them."""
         return bool(self._leaving or self._store.dropped)
 
     @property
@@ -244,7 +244,7 @@ class Upkeep:
 
     @property
     def unsaved_age_ms(self) -> int:
-        """Return how much of the store's age a crash would take back now."""
+        """Return how much of the store's age a crash would lose now."""
         return self._store.age_ms() - self._newest_age_ms
 
     def snapshots_due(self) -> list[PartitionLog]:

@@ -47,7 +47,7 @@ class Line:
                 raise
 
     def _log_in(self, user: str, password: str) -> None:
-        """Log in by PLAIN. It sends the password, which is harmless: brokers of tests are on loopback."""
+        """Log in by PLAIN. That sends the password, which is harmless: brokers of tests are on loopback."""
         check(self.ask(SaslHandshakeRequest(mechanism="PLAIN")).error_code, "PLAIN")
         message = f"\0{user}\0{password}".encode()
         answer = self.ask(SaslAuthenticateRequest(auth_bytes=message))
@@ -101,14 +101,14 @@ class Asker:
         return self._line(self._bootstrap).ask(request, cap=cap)
 
     def metadata(self, *topics: str) -> Any:
-        """The metadata of these topics; without names, of all. Creates no topic."""
+        """Return the metadata of these topics; without names, of all. Creates no topic."""
         wanted = [MetadataRequest.Topic(name=name) for name in topics] or None
         response = self.any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         self._nodes = {node.node_id: (node.host, node.port) for node in response.brokers}
         return response
 
     def leaders(self, topic: str) -> dict[int, Line]:
-        """The leader of each partition. Raises KafkaError if there is no such topic."""
+        """Return the leader of each partition. Raises KafkaError if there is no such topic."""
         (found,) = self.metadata(topic).topics
         check(found.error_code, f"topic {topic}")
         return {

@@ -158,5 +158,5 @@ def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, s
 
 
 def _in(seconds: float, call: Callable[..., object], *arguments: Any) -> None:
-    """Call later on the broker's time, so that moving it ends a delay."""
+    """Call the function after a delay of the broker's time, so that moving it ends the delay."""
     asyncio.get_running_loop().call_later(seconds, call, *arguments)

@@ -175,7 +175,7 @@ class Faults:
         return [fault for fault in self._faults if fault.unfired]
 
     def verify(self) -> None:
-        """Raises AssertionError if a fault did not fire: then the test does not test what it should."""
+        """Raise AssertionError if a fault did not fire: then the test does not test what it should."""
         unfired = self.unfired
         assert not unfired, "faults that did not happen: " + ", ".join(map(repr, unfired))
 

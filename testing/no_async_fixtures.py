@@ -9,29 +9,29 @@ HINT = "needs pytest-asyncio: pip install pytest-asyncio; sync tests use fp_boot
 
 @pytest.fixture
 def fp_producer() -> NoReturn:
-    """Raises: pytest-asyncio is missing."""
+    """Fail the test, because pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_producer {HINT}")
 
 
 @pytest.fixture
 def fp_txn_producer() -> NoReturn:
-    """Raises: pytest-asyncio is missing."""
+    """Fail the test, because pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_txn_producer {HINT}")
 
 
 @pytest.fixture
 def fp_consumer() -> NoReturn:
-    """Raises: pytest-asyncio is missing."""
+    """Fail the test, because pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_consumer {HINT}")
 
 
 @pytest.fixture
 def fp_share_consumer() -> NoReturn:
-    """Raises: pytest-asyncio is missing."""
+    """Fail the test, because pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_share_consumer {HINT}")
 
 
 @pytest.fixture
 def fp_admin() -> NoReturn:
-    """Raises: pytest-asyncio is missing."""
+    """Fail the test, because pytest-asyncio is missing."""
     raise pytest.UsageError(f"fp_admin {HINT}")

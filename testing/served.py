@@ -64,7 +64,7 @@ class ObservedBroker(Asserting, Broker):
         acls: Iterable[Rule] | None = None,
         **settings: Setting,
     ) -> None:
-        """Takes what Broker() takes. If there are users, adds a super user, as whom assertions and fixtures log in."""
+        """Take Broker()'s arguments. If there are users, add a super user, as whom assertions and fixtures log in."""
         if users is not None:
             self._login = OWN_USER, os.urandom(16).hex()
             users = dict([*users.items(), self._login])
@@ -79,7 +79,7 @@ class ObservedBroker(Asserting, Broker):
         self.intercept(None)
 
     def verify(self) -> None:
-        """Raises AssertionError for a requested fault that did not fire, and for a bug in the broker."""
+        """Raise AssertionError for a requested fault that did not fire, and for a bug in the broker."""
         found, self._known_failures = self.failures[self._known_failures :], len(self.failures)
         assert not found, f"a bug in the broker: {found}"
         self.faults.verify()

@@ -39,7 +39,7 @@ class _Operation(_OfText):
 
 
 def _about_rules(command: F) -> F:
-    """Add the options of a connection and those that describe rules; the command gets a Target and a Wanted."""
+    """Add the options of a connection and of rules; the command gets a Target and a Wanted."""
 
     @functools.wraps(command)
     def described(

@@ -131,7 +131,7 @@ def list_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None
 @click.option("--only", "keys", type=click.Choice(list(_RATES)), multiple=True, help="Only this one. [default: all]")
 @_about_quotas
 def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: Sequence[str]) -> None:
-    """Remove the quotas of WHO, and of nobody else who has one of its names."""
+    """Remove the quotas of exactly the entity WHO."""
     entity = _one(who)
 
     async def work(admin: "Admin") -> list[str]:

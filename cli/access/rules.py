@@ -69,7 +69,7 @@ def principal_of(text: str) -> str:
 
 
 def pairs_of(wanted: Wanted) -> list[tuple[str, Resource]]:
-    """Each operation with its resource. Raises Unclear."""
+    """Return each operation with its resource. Raises Unclear."""
     if wanted.is_shorthand:
         if wanted.operations:
             raise Unclear(
@@ -115,7 +115,7 @@ def _each(operations: Iterable[str], resources: Iterable[Resource]) -> Iterator[
 
 
 def rules_of(wanted: Wanted) -> list[dict[str, Any]]:
-    """The fields of each rule to be added. Raises Unclear."""
+    """Return the fields of each rule to be added. Raises Unclear."""
     if not wanted.principals:
         raise Unclear("no user is given", "--allow NAME grants rights to a user, --deny NAME takes them away")
     return [

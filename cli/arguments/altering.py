@@ -15,14 +15,14 @@ Kind = Literal["topic", "group"]
 
 
 def settings_of(kind: Kind) -> Callable[[Any], Any]:
-    """The option `configs` of a command: settings of one topic or group."""
+    """Return the option `configs` of a command: settings of one topic or group."""
     return click.option(
         "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help=f"A setting of the {kind}."
     )
 
 
 def changes_of(kind: Kind) -> Callable[[Any], Any]:
-    """The options `configs`, `deleted` and `dry_run` of a command, which alter_settings takes."""
+    """Return the options `configs`, `deleted` and `dry_run` of a command, which alter_settings takes."""
 
     def decorate(command: Any) -> Any:
         dry_run = click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
@@ -36,7 +36,7 @@ def changes_of(kind: Kind) -> Callable[[Any], Any]:
 def alter_settings(
     to: Target, kind: Kind, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool
 ) -> None:
-    """Change settings of a topic or group, and show the result. Raises Failure where nothing is to be changed."""
+    """Change settings of a topic or group, and show the result. Raises Failure if no change is given."""
     changes = dict(pairs(configs, "-c"))
     if not changes and not deleted:
         raise Failure(

@@ -45,7 +45,7 @@ class Target:
     output: Output
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """The argument of from_config; -X takes precedence."""
+        """Return the argument of from_config; -X takes precedence."""
         given = {
             "bootstrap.servers": self.bootstrap,
             "client.id": "fencepost-cli",
@@ -56,7 +56,7 @@ class Target:
         return given | {name.replace("_", "."): value for name, value in more.items()} | dict(self.properties)
 
     def admin(self, kind: "type[ConnectionSettings] | None" = None) -> "Admin":
-        """kind: the settings that -X may contain; Admin uses its part of them."""
+        """Return an Admin. kind: the settings that -X may contain; Admin uses its part of them."""
         from dataclasses import fields
 
         from ...client.admin.admin import Admin
@@ -99,7 +99,7 @@ class Target:
         within_ms: int | None = None,
         interrupted: Callable[[], None] | None = None,
     ) -> T:
-        """Run it on a new event loop. interrupted: called at Ctrl-C, before the command ends."""
+        """Run the coroutine on a new event loop. interrupted: called at Ctrl-C, before the command ends."""
         import asyncio
 
         from ...client.errors import KafkaError
@@ -127,7 +127,7 @@ class Target:
 
 
 def _system_failure(error: OSError) -> Exception:
-    """The failure to show. Unchanged is what others explain: a BrokenPipeError ends the command without a message."""
+    """Return the failure to show. A BrokenPipeError is not changed: it ends the command without a message."""
     from ...effects.threads import CannotStartThread
 
     if isinstance(error, BrokenPipeError | CannotStartThread):
@@ -137,7 +137,7 @@ def _system_failure(error: OSError) -> Exception:
 
 
 def connecting(command: F) -> F:
-    """Adds the options of a command that talks to a broker; it gets a Target as its first argument."""
+    """Add the options of a command that connects to a broker; it gets a Target as its first argument."""
     return _connecting(command, password_stdin=True)
 
 
@@ -169,7 +169,7 @@ def _connecting(command: F, *, password_stdin: bool) -> F:
 
 
 def bootstrap_of(given: str, of_file: str) -> str:
-    """The broker's address: of -b or the environment, else of --client-config, else the default."""
+    """Return the broker's address: of -b or the environment, else of --client-config, else the default."""
     source = click.get_current_context().get_parameter_source("bootstrap")
     return of_file if source is click.core.ParameterSource.DEFAULT else given
 
@@ -206,7 +206,7 @@ _OPTIONS = (
 
 
 def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]:
-    """Each NAME=VALUE as (name, value). Raises Failure."""
+    """Parse each NAME=VALUE to (name, value). Raises Failure."""
     found = []
     for each in given:
         name, equals, value = each.partition("=")
@@ -217,7 +217,7 @@ def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]
 
 
 def partition_of(text: str) -> tuple[str, int | None]:
-    """TOPIC or TOPIC:P as (topic, partition). Raises Failure for a colon without a number."""
+    """Parse TOPIC or TOPIC:P to (topic, partition). Raises Failure for a colon without a number."""
     name, colon, digits = text.rpartition(":")
     if not colon:
         return text, None
@@ -227,7 +227,7 @@ def partition_of(text: str) -> tuple[str, int | None]:
 
 
 async def partitions_of(admin: "Admin", wheres: Sequence[str]) -> "list[TopicPartition]":
-    """The partitions of TOPIC or TOPIC:P; of all topics if none is given."""
+    """Return the partitions of TOPIC or TOPIC:P; of all topics if none is given."""
     wanted = [partition_of(each) for each in wheres]
     topics = await admin.describe_topics([name for name, _ in wanted] if wanted else None)
     found: list[TopicPartition] = []

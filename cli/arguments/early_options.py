@@ -10,12 +10,12 @@ import click
 
 
 def move_behind(ctx: click.Context, group: click.Group, args: Sequence[str]) -> list[str]:
-    """The arguments with the options moved after the command; unchanged if no command has all of them."""
+    """Return the arguments with the options moved after the command; unchanged if no command has all of them."""
     return _move(ctx, group, args, ()) or list(args)
 
 
 def _move(ctx: click.Context, group: click.Group, args: Sequence[str], options: Sequence[str]) -> list[str] | None:
-    """None if no command of this group has these options. `options`: those before the group."""
+    """Move options behind the command of this group; None if no command has them. `options`: those before it."""
     for number, word in enumerate(args):
         command = group.get_command(ctx, word) if word in group.list_commands(ctx) else None
         if command is None:
@@ -33,7 +33,7 @@ def _move(ctx: click.Context, group: click.Group, args: Sequence[str], options: 
 
 
 def _are_options(ctx: click.Context, words: Sequence[str]) -> bool:
-    """Whether the command has each of these options, and the last one has its value among the words."""
+    """Return whether the command has each of these options, and the last one has its value among the words."""
     params = [each for each in ctx.command.get_params(ctx) if isinstance(each, click.Option)]
     options = {name: each for each in params for name in (*each.opts, *each.secondary_opts)}
     position = 0

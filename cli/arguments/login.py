@@ -54,7 +54,7 @@ _REST: tuple[Option, ...] = (
 
 
 def login_options(*, password_stdin: bool = True) -> tuple[Option, ...]:
-    """password_stdin: False if the command reads another password from its standard input."""
+    """Add the options of a login. password_stdin: False if the command reads another password from there."""
     user = _option("--user", "login_user", metavar="NAME", envvar=USER_VARIABLE, help=f"Log in. Also ${USER_VARIABLE}.")
     return (user, *([_PASSWORD_STDIN] if password_stdin else []), *_REST)
 
@@ -69,7 +69,7 @@ def login_properties(
     login_key: str | None = None,
     login_config: str | None = None,
 ) -> dict[str, str]:
-    """The client's properties, by their Kafka names. May ask for the password. Raises Failure."""
+    """Return the client's properties, by Kafka's names. May ask for the password. Raises Failure."""
     found = dict(properties_of(login_config)) if login_config is not None else {}
     named = {"ssl.ca.location": login_ca, "ssl.certificate.location": login_cert, "ssl.key.location": login_key}
     found |= {name: value for name, value in named.items() if value is not None}
@@ -94,7 +94,7 @@ def login_properties(
 
 
 def _protocol(before: str, *, tls: bool, sasl: bool) -> str:
-    """The security.protocol that the options add up to, with that of the file; "" if neither sets one."""
+    """Return the security.protocol of the options and the file together; "" if neither sets one."""
     before = before.upper()
     tls, sasl = tls or before in ("SSL", "SASL_SSL"), sasl or before.startswith("SASL")
     if not (tls or sasl):
@@ -113,14 +113,14 @@ def _login_password(user: str, stdin: bool, from_file: str | None) -> str:
 
 
 def password_typed(prompt: str, hint: str, *, confirm: bool = False) -> str:
-    """Asks for it without an echo. hint: what to do where nobody can be asked. Raises Failure."""
+    """Ask for the password without an echo. hint: what to do if there is no terminal. Raises Failure."""
     if not sys.stdin.isatty():
         raise Failure("a password is needed, and there is no terminal to ask for it", hint, WRONG_USAGE)
     return ask(prompt, confirm=confirm)
 
 
 def password_from_stdin() -> str:
-    """The first line of standard input; what follows it is left for the command. Raises Failure."""
+    """Read the first line of standard input; what follows is left for the command. Raises Failure."""
     line = _first_line()
     text = line.removesuffix(b"\n").removesuffix(b"\r")
     if not text:
@@ -146,7 +146,7 @@ def _first_line() -> bytes:
 
 
 def properties_of(path: str) -> Mapping[str, str]:
-    """The properties of a file, as Java's clients and tools read them. Raises Failure."""
+    """Read the properties of a file, as Java's clients and tools do. Raises Failure."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()

@@ -95,7 +95,7 @@ def _time(text: str) -> int:
 async def resolve(
     admin: "Admin", partitions: Sequence["TopicPartition"], where: Places, now_ms: int
 ) -> dict["TopicPartition", int]:
-    """The offset of each partition that has a place, within the log."""
+    """Return the offset of each partition that has a place, within the log."""
     from ...client.admin.offsets import EARLIEST, LATEST
 
     wanted = {each: where.get(each.partition, where.get(None)) for each in partitions}

@@ -42,7 +42,7 @@ class LoadGroup(click.Group):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure to show; None for a bug."""
+    """Return the failure to show; None for a bug."""
     from ...bench.small import RequestFailed
     from ...bench.topics import NotAnAddress, NoTopic
     from ...client.errors import KafkaError
@@ -65,7 +65,7 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def _of_librdkafka(cause: Any, error: Exception) -> Failure:
-    """cause: a KafkaException; error: it, or the error that it caused."""
+    """Return the failure of librdkafka. cause: a KafkaException; error: it, or the error that it caused."""
     inner = cause.args[0] if cause.args else cause
     name, text = (str(found()) if callable(found := getattr(inner, each, None)) else "" for each in ("name", "str"))
     code, hint = _BY_NAME.get(name, (FAILED, _BY_BROKER))

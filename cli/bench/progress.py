@@ -8,7 +8,7 @@ from ..output.interruption import Interruption
 
 @contextlib.contextmanager
 def progress_bar(what: str, total: int | None, interruption: Interruption) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal's error stream, if there is one. Its update raises after an interruption."""
+    """Yield a progress bar on the terminal's error stream, if there is one. Its update raises after an interruption."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

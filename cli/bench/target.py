@@ -48,7 +48,7 @@ class LoadTarget:
 
     @property
     def connect(self) -> "Connect":
-        """Opens a connection that is ready for requests."""
+        """Open a connection that is ready for requests."""
         from ...bench import small
 
         return small.connect_plainly if self._login is None else self._login.connect
@@ -58,7 +58,7 @@ class LoadTarget:
         return {} if self._login is None else self._login.for_librdkafka()
 
     def topic(self, name: str | None, partitions: int) -> AbstractContextManager[str]:
-        """The given topic, or a new one that is deleted at the end. Raises NoTopic, OSError, KafkaError."""
+        """Yield the given topic, or a new one that is deleted at the end. Raises NoTopic, OSError, KafkaError."""
         from ...bench import topics
 
         if self._login is not None:
@@ -76,7 +76,7 @@ class LoadTarget:
 
 
 def connecting_loads(command: F) -> F:
-    """Adds -b and the options of the login; the command gets a LoadTarget as `to`."""
+    """Add -b and the options of the login; the command gets a LoadTarget as `to`."""
 
     @functools.wraps(command)
     def connected(*arguments: Any, bootstrap: str, **rest: Any) -> Any:

@@ -14,7 +14,7 @@ NICE = 10
 
 
 def give_way() -> None:
-    """Let the scheduler prefer the broker."""
+    """Lower this process's priority, so that the scheduler prefers the broker."""
     try:
         os.nice(NICE)
     except OSError:

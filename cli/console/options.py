@@ -7,7 +7,7 @@ LONGEST_FILE = 4_096
 
 
 def address(text: str) -> tuple[str, int]:
-    """HOST:PORT as (host, port). Raises Failure."""
+    """Parse HOST:PORT to (host, port). Raises Failure."""
     host, colon, digits = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not digits.isascii() or not digits.isdigit() or int(digits) > 65_535:
@@ -16,7 +16,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def token_of(path: str | None) -> str | None:
-    """The token in the file's first line. Raises Failure."""
+    """Read the token in the file's first line. Raises Failure."""
     if path is None:
         return None
     hint = "--http-token-file must be a readable file with the token in one line"

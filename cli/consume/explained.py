@@ -47,7 +47,7 @@ class Wanted:
 
 
 async def explaining(to: Target, wanted: Wanted) -> None:
-    """Show one partition after the other."""
+    """Show the fates of the records, one partition after the other."""
     from ...client.settings import ConsumerSettings
 
     left = wanted.most
@@ -121,7 +121,7 @@ def _is_readable(view: View, entry: Entry) -> bool:
 
 
 async def _decided_entries(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
-    """The entries that can be shown after the next batch."""
+    """Return the entries that can be shown after the next batch."""
     fates = Fates(view.open_from)
     async for batch in admin.read_batches(view.partition, view.start, view.high_watermark):
         entries = [each for each in _entries(view.partition, batch) if each.offset >= view.start]
@@ -163,7 +163,7 @@ def _print(page: list[str | bytes]) -> None:
 
 
 def _format_entry(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
-    """A line without its end, or what `write` returns."""
+    """Return an entry as a line without its end, or as `write` formats it."""
     if to.output.json:
         return as_json(_facts(view, entry))
     if wanted.explain:
@@ -182,7 +182,7 @@ def _facts(view: View, entry: Entry) -> dict[str, Any]:
 
 
 def _line(view: View, entry: Entry) -> str:
-    """Sign, offset, producer id and epoch, then key and value, which may be long."""
+    """Format an entry: sign, offset, producer id and epoch, then key and value, which may be long."""
     at = f"{entry.offset:>{len(str(max(0, view.high_watermark - 1)))}}"
     owner = f"{entry.producer_id}:{entry.producer_epoch}" if entry.producer_id >= 0 else "-"
     if entry.marker:
@@ -198,7 +198,7 @@ def _line(view: View, entry: Entry) -> str:
 
 
 def _text(content: bytes) -> str:
-    """Bytes as text, shortened if long."""
+    """Return bytes as text, shortened if long."""
     text = content[:_SHOWN_BYTES].decode(errors="replace")
     return text + (f"… ({len(content):,} bytes)" if len(content) > _SHOWN_BYTES else "")
 
@@ -211,7 +211,7 @@ def _heading(view: View) -> None:
 
 
 async def _rule(admin: "Admin", to: Target, view: View) -> None:
-    """Print the line where read_committed readers stop, and why. Nothing if they can read everything."""
+    """Print the line at which read_committed readers stop, and why; nothing if they can read everything."""
     view.ruled = True
     if view.last_stable_offset >= view.high_watermark or to.output.json:
         return

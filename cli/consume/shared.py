@@ -18,7 +18,7 @@ MOST_PER_POLL = 500
 async def sharing(
     to: Target, topic: str, group_id: str, reset: str | None, limit: int | None, until_end: bool, write: Form
 ) -> int:
-    """Print records. reset: where a group begins that has no setting of its own. Returns how many."""
+    """Print records of a share group. reset: where a group without this setting begins. Returns how many."""
     printed, idle_ms = 0, 0
     most = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit)
     async with to.share_consumer(

@@ -16,7 +16,7 @@ IDLE_S = 1.0  # after this time without records, check whether all is copied
 
 
 def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
-    """Copy until there is nothing left."""
+    """Copy until no record is left."""
     from confluent_kafka import Consumer, Producer
 
     shared = {"bootstrap.servers": bootstrap, "socket.timeout.ms": 3000, "reconnect.backoff.max.ms": 200}
@@ -47,7 +47,7 @@ def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:
 
 
 def _at_end(consumer: Any) -> bool:
-    """Whether all offsets are committed. False if the broker does not answer: it may be restarting."""
+    """Return whether all offsets are committed. False if the broker does not answer: it may be restarting."""
     from confluent_kafka import KafkaException
 
     try:

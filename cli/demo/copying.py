@@ -77,7 +77,7 @@ class Copiers:
             self._printed.put(line.strip())
 
     def next_line(self, timeout_s: float) -> str | None:
-        """The next printed line, or None if there is none in time."""
+        """Return the next printed line, or None if there is none in time."""
         try:
             return self._printed.get(timeout=timeout_s)
         except queue.Empty:
@@ -98,7 +98,7 @@ class Copiers:
 def copy(
     source: str, lines: int, broker: Broker, proxy: FlakyProxy, interruption: Interruption, say: Callable[[str], None]
 ) -> Copied:
-    """Copy a topic, kill copiers and broker, and count."""
+    """Copy a topic, killing copiers and the broker, and count the results."""
     copied = Copied()
     copiers = Copiers(f"127.0.0.1:{proxy.port}", source, seed=lines)
     kills = [lines * (i + 1) // (COPIER_KILLS + 2) for i in range(COPIER_KILLS + 1)]
@@ -172,7 +172,7 @@ def count(copied: Copied, bootstrap: str, text: list[str], partitions: int) -> N
 
 
 def _aborts(bootstrap: str, partitions: int) -> int:
-    """Aborted transactions in the log: each abort of this copier has its own epoch."""
+    """Count aborted transactions in the log: each abort of this copier has its own epoch."""
     wire = Wire(*address(bootstrap))
     ended = set()
     try:
@@ -187,7 +187,7 @@ def _aborts(bootstrap: str, partitions: int) -> int:
 
 
 def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
-    """All batches of a partition of the copy, from the log."""
+    """Yield all batches of a partition of the copy, from the log."""
     offset = 0
     while True:
         place = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
@@ -203,7 +203,7 @@ def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[Any]:
-    """Every committed record of a topic."""
+    """Return every committed record of a topic."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

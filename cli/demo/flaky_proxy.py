@@ -141,7 +141,7 @@ class FlakyProxy:
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes | None:
-    """One length-prefixed frame, prefix included; None at the end."""
+    """Read one length-prefixed frame, prefix included; None at the end."""
     try:
         prefix = await reader.readexactly(4)
         return prefix + await reader.readexactly(struct.unpack(">i", prefix)[0])

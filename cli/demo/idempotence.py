@@ -72,7 +72,7 @@ def produce(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: In
 
 
 async def read_back(bootstrap: str, expected: int) -> dict[int, list[str]]:
-    """Every record of the topic, by partition, in offset order."""
+    """Return every record of the topic, by partition, in offset order."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
@@ -93,7 +93,7 @@ async def read_back(bootstrap: str, expected: int) -> dict[int, list[str]]:
 
 
 def report(text: list[str], sent: Sent, found: dict[int, list[str]], proxy: FlakyProxy, broker: Broker) -> bool:
-    """Print the counts. True if everything is there exactly once, in order."""
+    """Print the counts. Returns True if every line is there exactly once, in order."""
     counts = Counter(line for lines in found.values() for line in lines)
     lost = sum(1 for line in text if not counts[line])
     twice = sum(count - 1 for count in counts.values() if count > 1)

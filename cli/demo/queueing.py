@@ -44,7 +44,7 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int, orders: int, worker_kills: int, broker_kills: int, workers: int = WORKERS) -> "Plan":
-        """Kills at random moments, none in the last tenth, in which they might come too late."""
+        """Plan kills at random moments, none in the last tenth, in which they might come too late."""
         chosen = random.Random(seed)
         moments = [chosen.randrange(orders * 9 // 10) for _ in range(worker_kills + broker_kills)]
         return cls(orders, workers, tuple(sorted(moments[broker_kills:])), tuple(sorted(moments[:broker_kills])))
@@ -89,14 +89,14 @@ class Workers:
                 self._printed.put(line.strip())
 
     def next_line(self, timeout_s: float) -> str | None:
-        """The next printed line, or None if there is none in time."""
+        """Return the next printed line, or None if there is none in time."""
         try:
             return self._printed.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def kill_one(self) -> None:
-        """SIGKILL for one of them, after a random delay; its successor is started."""
+        """Send SIGKILL to one worker after a random delay, and start its successor."""
         time.sleep(self._random.random() * 0.05)
         number = self._random.randrange(len(self._processes))
         self._end(number)
@@ -117,7 +117,7 @@ class Workers:
 
 
 def prepare(bootstrap: str, orders: int) -> None:
-    """One partition full of orders, and a group that delivers each of them often enough."""
+    """Create a topic of one partition full of orders, and a group with a high delivery limit."""
     from ...client.admin.values import NewTopic
     from ...client.sync.admin import Admin
     from ...client.sync.producer import Producer
@@ -138,7 +138,7 @@ def work(
     killed: Callable[[str, int], None],
     look: Callable[[int], None],
 ) -> Worked:
-    """Let all orders be worked on. kill_broker: kills and restarts it; killed: what was, after how many invoices."""
+    """Let workers process all orders. kill_broker: kills and restarts it; killed: what, after how many invoices."""
     from ...client.sync.admin import Admin
 
     worked = Worked()
@@ -153,7 +153,7 @@ def work(
 
 
 def _end_transactions(workers: int, bootstrap: str) -> None:
-    """As successors of the last workers would: readers of committed records stop at a transaction that is open."""
+    """End open transactions, as successors of the last workers would: they block readers of committed records."""
     from ...client.sync.producer import Producer
 
     for number in range(workers):
@@ -195,7 +195,7 @@ def _supervise(
 
 
 def _left(admin: "Admin", before: int) -> int:
-    """How many orders are not done; as before if nobody can say it now."""
+    """Return how many orders are not done; the last number if the broker does not answer."""
     try:
         found = admin.list_share_group_offsets(GROUP).get(TopicPartition(ORDERS, 0))
     except KafkaError:

@@ -23,7 +23,7 @@ ANY_PORT = "127.0.0.1:0"
 
 
 def play(seed: int, pace_s: float, interruption: Interruption) -> None:
-    """Play them once; on a terminal, the console stays until Ctrl-C. Exits with 1 if a result is wrong."""
+    """Run the demos once; on a terminal, the console stays until Ctrl-C. Exits with 1 if a result is wrong."""
 
     def slowly(line: str) -> None:
         say(line)
@@ -49,7 +49,7 @@ def play(seed: int, pace_s: float, interruption: Interruption) -> None:
 
 
 def pause(seconds: float, interruption: Interruption) -> None:
-    """Raises KeyboardInterrupt after a signal."""
+    """Sleep. Raises KeyboardInterrupt after a signal."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         interruption.check()
@@ -58,7 +58,7 @@ def pause(seconds: float, interruption: Interruption) -> None:
 
 @contextmanager
 def _console(bootstrap: str) -> Iterator[str]:
-    """A console as a process, at its usual port if that is free; its URL."""
+    """Run a console as a process, at its usual port if that is free. Yields its URL."""
     for address in (ADDRESS, ANY_PORT):
         command = [sys.executable, "-P", "-m", "fencepost", "console", "-b", bootstrap]
         command += ["--http", address, "--allow-changes"]

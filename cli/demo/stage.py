@@ -67,7 +67,7 @@ class Broker:
 
 
 def lines_of_text(count: int) -> list[str]:
-    """`count` lines of the project's documents, or of its sources if it is installed without documents."""
+    """Return `count` lines of the project's documents, or of its sources if it is installed without them."""
     root = Path(__file__).resolve().parents[2]
     files = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]) or sorted(root.glob("**/*.py"))
     lines = [line for file in files for line in file.read_text(errors="replace").splitlines() if line.strip()]

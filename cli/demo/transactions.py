@@ -147,7 +147,7 @@ def _write(producer: Any, count: int, *, flush: bool = True) -> None:
 
 
 def _count_seen(results: Results, isolation: str) -> list[int]:
-    """How many records a reader of this isolation level finds in each topic, from its beginning to its end."""
+    """Return how many records a reader of this isolation level finds in each topic."""
     return [_count(results.bootstrap, topic, isolation) for topic in TOPICS]
 
 

@@ -18,7 +18,7 @@ TIMEOUT_MS = 10_000
 
 
 async def main(bootstrap: str, group: str, orders: str, invoices: str, name: str) -> None:
-    """Work for ever."""
+    """Process orders until killed."""
     producer = fp.Producer(bootstrap, transactional_id=f"{group}-{name}", transaction_timeout_ms=TIMEOUT_MS)
     queue = fp.ShareConsumer(
         bootstrap, topics=[orders], group_id=group, auto_offset_reset="earliest", max_poll_records=MOST

@@ -8,7 +8,7 @@ from ...effects.threads import CannotStartThread
 
 
 async def addresses(host: str) -> list[str]:
-    """The addresses of a name; empty if it does not resolve."""
+    """Return the addresses of a name; empty if it does not resolve."""
     try:
         found = await resolve(host, None)
     except CannotStartThread:
@@ -19,7 +19,7 @@ async def addresses(host: str) -> list[str]:
 
 
 async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
-    """(how long the TCP connection took in ms, why it failed; empty if it succeeded)."""
+    """Return (how long the TCP connection took in ms, why it failed or "")."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(within_ms / 1000):

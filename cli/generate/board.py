@@ -59,7 +59,7 @@ PANELS = (
 
 
 def board(title: str) -> dict[str, Any]:
-    """The whole board. The data source is asked for when it is imported."""
+    """Return the whole board. The data source is asked for when it is imported."""
     return {
         "__inputs": [{"name": "DS_PROMETHEUS", "label": "Prometheus", "type": "datasource", "pluginId": "prometheus"}],
         "title": title,

@@ -34,7 +34,7 @@ metrics are absent.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page docs/metrics.md."""
     lines = [HEAD, *_table([(each.name, "gauge", each.labels, each.help) for each in READ]), OWN]
     lines += _table([(each.name, _KINDS[each.kind], each.labels, each.help) for each in FAMILIES])
     return "\n".join(lines) + "\n"

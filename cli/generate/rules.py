@@ -107,12 +107,12 @@ ALERTS = (
 
 
 def scrape_text(target: str) -> str:
-    """prometheus.yml."""
+    """Return the text of prometheus.yml."""
     return SCRAPE.format(target=target.replace('"', ""))
 
 
 def rules_text() -> str:
-    """A file of rules."""
+    """Return the text of a file of alert rules."""
     lines = ["groups:", "  - name: fencepost", "    rules:"]
     for each in ALERTS:
         lines += [

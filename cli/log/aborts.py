@@ -31,7 +31,7 @@ class AbortCheck:
         self._aborted: dict[tuple[int, int], _Aborted] = {}  # of this segment, by producer id and marker's offset
 
     def follow(self, batch: Batch) -> None:
-        """The next batch. Raises: KafkaError for a marker that does not parse."""
+        """Take the next batch. Raises: KafkaError for a marker that does not parse."""
         derived = self._spans.follow(batch)
         if not (batch.is_control and batch.is_transactional):
             return
@@ -42,7 +42,7 @@ class AbortCheck:
         self._newest_markers[producer_id] = batch.last_offset
 
     def compare(self, entries: Sequence[AbortedTransaction] | None) -> list[str]:
-        """Returns what is wrong with the index of the segment that was just read. The next batch starts a new segment.
+        """Return what is wrong with the index of the segment just read. The next batch starts a new segment.
 
         entries: those of the index; None if the index is unusable.
         """

@@ -35,7 +35,7 @@ LARGEST_BATCH_BYTES = 1 << 30
 
 
 def facts_of(path: str, *, records: bool) -> Iterator[Fact]:
-    """All facts of a file or directory. Raises Failure if it has no fencepost data, and OSError."""
+    """Yield all facts of a file or directory. Raises Failure if it has no fencepost data, and OSError."""
     disk = SystemDisk()
     path = path.rstrip("/") or path
     if not disk.exists(path):
@@ -73,7 +73,7 @@ class _Dump:
         self._names: dict[int, str] = {}
 
     def of(self, path: str) -> Iterator[Fact]:
-        """Yield what is in the file or directory, whichever kind it is."""
+        """Yield the facts of the file or directory, whichever kind it is."""
         if not self._disk.is_directory(path):
             yield from self._file(path)
             return
@@ -91,7 +91,7 @@ class _Dump:
             raise NoFencepostData(path)
 
     def _store(self, path: str, names: list[str]) -> Iterator[Fact]:
-        """A data directory: checkpoints, snapshots of the coordinators, then the journal, then every log."""
+        """Yield the facts of a data directory: checkpoints, coordinators' snapshots, the journal, every log."""
         for number_of in (layout.checkpoint_number, snapshot_number):
             numbers = ((number, name) for name in names if (number := number_of(name)) is not None)
             for _, name in sorted(numbers):
@@ -101,7 +101,7 @@ class _Dump:
                 yield from self.of(folder)
 
     def _reader(self, name: str) -> Callable[[str], Iterator[Fact]] | None:
-        """The function that reads a file of this name."""
+        """Return the function that reads a file of this name."""
         if layout.checkpoint_number(name) is not None:
             return self._checkpoint
         if snapshot_number(name) is not None:
@@ -270,7 +270,7 @@ class _Dump:
             yield {"is": "index entry", **aborted._asdict()}
 
     def _entries(self, path: str, entry_bytes: int) -> bytes:
-        """The complete entries of an index; an incomplete one at the end is left out."""
+        """Yield the complete entries of an index; an incomplete one at the end is left out."""
         file = self._disk.open(path, read_only=True)
         try:
             return file.read(file.size() // entry_bytes * entry_bytes, 0)
@@ -279,7 +279,7 @@ class _Dump:
 
 
 def _batches(file: File, size: int) -> Iterator[batches.Batch]:
-    """Batches from the start, up to the first bytes that are not a batch."""
+    """Yield batches from the start, up to the first bytes that are not a batch."""
     position = 0
     wanted = READ_BYTES
     while position < size:
@@ -304,7 +304,7 @@ def _base_offset(path: str) -> int:
 
 
 def _log_id(path: str) -> int | None:
-    """The log that a segment's folder is named after."""
+    """Return the id of the log that a segment's folder is named after."""
     digits = os.path.basename(os.path.dirname(os.path.abspath(path))).rpartition(".")[2]
     return int(digits) if digits.isdigit() else None
 

@@ -27,7 +27,7 @@ SHOWN_BYTES = 200
 
 
 def time_of(timestamp_ms: int) -> str | None:
-    """ISO 8601 in UTC; None without a timestamp, or if it is out of range."""
+    """Return a time as ISO 8601 in UTC; None without a timestamp, or if it is out of range."""
     if timestamp_ms < 0 or timestamp_ms > 253_402_300_799_999:
         return None
     moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
@@ -35,7 +35,7 @@ def time_of(timestamp_ms: int) -> str | None:
 
 
 def shown(content: bytes | None) -> str | None:
-    """Bytes as text if they are printable, else as hex; shortened when long."""
+    """Return bytes as text if they are printable, else as hex; shortened when long."""
     if content is None:
         return None
     cut = content[:SHOWN_BYTES]
@@ -48,7 +48,7 @@ def shown(content: bytes | None) -> str | None:
 
 
 def batch_fact(batch: Batch, position: int) -> Fact:
-    """A batch, its marker if it has one, and whether its checksum matches."""
+    """Return the facts of a batch: its marker if it has one, and whether its checksum matches."""
     fact: Fact = {
         "is": "batch",
         "position": position,
@@ -91,7 +91,7 @@ def _marker(batch: Batch) -> Fact:
 
 
 def record_facts(batch: Batch, log_id: int | None) -> Iterator[Fact]:
-    """The records of a batch. Those of the catalogue are unpacked."""
+    """Return the facts of a batch's records. Those of the catalogue are unpacked."""
     try:
         for record in records(batch):
             fact: Fact = {"is": "record", "offset": record.offset, "timestamp": record.timestamp}
@@ -116,7 +116,7 @@ def _unpack(packed: bytes | None) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A msgpack value for JSON; topic ids in base64, as in Kafka's tools."""
+    """Convert a msgpack value for JSON; topic ids in base64, as in Kafka's tools."""
     if isinstance(value, bytes):
         return base64.urlsafe_b64encode(value).rstrip(b"=").decode() if len(value) == 16 else shown(value)
     if isinstance(value, list | tuple):
@@ -125,14 +125,14 @@ def plain(value: Any) -> Any:
 
 
 def unit_facts(unit: Unit, names: Names, *, with_records: bool) -> Iterator[Fact]:
-    """A unit of the journal, and each of its parts."""
+    """Yield the facts of a unit of the journal and of each of its parts."""
     yield {"is": "unit", "unit": unit.number, "position": unit.position, "parts": len(unit.parts)}
     for part in unit.parts:
         yield from part_facts(part, names, with_records=with_records)
 
 
 def part_facts(part: Part, names: Names, *, with_records: bool) -> Iterator[Fact]:
-    """One part of a unit."""
+    """Return the facts of one part of a unit."""
     content = b"".join(part.data)
     fact: Fact = {
         "is": "part",
@@ -157,7 +157,7 @@ def part_facts(part: Part, names: Names, *, with_records: bool) -> Iterator[Fact
 
 
 def created(content: bytes) -> Fact:
-    """The contents of a CREATE part."""
+    """Return the contents of a CREATE part."""
     try:
         topic, topic_id, partition, settings = msgpack.unpackb(content, raw=False)
     except (ValueError, msgpack.UnpackException):

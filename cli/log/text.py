@@ -9,7 +9,7 @@ _HEAD = ("is", "path")
 
 
 def lines(facts: Iterable[Fact]) -> Iterator[str]:
-    """The lines of each fact; most facts have one line."""
+    """Yield the lines of each fact; most facts have one line."""
     for fact in facts:
         yield from _LINES.get(fact["is"], _anything)(fact)
 

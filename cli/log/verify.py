@@ -72,7 +72,7 @@ class Report:
         return {repr(finding) for finding in self.findings if finding["is"] == "damage"}
 
     def discount(self, believed: set[str]) -> None:
-        """Change each finding of damage that is not in `believed` into a note."""
+        """Turn damage that `believed` does not contain into notes."""
         for finding in self.findings:
             if finding["is"] == "damage" and repr(finding) not in believed:
                 finding.pop("position", None)
@@ -200,7 +200,7 @@ class _Pass:
         return newest
 
     def _coordinators(self) -> None:
-        """A damaged snapshot is only a note, because the logs have the same state. A newer version's is damage."""
+        """Check the coordinators' snapshots. Damage is only a note: logs have the state. A newer version is damage."""
         for name in self._disk.list(self._directory):
             if snapshot_number(name) is None:
                 continue
@@ -323,7 +323,7 @@ class _Pass:
             file.close()
 
     def _index(self, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
-        """The entries of the index; None if they are unusable, which is only a note: a broker rebuilds them."""
+        """Return the entries of the index; None if they are unusable, only a note: a broker rebuilds them."""
         if not row.entries:
             return b""
         try:

@@ -19,14 +19,14 @@ EXTRAS = {  # name to import: (package, extra)
 
 
 def require(command: str, *modules: str) -> None:
-    """Raises Failure for the first of these modules that this Python does not have."""
+    """Raise Failure for the first of these modules that is not installed."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise _missing(f"{command} needs", module)
 
 
 def explain_missing(error: ModuleNotFoundError) -> Failure | None:
-    """The failure to show for a failed import; None if the module is in no extra: then it is a bug."""
+    """Return the failure for a failed import; None if the module is in no extra: then it is a bug."""
     module = (error.name or "").partition(".")[0]
     return _missing("this command needs", module) if module in EXTRAS else None
 

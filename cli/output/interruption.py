@@ -39,7 +39,7 @@ class Interruption:
         self._on_signal()
 
     def check(self) -> None:
-        """Raises: KeyboardInterrupt, after a signal."""
+        """Raise KeyboardInterrupt after a signal."""
         if self.wanted:
             raise KeyboardInterrupt
 

@@ -40,7 +40,7 @@ class BadFormat(ValueError):
 
 
 def form_of(text: str, *, shown: bool = False) -> Form:
-    """A function that formats a record, without a line end. shown: for a person at a terminal. Raises BadFormat."""
+    """Return a function that formats a record, without a line end. shown: for a terminal. Raises BadFormat."""
     parts: list[Form | bytes] = []
     position = 0
     while position < len(text):
@@ -64,7 +64,7 @@ def _visible_bytes(content: bytes) -> bytes:
 
 
 def as_facts(record: "Record | ShareRecord") -> dict[str, Any]:
-    """A record as a JSON object; of a share group, with its delivery count."""
+    """Return a record as a JSON object; of a share group, with its delivery count."""
     delivered = getattr(record, "delivery_count", None)
     return {
         "topic": record.topic,
@@ -102,7 +102,7 @@ class BadLine(ValueError):
 
 
 def parse(line: bytes) -> Line:
-    """A line of --jsonl. A value that is not a string is sent as JSON; null is a tombstone. Raises BadLine."""
+    """Parse a line of --jsonl. A value that is not a string is sent as JSON; null is a tombstone. Raises BadLine."""
     try:
         fields = json.loads(line)
     except ValueError as error:

@@ -63,7 +63,7 @@ _BY_BROKER = "the broker refused it; see its log"
 
 
 def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
-    """The failure for an error. bootstrap: the broker's address, for hints that can be copied."""
+    """Return the failure for an error. bootstrap: the broker's address, for hints that can be copied."""
     code, hint = _kind(error)
     hint = with_options(getattr(error, "hint", "") or hint)
     return Failure(_cause(error), hint.replace("doctor HOST:PORT", f"doctor {bootstrap}"), code)
@@ -77,7 +77,7 @@ def with_options(hint: str) -> str:
 
 
 def _cause(error: KafkaError) -> str:
-    """The text, with asyncio's wording of a failed connection replaced by the system's."""
+    """Return the text, with asyncio's wording of a failed connection replaced by the system's."""
     text = str(error)
     for inner in _causes(error):
         if isinstance(inner, OSError) and inner.errno and "Connect call failed" in (inner.strerror or ""):

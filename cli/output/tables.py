@@ -21,7 +21,7 @@ Form = Callable[[Any], "str | Cell"]
 
 
 def plain(value: Any) -> str:
-    """The default text of a value in a table."""
+    """Return a value as text: the default form in a table."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
@@ -32,7 +32,7 @@ def plain(value: Any) -> str:
 
 
 def count(value: int | None) -> str:
-    """A number with separators: 1,234,567."""
+    """Return a number with separators: 1,234,567."""
     return NOTHING if value is None else f"{value:,}"
 
 
@@ -47,7 +47,7 @@ class Column:
 
 
 def number(title: str, fact: str, form: Form = plain) -> Column:
-    """A column of numbers, aligned by their last digit."""
+    """Return a column of numbers, aligned by their last digit."""
     return Column(title, fact, form, right=True)
 
 
@@ -97,7 +97,7 @@ class Output:
 
 
 def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
-    """The lines of a table: titles, then one line for each row."""
+    """Return the lines of a table: titles, then one line for each row."""
     titles = [Cell(each.title, dim=True) for each in columns]
     cells = [titles, *([_cell(each.form(row.get(each.fact))) for each in columns] for row in rows)]
     widths = [max(width(row[i].text) for row in cells) for i in range(len(columns))]
@@ -105,7 +105,7 @@ def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
 
 
 def _cell(written: str | Cell) -> Cell:
-    """The cell with its text as the terminal will show it, so that its width is known."""
+    """Return the cell with its text as the terminal will show it, so that its width is known."""
     cell = written if isinstance(written, Cell) else Cell(written)
     return cell._replace(text=visible(cell.text))
 
@@ -120,7 +120,7 @@ def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int
 
 
 def width(text: str) -> int:
-    """How many columns a text takes on a terminal."""
+    """Return how many columns a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(
@@ -134,7 +134,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def duration(ms: int | None) -> str:
-    """The two largest units: 41 s, 3 min 20 s, 2 h 5 min, 3 d."""
+    """Return the two largest units of a time: 41 s, 3 min 20 s, 2 h 5 min, 3 d."""
     if ms is None:
         return NOTHING
     if ms < 1_000:
@@ -149,7 +149,7 @@ def duration(ms: int | None) -> str:
 
 
 def when(ms: int | None) -> str:
-    """A time, in the local time zone."""
+    """Return a time in the local time zone, as text."""
     from datetime import datetime
 
     if ms is None or ms < 0:
@@ -158,5 +158,5 @@ def when(ms: int | None) -> str:
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970, by this machine's clock."""
+    """Return the ms since 1970, by this machine's clock."""
     return time.time_ns() // 1_000_000

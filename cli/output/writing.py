@@ -27,7 +27,7 @@ class Cell(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """The text with � for each character that is not printable."""
+    """Return the text with � for each character that is not printable."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else SHOWN_INSTEAD for each in text)
@@ -69,7 +69,7 @@ def show_bytes(content: bytes) -> None:
 
 
 def as_json(facts: Mapping[str, Any]) -> str:
-    """One object on one line; what is not printable is escaped, so that a terminal does not obey it either."""
+    """Return one object on one line; unprintable characters are escaped, so that no terminal obeys them."""
     text = json.dumps(facts, ensure_ascii=False, default=str)
     if text.isprintable():
         return text
@@ -77,7 +77,7 @@ def as_json(facts: Mapping[str, Any]) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether a person looks at the standard output."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -113,7 +113,7 @@ def log_to_standard_error() -> None:
 
 
 def nobody_reads() -> bool:
-    """Whether the reader of our pipe has closed it. Without this check only the next write would fail."""
+    """Return whether the reader of our pipe has closed it. Without this check only the next write would fail."""
     if not hasattr(select, "poll"):
         return False
     try:

@@ -66,7 +66,7 @@ class Shape:
     jsonl: bool
 
     def line(self, text: bytes, number: int) -> Line:
-        """Raises Failure."""
+        """Parse a line into a record. Raises Failure."""
         if self.jsonl:
             try:
                 given = parse(text)
@@ -293,7 +293,7 @@ async def _hold(to: Target, producer: "Producer", counts: Acknowledged, hold_ms:
 
 
 async def _was_committed(error: Exception, counts: Acknowledged) -> bool:
-    """Whether a commit of unknown outcome was carried out. Raises Failure if it stays unknown."""
+    """Return whether a commit of unknown outcome was carried out. Raises Failure if it stays unknown."""
     from ...client.errors import CommitOutcomeUnknownError
 
     if not isinstance(error, CommitOutcomeUnknownError):

@@ -18,7 +18,7 @@ AHEAD = 8
 
 
 async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
-    """Lists of lines, without their line ends, as they arrive. Raises OSError, CannotStartThread."""
+    """Yield lists of lines, without line ends, as they arrive. Raises OSError, CannotStartThread."""
     blocks, arrived, room = deque[bytes | OSError](), asyncio.Event(), threading.Semaphore(AHEAD)
     loop = asyncio.get_running_loop()
 

@@ -139,7 +139,7 @@ def _check_given(given: Mapping[str, Sequence[str | None]], not_ephemeral: Mappi
 def _console(
     http: str | None, token_file: str | None, hosts: Sequence[str], client_config: str | None, read_only: bool
 ) -> "HttpOptions | None":
-    """Return what --http… says. Raises: Failure."""
+    """Return the options --http… of the console. Raises: Failure."""
     if http is None and (token_file or hosts or client_config or read_only):
         raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
     if http is None:
@@ -150,7 +150,7 @@ def _console(
 
 
 def _followed(url: str, every_ms: int, keep_ms: int) -> "BackupOptions":
-    """Return what --backup… says. Raises: Failure."""
+    """Return the options --backup… Raises: Failure."""
     from .following import BackupOptions
 
     options = BackupOptions(url, every_ms, keep_ms)

@@ -45,7 +45,7 @@ class HttpOptions:
             )
 
     def command(self, bootstrap: str, *, insecure: bool) -> list[str]:
-        """The child's command line. A token and a password stay in their files.
+        """Return the child's command line. A token and a password stay in their files.
 
         -P: else Python would import modules from the working directory, where others may have written some.
         """
@@ -69,13 +69,13 @@ class HttpOptions:
 
 
 def _plain_listener(settings: BrokerSettings) -> int | None:
-    """The number of the first listener without TLS and login."""
+    """Return the number of the first listener without TLS and login."""
     listeners = enumerate(settings.served_listeners)
     return next((i for i, each in listeners if not each.uses_tls and not each.asks_for_login), None)
 
 
 def bootstrap_of(settings: BrokerSettings, addresses: Sequence[tuple[str, int]]) -> str:
-    """Where the console connects to: a listener without TLS and login, if there is one."""
+    """Return the address for the console: of a listener without TLS and login, if there is one."""
     host, port = addresses[_plain_listener(settings) or 0]
     host = _EVERYWHERE.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

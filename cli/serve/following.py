@@ -35,7 +35,7 @@ class BackupOptions:
             raise Failure("--backup-every is too short", f"{LEAST_EVERY_MS}ms or more", WRONG_USAGE)
 
     def command(self, directory: str) -> list[str]:
-        """The child's command line. Keys stay in the environment. -P: as for the console."""
+        """Return the child's command line. Keys stay in the environment. -P: as for the console."""
         command = [sys.executable, "-P", "-m", "fencepost", "backup", "--follow", "--beside-broker"]
         command += ["--every", f"{self.every_ms}ms", "--keep", f"{self.keep_ms}ms"]
         return [*command, "--data-dir", directory, self.url]
@@ -51,7 +51,7 @@ class Following:
         self._running = asyncio.create_task(run_child("the backup", command, self._take), name="backup")
 
     def _take(self, line: bytes) -> None:
-        """Take what the child tells; anything else that it prints is left out."""
+        """Take a line of state that the child prints; anything else is left out."""
         try:
             told = json.loads(line)
             uncovered_ms, counts = (

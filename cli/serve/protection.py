@@ -26,7 +26,7 @@ def protection(
     super_users: Sequence[str],
     insecure: bool,
 ) -> dict[str, str]:
-    """The settings that these flags stand for. Raises Failure."""
+    """Return the settings that these flags mean. Raises Failure."""
     if (tls_key or tls_client_ca) and not tls_cert:
         raise Failure("there is no certificate: --tls-cert is missing", "--tls-cert FILE --tls-key FILE", WRONG_USAGE)
     settings = {
@@ -54,7 +54,7 @@ def _principal(name: str) -> str:
 
 
 def check_protection(settings: "BrokerSettings") -> None:
-    """Raises Failure for the first listener that protects less than it has to."""
+    """Raise Failure for the first listener with less protection than its address requires."""
     for listener in settings.served_listeners:
         if settings.allow_insecure_listeners or _is_loopback(listener.host):
             continue
@@ -89,7 +89,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def shown(settings: "BrokerSettings") -> list[str]:
-    """A line for each listener that asks something of its clients."""
+    """Return a line for each listener that requires TLS or a login."""
     lines = []
     for listener in settings.served_listeners:
         options = listener.options

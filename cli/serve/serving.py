@@ -90,7 +90,7 @@ def run(
 
 
 def remove_scratch(path: str, clock: Clock) -> None:
-    """Remove the directory of an ephemeral broker; what takes longer than REMOVAL_MS stays, and that is said."""
+    """Remove an ephemeral broker's directory; what REMOVAL_MS do not suffice for is left, with a message."""
     until_ms = clock.monotonic_ms() + REMOVAL_MS
     for folder, folders, files in os.walk(path, topdown=False):
         for remove, names in ((os.unlink, files), (os.rmdir, folders)):
@@ -134,7 +134,7 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
 
 
 def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Shares | None]:
-    """Fits the limits of open files and connections into the process's limit of descriptors. None: it has no limit."""
+    """Fit the limits of open files and connections to the process's descriptors. None: it has no limit."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return settings, None
@@ -155,7 +155,7 @@ def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Share
 
 
 def tune_process() -> None:
-    """For a process that only runs a broker: keep freed memory, collect rarely, open as many files as allowed.
+    """Tune a process that only runs a broker: keep freed memory, collect rarely, open as many files as allowed.
 
     There is no collection before the broker serves: the objects of recovery live on or have no cycles. What exists by
     then is frozen: a collection that examines a million objects would stop the loop for 100 ms.
@@ -185,7 +185,7 @@ def _run_loop(main: Any) -> None:
 
 
 def _ignore_signals() -> None:
-    """Let no signal change the exit code any more: Python takes its handlers away in its last steps."""
+    """Ignore signals from now on, so that none changes the exit code in Python's last steps."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -225,7 +225,7 @@ class GcFreezer:
             gc.freeze()
 
     def _count_deleted(self) -> int:
-        """How many logs were ever deleted."""
+        """Return how many logs were ever deleted."""
         return self._store.next_log_id - len(self._store.logs)
 
 
@@ -296,7 +296,7 @@ class _Server:
             await self._end_children()
 
     async def _start(self) -> None:
-        """Start the broker; with a store, for as long as no signal comes: it may wait for ever."""
+        """Start the broker; with a store it may wait for ever, so a signal ends the wait."""
         if self._in_store is None:
             await self._broker.start()
             return
@@ -419,7 +419,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _nobody_can_log_in(broker: Broker) -> bool:
-    """Whether clients log in by passwords, at every listener, and nobody has one."""
+    """Return whether every listener requires a password and no user has one."""
     listeners = broker.settings.served_listeners
     by_password = all(one.asks_for_login and one.options.sasl_enabled_mechanisms != (BY_TOKEN,) for one in listeners)
     return by_password and not broker.security_log.state.users.names

@@ -50,7 +50,7 @@ _WITHOUT_PARTITION = "-X storage.unreadable.partitions=offline starts without th
 
 
 def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | None:
-    """The failure for an exception that ended the start; None if it is a bug: then its traceback is shown."""
+    """Return the failure for an exception that ended the start; None for a bug: then its traceback is shown."""
     directory = settings.log_dir
     if isinstance(error, InvalidOption):
         row = BROKER_OPTIONS.get(error.name)
@@ -91,7 +91,7 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
 
 
 def halted(cause: BaseException) -> Failure:
-    """The failure for a broker that halted, also during its start."""
+    """Return the failure for a broker that halted, also during its start."""
     if isinstance(cause, Fenced):
         hint = "nothing was acknowledged since; start it again: it waits until that broker is gone"
         return Failure(str(cause), hint, TAKEN_OVER)

@@ -102,7 +102,7 @@ class Driver:
 
 
 def _below(pid: int) -> list[int]:
-    """All processes below this one, from ps, which Linux and macOS have."""
+    """Return all processes below this one, from ps, which Linux and macOS have."""
     table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, list[int]] = {}
     for line in table.splitlines():
@@ -217,7 +217,7 @@ def _compare(servers: str, text: list[str]) -> Found:
 
 
 def _read(servers: str, topic: str) -> list[tuple[str, str]]:
-    """Keys and values of all records that a read_committed reader sees, in the order of each partition."""
+    """Return keys and values of all records that read_committed sees, in the order of each partition."""
     found = []
     with sync.Consumer(servers, auto_offset_reset="earliest") as consumer:
         partitions = [TopicPartition(topic, each) for each in sorted(consumer.partitions_for_topic(topic))]

@@ -11,7 +11,7 @@ CORES, EXECUTOR_MB = 2, 1024
 
 
 def main() -> None:
-    """Arguments: servers; topics of the text, the copies and the counts; folder of checkpoints; lines of a batch."""
+    """Run the query. Arguments: servers; topics of text, copies and counts; checkpoint folder; lines of a batch."""
     servers, text, copies, counts, checkpoints, per_batch = sys.argv[1:]
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery

@@ -43,7 +43,7 @@ def _run(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
 
 
 def facts_of(found: Any) -> dict[str, Any]:
-    """One key of the ledger. batch: the last one that was decided, None before the first decision."""
+    """Return the facts of one ledger key. batch: the last decided one; None before the first decision."""
     entry = found.entry
     left = [each.timeout_ms - each.waits_for_ms for each in found.waiting if each.timeout_ms > 0]
     return {

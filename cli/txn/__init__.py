@@ -286,7 +286,7 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
 
 
 async def _read_by(admin: "Admin", groups: Sequence[str]) -> "set[TopicPartition]":
-    """The partitions of which these groups have offsets, or that their members have."""
+    """Return the partitions of which these groups have offsets, or that their members have."""
     from .windows import share_positions
 
     read: set[TopicPartition] = set()
@@ -307,7 +307,7 @@ async def _read_by(admin: "Admin", groups: Sequence[str]) -> "set[TopicPartition
 async def _held(
     admin: "Admin", groups: Sequence[str], partitions: "Sequence[TopicPartition] | None"
 ) -> "list[HeldOffsets]":
-    """The held offsets of these groups (none named: of all) in these partitions (None: in all).
+    """Return the held offsets of these groups (none named: of all) in these partitions (None: in all).
 
     Empty if no groups are named and this login may not see those of any.
     """

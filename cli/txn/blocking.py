@@ -31,7 +31,7 @@ def transaction_facts(
     since_ms: int | None,
     now_ms: int,
 ) -> dict[str, Any]:
-    """The facts about a transaction that is open in a partition. state: Prepared if it waits for a decision."""
+    """Return the facts of a transaction that is open in a partition. state: Prepared if it waits for a decision."""
     return {
         "transactional_id": owner.transactional_id if owner else None,
         "state": "Prepared" if prepared else owner.state if owner else None,
@@ -52,7 +52,7 @@ def leaderless_facts(partition: "TopicPartition") -> dict[str, Any]:
 
 
 def sentence(facts: dict[str, Any]) -> str:
-    """The facts in one sentence."""
+    """Return the facts in one sentence."""
     from ...effects.counts import count_text
 
     if "leader" in facts:

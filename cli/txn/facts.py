@@ -16,7 +16,7 @@ OLD_SHARE = 0.8  # share of its timeout after which a transaction is shown in re
 
 
 def state(name: str | None) -> str | Cell:
-    """A transaction's state, coloured."""
+    """Return a transaction's state, coloured."""
     colours = {"Ongoing": "yellow", "CompleteCommit": "green", "CompleteAbort": "red"}
     return Cell(name or "-", colours.get(name or "", "magenta" if (name or "").startswith("Prepare") else None))
 
@@ -24,7 +24,7 @@ def state(name: str | None) -> str | Cell:
 def facts_of(
     found: "TransactionDescription", at_ms: int, decisions: "Mapping[str, PreparedTransaction] | None" = None
 ) -> dict[str, Any]:
-    """The facts of one transaction. age_ms: None if it is not open. decisions: those that prepared ones wait for."""
+    """Return the facts of a transaction. age_ms: None if it is not open. decisions: what prepared ones wait for."""
     prepared = (decisions or {}).get(found.transactional_id) if found.is_open else None
     return {
         "transactional_id": found.transactional_id,
@@ -43,7 +43,7 @@ def facts_of(
 
 
 async def open_now(admin: "Admin") -> list[dict[str, Any]]:
-    """All open transactions, the oldest first."""
+    """Return all open transactions, the oldest first."""
     listed = await admin.list_transactions(states=OPEN_STATES[:3])
     described = await admin.describe_listed_transactions(listed)
     decisions = await decisions_or_none(admin) if described else {}
@@ -52,7 +52,7 @@ async def open_now(admin: "Admin") -> list[dict[str, Any]]:
 
 
 async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction]":
-    """The prepared transactions; none where this login may not see them."""
+    """Return the prepared transactions; none if this login may not see them."""
     from ...client.errors import AuthorizationError
 
     try:
@@ -62,7 +62,7 @@ async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction
 
 
 async def owners_or_none(admin: "Admin", ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The clients that took these ids last; none where the broker cannot tell, or this login may not see it."""
+    """Return the clients that took these ids last; none if the broker or this login cannot tell."""
     from ...client.errors import AuthorizationError, UnsupportedVersionError
 
     try:
@@ -80,7 +80,7 @@ def owner_text(owner: Mapping[str, Any]) -> str:
 
 
 def age(row: dict[str, Any] | None) -> str | Cell:
-    """Age and timeout, in red when the timeout is near."""
+    """Return age and timeout as text, in red when the timeout is near."""
     if row is None or row["age_ms"] is None:
         return "-"
     old = row["timeout_ms"] > 0 and row["age_ms"] > OLD_SHARE * row["timeout_ms"]
@@ -88,7 +88,7 @@ def age(row: dict[str, Any] | None) -> str | Cell:
 
 
 async def held_or_none(admin: "Admin", group: str) -> "list[HeldOffsets]":
-    """What holds a group's offsets; empty where the broker cannot tell, or this login may not see it."""
+    """Return what holds a group's offsets; empty if the broker or this login cannot tell."""
     from ...client.errors import AuthorizationError, UnsupportedVersionError
 
     try:
@@ -98,7 +98,7 @@ async def held_or_none(admin: "Admin", group: str) -> "list[HeldOffsets]":
 
 
 async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":
-    """The blocking transactions; empty from a broker before Kafka 3.0, which cannot list them."""
+    """Return the blocking transactions; empty from a broker before Kafka 3.0, which cannot list them."""
     from ...client.errors import UnsupportedVersionError
 
     try:

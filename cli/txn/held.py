@@ -14,7 +14,7 @@ _SHOWN = 5
 
 
 def held_facts(held: "HeldOffsets", now_ms: int) -> dict[str, Any]:
-    """The facts, among them those of the transaction. log_partition: of __consumer_offsets."""
+    """Return the facts of held offsets and their transaction. log_partition: of __consumer_offsets."""
     return {
         "group": held.group_id,
         "holds": [str(each) for each in held.partitions],
@@ -25,7 +25,7 @@ def held_facts(held: "HeldOffsets", now_ms: int) -> dict[str, Any]:
 
 
 def held_sentence(facts: dict[str, Any]) -> str:
-    """The facts in one sentence."""
+    """Return the facts in one sentence."""
     holds, more = facts["holds"][:_SHOWN], len(facts["holds"]) - _SHOWN
     where = ", ".join(holds) + (f" and {more} more" if more > 0 else "")
     at = f"__consumer_offsets:{facts['log_partition']}"

@@ -26,7 +26,7 @@ Positions = dict[str, "Mapping[TopicPartition, SharePartitionOffsets]"]
 
 
 async def share_positions(admin: "Admin", groups: Sequence[str] = ()) -> Positions:
-    """Where these share groups stand; without names all, but those of which this login may not see it."""
+    """Return the positions of these share groups; without names of all that this login may see."""
     import asyncio
 
     from ...client.errors import AuthorizationError, UnsupportedVersionError
@@ -56,7 +56,7 @@ async def _position(admin: "Admin", group: str) -> "Mapping[TopicPartition, Shar
 async def full_windows(
     admin: "Admin", groups: Sequence[str] = (), partitions: "Collection[TopicPartition] | None" = None
 ) -> list[dict[str, Any]]:
-    """The facts of the windows that are full because of transactions: of these groups, in these partitions."""
+    """Return the facts of the windows that transactions keep full: of these groups, in these partitions."""
     held = [
         (group, at, offsets)
         for group, positions in (await share_positions(admin, groups)).items()
@@ -99,7 +99,7 @@ def _unknown(producer_id: int) -> dict[str, Any]:
 
 
 def window_sentence(facts: Mapping[str, Any]) -> str:
-    """The facts of full_windows() in one sentence."""
+    """Return the facts of full_windows() in one sentence."""
     at = f"{facts['topic']}-{facts['partition']}"
     named = facts["transactions"][:_SHOWN]
     holders = "; and in ".join(map(_holder, named))
@@ -136,7 +136,7 @@ def memory_sentence(facts: Mapping[str, Any]) -> str:
 
 
 async def pending_of(admin: "Admin", rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What each of these transactions has pending in share groups, by transactional id."""
+    """Return what each of these transactions has pending in share groups, by transactional id."""
     ids = {
         row["transactional_id"]
         for row in rows
@@ -164,7 +164,7 @@ async def pending_of(admin: "Admin", rows: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def pending_lines(pending: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line for each share group, partition and member, with the ranges."""
+    """Return one line for each share group, partition and member, with the ranges."""
     by_place: dict[tuple[str, str, str], list[str]] = {}
     for each in pending:
         first, last = each["first_offset"], each["last_offset"]

@@ -42,7 +42,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to a server that listens there."""
+    """Return whether only this machine can connect to a server that listens there."""
     if host in _LOCAL:
         return True
     try:
@@ -52,7 +52,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(host: str) -> str:
-    """The name or address of a Host header, without the port, in lower case."""
+    """Return the name or address in a Host header, without the port, in lower case."""
     text = host.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

@@ -37,7 +37,7 @@ class ConnectionLimits(Generic[K]):
         return list(self._addresses)
 
     def admit(self, key: K, address: str) -> list[K] | None:
-        """Count a new connection. Returns which to close for it. None, and it is not counted: refuse it."""
+        """Count a new connection. Returns the connections to close for it; None: refuse it, it was not counted."""
         counted = counted_as(address)
         closed: list[K] = []
         if self._counts[counted] >= self._most_of_address:

@@ -56,7 +56,7 @@ def name_of(segment: str) -> str:
 
 
 def parse(parameters: Iterable[Parameter], given: Mapping[str, str]) -> dict[str, Any]:
-    """The values by name, defaults among them. Raises Problem, for a name that is not in the table (mistyped) too."""
+    """Return the values by name, with defaults. Raises Problem, also for a name that is not in the table."""
     parameters = tuple(parameters)
     for name in given:
         if all(name != each.name for each in parameters):

@@ -75,7 +75,7 @@ class Problem(Exception):
 
 
 def problem_of(error: KafkaError) -> Problem:
-    """The problem to answer with for an error of the SDK."""
+    """Return the problem to answer with for an error of the SDK."""
     code = _BY_CODE.get(error.code)
     if code is None:
         code = next((number for kind, number in _BY_CLASS if isinstance(error, kind)), FAILED)

@@ -18,7 +18,7 @@ NUMBER_OR_NULL = {"type": ["integer", "null"]}
 
 
 def fields(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The schema of an object with these properties."""
+    """Return the schema of an object with these properties."""
     required = [each for each in properties if each not in optional]
     return {"type": "object", "properties": properties, "required": required}
 

@@ -16,7 +16,7 @@ MOST_ALARMS = 100
 
 
 def alarm_rows(view: View) -> list[dict[str, Any]]:
-    """Up to MOST_ALARMS rows: disks first, then partitions, then groups, the longest held first; then share groups."""
+    """Return up to MOST_ALARMS rows: disks, partitions, groups (the longest held first), share groups."""
     rows = [_disk(each) for each in view.low_disks] + _leaderless(view) + [_held(each, view) for each in view.held]
     rows += _full_windows(view)
     return rows[:MOST_ALARMS]

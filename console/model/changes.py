@@ -28,7 +28,7 @@ Event = tuple[str, dict[str, Any]]
 
 
 def changes(before: View, after: View) -> Iterator[Event]:
-    """Yield (name, data) of each event."""
+    """Yield (name, data) of each event that happened between two views."""
     counts = counts_row(after)
     if _ageless(counts) != _ageless(counts_row(before)):
         yield "counts", counts

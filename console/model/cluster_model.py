@@ -83,7 +83,7 @@ class ClusterModel:
         self._tail = Tail(connect, new_consumer, self._follow, lambda: self.is_wanted, clock)
 
     async def view(self) -> View:
-        """A recent view. Raises KafkaError if the broker could not be asked."""
+        """Return a recent view. Raises KafkaError if the broker could not be asked."""
         now_ms = self._clock.monotonic_ms()
         self._wanted_until_ms = now_ms + LOOK_MS
         self.look()
@@ -101,7 +101,7 @@ class ClusterModel:
         return await asyncio.shield(self._next)
 
     def look(self) -> None:
-        """Start reading the cluster, until nobody has asked for a while."""
+        """Read the cluster regularly, until no page has asked for a while."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="the console's reader")
 

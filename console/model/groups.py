@@ -17,7 +17,7 @@ _AT_ONCE = 50
 
 
 async def read_groups(admin: Admin, listed: Sequence[GroupListing]) -> dict[str, Group]:
-    """The groups by name. Each costs two requests."""
+    """Return the groups by name. Each costs two requests."""
     found: dict[str, Group] = {}
     for start in range(0, len(listed), _AT_ONCE):
         some = listed[start : start + _AT_ONCE]
@@ -43,7 +43,7 @@ async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
 async def _share_group(
     admin: Admin, group: str
 ) -> tuple[GroupDescription | None, Mapping[TopicPartition, SharePartitionOffsets]]:
-    """Where it stands may be visible though its members are not: they are shown only with all topics that they name."""
+    """Read a share group. Offsets may be visible though members are not: those need rights to all their topics."""
     described: GroupDescription | None
     try:
         described = (await admin.describe_share_groups(group)).get(group)

@@ -43,7 +43,7 @@ class Tail:
         self.follows = False
 
     def look(self) -> None:
-        """Start following the topic, until nobody has asked for a while."""
+        """Follow the topic, until no page has asked for a while."""
         if self._new_consumer is None or self._clock.monotonic_ms() < self._due_ms:
             return
         if self._task is None or self._task.done():

@@ -104,7 +104,7 @@ def transaction_row(
     blocks: Mapping[int, Mapping[str, int]],
     shown: int = SHOWN_PARTITIONS,
 ) -> dict[str, Any]:
-    """The row of one transaction. blocks: from blocks_by_producer(). shown: how many partitions at most."""
+    """Return the row of one transaction. blocks: from blocks_by_producer(). shown: how many partitions at most."""
     is_open = found.is_open
     age = max(0, view.at_ms - found.started_ms) if found.started_ms is not None and is_open else None
     return {
@@ -128,7 +128,7 @@ def transaction_row(
 
 
 def listed_row(found: TransactionListing) -> dict[str, Any]:
-    """The row of an id without an open transaction, from the list alone: fields that need a description are null."""
+    """Return the row of an id without an open transaction, from the list: other fields are null."""
     return {
         "kind": "KafkaTransaction",
         "transactional_id": found.transactional_id,
@@ -157,7 +157,7 @@ def share(age_ms: int | None, timeout_ms: int | None) -> float | None:
 
 
 def blocks_by_producer(view: View) -> dict[int, dict[str, int]]:
-    """Producer id → how many partitions, records and groups its transaction holds."""
+    """Return producer id → how many partitions, records and groups its transaction holds."""
     if view.blocks is None:
         found: dict[int, dict[str, int]] = {}
         waiting: dict[int, set[str]] = {}
@@ -189,7 +189,7 @@ def _readers_of(view: View) -> Mapping[TopicPartition, list[tuple[str, int]]]:
 
 
 def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
-    """The groups that read the blocked partition: would_wait: it has read all that read_committed gives it now."""
+    """Return the groups that read the blocked partition. would_wait: it has read all that read_committed allows now."""
     return [
         {
             "consumer_group_id": name,
@@ -202,7 +202,7 @@ def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
 
 
 def blocker_row(blocker: Blocker, view: View, shown: int = SHOWN_PARTITIONS) -> dict[str, Any]:
-    """One blocked partition, and which transaction holds its last stable offset.
+    """Return one blocked partition, and which transaction holds its last stable offset.
 
     shown: how many partitions and groups at most. Groups that would wait come first.
     """
@@ -251,14 +251,14 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
-    """The rows of up to `most` blocked partitions, the longest blocked first."""
+    """Return the rows of up to `most` blocked partitions, the longest blocked first."""
     oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
     names = (each.description.transactional_id if each.description else "" for each in oldest)
     return [blocker_row(each, view, SHOWN_IN_LIST) for each in oldest[: _fitting(names)]]
 
 
 def open_rows(view: View, most: int) -> list[dict[str, Any]]:
-    """The rows of up to `most` open transactions, the oldest first."""
+    """Return the rows of up to `most` open transactions, the oldest first."""
     blocks = blocks_by_producer(view)
     oldest = nsmallest(
         most, view.open.values(), key=lambda each: (each.started_ms or view.at_ms, each.transactional_id)
@@ -346,7 +346,7 @@ def counts_row(view: View) -> dict[str, Any]:
 
 
 def oldest_ms(found: Iterable[TransactionDescription], at_ms: int) -> int | None:
-    """The age of the oldest open transaction."""
+    """Return the age of the oldest open transaction."""
     return max((max(0, at_ms - each.started_ms) for each in found if each.started_ms is not None), default=None)
 
 

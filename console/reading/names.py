@@ -16,7 +16,7 @@ _MOST_ASKED = 200
 
 
 async def find_names(admin: Admin, entries: Iterable[Entry], remembered: Names) -> dict[int, str]:
-    """Producer id → transactional id."""
+    """Return producer id → transactional id."""
     by_id = {producer_id: name for (producer_id, _), name in remembered.items()} if remembered else {}
     wanted = {each.producer_id for each in entries if each.transactional and each.producer_id >= 0}
     missing = sorted(wanted - by_id.keys())[:_MOST_ASKED]

@@ -99,7 +99,7 @@ def _part(where: TopicPartition, record: Record, what: str) -> bytes:
 def _rows(
     where: TopicPartition, window: Window, limit: int, isolation: str, names: Mapping[int, str]
 ) -> tuple[list[dict[str, Any]], int]:
-    """The rows, and the offset after the last one."""
+    """Return the rows, and the offset after the last one."""
     rows: list[dict[str, Any]] = []
     left = PAGE_BYTES
     for entry in window.entries:
@@ -136,7 +136,7 @@ def _rows_of(where: TopicPartition, start: int, entry: Entry, names: Mapping[int
 
 
 def _decoded(where: TopicPartition, batch: Batch, start: int) -> Iterator[Record]:
-    """The records of a batch from an offset on. Raises: KafkaError."""
+    """Return the records of a batch from an offset on. Raises: KafkaError."""
     records = Records(batch, *where, limit=DECOMPRESSED_BYTES)
     while records.left:
         for record in records.take(_PIECE):
@@ -159,7 +159,7 @@ def _content(batch: Batch, record: Record) -> dict[str, Any]:
 
 
 def shown(content: bytes | None) -> dict[str, Any] | None:
-    """Bytes as JSON: text if they are UTF-8, else base64; shortened if long."""
+    """Return bytes for JSON: text if they are UTF-8, else base64; shortened if long."""
     if content is None:
         return None
     part = content[:SHOWN_BYTES]

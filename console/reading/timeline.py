@@ -29,7 +29,7 @@ PARAMETERS = (
 async def read(
     admin: Admin, topic: str, partition: int, query: Mapping[str, str], *, names: Names | None = None
 ) -> dict[str, Any]:
-    """The blocks of offsets `from` to `to` (exclusive), by default the last ones. Raises: Problem, KafkaError."""
+    """Return the blocks of offsets `from` to `to` (exclusive); default: the last ones. Raises: Problem, KafkaError."""
     where = TopicPartition(topic, partition)
     ends = await ends_of(admin, where)
     asked = parse(PARAMETERS, query)

@@ -88,7 +88,7 @@ def _broker(name: str, node: Any) -> dict[str, Any]:
 
 
 def config(found: ConfigEntry) -> dict[str, Any]:
-    """Confluent's fields of one config; the value of a secret is null."""
+    """Return Confluent's fields of one config; the value of a secret is null."""
     return {
         "name": found.name,
         "value": found.value,

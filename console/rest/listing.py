@@ -45,7 +45,7 @@ def page(
     key: Callable[[T], Key],
     row: Callable[[T], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """One page of these items. link: path and query of the request. row: made only for the items of the page.
+    """Return one page of these items. link: path and query of the request. row: called for items of the page only.
 
     Raises Problem for a page token that is not of this list.
     """

@@ -14,14 +14,14 @@ MOST_DIGITS = 10
 
 
 async def view_of(asked: Asked) -> View:
-    """A recent view of the cluster that the path names."""
+    """Return a recent view of the cluster that the path names."""
     view = await asked.parts.model.view()
     _check_cluster(asked, view.cluster_id)
     return view
 
 
 async def cluster_id(asked: Asked) -> str:
-    """The id in the path, which must be this cluster's."""
+    """Return the id in the path, which must be this cluster's."""
     found = (await asked.parts.cluster()).cluster_id or "unknown"
     _check_cluster(asked, found)
     return found
@@ -62,7 +62,7 @@ async def group_of(asked: Asked) -> GroupDescription:
 
 
 async def offsets_now(asked: Asked, partitions: list[TopicPartition]) -> dict[TopicPartition, Offsets]:
-    """Read now, not from the view. A partition that is deleted meanwhile is left out."""
+    """Read the offsets now, not from the view. A partition that is deleted meanwhile is left out."""
     return await read_offsets(await asked.admin(), partitions)
 
 

@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """The address of the other side."""
+    """Return the address of the other side."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) and peer else ""
 

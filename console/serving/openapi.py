@@ -240,7 +240,7 @@ _OTHERS = {
 
 
 def schemas() -> dict[str, Any]:
-    """Every schema by its name."""
+    """Return every schema by its name."""
     lists = {
         name: fields(
             {
@@ -256,7 +256,7 @@ def schemas() -> dict[str, Any]:
 
 
 def document(routes: Iterable[Route], version: str, cookie: str) -> dict[str, Any]:
-    """The whole document. cookie: the name of the session's."""
+    """Return the whole document. cookie: the name of the session's cookie."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

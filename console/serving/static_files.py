@@ -28,7 +28,7 @@ class StaticFile(NamedTuple):
 
 
 def read_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
-    """All files below the folder, by their path in it; those of another kind are left out."""
+    """Return all files below the folder, by their relative path; those of unknown types are left out."""
     found: dict[str, StaticFile] = {}
     for path in sorted(folder.rglob("*")):
         media_type = _TYPES.get(path.suffix)

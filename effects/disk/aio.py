@@ -74,7 +74,7 @@ class _Slot:
         _IOCB.pack_into(self._iocb, 0, *what, *where, _IOCB_FLAG_RESFD, event_fd)
 
     def write_otherwise(self) -> OSError | None:
-        """Blocks the loop; a refusal happens once, a part that was written hardly ever.
+        """Write the rest without the kernel's queue. Blocks the loop, but is rarely needed.
 
         A failed write-back is told once to each descriptor that was open: to whatever syncs that descriptor first, or
         writes by it what is synced at once. So this one is nobody else's.
@@ -99,7 +99,7 @@ class AioWriter(AsyncWriter):
     largest_bytes = LARGEST_BYTES
 
     def __init__(self, loop: asyncio.AbstractEventLoop, numbers: tuple[int, int, int, int]) -> None:
-        """Open the kernel's queue. Raises: OSError, where the system does not allow it."""
+        """Open the kernel's queue. Raises: OSError if the system does not allow it."""
         self._setup, self._destroy, self._getevents, self._submit = map(ctypes.c_long, numbers)
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long

@@ -52,7 +52,7 @@ class File(Protocol):
         return False
 
     def read(self, size: int, position: int) -> bytes:
-        """`size` bytes from `position`; fewer only at the end of the file."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         ...
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
@@ -99,7 +99,7 @@ class Disk(Protocol):
     """A file system. Missing paths raise FileNotFoundError, as in `os`."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and writing; `create` makes an empty file if there is none."""
+        """Open a file for reading and writing; `create` makes an empty one if there is none."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -111,7 +111,7 @@ class Disk(Protocol):
         ...
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         ...
 
     def make_directory(self, path: str) -> None:
@@ -171,7 +171,7 @@ class Disk(Protocol):
         ...
 
     def hold(self, directory: str) -> Lock:
-        """Hold a directory as lock() does, but also one that another process has locked. Raises: OSError."""
+        """Hold a directory as lock() does, even if another process has locked it. Raises: OSError."""
         ...
 
     def executor(self, name: str, threads: int = 1) -> Executor:

@@ -269,7 +269,7 @@ class SystemDisk(Disk):
         many_syncs.run_syncs(syncs, lambda: self._write_back(files, directories))
 
     def _write_back(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Bring what was written on this volume to the device at once, so that each sync behind it finds little to do.
+        """Write this volume's dirty pages to the device at once, so that each sync after it has little to do.
 
         It is a hint: it promises nothing, and its errors are no failed sync. A file is not opened by name, since it may
         have been deleted; Linux reports a failed write-back to the fdatasync of each descriptor that was open then.

@@ -24,7 +24,7 @@ _UNKNOWN = (errno.EOPNOTSUPP, errno.EINVAL)  # the flag, to a kernel or a file s
 
 
 def _is_linux_from(major: int, minor: int) -> bool:
-    """Whether the kernel is a Linux of this version or a later one."""
+    """Return whether the kernel is a Linux of this version or a later one."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (major, minor)
 
@@ -68,7 +68,7 @@ def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int
 
 
 def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: int) -> None:
-    """Write in several calls. What a partial write did is written again, which is harmless."""
+    """Write in several calls. After a partial write its bytes are written again, which is harmless."""
     left = [memoryview(buffer) for buffer in buffers if len(buffer)]
     left.reverse()
     while left:

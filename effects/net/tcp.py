@@ -180,7 +180,7 @@ class Writable:
             raise
 
     def close(self) -> None:
-        """Idempotent."""
+        """Stop watching the socket. Idempotent."""
         if self.fd >= 0:
             self._loop.remove_writer(self.fd)
             self._leave()
@@ -274,9 +274,7 @@ class SystemNet(Net):
 
 
 def _pace_nothing_on_loopback(listener: socket.socket) -> None:
-    """Set it on the listener, from which connections inherit it. Under BBR they would send by timers, at twice the
-    CPU for each byte; given to them later it is too late, for what BBR had for a moment stays paced.
-    """
+    """Set Reno on the listener, from which connections inherit it: BBR would send by timers, at twice the CPU."""
     address = listener.getsockname()[0]
     if sys.platform == "linux" and (address == "::1" or address.startswith("127.")):
         with contextlib.suppress(OSError):  # it is not for this process to choose

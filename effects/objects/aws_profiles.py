@@ -17,7 +17,7 @@ _PLACES = {"region": "region", "endpoint_url": "endpoint"}
 
 
 def profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the profile says (AWS_PROFILE, else `default`) and the environment does not, by obstore's names."""
+    """Return what the profile (AWS_PROFILE, else `default`) sets and the environment does not, by obstore's names."""
     name = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
     found: dict[str, str] = {}
     keys = _section(environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials", name)

@@ -61,7 +61,7 @@ class Objects(Protocol):
         ...
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """`length` bytes of an object, or all from `start` on; fewer only at its end.
+        """Return `length` bytes of an object, or all from `start` on; fewer only at its end.
 
         Raises: Missing, Unclear, Refused.
         """

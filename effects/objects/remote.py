@@ -38,7 +38,7 @@ class RemoteObjects:
     """A bucket, or a prefix in it."""
 
     def __init__(self, scheme: str, bucket: str, prefix: str) -> None:
-        """Look up keys and endpoint, ask nothing of the store. Raises: Refused, if they make no sense."""
+        """Look up keys and endpoint, without a request. Raises: Refused, if they make no sense."""
         self._scheme = scheme
         self._bucket = bucket
         self._below = f"{prefix}/" if prefix else ""
@@ -88,7 +88,7 @@ class RemoteObjects:
 
     @contextmanager
     def _converted(self, name: str) -> Iterator[None]:
-        """Turn obstore's errors into those of the interface. What the text says of the answer decides."""
+        """Turn obstore's errors into those of the interface, by the server's answer in their text."""
         try:
             yield
         except FileNotFoundError as error:
@@ -145,7 +145,7 @@ def _status(text: str) -> str:
 
 
 def _brief(text: str) -> str:
-    """One line of an error: what the server said, else the first line without the URL."""
+    """Return one line of an error: what the server said, else the first line without the URL."""
     status, code, message = _status(text), _CODE.search(text), _MESSAGE.search(text)
     if status:
         said = ": ".join(each[1] for each in (code, message) if each)

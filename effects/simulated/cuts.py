@@ -59,7 +59,7 @@ class Cut:
         torn: Mapping[int, Tear] | None = None,
         order: Sequence[int] = (),
     ) -> Volume:
-        """The volume with these unsynced operations (by index; `kept` None: all), less the dropped, some of them torn.
+        """Return the volume with these unsynced operations (by index; `kept` None: all), less the dropped, some torn.
 
         `order` lists operations that change places among themselves, as they reach the device.
         """

@@ -255,7 +255,7 @@ class SimulatedDisk(Disk):
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """All operations on the disk since it was new or found, by index."""
+        """Return all operations on the disk since it was new or found, by index."""
         return self._history.operations
 
     @property
@@ -303,7 +303,7 @@ class SimulatedDisk(Disk):
         raise IndexError(f"there are only {len(self.operations)} operations")
 
     def cuts(self, first: int = 0) -> Iterator[tuple[int, Cut]]:
-        """(n, the cut after n operations), from n = `first` on. Use a cut before you take the next: it changes."""
+        """Yield (n, the cut after n operations), from n = `first` on. The next iteration changes the cut."""
         return self._history.cuts(first)
 
     def notes_at(self, n: int) -> Sequence[Any]:

@@ -28,13 +28,13 @@ class Fault:
         return True
 
     def exception(self, path: str, operation: Operation) -> OSError:
-        """The exception that the real disk raises for this operation. Only one with a path can fail to open it."""
+        """Return the exception that the real disk raises for this operation. Only one with a path can fail to open."""
         by_name = not isinstance(operation, Read | Write | Truncate | Sync)
         return os_error(self.error, path, by_name=by_name)
 
 
 def os_error(number: int, path: str, *, by_name: bool = True) -> OSError:
-    """The exception that the real disk raises for this errno. by_name: the operation names a path, not an open file."""
+    """Return the exception that the real disk raises for this errno. by_name: the operation names a path."""
     kind = error_class(number)
     if kind is CannotOpen and not by_name:
         kind = OSError

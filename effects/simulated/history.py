@@ -31,7 +31,7 @@ class History:
         self.cut.record(operation)
 
     def cuts(self, first: int = 0) -> Iterator[tuple[int, Cut]]:
-        """(n, the cut after n operations), from n = `first` on. Use a cut before you take the next: it changes."""
+        """Yield (n, the cut after n operations), from n = `first` on. The next iteration changes the cut."""
         if not self.keep:
             raise ValueError("this disk keeps no history")
         cut = Cut(self._start.copy())

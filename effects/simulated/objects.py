@@ -55,7 +55,7 @@ class SimulatedObjects:
         return "sim://bucket"
 
     def client(self) -> "SimulatedObjects":
-        """The same store as another client sees it, without the cut of this one."""
+        """Return the same store as another client sees it, without this one's cut."""
         other = SimulatedObjects(0, self.faults)
         other.content, other._rng = self.content, self._rng
         return other
@@ -100,7 +100,7 @@ class SimulatedObjects:
     # ---- what a test does to it --------------------------------------------------------------------------------
 
     def rot(self, name: str, position: int = -1) -> None:
-        """Change one bit of an object."""
+        """Flip one bit of an object."""
         changed = bytearray(self.content[name])
         changed[position] ^= 1
         self.content[name] = bytes(changed)
@@ -134,4 +134,4 @@ class SimulatedObjects:
 
 
 def _nothing(call: str, name: str) -> None:
-    """The default of before_each: do nothing."""
+    """Do nothing: the default of before_each."""

@@ -124,7 +124,7 @@ class Wire:
         self.go_on_now()
 
     def kill(self) -> None:
-        """Lose all bytes in flight and all sent later. No callback is called."""
+        """Lose all bytes in flight and all that are sent later. No callback is called."""
         self._dead = True
         self._flying.clear()
         self._arrived.clear()
@@ -185,7 +185,7 @@ class Wire:
             self._fly(bytes(item) if isinstance(item, memoryview) else item)
 
     def _can_tell(self) -> bool:
-        """Whether the receiver may be given bytes or the end of the connection now."""
+        """Return whether the receiver may be given bytes or the end of the connection now."""
         if self._arrived:
             return self.receiver.may_read
         if self._end is None or self._end_told:
@@ -193,7 +193,7 @@ class Wire:
         return self.receiver.may_read or (self.is_reset and self.receiver.may_notice_reset)
 
     def _turn(self) -> None:
-        """Deliver, as a loop does for a readable socket: take the bytes that have arrived, hand over one piece."""
+        """Deliver one piece, as a loop does for a readable socket: take the bytes that have arrived."""
         self._turn_set = None
         if self._held or self._dead:
             return

@@ -103,7 +103,7 @@ class _Write:
             self.error = error
 
     def complete(self) -> None:
-        """Do the remaining steps."""
+        """Do the remaining steps of the write."""
         if self._done:
             return
         self._done = True

@@ -28,7 +28,7 @@ GIVEN_WAY_S = 50e-6  # for a thread that waits to wake up in; after none, whoeve
 
 
 def give_way() -> None:
-    """Let the loop take the interpreter lock if it waits for it. Called by workers between parts of a computation."""
+    """Let the loop take the interpreter lock if it waits for it. Workers call it between parts of a computation."""
     time.sleep(GIVEN_WAY_S)
 
 
@@ -37,7 +37,7 @@ class JobDropped(Exception):
 
 
 def forget_locals(error: BaseException) -> None:
-    """Release what a job held when it failed, which may be megabytes; the traceback still shows where it failed.
+    """Release the local variables of a failed job, perhaps megabytes; the traceback still shows the place.
 
     Whoever raises the error again makes a reference cycle of it and the frame, which the garbage collector has to find.
     """

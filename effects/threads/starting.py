@@ -35,7 +35,7 @@ class CannotStartThread(TryLater):
 
 
 def start_thread(run: Callable[..., object], name: str, *arguments: Any) -> threading.Thread:
-    """A daemon thread that runs run(*arguments). Raises: CannotStartThread."""
+    """Start a daemon thread that runs run(*arguments). Raises: CannotStartThread."""
     thread = threading.Thread(target=run, name=name, args=arguments, daemon=True)
     try:
         thread.start()
@@ -76,7 +76,7 @@ class _OneThread(Executor):
 def call_all(
     calls: Iterable[Callable[[], object]], name: str, threads: int, meanwhile: Callable[[], None] | None = None
 ) -> None:
-    """Make all calls: in the caller's thread, and beside it in others, as many as the system gives, `threads` in all.
+    """Make all calls, in the caller's thread and beside it in as many as the system gives: `threads` in all.
 
     meanwhile: if `threads` is more than one, that many others make the calls, and the caller's calls this again and
     again; where none can be started, the caller makes them all.

@@ -57,7 +57,7 @@ def openssl_name(name: str) -> str:
 
 
 def _checked(name: str) -> str:
-    """The suite's OpenSSL name. Raises BadCipherSuites if it is not a TLS 1.2 suite that protects."""
+    """Return the suite's OpenSSL name. Raises BadCipherSuites if it is not a TLS 1.2 suite that protects."""
     ours = openssl_name(name)
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

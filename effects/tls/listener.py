@@ -102,7 +102,7 @@ def _why(error: Exception, files: TlsFiles) -> str:
 
 
 def stamp(paths: Sequence[str]) -> tuple[object, ...]:
-    """A value that changes when one of these files changes."""
+    """Return a value that changes when one of these files changes."""
     stamps: list[object] = []
     for path in paths:
         try:
@@ -114,7 +114,7 @@ def stamp(paths: Sequence[str]) -> tuple[object, ...]:
 
 
 def first_certificate(path: str) -> bytes:
-    """The DER of the first certificate in a PEM file. Raises BadTlsFiles."""
+    """Return the DER of the first certificate in a PEM file. Raises BadTlsFiles."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             text = file.read()
@@ -125,7 +125,7 @@ def first_certificate(path: str) -> bytes:
 
 
 def peer_certificate(transport: Any) -> bytes | None:
-    """The DER of the client's verified certificate; None if it sent none."""
+    """Return the DER of the client's verified certificate; None if it sent none."""
     shown = transport.get_extra_info("ssl_object")
     found: bytes | None = None if shown is None else shown.getpeercert(binary_form=True)
     return found
@@ -157,11 +157,11 @@ class TlsAdmission(Protocol):
         ...
 
     def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
-        """A client has connected. Returns the factory of its protocol; None if the connection is to be closed."""
+        """Return the factory of a new connection's protocol; None: close the connection."""
         ...
 
     def failed(self, handshake: Handshake, reason: str) -> None:
-        """The handshake failed. After a successful one, the protocol's connection_made is called instead."""
+        """Called if the handshake failed. After a successful one the protocol's connection_made is called."""
         ...
 
     @property
@@ -238,7 +238,7 @@ class TlsAcceptor:
         )
 
     def _over(self, task: asyncio.Task[None], handshake: Handshake, accepted: socket.socket) -> None:
-        """A done callback, because a task can be cancelled before it begins."""
+        """Called when a handshake's task is done, which may have been cancelled before it began."""
         self._tasks.discard(task)
         handshake.task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()

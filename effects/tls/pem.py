@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
-    """Load it. key: None if the certificate's text contains the key. Raises OSError, ssl.SSLError, ValueError."""
+    """Load a certificate. key: None if the text contains it. Raises OSError, ssl.SSLError, ValueError."""
     with _file(certificate if key is None else f"{certificate.rstrip()}\n{key}") as path:
         context.load_cert_chain(path, None, password or "")  # "": never ask whoever sits at the terminal
 

@@ -13,7 +13,7 @@ FOLDER, DESCRIPTION = "spark.sql.streaming.checkpointLocation", "spark.job.descr
 
 
 def place_of(folder: str | None, description: str | None, query_id: str | None) -> str | None:
-    """The checkpoint's path, if it comes from the session's setting and the query's name; else None.
+    """Return the checkpoint's path, if it comes from the session's setting and the query's name; else None.
 
     A query without a name gets a new checkpoint at each start, so nobody can set its checkpoint back.
     """
@@ -22,7 +22,7 @@ def place_of(folder: str | None, description: str | None, query_id: str | None) 
 
 
 def read(place: str | None, *names: str) -> str | None:
-    """A file of the checkpoint. None: it does not exist, or this process cannot read it."""
+    """Read a file of the checkpoint. None: it does not exist, or this process cannot read it."""
     path = _path(place or "")
     if path is None:
         return None
@@ -34,7 +34,7 @@ def read(place: str | None, *names: str) -> str | None:
 
 
 def query_id(place: str | None) -> str | None:
-    """The id of the query that the checkpoint belongs to."""
+    """Return the id of the query that the checkpoint belongs to."""
     text = read(place, "metadata")
     try:
         return None if text is None else str(json.loads(text).get("id") or "") or None
@@ -43,7 +43,7 @@ def query_id(place: str | None) -> str | None:
 
 
 def _path(place: str) -> str | None:
-    """The local path of a path, file:/path or file:///path; None for other file systems."""
+    """Return the local path of a path, file:/path or file:///path; None for other file systems."""
     if place.startswith("file:"):
         place = place.removeprefix("file:")
         if place.startswith("//"):

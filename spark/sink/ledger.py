@@ -55,7 +55,7 @@ class Facts(NamedTuple):
 
 
 async def facts(cluster: Cluster) -> Facts:
-    """Ask the broker; waits while it restarts. Raises BrokerUnreachableError and other client errors."""
+    """Ask the broker for the Facts that a sink needs; waits while it restarts. Raises BrokerUnreachableError and others."""
     restarting = Deadline(cluster.environment.clock, START_MS)
     while True:
         try:
@@ -114,13 +114,13 @@ async def find_topic(cluster: Cluster, topic: str, *, may_create: bool) -> None:
 
 
 def limits(found: Facts, prepared_timeout_ms: int) -> Limits:
-    """The limits of a task. If it dies before PrepareTxn, it blocks readers no longer than a prepared transaction."""
+    """Return the limits of a task. If it dies before PrepareTxn, it blocks readers no longer than a prepared one."""
     timeout_ms = found.timeout_ms if prepared_timeout_ms < 0 else min(found.timeout_ms, prepared_timeout_ms)
     return Limits(found.prefix, timeout_ms, prepared_timeout_ms)
 
 
 async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) -> Any:
-    """The response, also one with an error code. Raises RequestTimedOutError and others: the outcome is unknown."""
+    """Return the response, also one with an error code. Raises RequestTimedOutError and others: outcome unknown."""
 
     def verdict(response: Any) -> int:
         code = getattr(response, "error_code", 0)
@@ -142,7 +142,7 @@ async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *
 
 
 async def describe_entries(cluster: Cluster, *keys: str, timeout_ms: float) -> list[Any]:
-    """Entries of DescribeLedger for these keys, or for all."""
+    """Return the entries of DescribeLedger for these keys, or for all."""
     answer: DescribeLedgerResponse = await ask(
         cluster, keys[0] if keys else "", DescribeLedgerRequest(keys=list(keys) or None), timeout_ms=timeout_ms
     )

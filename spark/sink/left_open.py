@@ -19,7 +19,7 @@ from .protocol import SinkBatch, TaskDone, Written, written_for
 
 
 def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = "") -> Callable[[int, str], bool]:
-    """The `is_over` of open_steps for a micro-batch that Spark aborts. mark: prefix of the attempts of its query.
+    """Return the `is_over` of open_steps for a micro-batch that Spark aborts. mark: of its query's attempts.
 
     Only the messages have the attempt that failed. Without any message it is every attempt of the query up to that
     batch: if another driver is about to decide one of these, its whole decision is refused, and the batch is written
@@ -32,7 +32,7 @@ def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = ""
 
 
 def others_than(batch: SinkBatch) -> Callable[[int, str], bool]:
-    """The `is_over` of open_steps for what a decision about this attempt ends besides: all attempts before it.
+    """Return the `is_over` of open_steps that selects all attempts before this one, once a decision about it is made.
 
     If another driver is about to decide one of these, its whole decision is refused, and the batch is written again.
     """

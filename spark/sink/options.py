@@ -103,7 +103,7 @@ def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int 
 
 
 def stream_mark(options: SinkOptions) -> str:
-    """A prefix of all attempts of one query's output. The process that aborts a batch can compute it as well.
+    """Return a prefix of all attempts of one query's output, which the process that aborts can compute, too.
 
     16 hexadecimal digits; "" if no option distinguishes this query from others.
     """
@@ -114,7 +114,7 @@ def stream_mark(options: SinkOptions) -> str:
 
 
 def digest_of(topic: str | None, offsets: str | None) -> bytes:
-    """The digest of a decision. topic: None if it is a column of the rows.
+    """Return the digest of a decision. topic: None if it is a column of the rows.
 
     offsets: the batch's file in the checkpoint, None if it cannot be read. Only its planned offsets are used, not the
     version, time and settings before them.

@@ -206,7 +206,7 @@ def task_transactional_id(prefix: str, batch: SinkBatch, partition: int, task: i
 
 
 def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | None:
-    """The batch number and the attempt in a task's transactional id. None: it is not an id of a task of this sink.
+    """Parse a task's transactional id to batch number and attempt. None: it is not an id of this sink.
 
     sink: None for any.
     """
@@ -219,7 +219,7 @@ def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | N
 def task_steps(
     batch: SinkBatch, partition: int, task: int, pieces: Iterable[Any], limits: Limits, now_ms: Callable[[], int]
 ) -> TaskSteps:
-    """Write all pieces and prepare. task: unique among all attempts of all tasks. Without rows no transaction is begun.
+    """Yield the steps of a task: write all pieces, prepare. task: its unique attempt. No rows: no transaction.
 
     A transaction older than a third of its timeout is prepared, and another begun, so that none times out. While a task
     waits for rows it cannot do that: then `Begin.prepare` does, at half of the timeout.
@@ -279,7 +279,7 @@ DriverSteps = Generator[Any, Any, Decided]
 
 
 def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSteps:
-    """Decide a batch of at least one task. Yields requests to the coordinator, is sent their responses.
+    """Decide a batch of at least one task: yields requests to the coordinator, is sent their responses.
 
     The caller repeats a request that was not answered: a repeated decision is the same decision.
     Raises SinkConflictError, BatchRefusedError, and other errors of the broker.
@@ -301,7 +301,7 @@ def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSt
 
 
 def complete(messages: Sequence[TaskDone | None]) -> list[TaskDone]:
-    """The messages. Raises BatchRefusedError unless they are one of each task, all of one attempt."""
+    """Return the messages. Raises BatchRefusedError unless they are one of each task, all of one attempt."""
     done = [message for message in messages if message is not None]
     if len(done) < len(messages):
         raise BatchRefusedError(f"{len(messages) - len(done)} of {len(messages)} tasks returned no message")
@@ -346,13 +346,13 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
 
 
 def _cut(digest: bytes) -> list[bytes]:
-    """The claims in a digest, the newest last."""
+    """Return the claims in a digest, the newest last."""
     size = 2 * _HALF_BYTES
     return [digest[start : start + size] for start in range(0, len(digest), size)]
 
 
 def refuse_late(key: str) -> EndTxnsRequest:
-    """The request that aborts a write without a sinkId. LEDGER_CONFLICT: it was committed, and stays so.
+    """Return the request that aborts a write without a sinkId. LEDGER_CONFLICT: it was committed, and stays so.
 
     This aborts prepared transactions under the key; one that a late task prepares afterwards is aborted too.
     """
@@ -360,12 +360,12 @@ def refuse_late(key: str) -> EndTxnsRequest:
 
 
 def is_too_large(error: KafkaError) -> bool:
-    """Whether the broker refused a decision because it marks too many partitions."""
+    """Return whether the broker refused a decision because it marks too many partitions."""
     return error.code == ErrorCode.INVALID_REQUEST and "in one decision" in error.detail
 
 
 def forgettable(keys: Iterable[Any], now_ms: int) -> list[str]:
-    """The keys of old batch writes without a sinkId, among DescribeLedger's. now_ms: the broker's wall clock."""
+    """Return the keys of old writes without a sinkId, among DescribeLedger's. now_ms: the broker's wall clock."""
     return [
         key.key
         for key in keys
@@ -377,7 +377,7 @@ def forgettable(keys: Iterable[Any], now_ms: int) -> list[str]:
 
 
 def same_decision(entry: LedgerEntry, batch: SinkBatch, digest: bytes) -> bool:
-    """Whether the entry is this decision. If one of the two digests has no offsets, only the topic is compared."""
+    """Return whether the entry is this decision. If a digest has no offsets, only the topic is compared."""
     if (entry.number, entry.owner, entry.committed) != (batch.number, batch.owner, True):
         return False
     found = bytes(entry.digest)
@@ -409,7 +409,7 @@ def _interpret_response(batch: SinkBatch, digest: bytes, response: EndTxnsRespon
 
 
 def _conflict(batch: SinkBatch, digest: bytes, entry: LedgerEntry) -> str:
-    """The error text for a ledger entry that does not fit."""
+    """Return the error text for a ledger entry that does not fit."""
     last = f"the last batch of sink {batch.sink!r} is {entry.number} of query {entry.owner!r}"
     if entry.owner != batch.owner:
         return (

@@ -26,7 +26,7 @@ MARGIN_S = 10.0
 
 
 def monotonic_ms() -> int:
-    """A monotonic clock, in milliseconds."""
+    """Return a monotonic time, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 

@@ -90,7 +90,7 @@ class Place(NamedTuple):
 
 
 def place() -> Place:
-    """The Place of this task."""
+    """Return the Place of this task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -104,7 +104,7 @@ def place() -> Place:
 
 
 def _run_id(tags: str | None, job_group: str | None) -> str | None:
-    """The id of the stream's run, if the task belongs to a stream. None: unknown."""
+    """Return the id of the stream's run, if the task belongs to a stream. None: unknown."""
     found = _SESSION.search(tags or "")
     if found is not None:
         return found[1]
@@ -115,12 +115,12 @@ def _run_id(tags: str | None, job_group: str | None) -> str | None:
 
 
 def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
-    """The writer of one micro-batch. It appends the rows, in Append and in Complete mode."""
+    """Return the writer of one micro-batch. It appends the rows, in Append and in Complete mode."""
     return StreamWriter(*_writer_arguments(given, schema, streaming=True))
 
 
 def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "BatchWriter":
-    """The writer of one `df.write`."""
+    """Return the writer of one `df.write`."""
     if overwrite:
         raise WrongUseError("a topic cannot be overwritten", hint='use mode("append")')
     return BatchWriter(*_writer_arguments(given, schema, streaming=False))
@@ -129,7 +129,7 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "Bat
 def _writer_arguments(
     given: Mapping[str, str], schema: Any, *, streaming: bool
 ) -> tuple[SinkOptions, str, Limits, str, str | None]:
-    """The arguments of a writer. Raises InvalidConfigurationError, BrokerUnreachableError and other client errors."""
+    """Return the arguments of a writer. Raises InvalidConfigurationError and client errors."""
     options = sink_options(given, streaming=streaming)
     check_columns(schema, options.topic)
     cluster = cluster_for(options)
@@ -202,7 +202,7 @@ class SinkWriter:
                 yield from columns_of(batch, self.options.topic)
 
     def batch_of(self, here: Place) -> SinkBatch:
-        """The batch of this task. Raises WrongUseError if a property of Spark that it needs is missing."""
+        """Return the batch of this task. Raises WrongUseError if a property of Spark that it needs is missing."""
         options = self.options
         owner = here.query_id or ""
         if not self.is_stream:
@@ -304,7 +304,7 @@ class SinkWriter:
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 
     def _planned_offsets(self, batch: SinkBatch, place: str | None) -> str | None:
-        """The offsets file of the batch, if this process can read the checkpoint. place: found by the tasks."""
+        """Return the batch's offsets file, if this process can read the checkpoint. place: found by the tasks."""
         given = self.options.checkpoint
         if not batch.owner or (given is None and checkpoint.query_id(place) != batch.owner):
             return None

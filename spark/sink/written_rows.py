@@ -33,7 +33,7 @@ class TopicRows(NamedTuple):
 
 
 def check_columns(schema: Any, topic: str | None) -> None:
-    """schema: a StructType. Raises InvalidConfigurationError if it cannot be written."""
+    """Check a schema, a StructType. Raises InvalidConfigurationError if it cannot be written."""
     types = {each.name: each.dataType.simpleString() for each in schema.fields}
     names = [each.name for each in schema.fields]
     for name in COLUMNS:
@@ -55,7 +55,7 @@ def check_columns(schema: Any, topic: str | None) -> None:
 
 
 def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
-    """The rows of each topic. batch: a pyarrow.RecordBatch. Raises InvalidConfigurationError."""
+    """Return the rows of each topic. batch: a pyarrow.RecordBatch. Raises InvalidConfigurationError."""
     places = {name: index for index, name in enumerate(batch.schema.names)}
 
     def column(name: str) -> Any:
@@ -80,7 +80,7 @@ def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
 
 
 def _is_null(column: Any) -> bool:
-    """Whether the column does not exist, or has only nulls."""
+    """Return whether the column does not exist, or has only nulls."""
     return column is None or column.null_count == len(column)
 
 

@@ -28,7 +28,7 @@ class BlockedPartitions:
         self._logged_ms = -float(EVERY_MS)
 
     def due(self, seen: Seen, now_ms: float) -> list[TopicPartition]:
-        """The partitions to log now: usually none."""
+        """Return the partitions to log now: usually none."""
         blocked = {tp: each.end for tp, each in seen.logs.items() if each.end < each.high_watermark}
         self._since = {
             tp: known if (known := self._since.get(tp)) is not None and known[0] == end else (end, now_ms)
@@ -61,7 +61,7 @@ async def log_blockers(settings: AdminSettings, blocked: Iterable[TopicPartition
 
 
 def describe(blocker: Blocker, now_ms: int) -> str:
-    """One sentence: partition, transactional id, age."""
+    """Return one sentence: partition, transactional id, age."""
     producer = blocker.open.producer
     where = (
         f"{blocker.open.topic_partition} is blocked at offset {blocker.last_stable_offset}, below its end at"

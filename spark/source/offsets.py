@@ -100,12 +100,12 @@ NO_LIMITS = Limits()
 
 
 def id_text(topic_id: bytes) -> str:
-    """The id as Kafka's tools print it; empty for none."""
+    """Return the id as Kafka's tools print it; empty for none."""
     return "" if topic_id == ZERO_UUID else urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def to_json(position: Position) -> Json:
-    """The JSON for Spark's checkpoint: that of Spark's Kafka source, with one more key."""
+    """Return the JSON for Spark's checkpoint: that of Spark's Kafka source, with one more key."""
     own: Json = {"v": VERSION}
     if position.ids:
         own["ids"] = dict(sorted(position.ids.items()))
@@ -117,7 +117,7 @@ def to_json(position: Position) -> Json:
 
 
 def nest(offsets: Offsets) -> Json:
-    """{"topic": {"0": 23}}, sorted."""
+    """Return {"topic": {"0": 23}}, sorted."""
     found: Json = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -125,7 +125,7 @@ def nest(offsets: Offsets) -> Json:
 
 
 def from_json(found: Mapping[str, Any]) -> Position:
-    """The position, also from an offset of Spark's Kafka source. Raises InvalidConfigurationError."""
+    """Parse a position, also an offset of Spark's Kafka source. Raises InvalidConfigurationError."""
     own = found.get(MARK, {})
     try:
         version = own.get("v", VERSION)
@@ -153,12 +153,12 @@ def _flat(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
 
 
 def initial(begins: Offsets, ids: Mapping[str, str]) -> Position:
-    """The position of a new query."""
+    """Return the position of a new query."""
     return Position(dict(begins), dict(ids), is_initial=True)
 
 
 def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], list[str]]:
-    """(where each partition continues, what was lost). A partition that does not exist any more has no entry."""
+    """Return (where each partition continues, what was lost). A deleted partition has no entry."""
     begins: dict[TopicPartition, int] = {}
     lost: list[str] = []
     topics = {tp.topic for tp in start.offsets}
@@ -184,7 +184,7 @@ def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], l
 
 
 def is_another(before: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
-    """Whether the topic was deleted and created again; without ids, topics of the same name count as the same."""
+    """Return whether the topic was deleted and created again; without ids only the name is compared."""
     one, other = before.get(topic), now.get(topic)
     return bool(one) and bool(other) and one != other
 
@@ -213,7 +213,7 @@ def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple
 def plan_batch(
     start: Position, seen: Seen, limits: Limits = NO_LIMITS, density: Mapping[TopicPartition, float] | None = None
 ) -> tuple[Position, list[str]]:
-    """(the end of the next batch, what was lost). The end is `start` itself if there is nothing new.
+    """Return (the end of the next batch, what was lost). The end is `start` itself if there is nothing new.
 
     density: bytes of a record, by partition; needed if bytes are limited.
     """
@@ -229,13 +229,13 @@ def plan_batch(
 
 
 def new_records(start: Position, seen: Seen) -> int:
-    """How many offsets can be read now."""
+    """Return how many offsets can be read now."""
     begins, _ = begins_of(start, seen)
     return sum(max(0, seen.logs[tp].end - at) for tp, at in begins.items())
 
 
 def up_to(seen: Seen, target: Offsets) -> Seen:
-    """The same, but without records and partitions that are not in the target."""
+    """Return the position without records and partitions that are not in the target."""
     logs = {tp: log._replace(end=min(log.end, target[tp])) for tp, log in seen.logs.items() if tp in target}
     return replace(seen, logs=logs)
 
@@ -243,7 +243,7 @@ def up_to(seen: Seen, target: Offsets) -> Seen:
 def limit(
     begins: Offsets, latest: Offsets, limits: Limits, density: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """Ends within the limits, each partition by its share, and at least one record for each partition with new ones.
+    """Return ends within the limits, each partition by its share, and at least one record where there are new ones.
 
     So a limit may be exceeded by one record of each partition. Source: Spark's KafkaMicroBatchStream.rateLimit.
     """
@@ -262,7 +262,7 @@ def limit(
 
 
 def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], list[str]]:
-    """(the ranges that the batch between the two offsets reads, what is lost of them)."""
+    """Return (the ranges that the batch between the two offsets reads, what is lost of them)."""
     found: list[Range] = []
     lost: list[str] = []
     for tp, to in sorted(end.offsets.items()):
@@ -303,7 +303,7 @@ def split(
     max_bytes: int | None = None,
     density: Mapping[TopicPartition, float] | None = None,
 ) -> list[Range]:
-    """One range for each task, the largest first: a partition has one, or several by the arguments.
+    """Return one range for each task, the largest first: a partition has one, or several by the arguments.
 
     These are the options minPartitions, maxRecordsPerPartition and maxBytesPerPartition.
     Source: Spark's KafkaOffsetRangeCalculator, extended by bytes.

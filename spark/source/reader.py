@@ -174,7 +174,7 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @add_hint()
     def plan(self, start: Json, *, is_limited: bool = True) -> Json:
-        """The end of the next batch: `start` itself if there is nothing new. Raises DataLost and the like."""
+        """Return the end of the next batch: `start` itself if there is nothing new. Raises DataLost and others."""
         position = from_json(start)
         if time.monotonic() - self._idle_s < IDLE_S:
             time.sleep(IDLE_S)
@@ -200,7 +200,7 @@ class _Stream(Reader, DataSourceStreamReader):
         return to_json(end)
 
     def _is_too_little(self, position: Position, seen: Seen) -> bool:
-        """Whether to wait for more records. Always false in a run that has a fixed end."""
+        """Return whether to wait for more records. Always false in a run that has a fixed end."""
         least = self._options.min_offsets
         if least is None or self._target is not None or position.is_initial:
             return False

@@ -64,7 +64,7 @@ class _Answer(NamedTuple):
 
 
 def chunks(options: SourceOptions, whole: Range, wanted: WantedColumns) -> Iterator[Columns]:
-    """The records of the range that this isolation level may read, in order, some thousands at a time.
+    """Yield the records of the range that this isolation level may read, in order, some thousands at a time.
 
     Raises DataLost, CorruptRecordError, RequestTimedOutError after patience_ms without progress, and the like.
     """
@@ -143,7 +143,7 @@ async def fetch_once(
     replica: int = -1,
     rack_id: str = "",
 ) -> FetchResponse.Topic.Partition:
-    """One fetch of one partition, by topic id if the broker has ids. Raises the errors of the request.
+    """Fetch one partition once, by topic id if the broker has ids. Raises the errors of the request.
 
     replica: the broker to fetch from, -1 for the leader. rack_id: if it is set, the leader may name a follower and
     return no records.

@@ -35,12 +35,12 @@ _LATEST_MS = (2**63 - 1) // 1000
 
 
 def schema_text(include_headers: bool) -> str:
-    """The columns of Spark's Kafka source, as a schema text."""
+    """Return the columns of Spark's Kafka source, as a schema text."""
     return ", ".join(f"{name} {type_}" for name, type_ in TYPES.items() if name != HEADERS or include_headers)
 
 
 def check_schema(schema: StructType) -> None:
-    """Raises InvalidConfigurationError for columns that the source does not have, or has with another type."""
+    """Raise InvalidConfigurationError for columns that the source lacks, or has with another type."""
     if not schema.fields:
         raise InvalidConfigurationError("the schema has no column", hint='add one: .schema("offset bigint")')
     for column in schema.fields:
@@ -54,14 +54,14 @@ def check_schema(schema: StructType) -> None:
 
 
 def arrow_schema_of(schema: StructType) -> Any:
-    """The Arrow schema that Spark expects. Spark 4.1 has no time zone argument: it always uses UTC."""
+    """Return the Arrow schema that Spark expects. Spark 4.1 has no time zone argument: it always uses UTC."""
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
 
 
 def wanted_columns(schema: StructType) -> WantedColumns:
-    """The columns to decode for this schema."""
+    """Return the columns to decode for this schema."""
     names = {column.name.lower() for column in schema.fields}
     return WantedColumns(
         "key" in names, "value" in names, HEADERS in names, bool(names & {"timestamp", "timestamptype"})
@@ -69,7 +69,7 @@ def wanted_columns(schema: StructType) -> WantedColumns:
 
 
 def to_batch(columns: Columns, topic: str, partition: int, schema: Any) -> Any:
-    """A pyarrow.RecordBatch of decoded columns. schema: of arrow_schema_of. Raises InvalidConfigurationError."""
+    """Return a pyarrow.RecordBatch of decoded columns. schema: of arrow_schema_of. Raises InvalidConfigurationError."""
     count = len(columns)
     made = [_column(_PROPER[each.name.lower()], each.type, columns, topic, partition, count) for each in schema]
     for each, found in zip(schema, made, strict=True):

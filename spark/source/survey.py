@@ -28,7 +28,7 @@ _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def look(cluster: Cluster, options: SourceOptions, expected: Collection[str] = ()) -> Seen:
-    """The selected partitions now. expected: topics to wait for if they are missing.
+    """Return the selected partitions now. expected: topics to wait for if they are missing.
 
     Raises the broker's errors, or RequestTimedOutError.
     """
@@ -90,7 +90,7 @@ async def _edges(cluster: Cluster, parts: Iterable[TopicPartition], which: int, 
 
 
 async def resolve(cluster: Cluster, options: SourceOptions, bound: Bound, seen: Seen, name: str) -> Offsets:
-    """The offset of each partition for a bound. name: of the option, for errors.
+    """Return the offset of each partition for a bound. name: of the option, for errors.
 
     Raises UnknownTopicError, InvalidConfigurationError.
     """
@@ -129,7 +129,7 @@ def _edge(log: Log, offset: int) -> int:
 
 
 def _check_all(name: str, given: Offsets, seen: Seen) -> None:
-    """Raises InvalidConfigurationError unless every selected partition is listed, as in Spark's Kafka source."""
+    """Raise InvalidConfigurationError unless every selected partition is listed, as in Spark's Kafka source."""
     left_out = sorted(set(seen.logs) - set(given))
     unknown = sorted(set(given) - set(seen.logs))
     if left_out or unknown:
@@ -143,7 +143,7 @@ def _check_all(name: str, given: Offsets, seen: Seen) -> None:
 
 
 async def densities(cluster: Cluster, options: SourceOptions, begins: Offsets) -> dict[TopicPartition, float]:
-    """Bytes per record in the log, sampled at these offsets; no entry without records."""
+    """Return bytes per record in the log, sampled at these offsets; no entry without records."""
     found = await asyncio.gather(*[_density(cluster, options, tp, at) for tp, at in begins.items()])
     return {tp: each for tp, each in zip(begins, found, strict=True) if each is not None}
 
@@ -162,7 +162,7 @@ async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition,
 
 
 def spread(found: Mapping[TopicPartition, float], parts: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-    """The density of each partition; the mean of the others if it has no sample."""
+    """Return the density of each partition; the mean of the others if it has no sample."""
     mean = sum(found.values()) / len(found) if found else 1.0
     return {tp: found.get(tp, mean) for tp in parts}
 

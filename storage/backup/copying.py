@@ -49,7 +49,7 @@ def copy_range(source: File, target: File, begun: BackupFile, end: int, on_bytes
 
 
 def checksum(file: File, on_bytes: OnBytes) -> BackupFile:
-    """The size and checksum of a file. Raises: OSError."""
+    """Return the size and checksum of a file. Raises: OSError."""
     position = crc = 0
     while chunk := file.read(CHUNK_BYTES, position):
         position += len(chunk)

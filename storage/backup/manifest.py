@@ -61,7 +61,7 @@ def manifest_path(backup: str) -> str:
 
 
 def data_path(backup: str) -> str:
-    """The path of the data directory inside a backup."""
+    """Return the path of the data directory inside a backup."""
     return f"{backup}/{DATA}"
 
 

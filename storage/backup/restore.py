@@ -30,7 +30,7 @@ def mark_path(directory: str) -> str:
 
 
 def read_contents(disk: Disk, backup: str) -> Contents:
-    """Read its manifest. Raises: BackupRefused; checkpoints.Damaged, NewerFormat, OSError."""
+    """Read the manifest of a backup. Raises: BackupRefused; checkpoints.Damaged, NewerFormat, OSError."""
     try:
         contents = manifest.read(disk, backup)
     except (FileNotFoundError, NotADirectoryError):
@@ -66,7 +66,7 @@ def check_backup(disk: Disk, backup: str, report: Report = lambda done, of: None
 
 
 def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lambda done, of: None) -> Contents:
-    """Make a data directory of a backup. Returns its contents.
+    """Make a data directory from a backup. Returns its contents.
 
     Raises: BackupRefused; checkpoints.Damaged, NewerFormat; DiskFull, OSError. Then what was written is removed.
     """
@@ -92,7 +92,7 @@ def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lam
 
 
 def check_empty(disk: Disk, directory: str, besides: str = "") -> None:
-    """Raise BackupRefused unless a directory is missing or empty. besides: a name that may be there."""
+    """Raise BackupRefused unless a directory is missing or empty. besides: the one name that may be there."""
     if not disk.exists(directory):
         return
     if not disk.is_directory(directory):

@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
 
 @contextmanager
 def locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
-    """Keep a broker from starting meanwhile, if none runs. Yields whether one does.
+    """Within the block, keep a broker from starting if none runs. Yields whether one runs.
 
     Either way the directory stays the same one, whatever is moved to its path meanwhile.
     """
@@ -75,7 +75,7 @@ class Source:
         self._directory = directory
 
     def newest_checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """Number and content of the newest sound checkpoint. Raises: BackupRefused; checkpoints.Damaged, OSError."""
+        """Return number and content of the newest valid checkpoint. Raises: BackupRefused; Damaged, OSError."""
         damage: checkpoints.Damaged | None = None
         for _ in range(PASSES):
             for number in store_checkpoint.numbers(self._disk, self._directory):
@@ -98,7 +98,7 @@ class Source:
             raise Overtaken
 
     def wanted_files(self, start: StoreCheckpoint, warnings: list[str]) -> Iterator[Wanted]:
-        """Yield all files that a checkpoint names. warnings: gets what of it does not parse."""
+        """Yield all files that a checkpoint names. warnings: collects entries that do not parse."""
         for entry in start.logs:
             yield from self._of_log(entry, warnings)
         folder = below(layout.kept_parts_directory(""))
@@ -138,5 +138,5 @@ class Source:
 
 
 def below(path: str) -> str:
-    """Make a path from layout, for the data directory "", relative."""
+    """Return a path of layout for the data directory "", which makes it relative."""
     return path.removeprefix("/")

@@ -40,7 +40,7 @@ def cleanable(log: LogState, bound: int, now_ms: int) -> list[SegmentState]:
 
 
 def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
-    """Whether enough was written since the last run, by share of bytes or by age. Source: Kafka's LogToClean."""
+    """Return whether enough was written since the last run, by share of bytes or age (Kafka's LogToClean)."""
     dirty = [state for state in states if state.end_offset > log.cleaned_offset]
     if not dirty:
         return False
@@ -85,7 +85,7 @@ class Compaction:
         now_ms: int,
         most_keys: int = MOST_KEYS,
     ) -> None:
-        """states: the segments to rewrite, the first of the log; those that are written are of this generation.
+        """states: the segments to rewrite, the log's first ones. generation: that of the new segments.
 
         snapshots: of the log's producers, ascending. aborted: finds what was aborted in `states`; may block.
         """
@@ -108,7 +108,7 @@ class Compaction:
         self._steps: Generator[None, None, None] = self._run()
 
     def run_slice(self) -> None:
-        """Go on for a few milliseconds.
+        """Continue for a few milliseconds.
 
         Raises: KafkaError KAFKA_STORAGE_ERROR, if a segment is damaged (the log is offline then), or cannot be read (a
         later run may); DiskFull and OSError of what it writes.
@@ -123,7 +123,7 @@ class Compaction:
         self.finished = True
 
     def close(self) -> None:
-        """Give up the run: close its files."""
+        """Abandon the run: close its files."""
         self._steps.close()
 
     def _run(self) -> Generator[None, None, None]:
@@ -161,7 +161,7 @@ class Compaction:
                 yield
 
     def _batches(self, number: int, offset: int) -> Iterator[Batch]:
-        """Batches of one segment from `offset` on, checked."""
+        """Yield the batches of one segment from `offset` on, checked."""
         state = self.states[number]
         position, ends_at = 0, -1
         try:
@@ -235,7 +235,7 @@ class _Output:
         self._last_age_ms = 0
 
     def takes(self, batch: Batch, size: int) -> bool:
-        """Whether the batch still fits into the segment that is being written."""
+        """Return whether the batch still fits into the segment that is being written."""
         settings = self._settings
         return not self._size_bytes or (
             self._size_bytes + size <= settings.segment_bytes

@@ -21,7 +21,7 @@ DIGEST_BYTES = 16  # keys as long or longer are remembered by digest, so that me
 
 
 def name_of(key: bytes) -> bytes:
-    """The form of a key in the map of offsets: a long key is replaced by its digest."""
+    """Return the form of a key in the map of offsets: a long key is replaced by its digest."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
@@ -34,7 +34,7 @@ class AbortedSpans:
             self._spans.setdefault(entry.producer_id, []).append((entry.first_offset, entry.last_offset))
 
     def cover(self, batch: Batch) -> bool:
-        """Whether this data batch was aborted."""
+        """Return whether this data batch was aborted."""
         spans = self._spans.get(batch.producer_id) if batch.is_transactional else None
         if spans is None:
             return False
@@ -83,7 +83,7 @@ class Rules:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """latest: the key map of all records below end_offset; from there on everything stays as it is.
+        """latest: the key map of all records below end_offset; later records are all kept.
 
         last_batches: base offsets of the newest batches of living producers.
         last_epochs: by producer, for those of which only a marker is left.

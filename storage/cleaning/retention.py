@@ -33,7 +33,7 @@ def new_start(
     now_ms: int,
     settings: LogSettings,
 ) -> int | None:
-    """The offset to which retention moves the start of a log, or None to leave it.
+    """Return the offset to which retention moves the start of a log; None to leave it.
 
     bound: nothing from here on may go: it is not checkpointed, or belongs to an open transaction.
     """

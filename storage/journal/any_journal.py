@@ -65,7 +65,7 @@ class AnyJournal(ABC):
     # ---- the open round --------------------------------------------------------------------------------------
 
     def append_batch(self, log_id: int, offset: int, head: bytes, rest: Buffer) -> int:
-        """Put one batch into the open round, as a unit of its own. Returns the unit's number.
+        """Append one batch to the open round, as a unit of its own. Returns the unit's number.
 
         head: the batch's first 16 bytes as they will stand in the segment; rest: what follows them (not copied: leave
         it as it is until the round is written). Raises UnitRefused, if it was not admitted; then nothing was changed.
@@ -86,7 +86,7 @@ class AnyJournal(ABC):
         return number
 
     def append(self, parts: Sequence[Part]) -> int:
-        """Put several changes into the open round, as one unit. Returns the unit's number.
+        """Append several changes to the open round, as one unit. Returns the unit's number.
 
         Raises UnitRefused, if it was not admitted or is over the limits; then nothing was changed.
         """
@@ -115,7 +115,7 @@ class AnyJournal(ABC):
 
     @property
     def open_bytes(self) -> int:
-        """Roughly how many bytes the open round's units have."""
+        """The approximate bytes of the open round's units."""
         return self._round_room - self._room
 
     @abstractmethod
@@ -126,11 +126,11 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def admits(self, size_bytes: int) -> bool:
-        """Whether a unit of this size may be appended: what unit_bytes says of its parts, or the one batch's size."""
+        """Return whether a unit of this size may be appended. size: of unit_bytes(), or of its only batch."""
 
     @abstractmethod
     def is_ready_for(self, size_bytes: int) -> bool:
-        """Return whether to append now. True also if waiting cannot help."""
+        """Return whether to append now. True also if waiting would not help."""
 
     @property
     @abstractmethod
@@ -140,22 +140,22 @@ class AnyJournal(ABC):
     @property
     @abstractmethod
     def used_bytes(self) -> int:
-        """The size of what may hold units that are still needed."""
+        """The size of the files or rounds that may hold units which are still needed."""
 
     @property
     @abstractmethod
     def half_used(self) -> bool:
-        """True: half of the journal is in use, so flush and checkpoint before more is needed."""
+        """Whether half of the journal is in use, so that flush and checkpoint must run before it is full."""
 
     @property
     @abstractmethod
     def wants_recycling(self) -> bool:
-        """True: half of the journal is in use, or there is no room for more."""
+        """Whether half of the journal is in use, or there is no room for more."""
 
     @property
     @abstractmethod
     def nearly_full(self) -> bool:
-        """True: little room is left, and waiting helps."""
+        """Whether little room is left, and waiting for a checkpoint helps."""
 
     # ---- rounds ----------------------------------------------------------------------------------------------
 
@@ -167,16 +167,16 @@ class AnyJournal(ABC):
     @property
     @abstractmethod
     def pending(self) -> bool:
-        """Whether units wait for take_round."""
+        """Whether units wait for take_round()."""
 
     @property
     @abstractmethod
     def lacks_seal(self) -> bool:
-        """True: an empty round is needed, which says that the newest round with units was synced."""
+        """Whether an empty round is needed, which records that the newest round with units was synced."""
 
     @abstractmethod
     def take_round(self, *, sync: bool) -> RoundWrite | None:
-        """Close the open round; run() or begin() what is returned, then tell finished(), in the order of the rounds."""
+        """Close the open round and return it: call its run() or begin(), then finished(), in the order of rounds."""
 
     @abstractmethod
     def finished(self, write: RoundWrite) -> None:
@@ -184,7 +184,7 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def sync_job(self) -> SyncJob | None:
-        """A sync of what was written and not synced, for a worker; then hand it to synced(). None: there is nothing."""
+        """Return a job that syncs written rounds, for a worker; then call synced(). None: nothing to sync."""
 
     @abstractmethod
     def synced(self, job: SyncJob) -> None:
@@ -203,7 +203,7 @@ class AnyJournal(ABC):
     @property
     @abstractmethod
     def may_fill(self) -> bool:
-        """Return whether fill_job() may return a job. Cheap enough to be asked at every round."""
+        """Return whether fill_job() may return a job. Cheap enough to call at every round."""
 
     @abstractmethod
     def when_wanted(self, callback: Callable[[], None]) -> None:
@@ -215,7 +215,7 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
-        """Give up what no checkpoint needs. through_unit, start: of the older of the two durable checkpoints."""
+        """Free what no checkpoint needs. through_unit, start: of the older of the two durable checkpoints."""
 
     @abstractmethod
     def close(self) -> None:

@@ -28,7 +28,7 @@ class JournalFiles:
         largest_file_bytes: int,
         keep_free_bytes: int = 0,
     ) -> None:
-        """Make the first file. Raises: ValueError, for limits that are too small; OSError."""
+        """Make the first file. Raises: ValueError if the limits are too small; OSError."""
         self._disk = disk
         self._directory = directory
         self._life = life
@@ -96,7 +96,7 @@ class JournalFiles:
     def retire(
         self, through_unit: int, start_file: int, synced_round: int, in_use: Collection[File]
     ) -> list[JournalFile]:
-        """Take out the files whose units are not needed any more, except those in use. Returns them, to be used again.
+        """Remove and return, for reuse, the files whose units are not needed any more and that are not in use.
 
         start_file: with which a scan begins. Files before it may go unsynced: no scan reads them. A later one, and
         itself (if it was the current one, its units may all be older), stays until a round in its successor is synced:
@@ -208,4 +208,4 @@ class JournalFiles:
 
 
 def _nothing() -> None:
-    """The default of on_wanted: do nothing."""
+    """Do nothing: the default of on_wanted."""

@@ -143,7 +143,7 @@ class RoundHeader(NamedTuple):
 
 
 def blocks(size_bytes: int) -> int:
-    """The size, rounded up to whole blocks."""
+    """Return the size rounded up to whole blocks."""
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
@@ -204,7 +204,7 @@ def pack_round_header(header: RoundHeader, seed: int, position: int) -> bytes:
 
 
 def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | None:
-    """The header at the start of `block`, which was read at `position`; None if there is none."""
+    """Parse the header at the start of `block`, which was read at `position`; None if there is none."""
     if len(block) < ROUND_HEADER_BYTES:
         return None
     magic, crc, version, flags, *fields = _ROUND_HEADER.unpack_from(block)
@@ -221,7 +221,7 @@ def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | 
 
 
 def unit_bytes(parts: Sequence[Part]) -> int:
-    """Return the size of the unit that these parts make. Raises UnitRefused."""
+    """Return the size of a unit with these parts. Raises UnitRefused."""
     if not 0 < len(parts) <= MAX_PARTS:
         raise UnitRefused(f"the unit has {len(parts)} parts, 1 to {MAX_PARTS} are allowed")
     batches = beside = 0

@@ -116,7 +116,7 @@ class Journal(AnyJournal):
         keep_free_bytes: int = 0,
         salt: bytes = bytes(8),
     ) -> None:
-        """Begin a fresh file, durable before this returns; then remove what earlier incarnations left.
+        """Create a fresh file, durable before this returns; then remove the files of earlier incarnations.
 
         Only for when every unit ever released is synced outside the journal, under a synced checkpoint. incarnation,
         next_unit and next_round are above all that any journal here had (Scan has them). keep_free_bytes:
@@ -165,7 +165,7 @@ class Journal(AnyJournal):
     # ---- room ------------------------------------------------------------------------------------------------
 
     def admits(self, size_bytes: int) -> bool:
-        """Whether zero-filled space is ready for a unit of this size.
+        """Return whether zero-filled space is ready for a unit of this size.
 
         size_bytes: what unit_bytes says of its parts, or the size of the one batch. False asks the next fill_job for a
         file in which it fits, unless it is above largest_unit_bytes, which no file is made for.
@@ -174,7 +174,7 @@ class Journal(AnyJournal):
         return size_bytes <= self._room or self._files.admits(size_bytes)
 
     def is_ready_for(self, size_bytes: int) -> bool:
-        """Return whether to append now. False asks for a file, like admits(). True also if waiting cannot help."""
+        """Return whether to append now; False asks for a file, as admits() does. True also if waiting cannot help."""
         size_bytes += BATCH_UNIT_BYTES
         return size_bytes <= self._room or self._files.is_ready_for(size_bytes)
 
@@ -190,17 +190,17 @@ class Journal(AnyJournal):
 
     @property
     def half_used(self) -> bool:
-        """True: half of the journal is in use, so flush and checkpoint before more files are needed."""
+        """Whether half of the journal is in use, so that flush and checkpoint must run before more files are needed."""
         return 2 * self.used_bytes > self._files.max_bytes
 
     @property
     def wants_recycling(self) -> bool:
-        """True: half of the journal is in use, or files must be reused now because the disk has no room for others."""
+        """Whether half of the journal is in use, or files must be reused because the disk has no room for others."""
         return self.half_used or (self._files.starved and not self._files.ready)
 
     @property
     def nearly_full(self) -> bool:
-        """True: less than a quarter of the limit is left, or no file is ready and one is being made.
+        """Whether less than a quarter of the limit is left, or no file is ready and one is being made.
 
         Waiting helps then. It would not while the disk has no room for a file: that is for admits() to say.
         """
@@ -211,16 +211,16 @@ class Journal(AnyJournal):
 
     @property
     def pending(self) -> bool:
-        """Whether units wait for take_round."""
+        """Whether units wait for take_round()."""
         return self.next_unit != self._first_unit or bool(self._closed)
 
     @property
     def lacks_seal(self) -> bool:
-        """True: no round header on disk says yet that the newest round with units was synced."""
+        """Whether no round header on disk records yet that the newest round with units was synced."""
         return self._durable_synced_through < self._last_unit_round
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
-        """Close the open round; run() or begin() what is returned, then tell finished(), in the order of the rounds.
+        """Close the open round and return it: call its run() or begin(), then finished(), in the order of rounds.
 
         Another one may be taken meanwhile only if all of them are synced.
 
@@ -275,7 +275,7 @@ class Journal(AnyJournal):
             self._retire()
 
     def sync_job(self) -> SyncJob | None:
-        """A sync of all rounds that are finished, for a worker, beside rounds that go on; then hand it to synced().
+        """Return a job that syncs all finished rounds, beside later ones; then call synced(). None: nothing to sync.
 
         None if all is synced, or a round in flight is to see to it. If it raises OSError, that means what it means of a
         round, for those that are synced later too.
@@ -320,7 +320,7 @@ class Journal(AnyJournal):
 
     @property
     def may_fill(self) -> bool:
-        """Return whether fill_job() may return a job. Cheap enough to be asked at every round."""
+        """Return whether fill_job() may return a job. Cheap enough to call at every round."""
         return self._files.incomplete
 
     def when_wanted(self, callback: Callable[[], None]) -> None:
@@ -382,7 +382,7 @@ class Journal(AnyJournal):
         self._first_unit = self.next_unit
 
     def _close_round(self, *, ends_file: bool = False) -> None:
-        """Put the header before the open round, and zeros behind it up to the next block."""
+        """Write the header before the open round, and zeros behind it up to the next block."""
         file = self._file
         units = self.next_unit - self._first_unit
         length = self.open_bytes

@@ -44,7 +44,7 @@ def parse_name(name: str) -> KeptFile | None:
 
 
 def list_files(disk: Disk, directory: str) -> tuple[list[KeptFile], list[str]]:
-    """(all files of kept parts of a data directory, in the order in which they were written; names of half-written)."""
+    """Return (all files of kept parts in the order of their writing, the names of half-written ones)."""
     folder = layout.kept_parts_directory(directory)
     names = disk.list(folder) if disk.exists(folder) else []
     files = sorted(found for name in names if (found := parse_name(name)) is not None)
@@ -63,7 +63,7 @@ def list_old_names(names: Sequence[str]) -> list[str]:
 
 
 def write(disk: Disk, directory: str, log_directory_name: str, incarnation: int, parts: Sequence[Part]) -> list[str]:
-    """Put the parts of one log on disk, in order, whole and synced. Returns the paths. Raises: DiskFull, OSError."""
+    """Write the parts of one log durably. Returns the paths. Raises: DiskFull, OSError."""
     folder = layout.kept_parts_directory(directory)
     if not disk.exists(folder):
         disk.make_directory(folder)
@@ -90,7 +90,7 @@ def _payloads(parts: Sequence[Part]) -> Iterator[bytes]:
 
 
 def read(disk: Disk, path: str, log_id: int) -> list[Part]:
-    """The parts in a file. Raises: checkpoints.Damaged, checkpoints.NewerFormat, OSError."""
+    """Read the parts in a file. Raises: checkpoints.Damaged, checkpoints.NewerFormat, OSError."""
     payload = memoryview(checkpoints.read_file(disk, path, KIND, VERSION))
     parts: list[Part] = []
     at = 0
@@ -105,7 +105,7 @@ def read(disk: Disk, path: str, log_id: int) -> list[Part]:
 
 
 def read_old(disk: Disk, path: str, log_id: int) -> tuple[list[Part], str]:
-    """(the sound batches at the beginning of a file of an older version, what is wrong with the rest: "" if nothing).
+    """Return (the valid batches at the beginning of an older version's file, what is wrong with the rest or "").
 
     Raises: OSError.
     """

@@ -63,12 +63,12 @@ class JournalFile:
 
 
 def file_name(sequence: int) -> str:
-    """The name of the journal file of that number."""
+    """Return the name of the journal file with that number."""
     return f"{sequence:020d}{SUFFIX}"
 
 
 def file_sequence(name: str) -> int | None:
-    """The number in a journal file's name, None if it is not the name of a journal file."""
+    """Return the number in a journal file's name; None for another name."""
     digits = name.removesuffix(SUFFIX)
     is_ours = name.endswith(SUFFIX) and len(digits) == 20 and digits.isascii() and digits.isdecimal()
     return int(digits) if is_ours else None

@@ -87,7 +87,7 @@ class Reader:
         self._file.close()
 
     def view(self, position: int, length: int) -> memoryview:
-        """Bytes of the file; the caller has checked that they lie within it."""
+        """Return bytes of the file; the caller has checked that they lie within it."""
         at = position - self._start
         if at < 0 or at + length > len(self._window):
             wanted = min(max(length, READ_BYTES), self.size - position)
@@ -97,7 +97,7 @@ class Reader:
         return self._window[at : at + length]
 
     def round_header(self, position: int) -> RoundHeader | None:
-        """The header of a round that begins here, if one does."""
+        """Return the header of a round that begins here; None if none does."""
         if self.size - position < BLOCK_BYTES:
             return None
         return read_round_header(self.view(position, ROUND_HEADER_BYTES), self._seed, position)
@@ -112,7 +112,7 @@ def round_fault(reader: Reader, position: int, header: RoundHeader) -> str:
 
 
 def rounds(disk: Disk, path: str) -> Iterator[FoundRound]:
-    """Yield all rounds of a file, for tools: valid, faulty, and those behind a gap. Decides nothing.
+    """Yield all rounds of a file, for tools: valid, faulty, and those behind a gap. Judges nothing.
 
     Raises: JournalDamaged, for a file without a sound header; NewerFormat.
     """
@@ -130,7 +130,7 @@ def rounds(disk: Disk, path: str) -> Iterator[FoundRound]:
 
 
 def round_units(disk: Disk, found: FoundFile, one: FoundRound) -> list[Unit]:
-    """The units of a round without fault, for people. Raises JournalDamaged."""
+    """Return the units of a valid round, for people. Raises JournalDamaged."""
     with Reader(disk, found) as reader:
         start = one.position + ROUND_HEADER_BYTES
         try:

@@ -60,7 +60,7 @@ class Scan:
     _disk: Disk = field(kw_only=True, repr=False)
 
     def units(self, above: int = 0) -> Iterator[Unit]:
-        """The units above a number, in order. Raises JournalDamaged if the disk reads otherwise than before.
+        """Yield the units above a number, in order. Raises JournalDamaged if the bytes have changed since the scan.
 
         The parts' bytes are views of what was read, READ_BYTES or one round; a copy lets go of the rest.
         """
@@ -69,13 +69,13 @@ class Scan:
                 yield from read_units(body, header, path, start, above)
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """The parts of the units above a number, in order, without Unit objects: faster than units()."""
+        """Yield the parts of the units above a number, in order, without Unit objects: faster than units()."""
         for path, start, _, body in self._bodies(above):
             with _reading(path, start):
                 yield from read_parts(body, above)
 
     def _bodies(self, above: int) -> Iterator[tuple[str, int, RoundHeader, memoryview]]:
-        """(path, where it begins, header, units) of the rounds that hold units above a number."""
+        """Yield (path, start, header, units) of the rounds that hold units above a number."""
         checksums = iter(self.checksums)
         for found, count in zip(self.files, self.rounds, strict=False):
             with Reader(self._disk, found) as reader:
@@ -148,7 +148,7 @@ def scan(
 
 
 def _found_files(disk: Disk, directory: str, first: int) -> list[FoundFile]:
-    """Every journal file from this number on, by the number in its header. Other files are left alone."""
+    """Return every journal file from this number on, by the number in its header. Other files are ignored."""
     files = []
     for name in disk.list(directory):
         sequence, path = file_sequence(name), os.path.join(directory, name)
@@ -162,7 +162,7 @@ def _found_files(disk: Disk, directory: str, first: int) -> list[FoundFile]:
 
 
 def _newest(files: list[FoundFile]) -> list[FoundFile]:
-    """The files of the newest incarnation, which must be one run without a hole."""
+    """Return the files of the newest incarnation, whose numbers must have no gap."""
     if not files:
         return []
     newest = files[-1].header
@@ -195,7 +195,7 @@ class _Judge:
     """Walks the rounds of one incarnation up to the first missing one, and decides: end of the journal, or damage."""
 
     def __init__(self, disk: Disk, result: Scan, start: JournalStart, first_unit: int) -> None:
-        """first_unit: the first that the checkpoint does not have, for a journal whose first files are gone."""
+        """first_unit: the first one that the checkpoint lacks, for a journal whose first files were removed."""
         life = result.files[0].header
         self._disk = disk
         self._result = result

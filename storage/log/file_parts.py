@@ -93,7 +93,7 @@ def release(buffers: Iterable[object]) -> None:
 
 
 def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -> Slice | None:
-    """Return the batches a reader wants (see Span) as a FilePart; None if they must be read, are few, or not cached.
+    """Return the batches of a Span as a FilePart; None if they must be read, are few, or are not cached.
 
     It may be less than a read would give, by what lies between two entries of the offset index.
     """

@@ -84,7 +84,7 @@ class _Growing:
         return number + fitting
 
     def _fitting(self, batches: Sequence[TailBatch], positions: Sequence[int], count: int) -> int:
-        """How many of `count` batches come before the one with which a segment rolls: Kafka's LogSegment.shouldRoll.
+        """Return how many of `count` batches come before the one that rolls the segment (LogSegment.shouldRoll).
 
         Offsets and ages only grow. An empty segment takes its first batch, whatever it is.
         """
@@ -165,7 +165,7 @@ class SegmentWriter:
         make_directory: bool,
         paced: bool = False,
     ) -> None:
-        """aborted: of the markers among the batches, in order. paced: as File.write_past_cache."""
+        """aborted: the aborted transactions of the markers among the batches. paced: as File.write_past_cache."""
         self.written: list[Written] = []
         self._files = files
         self._directory = directory
@@ -182,7 +182,7 @@ class SegmentWriter:
         return _Growing(SegmentState(base_offset, end_offset=base_offset), self._settings, created=True)
 
     def _create(self, growing: _Growing) -> None:
-        """A new segment's file; what a failed attempt left under its name is cut. Indexes begin with their entries."""
+        """Create a new segment's file, after cutting what a failed attempt left, and its first index entries."""
         with self._files.use(self._path(growing.before, LOG_SUFFIX), create=True) as file:
             file.truncate(0)
 
@@ -238,7 +238,7 @@ class FlushJob(SegmentWriter):
         make_directory: bool,
         paced: bool,
     ) -> None:
-        """active: the segment to go on with. size_bytes: of all batches. paced: as File.write_past_cache."""
+        """active: the segment to append to. size_bytes: of all batches. paced: as File.write_past_cache."""
         super().__init__(files, directory, settings, aborted, make_directory=make_directory, paced=paced)
         self.batches = batches
         self.size_bytes = size_bytes
@@ -290,7 +290,7 @@ class Replay(SegmentWriter):
         *,
         make_directory: bool,
     ) -> None:
-        """active: the segment to go on with."""
+        """active: the segment to append to."""
         super().__init__(files, directory, settings, aborted, make_directory=make_directory)
         self._growing = [] if active is None else [_Growing(active, settings, created=False)]
 
@@ -348,7 +348,7 @@ class SyncJob:
         self.files = files
 
     def run(self) -> None:
-        """Raises OSError: then what is on disk is unknown, and the broker must halt."""
+        """Run the syncs. Raises OSError: then what is on disk is unknown, and the broker must halt."""
         run_syncs([self])
 
 

@@ -88,7 +88,7 @@ def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> by
 
 
 def _derive(log: LogState, state: SegmentState) -> tuple[bytes, bytes]:
-    """The entries of `.index` and `.timeindex`, as a flush or a compaction makes them."""
+    """Return the entries of `.index` and `.timeindex` as a flush or a compaction would make them."""
     growth = IndexGrowth(state.base_offset, EVERY_BATCH if state.compacted else log.settings.index_interval_bytes)
     with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
         for position, batch in scan(file, state):
@@ -121,7 +121,7 @@ def _batches(log: LogState, state: SegmentState) -> Iterator[Batch]:
 
 
 def _put_back(files: OpenFiles, path: str, entries: bytes, row: IndexRow, entry_bytes: int) -> None:
-    """Write derived entries into their file, if they are what was lost. A flush may add entries behind them meanwhile.
+    """Write derived entries into their file, if it has lost just these. A flush may append entries meanwhile.
 
     Nothing depends on it: what fails here is derived again.
     """

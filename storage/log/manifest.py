@@ -36,7 +36,7 @@ class Manifest(NamedTuple):
 
     @property
     def snapshot_floor(self) -> int:
-        """Segments from here on are needed to rebuild the state of producers, even below the start."""
+        """The offset from which segments are needed to rebuild the producers' state, even below the start."""
         return floor(self.snapshots)
 
 

@@ -82,7 +82,7 @@ class OpenFiles:
         return self._syncs.failed
 
     def use(self, path: str, *, create: bool = False) -> OpenFile:
-        """The file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
+        """Yield the file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
         return self.use_if_open(path) or self._open(path, create)
 
     def use_if_open(self, path: str) -> OpenFile | None:
@@ -160,7 +160,7 @@ class OpenFiles:
             file.close()
 
     def forget(self, path: str) -> None:
-        """Close a file that is to be removed; if it is in use, when that ends."""
+        """Close a file that is to be removed; if it is in use, at the end of its use."""
         with self._lock:
             entry = self._entries.pop(path, None)
             if entry is None:

@@ -105,7 +105,7 @@ def restore(
 
 
 def tidy(log: PartitionLog) -> None:
-    """Cut and remove what a restored log's manifest does not count. Raises: OSError."""
+    """Cut and remove what a restored log's manifest does not name. Raises: OSError."""
     manifest, log.opened = log.opened, None
     if manifest is None:
         return
@@ -115,7 +115,7 @@ def tidy(log: PartitionLog) -> None:
 
 
 def leave_as_it_is(log: PartitionLog, reason: str) -> None:
-    """Put a log offline whose damage was found right after recovery, before anybody used it."""
+    """Put a log offline whose damage was found right after recovery, before anything used it."""
     if log.offline is None:
         log.offline = reason
         logger.error("%s-%d is offline: %s", log.topic, log.partition, reason)
@@ -189,7 +189,7 @@ def _end_of_sound(log: PartitionLog, path: str, state: SegmentState) -> int:
 
 
 def _ranges(missing: list[tuple[int, int]]) -> str:
-    """Offsets that are missing, in words; neighbours are one range."""
+    """Return the missing offsets in words; neighbours are one range."""
     merged: list[tuple[int, int]] = []
     for first, end in missing:
         if merged and merged[-1][1] == first:
@@ -267,7 +267,7 @@ def _apply_above(log: PartitionLog, offset: int) -> None:
 
 
 def _look(log: PartitionLog, offset: int) -> None:
-    """Check every batch from `offset` on; of compacted segments above it, all. Raises: SegmentDamaged, OSError."""
+    """Check every batch from `offset` on; in compacted segments above it, all. Raises: SegmentDamaged, OSError."""
     for _ in _batches_above(log, offset if offset >= log.cleaned_offset else 0):
         pass
 
@@ -325,7 +325,7 @@ def offset_in_name(name: str) -> int | None:
 
 
 def _is_named(name: str, stems: set[str], manifest: Manifest) -> bool:
-    """Whether the checkpoint's manifest has this segment file or producer snapshot."""
+    """Return whether the checkpoint's manifest has this segment file or producer snapshot."""
     parsed = parse_name(name)
     if parsed is not None:
         return SegmentState(parsed[0], parsed[1]).stem in stems

@@ -185,7 +185,7 @@ class PartitionLog(LogState):
         return continue_in_tail(found, self._tail, self.flushed_offset, span)
 
     def aborted_between(self, offset: int, below: int) -> list[AbortedTransaction] | AbortedLookup:
-        """Aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.
+        """Return the aborted transactions that a read_committed reader of [offset, below) must skip, by first offset.
 
         below: at most last_stable_offset, so that all of them are decided.
         """
@@ -271,7 +271,7 @@ class PartitionLog(LogState):
         self.tail_bytes -= job.size_bytes
 
     def put_by(self) -> None:
-        """In recovery: move the tail into what write_put_by() writes to the segments. Nobody reads it yet."""
+        """In recovery: hand the tail to write_put_by(), which writes it to the segments. Nothing reads it yet."""
         if self._replay is None:
             self._replay = Replay(
                 self.open_files,
@@ -286,7 +286,7 @@ class PartitionLog(LogState):
         self.tail_bytes = 0
 
     def write_put_by(self, *, all_of_it: bool) -> None:
-        """In recovery: write to the segments what put_by() took. After all_of_it the log is ready, except for syncs."""
+        """In recovery: write what put_by() took to the segments. After all_of_it the log is ready, except for syncs."""
         replay = self._replay
         if replay is None:
             return
@@ -395,7 +395,7 @@ class PartitionLog(LogState):
 
     @property
     def bytes_since_snapshot(self) -> int:
-        """The bytes that a recovery would scan to rebuild the producers' state."""
+        """The bytes that a recovery would read to rebuild the producers' state."""
         return self.snapshots.bytes_since
 
     @property
@@ -409,7 +409,7 @@ class PartitionLog(LogState):
         return self.evidence is None and (self._manifest is None or bool(self.retired))
 
     def prepare_snapshot(self) -> bool:
-        """One slice, of a millisecond or so, of a snapshot of many producers. False: snapshot_job may be asked."""
+        """Prepare a snapshot of many producers, a slice of about a millisecond. False: snapshot_job() may be called."""
         return self.snapshots.prepare()
 
     def snapshot_job(self) -> SnapshotJob | None:
@@ -417,7 +417,7 @@ class PartitionLog(LogState):
         return self.snapshots.job()
 
     def snapshotted(self, job: SnapshotJob) -> None:
-        """Note that the job has run."""
+        """Note that the snapshot's job has run."""
         if self.snapshots.adopt():
             self._manifest = None
 
@@ -438,7 +438,7 @@ class PartitionLog(LogState):
         self.retire(replaced)
 
     def compaction_failed(self, run: Rewritten) -> None:
-        """Give up the run; the files that it wrote are removed."""
+        """Abandon the run; the files that it wrote are removed."""
         self.compacting = False
         run.close()
         for path in run.paths:

@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
 
 
 def parse_name(name: str) -> Snapshot | None:
-    """The snapshot in a file of this name, or None if it is none of ours."""
+    """Parse the file name of a snapshot; None for another name."""
     digits, _, rest = name.partition(".")
     if (
         len(digits) != 20
@@ -97,12 +97,12 @@ class ProducerSnapshots:
         self._slices: _Slices | None = None
 
     def path(self, snapshot: Snapshot) -> str:
-        """The file of a snapshot."""
+        """Return the path of a snapshot's file."""
         return snapshot.path_in(self._log.directory)
 
     @property
     def bytes_since(self) -> int:
-        """The bytes that a recovery would scan to rebuild the state."""
+        """Return the bytes that a recovery would read to rebuild the state."""
         return self.taken_bytes - self._mark if self._log.producers else 0
 
     @property
@@ -124,7 +124,7 @@ class ProducerSnapshots:
         return bool(segments) and low < segments[0].end_offset <= log.start_offset
 
     def prepare(self) -> bool:
-        """One slice, of a millisecond or so, of a snapshot of many producers. False: job() may be asked."""
+        """Prepare a snapshot of many producers, a slice of about a millisecond. False: job() may be called."""
         if self._slices is None:
             if len(self._log.producers) <= SLICE_PRODUCERS or not self._wanted:
                 return False
@@ -185,7 +185,7 @@ class ProducerSnapshots:
         return True
 
     def choose(self) -> tuple[tuple[Snapshot, ...], list[str]]:
-        """Return (the newest two snapshots without unflushed records, files of older ones, which are to be removed)."""
+        """Return (the two newest snapshots without unflushed records, the files of older ones, to be removed)."""
         flushed_offset = self._log.flushed_offset
         chosen = [each for each in self.kept if each.offset <= flushed_offset][-2:]
         if chosen and chosen[-1].empty:  # nothing of what came before is left, or needed

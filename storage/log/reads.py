@@ -161,7 +161,7 @@ class AbortedLookup:
             return self.find(self._below)
 
     def find(self, below: int) -> list[AbortedTransaction]:
-        """The aborted transactions in [offset, below), by first offset. Raises: SegmentDamaged, OSError."""
+        """Return the aborted transactions in [offset, below), by first offset. Raises: SegmentDamaged, OSError."""
         found = _aborted_in(self._states, self._offset, below, lambda at: load_indexes(self._log, self._states, at))
         return sorted(found + [entry for entry in self._known if entry.first_offset < below], key=by_first_offset)
 
@@ -189,7 +189,7 @@ def aborted_in_memory(log: LogState, offset: int, below: int) -> list[AbortedTra
 def _aborted_in(
     states: Sequence[SegmentState], offset: int, below: int, load: Callable[[int], Indexes]
 ) -> list[AbortedTransaction]:
-    """Search from segment to segment, as markers may be far behind the data, until no open one began below `below`."""
+    """Search segment after segment, since markers may be far behind the data, until none can begin below `below`."""
     found: list[AbortedTransaction] = []
     for number in range(segment_number(states, offset), len(states)):
         if not states[number].txn_index.entries:

@@ -64,7 +64,7 @@ class SegmentState(NamedTuple):
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> "SegmentState":
-        """The inverse of what msgpack makes of a state. Raises TypeError or ValueError."""
+        """Restore a state from its msgpack row. Raises TypeError or ValueError."""
         state = cls(*row)
         indexes = [IndexRow(*each) for each in (state.offset_index, state.time_index, state.txn_index)]
         state = state._replace(offset_index=indexes[0], time_index=indexes[1], txn_index=indexes[2])
@@ -82,7 +82,7 @@ class SegmentState(NamedTuple):
 
 
 def parse_name(name: str) -> tuple[int, int, str] | None:
-    """(base offset, generation, suffix) of a segment's file, or None if the name is of no such file."""
+    """Parse the name of a segment's file: (base offset, generation, suffix); None for another name."""
     digits, _, rest = name.partition(".")
     generation, _, suffix = rest.partition(".")
     if not (digits.isdecimal() and generation.isdecimal() and "." + suffix in SUFFIXES):
@@ -173,7 +173,7 @@ class _Walk:
             self.expected = self.state.base_offset
 
     def select(self, chunk: memoryview, span: Span) -> Slice | None:
-        """Select the wanted batches. None if the chunk ends before the first one does: see needed_bytes."""
+        """Select the wanted batches. None if the chunk ends before the first of them does: see needed_bytes."""
         offset, max_bytes, below, at_least_one = span
         unpack = _HEAD.unpack_from
         dense = self.state.compacted
@@ -274,7 +274,7 @@ class _Walk:
 
 
 def base_offset_at(file: File, position: int, last_offset: int) -> int:
-    """The base offset of the batch that begins at `position` and ends with record `last_offset`.
+    """Return the base offset of the batch that begins at `position` and ends with record `last_offset`.
 
     -1 if there is no such batch, or if reading it would wait for the device.
     """

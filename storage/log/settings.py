@@ -50,7 +50,7 @@ class LogSettings:
 
     @classmethod
     def unpack(cls, packed: dict[str, Any], log: str = "a log") -> "LogSettings":
-        """The inverse of pack. Raises UnknownSetting, which names `log`."""
+        """Restore settings that pack() encoded. Raises UnknownSetting, which names `log`."""
         for name in packed:
             if name not in _NAMES:
                 raise UnknownSetting(log, name)

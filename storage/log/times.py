@@ -148,7 +148,7 @@ class LatestLookup(_Lookup):
         return best
 
     def _in_batch(self, batch: Batch) -> Timestamped | None:
-        """The first record with the largest timestamp in a batch, among those at or after the log's start."""
+        """Return the first record with the largest timestamp in a batch, from the log's start on."""
         best: Timestamped | None = None
         for offset, timestamp in self._times(batch):
             if best is None or timestamp > best.timestamp:
@@ -157,7 +157,7 @@ class LatestLookup(_Lookup):
 
 
 def _later(one: Timestamped | None, other: Timestamped | None) -> Timestamped | None:
-    """The one with the larger timestamp, or the first if they are equal."""
+    """Return the one with the larger timestamp, or the first if they are equal."""
     if one is None or (other is not None and other.timestamp > one.timestamp):
         return other
     return one

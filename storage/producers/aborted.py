@@ -28,12 +28,12 @@ class AbortedTransaction(NamedTuple):
 
 
 def pack(aborted: Iterable[AbortedTransaction]) -> bytes:
-    """The entries of a `.txnindex` file."""
+    """Encode the entries of a `.txnindex` file."""
     return b"".join([TXN_ENTRY.pack(_VERSION, *entry) for entry in aborted])
 
 
 def unpack(entries: bytes) -> list[AbortedTransaction]:
-    """The inverse of pack. Raises ValueError at an entry of a newer version."""
+    """Decode what pack() encoded. Raises ValueError at an entry of a newer version."""
     found = []
     for version, *fields in TXN_ENTRY.iter_unpack(entries):
         if version != _VERSION:

@@ -75,7 +75,7 @@ def _pack(producer_id: int, producer: Producer) -> bytes:
 
 
 def unpack(payload: bytes) -> dict[int, Producer]:
-    """The inverse of pack. Raises: ValueError for anything that pack does not write."""
+    """Decode what pack() encoded. Raises: ValueError for anything else."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(payload)), use_list=False)
     unpacker.feed(payload)
     try:
@@ -122,13 +122,13 @@ class SnapshotInSlices:
         self._slices: list[bytes] = []
 
     def keep(self, producer_id: int, producer: Producer) -> None:
-        """Pack a producer as it is, because it is about to change or to be forgotten."""
+        """Encode a producer as it is now, because it is about to change or to be removed."""
         if producer.snapshot != self.number:
             producer.snapshot = self.number
             self._slice.append(_pack(producer_id, producer))
 
     def advance(self, at_most: int) -> list[bytes] | None:
-        """Pack up to `at_most` more producers. Once none is left: returns the pieces of the whole snapshot."""
+        """Encode up to `at_most` more producers. Returns the whole snapshot in pieces once none is left; else None."""
         end = self._position + at_most
         for producer_id in self._waiting[self._position : end]:
             producer = self._producers.get(producer_id)

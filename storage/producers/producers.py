@@ -81,7 +81,7 @@ class ProducerStates:
     # Verdicts
 
     def judge(self, batch: Batch, refuse_unknown_with: ErrorCode | None = None) -> Duplicate | None:
-        """Decide about a valid batch: None: append it; else it is a duplicate of a batch appended before.
+        """Judge a valid batch: None: append it; else it is a duplicate of the returned batch.
 
         refuse_unknown_with: the error for a producer that is not known, if its first sequence here is not 0. None
             accepts it (retention or expiry may have forgotten it); strict brokers say UNKNOWN_PRODUCER_ID, and
@@ -145,7 +145,7 @@ class ProducerStates:
     def judge_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, epoch_moves: bool = False
     ) -> None:
-        """Check that this marker may end the producer's transaction here; that of an unknown producer always may.
+        """Check that this marker may end the producer's transaction here; a marker of an unknown producer may.
 
         epoch_moves: each transaction ends with a new epoch (version 2), so a marker of the current epoch is late;
             unless no transaction is open, when it is the same marker again (KAFKA-19999).
@@ -323,7 +323,7 @@ class ProducerStates:
         return None if producer is None or producer.first_open < 0 else producer.first_open
 
     def first_open_offset(self, besides: int | None = None) -> int | None:
-        """Return the first offset of the earliest open transaction, except producer `besides`'s; None without one.
+        """Return the first offset of the earliest open transaction; None without one. besides: a producer to ignore.
 
         The last stable offset is this, or the high watermark if that is lower; and a transaction whose marker is not
         below the high watermark yet counts as open for readers: the log sees to that.
@@ -338,7 +338,7 @@ class ProducerStates:
     # Forgetting
 
     def expire(self, now_ms: int, expiration_ms: int, at_most: int = 1000) -> bool:
-        """Forget producers silent for so long, the longest first. Returns whether there may be more to do.
+        """Remove producers that were idle for this long, the longest first. Returns whether there may be more.
 
         A slice of `at_most` takes well under a millisecond. No producer is silent while its transaction is open.
         """
@@ -351,7 +351,7 @@ class ProducerStates:
         return True
 
     def evict(self, count: int = 1) -> int:
-        """Forget the `count` longest silent producers that have no open transaction. Returns how many went."""
+        """Remove the `count` longest idle producers without an open transaction. Returns how many were removed."""
         count = min(count, len(self._idle))
         for _ in range(count):
             self._forget(next(iter(self._idle)))
@@ -371,7 +371,7 @@ class ProducerStates:
         return encoding.pack(dict(self._by_silence()))
 
     def begin_snapshot(self) -> None:
-        """Begin a snapshot as of now, to be taken in slices between which batches are applied. Replaces an earlier."""
+        """Begin a snapshot of the present state, taken in slices while batches are applied. Replaces an earlier one."""
         self._snapshots += 1
         self._snapshot = SnapshotInSlices(self._producers, self._snapshots)
 
@@ -402,7 +402,7 @@ class ProducerStates:
         self._snapshot = None
 
     def describe(self) -> Iterator[ProducerDescription]:
-        """Yield every producer that is known now, the longest idle first, each as it is when it is yielded."""
+        """Yield every known producer, the longest idle first, each as it is when it is yielded."""
         return starmap(_describe, self._by_silence())
 
     def _by_silence(self) -> Iterator[tuple[int, Producer]]:
