@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
 
 def read_mark(disk: Disk, directory: str) -> Mark | None:
-    """Return the mark; None: the journal is in the directory. Raises: checkpoints.Damaged, NewerFormat."""
+    """Return the store's identity; None: the journal is in this directory. Raises: checkpoints.Damaged, NewerFormat."""
     path = mark_path(directory)
     if not disk.exists(path):
         return None

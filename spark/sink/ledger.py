@@ -55,7 +55,7 @@ class Facts(NamedTuple):
 
 
 async def facts(cluster: Cluster) -> Facts:
-    """Ask the broker for the Facts that a sink needs; waits while it restarts. Raises BrokerUnreachableError and others."""
+    """Ask the broker for the Facts that a sink needs; waits while it restarts. Raises BrokerUnreachableError etc."""
     restarting = Deadline(cluster.environment.clock, START_MS)
     while True:
         try:
