@@ -7,7 +7,7 @@ one that was returned, so that the application may reject it; without its word i
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ...protocol.errors import KafkaError
@@ -46,6 +46,7 @@ class Arrivals:
         self._waiting: deque[_Arrived] = deque()
         self._key = deserializer_of(settings.key_deserializer, MessageField.KEY)
         self._value = deserializer_of(settings.value_deserializer, MessageField.VALUE)
+        self._deserializes = self._key is not None or self._value is not None
         self.on_given: Callable[[str, int], None] | None = None  # for metrics: so many records of a topic
         self._unreadable: list[tuple[Delivery, int]] = []  # returned with an error since the last poll
 
@@ -60,11 +61,12 @@ class Arrivals:
         lock_ms: int,
     ) -> None:
         """Add fetched bytes and the ranges that this consumer acquired: first, last, delivery count."""
-        acquired = {at for first, last, _ in ranges for at in range(first, last + 1)}
-        records, error, unread_from = self._read(partition, min(acquired), buffers)
+        acquired = _offsets(ranges)
+        records, error, unread_from = self._read(partition, min(first for first, _, _ in ranges), buffers)
         records = [record for record in records if record.offset in acquired]
-        unread = {offset for offset in acquired if error is not None and offset >= unread_from}
-        there = {record.offset for record in records} | unread
+        unread = {offset for offset in acquired if offset >= unread_from} if error is not None else set[int]()
+        is_whole = len(records) == len(acquired)
+        there = acquired if is_whole else unread.union(record.offset for record in records)
         delivery = self._held.add(partition, place, session, ranges, there, now_ms, lock_ms)
         self._held.release(delivery, unread)
         if records or error is not None:
@@ -121,28 +123,40 @@ class Arrivals:
                     assert error is not None
                     raise error
                 break
-            record = arrived.records[arrived.index]
             try:
-                made = self._deserialize(record)
+                self._take_of(arrived, most, at, found)
             except RecordDeserializationError as error:
-                if not found:
-                    arrived.index += 1
-                    error.record = self._give(arrived.delivery, record, at)  # type: ignore[assignment]
-                    self._unreadable.append((arrived.delivery, record.offset))
-                    raise
-                break
-            found.append(self._give(arrived.delivery, made, at))
-            arrived.index += 1
+                if found:
+                    break  # it is raised by the next call
+                record = arrived.records[arrived.index]
+                arrived.index += 1
+                error.record = self._give(arrived.delivery, record, at)  # type: ignore[assignment]
+                self._unreadable.append((arrived.delivery, record.offset))
+                raise
         if found and self.on_given is not None:
             for topic, count in Counter(record.topic for record in found).items():
                 self.on_given(topic, count)
         return found
 
-    def _give(self, delivery: Delivery, record: Record, at: Times) -> ShareRecord:
+    def _take_of(self, arrived: _Arrived, most: int, at: Times, found: list[ShareRecord]) -> None:
+        """Put records into `found`, until it has `most`. Raises RecordDeserializationError; the record stays."""
+        held, delivery, records = self._held, arrived.delivery, arrived.records
+        while arrived.index < len(records) and len(found) < most:
+            record = records[arrived.index]
+            if self._deserializes and held.may_give(delivery, record.offset, at.now_ms):
+                record = self._deserialize(record)
+            given = self._give(delivery, record, at)
+            if given is not None:
+                found.append(given)
+            arrived.index += 1
+
+    def _give(self, delivery: Delivery, record: Record, at: Times) -> ShareRecord | None:
+        """Make the record for the application; None if the consumer has lost it."""
         entry = self._held.give(delivery, record.offset, at.now_ms)
-        assert entry is not None
+        if entry is None:
+            return None
         deadline_ms = at.wall_ms + int(entry.deadline_ms - at.now_ms)
-        return ShareRecord(*record, entry.deliveries, deadline_ms, delivery.number)
+        return ShareRecord._make((*record, entry.deliveries, deadline_ms, delivery.number))
 
     def _deserialize(self, record: Record) -> Record:
         key, value, topic = self._key, self._value, record.topic
@@ -151,6 +165,13 @@ class Arrivals:
         if value is not None and record.value is not None:
             record = record._replace(value=_convert(value, record, record.value, "value", topic))
         return record
+
+
+def _offsets(ranges: Sequence[tuple[int, int, int]]) -> Collection[int]:
+    """Return all offsets of these ranges."""
+    if len(ranges) == 1:
+        return range(ranges[0][0], ranges[0][1] + 1)
+    return {at for first, last, _ in ranges for at in range(first, last + 1)}
 
 
 def _convert(deserializer: Deserializer, record: Record, data: bytes, what: str, topic: str) -> object:

@@ -214,7 +214,7 @@ class ShareConsumer:
         polls = self._polls
         polls.check_started()
         check_record(record)
-        kind = AcknowledgeType(type)
+        kind = type if isinstance(type, AcknowledgeType) else AcknowledgeType(type)
         polls.held.acknowledge(record.delivery, record.offset, kind, self._clock.monotonic_ms())
         if kind is AcknowledgeType.RENEW:
             polls.fetcher.pump()

@@ -48,6 +48,9 @@ class State(Enum):
     SENT = auto()  # by a transaction, and the broker has not said that it has taken it
 
 
+_FETCHED, _RETURNED, _ACKNOWLEDGED, _TAKEN, _SENT = State  # read for each record: State.SENT is slow in Python 3.11
+
+
 class Entry:
     """One record."""
 
@@ -56,14 +59,14 @@ class Entry:
     def __init__(self, deliveries: int, deadline_ms: float) -> None:
         self.deliveries = deliveries
         self.deadline_ms = deadline_ms
-        self.state = State.FETCHED
+        self.state = _FETCHED
         self.type = GAP
         self.returned_ms = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """What one answer brought of one partition."""
+    """What one answer brought of one partition. unsent: the offsets whose acknowledgements were not sent yet."""
 
     number: int
     partition: TopicPartition
@@ -72,6 +75,7 @@ class Delivery:
     lock_ms: int
     renew_at_ms: float
     entries: dict[int, Entry] = field(default_factory=dict)
+    unsent: set[int] = field(default_factory=set)
 
 
 class Renewal(NamedTuple):
@@ -87,8 +91,7 @@ class Held:
     def __init__(self, hold_ms: float) -> None:
         self._hold_ms = hold_ms
         self._deliveries: dict[int, Delivery] = {}
-        self._newest: dict[Place, dict[int, Delivery]] = {}  # by offset: the delivery that counts
-        self._unsent: dict[Session, dict[Place, set[int]]] = {}
+        self._unsent: dict[Session, dict[int, Delivery]] = {}  # those with acknowledgements that were not sent yet
         self._doubtful: dict[Session, deque[tuple[Place, Taken]]] = {}  # to be given back, if they are ours
         self._asked: dict[Session, list[tuple[Place, Taken]]] = {}  # of these, what is asked for now
         self._returned: deque[tuple[Delivery, int, Entry]] = deque()  # since `accept_returned`
@@ -110,32 +113,31 @@ class Held:
     ) -> Delivery:
         """Add acquired records. ranges: first, last, delivery count; records: the offsets that have a record."""
         found = Delivery(next(_numbers), partition, place, session, lock_ms, now_ms + lock_ms * 2 / 3)
-        newest = self._newest.setdefault(place, {})
+        entries, deadline_ms = found.entries, now_ms + lock_ms
         for first, last, deliveries in ranges:
             for offset in range(first, last + 1):
-                before = newest.get(offset)
-                if before is not None:
-                    self._remove(before, offset)
-                found.entries[offset] = Entry(deliveries, now_ms + lock_ms)
-        if found.entries:
+                entries[offset] = Entry(deliveries, deadline_ms)
+        for older in [each for each in self._deliveries.values() if each.place == place]:
+            for offset in sorted(older.entries.keys() & entries.keys()):  # only the newest delivery counts
+                self._remove(older, offset)
+        if entries:
             self._deliveries[found.number] = found
-            newest = self._newest.setdefault(place, {})
-            newest.update(dict.fromkeys(found.entries, found))
-        for offset in [offset for offset in found.entries if offset not in records]:
-            self._acknowledge(found, offset, GAP)
+        if len(records) < len(entries):
+            for offset in [offset for offset in entries if offset not in records]:
+                self._acknowledge(found, offset, GAP)
         return found
 
     def may_give(self, delivery: Delivery, offset: int, now_ms: float) -> bool:
         """Return whether the record is still acquired by this consumer and was not returned yet."""
         entry = delivery.entries.get(offset)
-        return entry is not None and entry.state is State.FETCHED and entry.deadline_ms > now_ms
+        return entry is not None and entry.state is _FETCHED and entry.deadline_ms > now_ms
 
     def give(self, delivery: Delivery, offset: int, now_ms: float) -> Entry | None:
         """Mark the record as returned to the application; None if the consumer has lost it."""
-        if not self.may_give(delivery, offset, now_ms):
+        entry = delivery.entries.get(offset)
+        if entry is None or entry.state is not _FETCHED or entry.deadline_ms <= now_ms:
             return None
-        entry = delivery.entries[offset]
-        entry.state, entry.returned_ms = State.RETURNED, now_ms
+        entry.state, entry.returned_ms = _RETURNED, now_ms
         self._returned.append((delivery, offset, entry))
         return entry
 
@@ -145,7 +147,7 @@ class Held:
         """Return the entry of a record that was returned. Raises RecordNotHeldError."""
         delivery = self._deliveries.get(number)
         entry = None if delivery is None else delivery.entries.get(offset)
-        if delivery is None or entry is None or entry.state is State.SENT:
+        if delivery is None or entry is None or entry.state is _SENT:
             raise RecordNotHeldError(
                 f"the record at offset {offset} was acknowledged already, or is not this consumer's any more"
             )
@@ -156,25 +158,40 @@ class Held:
     def acknowledge(self, number: int, offset: int, kind: AcknowledgeType, now_ms: float) -> None:
         """Set a record's acknowledgement, which may be changed until it is sent. Raises RecordNotHeldError."""
         delivery, entry = self.find(number, offset, now_ms)
-        if entry.state is State.TAKEN:
+        if entry.state is _TAKEN:
             raise IllegalStateError(f"{delivery.partition}: a transaction acknowledges the record at offset {offset}")
         if kind is not AcknowledgeType.RENEW:
             self._acknowledge(delivery, offset, kind)
             return
-        if entry.state is State.ACKNOWLEDGED:
-            self._unsent[delivery.session][delivery.place].discard(offset)
-        entry.state, entry.returned_ms, delivery.renew_at_ms = State.RETURNED, now_ms, now_ms
+        if entry.state is _ACKNOWLEDGED:
+            self._take_back(delivery, offset)
+        entry.state, entry.returned_ms, delivery.renew_at_ms = _RETURNED, now_ms, now_ms
 
     def _acknowledge(self, delivery: Delivery, offset: int, kind: int) -> None:
         entry = delivery.entries[offset]
-        entry.state, entry.type = State.ACKNOWLEDGED, kind
-        self._unsent.setdefault(delivery.session, {}).setdefault(delivery.place, set()).add(offset)
+        entry.state, entry.type = _ACKNOWLEDGED, kind
+        if not delivery.unsent:
+            self._unsent.setdefault(delivery.session, {})[delivery.number] = delivery
+        delivery.unsent.add(offset)
+
+    def _take_back(self, delivery: Delivery, offset: int) -> None:
+        """Drop an acknowledgement that was not sent."""
+        delivery.unsent.remove(offset)
+        if not delivery.unsent:
+            self._all_sent(delivery)
+
+    def _all_sent(self, delivery: Delivery) -> None:
+        """Forget a delivery that has nothing more to send."""
+        deliveries = self._unsent[delivery.session]
+        del deliveries[delivery.number]
+        if not deliveries:
+            del self._unsent[delivery.session]
 
     def accept_returned(self) -> None:
         """Accept all records returned since the last call without acknowledgement; a lost one counts as failed."""
         while self._returned:
             delivery, offset, entry = self._returned.popleft()
-            if entry.state is not State.RETURNED:
+            if entry.state is not _RETURNED:
                 continue
             if delivery.entries.get(offset) is entry:
                 self._acknowledge(delivery, offset, AcknowledgeType.ACCEPT)
@@ -200,7 +217,7 @@ class Held:
     def release_returned(self, delivery: Delivery, offset: int) -> None:
         """Release this returned record, unless it has an acknowledgement."""
         entry = delivery.entries.get(offset)
-        if entry is not None and entry.state is State.RETURNED:
+        if entry is not None and entry.state is _RETURNED:
             self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
     def forget_returned(self) -> None:
@@ -211,7 +228,7 @@ class Held:
         """Release the records that were fetched and not returned."""
         for delivery in self._deliveries.values():
             for offset, entry in delivery.entries.items():
-                if entry.state is State.FETCHED:
+                if entry.state is _FETCHED:
                     self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
     # ---- transactions ----------------------------------------------------------------------------------------
@@ -219,28 +236,29 @@ class Held:
     def take(self, number: int, offset: int, now_ms: float) -> Delivery:
         """Let a transaction acknowledge the record, and nothing else. Raises RecordNotHeldError."""
         delivery, entry = self.find(number, offset, now_ms)
-        if entry.state is not State.RETURNED:
+        if entry.state is not _RETURNED:
             raise IllegalStateError(f"{delivery.partition}: the record at offset {offset} is acknowledged already")
-        entry.state = State.TAKEN
+        entry.state = _TAKEN
         return delivery
 
     def untake(self, taken: Taken) -> None:
         """Undo take() for these records: the call that took them failed."""
         for delivery, offset in taken:
-            delivery.entries[offset].state = State.RETURNED
+            delivery.entries[offset].state = _RETURNED
 
     def hand_over(self, taken: Taken, now_ms: float) -> None:
         """Mark these as sent by the transaction. Raises RecordNotHeldError, without a change, if one is lost."""
-        for delivery, offset in taken:
-            self.find(delivery.number, offset, now_ms)
-        for delivery, offset in taken:
-            delivery.entries[offset].state = State.SENT
+        entries = [self.find(delivery.number, offset, now_ms)[1] for delivery, offset in taken]
+        for entry in entries:
+            entry.state = _SENT
 
     def accepted(self, sent: Taken) -> None:
         """Remove these records: the broker has accepted the transaction's request."""
         for delivery, offset in sent:
-            if self._is_sent(delivery, offset):
-                self._remove(delivery, offset)
+            if self._is_sent(delivery, offset):  # so it is not among the unsent ones
+                del delivery.entries[offset]
+                if not delivery.entries:
+                    del self._deliveries[delivery.number]
 
     def doubt(self, sent: Taken) -> None:
         """Release these records if they are still acquired: their transaction has ended, perhaps without them."""
@@ -253,19 +271,19 @@ class Held:
 
     def _is_sent(self, delivery: Delivery, offset: int) -> bool:
         entry = delivery.entries.get(offset)
-        return entry is not None and entry.state is State.SENT
+        return entry is not None and entry.state is _SENT
 
     def put_back(self, taken: Taken) -> None:
         """Release these records, to be delivered again: the transaction never sent them."""
         for delivery, offset in taken:
             entry = delivery.entries.get(offset)
-            if entry is not None and entry.state is State.TAKEN:
+            if entry is not None and entry.state is _TAKEN:
                 self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
     # ---- what is sent ----------------------------------------------------------------------------------------
 
     def has_unsent(self, session: Session) -> bool:
-        return any(self._unsent.get(session, {}).values()) or bool(self._doubtful.get(session))
+        return session in self._unsent or bool(self._doubtful.get(session))
 
     @property
     def unsent_sessions(self) -> list[Session]:
@@ -275,18 +293,21 @@ class Held:
         self, session: Session, *, only: Collection[Place] | None = None, but_not: Collection[Place] = ()
     ) -> Acks:
         """Return the acknowledgements to send over this session now, each once. only, but_not: partitions."""
-        found: Acks = {}
-        unsent = self._unsent.get(session, {})
-        for place in [each for each in unsent if (only is None or each in only) and each not in but_not]:
-            newest, kinds = self._newest.get(place, {}), list[tuple[int, int]]()
-            for offset in sorted(unsent.pop(place)):
-                delivery = newest[offset]
-                kinds.append((offset, delivery.entries[offset].type))
-                self._remove(delivery, offset)
-            if kinds:
-                found[place] = in_ranges(kinds)
-        if not unsent:
-            self._unsent.pop(session, None)
+        kinds: dict[Place, list[tuple[int, int]]] = {}
+        for delivery in list(self._unsent.get(session, {}).values()):
+            place = delivery.place
+            if (only is None or place in only) and place not in but_not:
+                kinds.setdefault(place, []).extend(self._drain(delivery))
+        return {place: in_ranges(sorted(found)) for place, found in kinds.items()}
+
+    def _drain(self, delivery: Delivery) -> list[tuple[int, int]]:
+        """Remove the acknowledged records of a delivery. Returns the offset and type of each."""
+        entries = delivery.entries
+        found = [(offset, entries.pop(offset).type) for offset in delivery.unsent]
+        delivery.unsent.clear()
+        self._all_sent(delivery)
+        if not entries:
+            self._deliveries.pop(delivery.number)
         return found
 
     def drain_doubtful(self, session: Session, now_ms: float) -> Acks:
@@ -320,26 +341,20 @@ class Held:
         self._doubtful.pop(session, None)
         self._asked.pop(session, None)
         lost = 0
-        for place, offsets in self._unsent.pop(session, {}).items():
-            newest = self._newest.get(place, {})  # empty if the only acknowledgements were dropped
-            lost += sum(newest[offset].entries[offset].type in DONE for offset in offsets)
+        for delivery in self._unsent.pop(session, {}).values():
+            lost += sum(delivery.entries[offset].type in DONE for offset in delivery.unsent)
         for delivery in [each for each in self._deliveries.values() if each.session == session]:
-            for offset in list(delivery.entries):
-                self._remove(delivery, offset)
+            del self._deliveries[delivery.number]
+            delivery.entries.clear()
+            delivery.unsent.clear()
         return lost
 
     def _remove(self, delivery: Delivery, offset: int) -> None:
         entry = delivery.entries.pop(offset)
         if not delivery.entries:
-            self._deliveries.pop(delivery.number, None)
-        newest = self._newest.get(delivery.place)
-        if newest is not None and newest.get(offset) is delivery:
-            del newest[offset]
-            if not newest:
-                del self._newest[delivery.place]
-        unsent = self._unsent.get(delivery.session, {}).get(delivery.place, set())
-        if offset in unsent:
-            unsent.discard(offset)
+            self._deliveries.pop(delivery.number)
+        if offset in delivery.unsent:
+            self._take_back(delivery, offset)
             if entry.type in DONE:
                 self._lost_too_early(delivery, offset)
 
@@ -392,9 +407,9 @@ class Held:
             delivery.renew_at_ms = now_ms + PUT_OFF_MS
 
     def _is_renewed(self, entry: Entry, now_ms: float) -> bool:
-        if entry.deadline_ms <= now_ms or entry.state in (State.ACKNOWLEDGED, State.SENT):
+        if entry.deadline_ms <= now_ms or entry.state in (_ACKNOWLEDGED, _SENT):
             return False
-        return entry.state is not State.RETURNED or now_ms < entry.returned_ms + self._hold_ms
+        return entry.state is not _RETURNED or now_ms < entry.returned_ms + self._hold_ms
 
     def renewed(self, renewal: Renewal, refused: Collection[Place], now_ms: float, lock_ms: int) -> None:
         """Apply the answer to a renewal. refused: these keep their deadline and are not tried again."""
@@ -418,9 +433,10 @@ def check_record(record: object) -> None:
 def in_ranges(kinds: Sequence[tuple[int, int]]) -> list[AcknowledgementBatch]:
     """Join neighbours of one type to ranges, from (offset, type) in the order of offsets."""
     found: list[AcknowledgementBatch] = []
+    last = newest = None
     for offset, kind in kinds:
-        if found and found[-1].last_offset == offset - 1 and found[-1].acknowledge_types == [kind]:
-            found[-1].last_offset = offset
-        else:
+        if offset - 1 != last or kind != newest:
             found.append(AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[kind]))
+            newest = kind
+        found[-1].last_offset = last = offset
     return found

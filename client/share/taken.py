@@ -64,8 +64,12 @@ class TakenRecords:
         self._polls.held.hand_over(self._taken, self._polls.now().now_ms)
         self._sent = self._taken
         kinds: dict[Place, list[tuple[int, int]]] = {}
+        place, here = None, list[tuple[int, int]]()
         for (delivery, offset), kind in zip(self._taken, self._types, strict=True):
-            kinds.setdefault(delivery.place, []).append((offset, kind))
+            if delivery.place is not place:
+                place = delivery.place
+                here = kinds.setdefault(place, [])
+            here.append((offset, kind))
         self._taken, self._types = [], []
         found = [(at.topic_id, at.partition, in_ranges(sorted(kinds[at]))) for at in sorted(kinds)]
         self._ranges = [each for _, _, ranges in found for each in ranges]
