@@ -183,7 +183,8 @@ class StoreOwner:
     async def _wait_for_silence(self) -> None:
         silence = Silence(self._lease_ms)
         newest = await self._in_worker(self._newest)
-        if newest.epoch and newest.epoch == self._last_own_epoch():
+        is_own = newest.epoch > 0 and newest.epoch == self._last_own_epoch()
+        if is_own and not await self._in_worker(partial(self._was_ended, newest)):
             return
         silence.saw(newest, self._clock.monotonic_ms())
         if newest != NOWHERE:
@@ -204,6 +205,14 @@ class StoreOwner:
             return newest
         folders = (format.CLAIMS, PARTS)
         return Place(0, sum(len(until_clear(partial(self._objects.list, one), self._pause)) for one in folders))
+
+    def _was_ended(self, newest: Place) -> bool:
+        """Whether another has ended the epoch, as `fencepost store take` does: whoever waits comes first then."""
+        try:
+            there = until_clear(partial(read_head, self._objects, newest), self._pause)
+        except Missing:
+            return False
+        return isinstance(there, Seal) and there.by != newest.epoch
 
     def _newer(self, known: Place) -> tuple[Place, bool]:
         """Return the newest round of the epoch, and whether its owner has handed over. It asks for no listing."""

@@ -122,3 +122,8 @@ def nobody_reads() -> bool:
     except (OSError, ValueError):  # standard output has no descriptor
         return False
     return any(event & select.POLLERR for _, event in poller.poll(0))
+
+
+def confirm(question: str) -> bool:
+    """Ask a question at the terminal. Returns whether the answer is yes; it is not if nothing is typed."""
+    return click.confirm(visible(question), default=False, err=True)

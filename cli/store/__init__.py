@@ -41,3 +41,19 @@ def verify(url: str, output: str) -> None:
     with looking_into(url) as asked:
         verify = journals.verify if asked.is_journal else backups.verify
         verify(asked, as_json=output == "json")
+
+
+@store.command()
+@click.argument("url", metavar="URL")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_output
+def take(url: str, yes: bool, output: str) -> None:
+    """End the epoch of the broker that owns the journal in URL, so that one that waits takes over at once.
+
+    For an owner that its clients cannot reach, while it reaches the store: else a waiting broker takes over by itself.
+    """
+    from .looking import looking_into
+    from .taking import take_from_owner
+
+    with looking_into(url) as asked:
+        take_from_owner(asked, is_sure=yes, as_json=output == "json")

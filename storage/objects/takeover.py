@@ -48,8 +48,9 @@ def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
 class Takeover:
     """One way to an epoch, in the order of run()."""
 
-    def __init__(self, objects: Objects, pause: Pause, claim: Claim) -> None:
-        """claim: who is to own it, and from which epoch on."""
+    def __init__(self, objects: Objects, pause: Pause, claim: Claim, *, for_others: bool = False) -> None:
+        """claim: who is to own it, and from which epoch on. for_others: whoever waits may begin at once (end())."""
+        self._for_others = for_others
         self._objects = objects
         self._pause = pause
         self._claim = claim
@@ -57,22 +58,39 @@ class Takeover:
 
     def run(self) -> Taken:
         """Claim an epoch, and end all before it. Raises: Overtaken, ObjectDamaged; what the pause raises."""
-        self._claim = claim = self._create_claim()
-        taker = Taker(claim.epoch, WINDOW)
+        claim, taker = self._begin()
         taken = Taken(claim)
         while taker.phase is not Phase.BEGIN:
+            taker, taken = self._read(self._end_all(taker))
+        return taken
+
+    def end(self) -> tuple[int, int, int]:
+        """Claim an epoch, and end all before it, for whoever begins next.
+
+        Returns the epoch that was claimed, and the newest that has begun with its end; (…, 0, 0): none has.
+        Raises: Overtaken, ObjectDamaged; what the pause raises.
+        """
+        claim, taker = self._begin()
+        taker = self._end_all(taker)
+        return claim.epoch, *taker.base
+
+    def _begin(self) -> tuple[Claim, Taker]:
+        self._claim = claim = self._create_claim()
+        return claim, Taker(claim.epoch, WINDOW)
+
+    def _end_all(self, taker: Taker) -> Taker:
+        """End all epochs before its own. Raises: Overtaken."""
+        while taker.phase is not Phase.READ:
             if taker.phase is Phase.CLAIMED:
-                taker = taker.looked(*self._look_around(claim.epoch))
+                taker = taker.looked(*self._look_around(taker.epoch))
             elif taker.phase is Phase.LIST:
                 taker = self._list(taker)
             elif taker.phase is Phase.SEAL:
                 self._seal(taker)
                 taker = taker.sealed()
-            elif taker.phase is Phase.READ:
-                taker, taken = self._read(taker)
             else:
-                raise Overtaken(f"another broker has taken over from epoch {claim.epoch}, which was to be ours")
-        return taken
+                raise Overtaken(f"another broker has taken over from epoch {taker.epoch}, which was to be ours")
+        return taker
 
     # ---- the claim -------------------------------------------------------------------------------------------
 
@@ -118,7 +136,7 @@ class Takeover:
 
     def _seal(self, taker: Taker) -> None:
         place = Place(taker.ending, taker.place)
-        content = format.pack_seal(Seal(place, self._claim.salt, taker.epoch, False))
+        content = format.pack_seal(Seal(place, self._claim.salt, taker.epoch, handed_over=self._for_others))
         try:
             until_clear(lambda: self._objects.create(format.place_name(place), content), self._pause)
         except Exists:

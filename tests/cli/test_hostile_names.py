@@ -78,6 +78,7 @@ LINES: dict[str, list[list[str]]] = {
     "restore": [["/none" + WORST, "/none" + WORST]],
     "store status": [["file:///none" + WORST]],
     "store verify": [["file:///none" + WORST]],
+    "store take": [["file:///none" + WORST, "--yes"]],
     "bench compare": [["/none" + WORST, "/none" + WORST]],
 }
 OURS = "shows nothing that others chose"

@@ -11,6 +11,8 @@ from fencepost.protocol.messages.ledger import DescribeLedgerRequest
 from fencepost.protocol.messages.offsets import OffsetFetchRequest
 from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects.errors import Fenced
+from fencepost.storage.objects.format import Claim
+from fencepost.storage.objects.takeover import Takeover
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
@@ -62,6 +64,17 @@ def test_it_does_not_wait_in_its_own_directory():
     again = serve(objects, first.disk)
     assert again.loop.time() < 1
     assert records(again) == shown
+    again.stop()
+
+
+def test_in_its_own_directory_it_waits_if_its_epoch_was_taken_from_it():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.wait(1)
+    Takeover(objects.client(), lambda error, attempts: None, Claim(1, 0, (), b"12345678"), for_others=True).end()
+    first.abandon()
+    again = serve(objects, first.disk.after_process_crash())
+    assert 6 <= again.loop.time() < 8
     again.stop()
 
 

@@ -8,6 +8,7 @@ from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
 from fencepost.cli import main
 from fencepost.effects.objects import open_objects
+from fencepost.storage.objects.errors import Fenced
 from produce_requests import batch, create, produce
 from simulated_broker import SimulatedBroker
 
@@ -96,3 +97,37 @@ def test_a_restore_of_a_damaged_journal_is_refused_by_the_objects_name(written, 
     cause, _ = refused("restore", written, tmp_path / "copy")
     assert str(rounds[-2].relative_to(tmp_path / "store")) in cause
     assert not (tmp_path / "copy").exists()
+
+
+# ---- take ----------------------------------------------------------------------------------------------------
+
+
+def test_take_ends_the_owner_and_whoever_waits_begins_at_once(url):
+    owner = serve(url)
+    owner.ask(create("t"))
+    taken = run("store", "take", url, "--yes")
+    assert taken.exit_code == 0, taken.output
+    assert taken.stdout.startswith(f"{url}: epoch 1 is ended at round ")
+    status = run("store", "status", url).stdout
+    assert "owner      none: epoch 1, node 1, since round 1, was handed over; nobody has begun since\n" in status
+    with pytest.raises(ConnectionError):
+        owner.ask(produce("t", batch()), 11)
+    assert isinstance(owner.broker.halted, Fenced)
+    owner.abandon()
+    after = serve(url)
+    after.ask(produce("t", batch()), 11)
+    facts = json.loads(run("store", "status", url, "-o", "json").stdout)
+    assert (facts["epoch"], facts["ended_by"]) == (3, None)
+    assert facts["seals"][0] == {"epoch": 1, "round": facts["seals"][0]["round"], "by": 2, "handed_over": True}
+    after.stop()
+
+
+def test_take_asks_first_and_only_where_there_is_an_owner(written, tmp_path):
+    cause, hint = refused("store", "take", written, code=2)
+    assert cause == f"{written} is owned by epoch 1, node 1"
+    assert hint.startswith("--yes")
+    assert run("store", "take", written, "--yes", "-o", "json").exit_code == 0
+    cause, _ = refused("store", "take", written, "--yes")
+    assert cause.endswith("epoch 1 was ended by epoch 2, and nobody has begun since")
+    nothing = f"file://{tmp_path}/none"
+    assert refused("store", "take", nothing, "--yes", code=3)[0] == f"{nothing} has no journal of a broker"

@@ -1,0 +1,55 @@
+"""`fencepost store take`: ends the epoch of the broker that owns a journal, from outside."""
+
+import secrets
+import sys
+
+from ...storage.objects.format import Claim
+from ...storage.objects.looking import Looked, Looking
+from ...storage.objects.takeover import Takeover
+from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure
+from ..output.writing import confirm, show, show_json
+from .looking import Asked
+
+
+def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
+    """Claim an epoch that nobody begins, and end all before it. Raises: Failure."""
+    where = asked.objects.where
+    if not asked.is_journal:
+        raise Failure(f"{where} has no journal of a broker", "look for a mistake in the URL", NOT_FOUND)
+    looking = Looking(asked.objects, asked.pause)
+    looked = looking.repeated(lambda looked: looked)
+    if not looked.epoch:
+        raise Failure(f"{where} has a journal in which nothing was ever written", "nobody owns it", NOT_FOUND)
+    if looked.sealed is not None:
+        raise Failure(
+            f"{where}: epoch {looked.epoch} was ended by epoch {looked.sealed.by}, and nobody has begun since",
+            "start a broker with --store, or look at why the one that waits does not begin",
+        )
+    owner = _owner_text(looking, looked)
+    if not is_sure:
+        _ask(asked, owner)
+    claim = Claim(1, 0, (), secrets.token_bytes(8))
+    epoch, base, end = Takeover(asked.objects, asked.pause, claim, for_others=True).end()
+    if as_json:
+        show_json({"store": where, "ended": base, "round": end, "by": epoch})
+        return
+    show(f"{where}: epoch {base} is ended at round {end}, by epoch {epoch}")
+    show("a broker that waits takes over now; the one that owned it ends with exit code 71 when it writes next")
+
+
+def _ask(asked: Asked, owner: str) -> None:
+    """Raises: Failure, if the answer is no, or there is nobody to ask."""
+    if not sys.stdin.isatty():
+        raise Failure(f"{asked.objects.where} is owned by {owner}", "--yes ends that without a question", WRONG_USAGE)
+    question = f"{asked.objects.where} is owned by {owner}. All of its clients are cut off. End its epoch?"
+    if not confirm(question):
+        raise Failure("nothing was ended", "--yes does not ask", WRONG_USAGE)
+
+
+def _owner_text(looking: Looking, looked: Looked) -> str:
+    claim = looking.claim(looked.epoch)
+    if claim is None:
+        return f"epoch {looked.epoch}"
+    places = sorted({f"{host}:{port}" for _, host, port in claim.addresses})
+    at = f" at {' '.join(places)}" if places else ""
+    return f"epoch {looked.epoch}, node {claim.node}{at}"
