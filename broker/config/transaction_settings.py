@@ -65,7 +65,7 @@ class TransactionSettings:
     )
     max_ledger_entries: int = option(
         100_000,
-        "Keys of the ledger; above it EndTxns under a new one is refused.",
+        "Keys of the ledger; above it EndTxns under a new one is refused, and PrepareTxn with a hold.",
         type=INT,
         at_least=0,
         dynamic=True,

@@ -5,7 +5,7 @@ the ledger, and a repeated decision is a success. With an authorizer a ledger ke
 who may write to it decides what becomes of all transactions that wait under it, and who prepares one under it agrees.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ from ..security.acls import Operation, ResourceType
 from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
-from ..transactions.states.transaction import NEVER_MS
+from ..transactions.states.transaction import NEVER_MS, PartitionKey
 
 _Key = DescribeLedgerResponse.Key
 _Removed = RemoveLedgerEntriesResponse.Key
@@ -48,7 +48,8 @@ def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> Pre
         reason = "a transactional id is not empty, and a timeout is positive or -1"
     if reason:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-    decision = broker.ledger.prepare(Preparation(item, request.ledger_key, request.number, request.prepared_timeout_ms))
+    asked = Preparation(item, request.ledger_key, request.number, request.prepared_timeout_ms, request.hold)
+    decision = broker.ledger.prepare(asked)
     if not decision.error:
         return PrepareTxnResponse()
     broker.metrics.error("PrepareTxn", decision.error)
@@ -111,7 +112,7 @@ def _end_response(broker: Services, outcome: Outcome) -> EndTxnsResponse:
         error, message = ErrorCode.LEDGER_CONFLICT, ErrorCode.LEDGER_CONFLICT.text
     elif outcome.refused:
         error = ErrorCode.INVALID_TXN_STATE
-        message = f"{len(outcome.refused)} of the transactions do not wait for this decision; nothing was written"
+        message = _refusal_text(outcome)
     if error:
         broker.metrics.error("EndTxns", error)
     return EndTxnsResponse(
@@ -121,7 +122,28 @@ def _end_response(broker: Services, outcome: Outcome) -> EndTxnsResponse:
         aborted=outcome.aborted,
         entry=_entry_on_wire(outcome.entry),
         refused=[EndTxnsResponse.Transaction(transactional_id=name, error_code=code) for name, code in outcome.refused],
+        ended=[
+            EndTxnsResponse.Ended(transactional_id=name, producer_id=producer_id, producer_epoch=epoch)
+            for name, producer_id, epoch in outcome.ended
+        ],
+        deleted=_topics_on_wire(outcome.deleted),
     )
+
+
+def _topics_on_wire(partitions: Iterable[PartitionKey]) -> list[EndTxnsResponse.Topic]:
+    """Return the partitions by topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return [EndTxnsResponse.Topic(name=topic, partitions=indexes) for topic, indexes in topics.items()]
+
+
+def _refusal_text(outcome: Outcome) -> str:
+    """Return the reason why nothing was written."""
+    held = sum(1 for _, code in outcome.refused if code is ErrorCode.CONCURRENT_TRANSACTIONS)
+    if held == len(outcome.refused):
+        return f"{held} of the transactions that wait under this key are held, and are not listed; nothing was written"
+    return f"{len(outcome.refused)} of the transactions do not wait for this decision; nothing was written"
 
 
 def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
@@ -142,10 +164,16 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
     broker.store.confirm()
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
-    keys = request.keys
+    keys, prefix = request.keys, request.prefix
+    if keys is not None and prefix is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "ask for keys or for a prefix, not for both")
     if keys is not None:
         return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _describe(broker, key, sees))))
-    known = {*broker.ledger.entries, *broker.transactions.prepared.keys()}
+    known = {
+        key
+        for key in (*broker.ledger.entries, *broker.transactions.prepared.keys())
+        if prefix is None or key.startswith(prefix)
+    }
     described = Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID
     keys = sorted((yield from allowed_names(broker, call, *described, known)))
     found = yield from answer_each(keys, lambda key: _describe(broker, key, sees))
@@ -173,6 +201,7 @@ def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
                 number=number,
                 waits_for_ms=age_ms - txn.prepared.since_age_ms,
                 timeout_ms=txn.prepared.timeout_ms,
+                held=txn.prepared.hold,
             )
         )
     known = entry is not None or waiting

@@ -32,7 +32,7 @@ FEATURES = (
     Feature("transaction.version", 0, 2, ((0, 12), (22, 5), (24, 3), (25, 4), (26, 5), (28, 5))),
     Feature("group.version", 0, 1, ((68, 1), (69, 1), (8, 9), (9, 9))),
     Feature("share.version", 0, 1, ((76, 1), (77, 1), (78, 2), (79, 2))),
-    Feature("fencepost.version", 1, 3, tuple((key, 0) for key in range(OWN_APIS_FROM, OWN_APIS_FROM + 11))),
+    Feature("fencepost.version", 1, 4, tuple((key, 0) for key in range(OWN_APIS_FROM, OWN_APIS_FROM + 11))),
 )
 
 

@@ -386,6 +386,8 @@ class TransactionCoordinator:
         if transactional_id is not None:
             given, txn = self.inputs(transactional_id), self.transactions[transactional_id]
             decision = machine.part_aborted(txn, order.producer_id, order.producer_epoch, key, log_id, given)
+            if decision.error:
+                raise KafkaError(decision.error, f"the transaction of {transactional_id!r} waits for its decision")
             if decision.states and order.commit:
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} is open: it alone may commit")
             if decision.states:

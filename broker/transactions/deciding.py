@@ -6,25 +6,31 @@ transaction must still be the one that was looked at, or it is looked at again; 
 in one step. Of each transaction only the last state is logged: no unit shows the ones before it.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...effects.counts import count_text
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ..topics.participants import Append
 from . import records
-from .ledger import Entry, Proposal, Verdict, judge, wrong_with
+from .ledger import Entry, Item, Proposal, Verdict, judge, wrong_with
 from .states import machine
-from .states.transaction import Decision, Transaction
+from .states.transaction import Decision, PartitionKey, Status, Transaction
 from .unit import TransactionUnit, marker_of
 
 if TYPE_CHECKING:
     from .ledger_log import Ledger
 
+log = logging.getLogger("fencepost.broker")
+
 MOST_MARKERS = 40_000  # a unit has room for 50,000 parts
 ABORTED_AT_ONCE = 50
+NAMED = 10  # partitions, in a line of the log
+_ENDED = frozenset({Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT})
 
 
 class Outcome(NamedTuple):
@@ -34,6 +40,8 @@ class Outcome(NamedTuple):
     entry: Entry | None
     refused: tuple[tuple[str, ErrorCode], ...] = ()
     aborted: int = 0
+    ended: tuple[Item, ...] = ()  # those that were listed and go on, each with its next pair
+    deleted: tuple[PartitionKey, ...] = ()  # of held transactions, the rest of which was committed
 
 
 class Planned(NamedTuple):
@@ -94,7 +102,7 @@ class Deciding:
         if verdict is Verdict.ALREADY_DECIDED:
             while self._left:
                 self._abort_some()
-            return Outcome(verdict, entry, aborted=self._aborted)
+            return Outcome(verdict, entry, aborted=self._aborted, ended=self._find_next_pairs())
         self._plan_anew()
         if refused := self._find_refused():
             return Outcome(verdict, entry, refused)
@@ -120,6 +128,8 @@ class Deciding:
         self._plans.pop(name, None)
         self._up_to_date = False
         if txn is None or txn.prepared is None:
+            return
+        if item is None and txn.prepared.hold:
             return
         if item is not None and wrong_with(item, txn, self._proposal, self._ledger.logs.__contains__):
             return
@@ -166,15 +176,19 @@ class Deciding:
                 self._plan(name)
 
     def _find_refused(self) -> tuple[tuple[str, ErrorCode], ...]:
-        """Return the listed transactions that cannot end this way, with the errors."""
+        """Return the listed transactions that cannot end this way, and others that are held, with the errors."""
         transactions, is_there, plans = self._coordinator.transactions, self._ledger.logs.__contains__, self._plans
         gone = {log_id for log_id in self._log_ids if not is_there(log_id)}
         whole = not self._proposal.commit or gone.isdisjoint(self._marked_logs() if gone else ())
-        return tuple(
-            (name, error)
-            for name, item in self._listed.items()
-            if (not whole or name not in plans)
-            and (error := wrong_with(item, transactions.get(name), self._proposal, is_there))
+        held = self._coordinator.prepared.held_up_to(self._proposal.key, self._proposal.number)
+        return (
+            *(
+                (name, error)
+                for name, item in self._listed.items()
+                if (not whole or name not in plans)
+                and (error := wrong_with(item, transactions.get(name), self._proposal, is_there))
+            ),
+            *((name, ErrorCode.CONCURRENT_TRANSACTIONS) for name in held if name not in self._listed),
         )
 
     def _marked_logs(self) -> set[int]:
@@ -184,7 +198,7 @@ class Deciding:
     def _commit(self) -> Outcome:
         """Write the decision, all its states and markers in one unit, and apply it."""
         proposal, ledger = self._proposal, self._ledger
-        written = self._write_anew()
+        written, deleted = self._write_anew(), self._find_deleted()
         now_ms = ledger.now_ms()
         entry = Entry(proposal.number, proposal.owner, proposal.digest, proposal.commit, now_ms)
         unit = self._coordinator.new_unit()
@@ -197,7 +211,38 @@ class Deciding:
         self._coordinator.count_ended(plan.decision for plan in self._plans.values())
         for name, plan in self._plans.items():
             self._coordinator.apply(name, None if plan.decision.gone else plan.decision.states[-1])
-        return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))
+        if deleted:
+            log.warning(
+                "decision %d under %.200r is committed without %s (%s), deleted before",
+                proposal.number,
+                proposal.key,
+                ", ".join(f"{topic}-{index}" for topic, index in deleted[:NAMED]),
+                count_text(len(deleted), "partition", "partitions"),
+            )
+        aborted = len(self._plans) - len(self._listed)
+        return Outcome(Verdict.DECIDE, entry, aborted=aborted, ended=self._find_next_pairs(), deleted=deleted)
+
+    def _find_deleted(self) -> tuple[PartitionKey, ...]:
+        """Return the partitions of transactions to be committed that are gone."""
+        return tuple(
+            key
+            for plan in self._plans.values()
+            if plan.decision.marker is not None and plan.decision.marker.commit
+            for key, log_id in plan.txn.partitions.items()
+            if log_id not in self._ledger.logs
+        )
+
+    def _find_next_pairs(self) -> tuple[Item, ...]:
+        """Return the listed ids that have ended and done nothing since, with the pair that their producers go on with.
+
+        After an InitProducerId an id has another producer, and its pair is none of the old one's business.
+        """
+        found = []
+        for name, item in self._listed.items():
+            txn = self._coordinator.transactions.get(name)
+            if txn is not None and txn.status in _ENDED and txn.is_last(item.producer_id, item.producer_epoch):
+                found.append(Item(name, txn.producer_id, txn.producer_epoch))
+        return tuple(found)
 
     def _write_anew(self) -> list[Written]:
         """Return what is to be written now; what was encoded ahead is used if nothing changed. Raises KafkaError."""

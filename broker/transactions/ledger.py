@@ -7,7 +7,7 @@ Entries are forgotten by nobody but an admin: what an old caller repeats must me
 The word ledger is in docs/glossary.md.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from struct import Struct
 from struct import error as StructError
@@ -88,14 +88,16 @@ def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there
     """Return the error if this item cannot be ended so; NONE if it can.
 
     is_there: by log id, whether the partition still exists. One that was deleted took its part of the transaction with
-    it: such a transaction can be aborted, but not committed.
+    it: such a transaction can be aborted, but not committed. Of one that is held the rest is committed: whoever holds
+    it has decided so elsewhere already.
     """
     if txn is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if not waits_for(txn, item, proposal.key, proposal.number):
         other = (txn.producer_id, txn.producer_epoch) != (item.producer_id, item.producer_epoch)
         return ErrorCode.PRODUCER_FENCED if other else ErrorCode.INVALID_TXN_STATE
-    if proposal.commit and not all(map(is_there, txn.partitions.values())):
+    assert txn.prepared is not None
+    if proposal.commit and not txn.prepared.hold and not all(map(is_there, txn.partitions.values())):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 
@@ -119,6 +121,7 @@ class PreparedIds:
     def __init__(self) -> None:
         self._key_of: dict[str, str] = {}
         self._by_key: dict[str, dict[str, int]] = {}
+        self._held: dict[str, dict[str, int]] = {}  # those of _by_key that are held
 
     def __len__(self) -> int:
         return len(self._key_of)
@@ -127,17 +130,27 @@ class PreparedIds:
         """Update the table by the new state of an id."""
         if transactional_id in self._key_of:
             key = self._key_of.pop(transactional_id)
-            waiting = self._by_key[key]
-            del waiting[transactional_id]
-            if not waiting:
-                del self._by_key[key]
+            for by_key in (self._by_key, self._held):
+                waiting = by_key.get(key, {})
+                waiting.pop(transactional_id, None)
+                if not waiting:
+                    by_key.pop(key, None)
         if txn is not None and txn.prepared is not None:
             key = self._key_of[transactional_id] = txn.prepared.ledger_key
-            self._by_key.setdefault(key, {})[transactional_id] = txn.prepared.number
+            for by_key in (self._by_key, self._held) if txn.prepared.hold else (self._by_key,):
+                by_key.setdefault(key, {})[transactional_id] = txn.prepared.number
 
     def keys(self) -> Iterable[str]:
         """Return the keys that transactions wait for."""
         return self._by_key.keys()
+
+    def held_keys(self) -> Collection[str]:
+        """Return the keys that held transactions wait for. Each has a place in the ledger already."""
+        return self._held.keys()
+
+    def held_up_to(self, key: str, number: int) -> list[str]:
+        """Return the held ids among up_to()."""
+        return [transactional_id for transactional_id, waits in self._held.get(key, {}).items() if waits <= number]
 
     def all(self) -> Iterable[str]:
         """Return every waiting transactional id."""

@@ -35,6 +35,7 @@ class Preparation(NamedTuple):
     key: str
     number: int
     timeout_ms: int
+    hold: bool = False
 
 
 class Ledger:
@@ -83,12 +84,20 @@ class Ledger:
     def ready_for(self, proposal: Proposal) -> None:
         """Create the log if needed, and check that one more key fits. Raises KafkaError."""
         self.check_known()
-        most = self._settings.now.max_ledger_entries
-        if proposal.key not in self.entries and len(self.entries) >= most:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"{len(self.entries)} keys are in use already (max.ledger.entries)"
-            )
+        self._check_place(proposal.key)
         self.topic.ensure()
+
+    def _check_place(self, key: str) -> None:
+        """Check that the key has a place in the ledger, or that one is free. Raises KafkaError POLICY_VIOLATION.
+
+        A key that a held transaction waits for has its place from PrepareTxn on: its decision must not meet the limit.
+        """
+        held, most = self.coordinator.prepared.held_keys(), self._settings.now.max_ledger_entries
+        if key in self.entries or key in held or len(self.entries) + len(held) < most:
+            return
+        used = len(self.entries) + sum(1 for each in held if each not in self.entries)
+        if used >= most:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{used} keys are in use already (max.ledger.entries)")
 
     def prepare(self, request: Preparation) -> Decision:
         """Let the transaction wait for its decision. If that was made already, abort it (LEDGER_CONFLICT).
@@ -100,11 +109,14 @@ class Ledger:
         txn = coordinator.find(item.transactional_id)
         entry = self.entries.get(request.key)
         given = coordinator.inputs(item.transactional_id)
-        waits = Prepared(request.key, request.number, request.timeout_ms, given.age_ms)
+        waits = Prepared(request.key, request.number, request.timeout_ms, given.age_ms, request.hold)
         decided = None if entry is None else entry.number
         decision = machine.prepare(txn, item.producer_id, item.producer_epoch, waits, decided, given)
         if decision.states and not decision.error:
             self._check_limits(request.timeout_ms)
+            if request.hold:
+                self._check_place(request.key)
+                self.topic.ensure()
         coordinator.log(item.transactional_id, decision, given)
         if decision.error and decision.states:
             return decision._replace(error=ErrorCode.LEDGER_CONFLICT)

@@ -1,6 +1,7 @@
 """Records of __transaction_state: the state of one transactional id each, as Kafka writes it. Pure.
 
-The rule: key version 0, value versions 0 and 1 are read, 1 is written. What Kafka does not store is in tagged
+The rule: key version 0, value versions 0 and 1 are read, 1 is written; and 2 for a transaction that is held, so that an
+older version of fencepost, which would let others abort it, refuses to start. What Kafka does not store is in tagged
 fields from 10000 on, which its tools step over; tags that are not known here are stepped over too. Anything else that
 is not as expected is refused by name: a coordinator that guesses may give out an epoch twice.
 Source: Kafka's TransactionLogKey and TransactionLogValue; KIP-915; our tags: docs/formats.md.
@@ -25,12 +26,14 @@ from .states.transaction import (
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
+HELD_VERSION = 2  # of held transactions: who does not know them must not read one as Prepared
 
 _TAG_LOG_IDS = 10000  # int64 for each partition, in the order in which they stand
 _TAG_OURS = 10001  # last producer epoch, age at the start, age at the last update
 _TAG_PREPARED = 10002  # number, timeout, age when it was prepared; then the key of the ledger, to the end
 _TAG_2PC = 10003  # 1 if only a decision ends its transactions, else 0; only together with KIP-939's timeout
 _TAG_OPENED_AT = 10004  # int64: Transaction.opened_at, where there is one
+_TAG_HOLD = 10005  # empty, beside _TAG_PREPARED: the transaction is held
 
 _HEAD = Struct(">hqhib")  # version, producer id, its epoch, timeout, status
 _ENDS = Struct(">qq")  # last update, start
@@ -65,7 +68,8 @@ def key(transactional_id: str) -> bytes:
 
 
 def value(txn: Transaction) -> bytes:
-    """Encode the record's value, in version 1."""
+    """Encode the record's value: version 1, or 2 of a held transaction."""
+    version = VALUE_VERSION
     tags = []
     if txn.previous_producer_id != NO_ID:
         tags.append(_PREVIOUS_ID + _INT64.pack(txn.previous_producer_id))
@@ -84,14 +88,17 @@ def value(txn: Transaction) -> bytes:
     ours = _OURS.pack(txn.last_producer_epoch, txn.started_age_ms, txn.updated_age_ms)
     tags.append(_OURS_HEAD + ours)
     if txn.prepared is not None:
-        key_of_ledger, number, timeout_ms, since_age_ms = txn.prepared
+        key_of_ledger, number, timeout_ms, since_age_ms, hold = txn.prepared
         content = _PREPARED.pack(number, timeout_ms, since_age_ms) + key_of_ledger.encode()
         tags.append(_tag(_TAG_PREPARED, content))
+        if hold:
+            version = HELD_VERSION
+            tags.append(_tag(_TAG_HOLD, b""))
     if txn.timeout_ms == TWO_PHASE_TIMEOUT_MS:
         tags.append(_tag(_TAG_2PC, b"\x01" if txn.enable_2pc else b"\x00"))
     if txn.opened_at != NO_OFFSET:
         tags.append(OPENED_AT_HEAD + _INT64.pack(txn.opened_at))
-    head = _HEAD.pack(VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.status)
+    head = _HEAD.pack(version, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.status)
     ends = _ENDS.pack(txn.last_update_ms, txn.start_ms)
     return b"".join((head, partitions, ends, uvarint(len(tags)), *tags))
 
@@ -148,8 +155,8 @@ def _read_key(data: bytes) -> str:
 
 def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
     (version,) = _INT16.unpack_from(data)
-    if not 0 <= version <= VALUE_VERSION:
-        raise NewerTransactionRecord(f"{transactional_id!r}: the value has version {version}, {VALUE_VERSION} is known")
+    if not 0 <= version <= HELD_VERSION:
+        raise NewerTransactionRecord(f"{transactional_id!r}: the value has version {version}, {HELD_VERSION} is known")
     _, producer_id, producer_epoch, timeout_ms, number = _HEAD.unpack_from(data)
     status = _STATUSES.get(number)
     if status is None:
@@ -160,6 +167,8 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
     tags: dict[int, bytes] = {}
     if version:
         tags, position = _tags(data, position)
+    if (version == HELD_VERSION) != (_TAG_HOLD in tags and _TAG_PREPARED in tags):
+        raise NewerTransactionRecord(f"{transactional_id!r}: version {version} of the value is another one here")
     if position != len(data):
         raise ValueError(f"{len(data) - position} bytes follow the last field")
     last_epoch, started_age_ms, updated_age_ms = NO_EPOCH, -1 if start_ms < 0 else age_ms, age_ms
@@ -182,7 +191,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
         _int16(tags, 3, NO_EPOCH),
         _client_version(transactional_id, tags),
         timeout_ms == TWO_PHASE_TIMEOUT_MS and tags.get(_TAG_2PC, b"\x01") != b"\x00",  # without a tag: by the timeout
-        _read_prepared(tags[_TAG_PREPARED]) if _TAG_PREPARED in tags else None,
+        _read_prepared(tags[_TAG_PREPARED], _TAG_HOLD in tags) if _TAG_PREPARED in tags else None,
         _int64(tags, _TAG_OPENED_AT, NO_OFFSET),
     )
 
@@ -219,9 +228,9 @@ def _client_version(transactional_id: str, tags: dict[int, bytes]) -> int:
     return version
 
 
-def _read_prepared(content: bytes) -> Prepared:
+def _read_prepared(content: bytes, hold: bool) -> Prepared:
     number, timeout_ms, since_age_ms = _PREPARED.unpack_from(content)
-    return Prepared(content[_PREPARED.size :].decode(), number, timeout_ms, since_age_ms)
+    return Prepared(content[_PREPARED.size :].decode(), number, timeout_ms, since_age_ms, hold)
 
 
 def _with_logs(partitions: list[tuple[str, int]], log_ids: bytes | None) -> dict[tuple[str, int], int]:

@@ -19,6 +19,7 @@ class PrepareTxnRequest:
     ledger_key: String
     number: Int64
     prepared_timeout_ms: Int32 = 3_600_000  # then it is aborted; -1 never
+    hold: Boolean = field(tag=0, default=False)  # only EndTxn and EndTxns with this pair end it, or the timeout
 
 
 @response(to=PrepareTxnRequest)
@@ -63,12 +64,27 @@ class EndTxnsRequest:
 
 @response(to=EndTxnsRequest)
 class EndTxnsResponse:
-    """The entry as it is now, and on an error the transactions that caused it."""
+    """The entry as it is now, and on an error the transactions that caused it.
+
+    ended: of those that the request listed, what each id's producer goes on with. deleted: partitions that were deleted
+    while a held transaction that wrote to them waited; the rest of it was committed.
+    """
 
     @struct
     class Transaction:
         transactional_id: String
         error_code: Int16
+
+    @struct
+    class Ended:
+        transactional_id: String
+        producer_id: Int64
+        producer_epoch: Int16
+
+    @struct
+    class Topic:
+        name: String
+        partitions: list[Int32]
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -77,13 +93,16 @@ class EndTxnsResponse:
     aborted: Int32 = 0  # how many others were
     entry: LedgerEntry | None = field(nullable="0+", default=None)
     refused: list[Transaction] = field(factory=list)
+    ended: list[Ended] = field(tag=0, factory=list)
+    deleted: list[Topic] = field(tag=1, factory=list)
 
 
 @request(api=20002, versions="0", flexible="0+")
 class DescribeLedgerRequest:
-    """Ask for the entries under these keys; null: under all keys."""
+    """Ask for the entries under these keys; null: under all keys, or under those that begin with `prefix`."""
 
     keys: list[String] | None = None
+    prefix: String | None = field(tag=0, default=None)
 
 
 @response(to=DescribeLedgerRequest)
@@ -100,6 +119,7 @@ class DescribeLedgerResponse:
             number: Int64
             waits_for_ms: Int64  # so far
             timeout_ms: Int64
+            held: Boolean = field(tag=0, default=False)
 
         key: String
         error_code: Int16 = 0

@@ -26,6 +26,26 @@ DOCUMENTED = [
         ),
         "0274 0000000000000007 0001 026b 0000000000000005 ffffffff 00",
     ),
+    (
+        PrepareTxnRequest(
+            transactional_id="t",
+            producer_id=7,
+            producer_epoch=1,
+            ledger_key="k",
+            number=5,
+            prepared_timeout_ms=-1,
+            hold=True,
+        ),
+        "0274 0000000000000007 0001 026b 0000000000000005 ffffffff 01 00 01 01",
+    ),
+    (
+        EndTxnsResponse(
+            ended=[EndTxnsResponse.Ended(transactional_id="t", producer_id=7, producer_epoch=2)],
+            deleted=[EndTxnsResponse.Topic(name="a", partitions=[3])],
+        ),
+        "00000000 0000 00 00 00000000 ff 01 02 00 0e 02 0274 0000000000000007 0002 00 01 09 02 0261 02 00000003 00",
+    ),
+    (DescribeLedgerRequest(prefix="k"), "00 01 00 02 026b"),
     (PrepareTxnResponse(error_code=10000, ledger_number=5), "00000000 2710 00 0000000000000005 00"),
     (
         EndTxnsRequest(

@@ -4,7 +4,8 @@ The rule: what an earlier producer left open is aborted in the same unit, and th
 epoch. Kafka answers CONCURRENT_TRANSACTIONS while it aborts, and clients ask again; they take a success as readily. So
 the epoch moves once, not twice (KAFKA-19367). A producer that sends the pair it had (KIP-360) gets the next one, or
 the current one if it lost that answer; with any other pair it is refused, and what is open is left alone, where Kafka
-aborts it before it refuses.
+aborts it before it refuses. A held transaction (PrepareTxn) is left alone whoever asks: it may be decided already,
+and whoever asks is told to ask again (CONCURRENT_TRANSACTIONS) until it has ended.
 Sources: Kafka's TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, KIP-939.
 """
 

@@ -166,7 +166,10 @@ def deadline_age_ms(txn: Transaction) -> int | None:
 
 
 def force_abort(txn: Transaction | None, given: Inputs) -> Decision:
-    """Abort an open transaction of any producer and fence the producer. Succeeds if none is open."""
+    """Abort an open transaction of any producer and fence the producer. Succeeds if none is open.
+
+    One that is held is left alone (INVALID_TXN_STATE): somebody else may have decided to commit it.
+    """
     cell = answer(Event.FORCE_ABORT, txn)
     if isinstance(cell, ErrorCode):
         return Decision(cell)
@@ -190,7 +193,7 @@ def part_aborted(
     is answered PRODUCER_FENCED with TV1, because its epoch is an old one, and INVALID_TXN_STATE with TV2, because its
     pair is that of a transaction that was aborted.
     A marker for a partition that is not in the transaction, or of another id or an older epoch, is none of its
-    business: no states; the caller writes it as it came (that is how hanging transactions are ended).
+    business: no states and no error; the caller writes it as it came (that is how hanging transactions are ended).
     """
     if txn is None or producer_id != txn.producer_id or producer_epoch < txn.producer_epoch:
         return _DONE
@@ -223,7 +226,7 @@ def prepare(
     if not txn.partitions:  # by Kafka's coordinator, for a request that named none
         return Decision(_STATE)
     if txn.prepared is not None:
-        same = txn.prepared[:3] == prepared[:3]
+        same = txn.prepared == prepared._replace(since_age_ms=txn.prepared.since_age_ms)
         return _DONE if same else Decision(_STATE)
     if decided is not None and decided >= prepared.number:
         return end_transaction(txn, Action.ABORT_AND_BUMP, given)._replace(error=_STATE)

@@ -14,16 +14,21 @@ from .transaction import Status, Transaction
 
 
 class State(IntEnum):
-    """The columns. A Dead id is as unknown; PREPARE_EPOCH_FENCE, which nobody logs, is about to be aborted."""
+    """The columns.
+
+    HELD: Prepared with a hold, so that only its decision ends it. A Dead id is as unknown; PREPARE_EPOCH_FENCE, which
+    nobody logs, is about to be aborted.
+    """
 
     UNKNOWN = 0
     EMPTY = 1
     ONGOING = 2
     PREPARED = 3
-    PREPARE_COMMIT = 4
-    PREPARE_ABORT = 5
-    COMPLETE_COMMIT = 6
-    COMPLETE_ABORT = 7
+    HELD = 4
+    PREPARE_COMMIT = 5
+    PREPARE_ABORT = 6
+    COMPLETE_COMMIT = 7
+    COMPLETE_ABORT = 8
 
 
 class Event(IntEnum):
@@ -44,7 +49,7 @@ class Event(IntEnum):
     DECIDE_COMMIT = 12  # EndTxns
     DECIDE_ABORT = 13
     TIMEOUT = 14
-    FORCE_ABORT = 15  # an admin, or the ledger, ends it
+    FORCE_ABORT = 15  # an admin ends it
 
 
 class Action(Enum):
@@ -71,24 +76,24 @@ Cell: TypeAlias = ErrorCode | Action
 # A number is an error code: 0 success, nothing is changed; 48 INVALID_TXN_STATE; 49 INVALID_PRODUCER_ID_MAPPING;
 # 51 CONCURRENT_TRANSACTIONS; 90 PRODUCER_FENCED. A word is an Action.
 _GRID = """
-EVENT           UNKNOWN EMPTY      ONGOING     PREPARED    PREPARE_COMMIT PREPARE_ABORT COMPLETE_COMMIT COMPLETE_ABORT
-INIT            create  bump       abort+begin abort+begin 51             51            bump            bump
-INIT_RETRY      create  same       90          90          51             51            same            same
-INIT_STALE      create  90         90          90          51             51            90              90
-ADD             49      open       grow        48          51             51            open            open
-VERIFY          49      48         check       48          51             51            48              48
-COMMIT_V1       49      48         commit      commit+bump 51             48            0               48
-ABORT_V1        49      48         abort       abort+bump  48             51            48              0
-COMMIT_V2       49      48         commit+bump commit+bump 90             90            48              48
-ABORT_V2        49      abort-none abort+bump  abort+bump  90             90            abort-none      abort-none
-COMMIT_V2_RETRY 49      90         90          90          51             48            0               48
-ABORT_V2_RETRY  49      90         90          90          48             51            48              0
-PREPARE         49      48         prepare     again       51             51            48              48
-DECIDE_COMMIT   49      48         48          commit+bump 51             51            48              48
-DECIDE_ABORT    49      48         48          abort+bump  51             51            48              48
-TIMEOUT         0       0          abort+bump  abort+bump  0              0             0               0
-FORCE_ABORT     0       0          abort+bump  abort+bump  51             51            0               0
-"""
+EVENT           UNKNOWN EMPTY      ONGOING     PREPARED    HELD        PREPARE_COMMIT PREPARE_ABORT COMPLETE_COMMIT COMPLETE_ABORT
+INIT            create  bump       abort+begin abort+begin 51          51             51            bump            bump
+INIT_RETRY      create  same       90          90          51          51             51            same            same
+INIT_STALE      create  90         90          90          51          51             51            90              90
+ADD             49      open       grow        48          48          51             51            open            open
+VERIFY          49      48         check       48          48          51             51            48              48
+COMMIT_V1       49      48         commit      commit+bump commit+bump 51             48            0               48
+ABORT_V1        49      48         abort       abort+bump  abort+bump  48             51            48              0
+COMMIT_V2       49      48         commit+bump commit+bump commit+bump 90             90            48              48
+ABORT_V2        49      abort-none abort+bump  abort+bump  abort+bump  90             90            abort-none      abort-none
+COMMIT_V2_RETRY 49      90         90          90          90          51             48            0               48
+ABORT_V2_RETRY  49      90         90          90          90          48             51            48              0
+PREPARE         49      48         prepare     again       again       51             51            48              48
+DECIDE_COMMIT   49      48         48          commit+bump commit+bump 51             51            48              48
+DECIDE_ABORT    49      48         48          abort+bump  abort+bump  51             51            48              48
+TIMEOUT         0       0          abort+bump  abort+bump  abort+bump  0              0             0               0
+FORCE_ABORT     0       0          abort+bump  abort+bump  48          51             51            0               0
+"""  # noqa: E501
 
 
 def _read(grid: str) -> dict[Event, tuple[Cell, ...]]:
@@ -121,7 +126,9 @@ def state_of(txn: Transaction | None) -> State:
     """Return the column of a transactional id."""
     if txn is None:
         return State.UNKNOWN
-    return State.PREPARED if txn.prepared is not None else _STATES[txn.status]
+    if txn.prepared is not None:
+        return State.HELD if txn.prepared.hold else State.PREPARED
+    return _STATES[txn.status]
 
 
 def answer(event: Event, txn: Transaction | None) -> Cell:

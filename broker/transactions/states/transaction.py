@@ -62,12 +62,14 @@ class Prepared(NamedTuple):
     """What PrepareTxn has set: the transaction waits for the decision `number` of a ledger entry.
 
     timeout_ms: from since_age_ms on; -1 never.
+    hold: nobody but who knows its producer id and epoch ends it, until the timeout does (docs/apis.md).
     """
 
     ledger_key: str
     number: int
     timeout_ms: int
     since_age_ms: int
+    hold: bool = False
 
 
 class Transaction(NamedTuple):

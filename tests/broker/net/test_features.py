@@ -48,4 +48,4 @@ def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> No
 def test_features_list_the_versions_that_clients_of_transactions_look_for() -> None:
     versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
     assert versions["transaction.version"] == (0, 2)
-    assert versions["fencepost.version"] == (1, 3)
+    assert versions["fencepost.version"] == (1, 4)

@@ -174,7 +174,9 @@ def test_tagged_fields_that_are_not_known_are_stepped_over():
     ("key_bytes", "value_bytes", "says"),
     [
         (b"\x00\x01" + key("id")[2:], value(in_state("EMPTY")), "the key has version 1"),
-        (key("id"), b"\x00\x02" + value(in_state("EMPTY"))[2:], "'id': the value has version 2, 1 is known"),
+        (key("id"), b"\x00\x03" + value(in_state("EMPTY"))[2:], "'id': the value has version 3, 2 is known"),
+        (key("id"), b"\x00\x02" + value(in_state("PREPARED"))[2:], "'id': version 2 of the value is another one here"),
+        (key("id"), b"\x00\x01" + value(in_state("HELD"))[2:], "'id': version 1 of the value is another one here"),
     ],
 )
 def test_newer_records_are_refused_by_name(key_bytes, value_bytes, says):

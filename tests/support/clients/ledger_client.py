@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 CONFLICT = 10_000  # the error code of a prepare or a decision that comes too late
 
 
-def prepare(txn: Txn, number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS) -> Any:
+def prepare(txn: Txn, number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS, *, hold: bool = False) -> Any:
     """The whole response."""
     return txn.client.ask(
         PrepareTxnRequest(
@@ -26,6 +26,7 @@ def prepare(txn: Txn, number: int = 1, key: str = "sink", timeout_ms: int = HOUR
             ledger_key=key,
             number=number,
             prepared_timeout_ms=timeout_ms,
+            hold=hold,
         )
     )
 
@@ -95,4 +96,13 @@ def prepared(
     """One that waits for the decision; more: as `written`."""
     txn = written(broker, name, **more)
     assert prepare(txn, number, key, timeout_ms).error_code == 0
+    return txn
+
+
+def held(
+    broker: SimulatedBroker, name: str = "t", number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS, **more: Any
+) -> Txn:
+    """One that waits, and that nobody but its decision ends; more: as `written`."""
+    txn = written(broker, name, **more)
+    assert prepare(txn, number, key, timeout_ms, hold=True).error_code == 0
     return txn

@@ -18,13 +18,17 @@ class Model:
     before: Pair | None = None
     ended: tuple[bool, bool] | None = None  # the last transaction: committed?, and did its end move the epoch?
     open: dict | None = None
-    prepared: tuple | None = None
+    prepared: tuple | None = None  # key, number, and whether it is held
     fresh: int = 1000  # the next producer id nobody had
     decided: list[tuple[bool, dict]] = field(default_factory=list)  # every transaction, in order: outcome, partitions
 
     @property
     def alive(self) -> Pair | None:
         return self.issued[-1] if self.issued else None
+
+    @property
+    def held(self) -> bool:
+        return self.prepared is not None and self.prepared[-1]
 
     def _bump(self, before: Pair | None) -> None:
         producer, epoch = self.alive
@@ -48,6 +52,8 @@ class Model:
         if self.alive is None:
             self.issued.append(self._fresh())
             return "ok"
+        if self.held:
+            return "wait"
         if given is not None and given != self.alive:
             if given != self.before or self.open is not None:
                 return "refused"
@@ -98,10 +104,17 @@ class Model:
 
     # What happens to them
 
-    def abort(self) -> None:
-        """A timeout, an admin, or the ledger."""
+    def time_out(self) -> None:
+        """Its own timeout, or that of the wait for its decision."""
         if self.open is not None:
             self._decide(False, True)
+
+    def abort(self) -> str:
+        """An admin."""
+        if self.held:
+            return "state"
+        self.time_out()
+        return "ok"
 
     def settle(self, commit: bool) -> str:
         if not self.prepared:

@@ -59,6 +59,12 @@ def prepared(epoch: int = EPOCH, number: int = 3, **changed) -> Transaction:
     return transaction(Status.ONGOING, epoch, prepared=Prepared("sink", number, 3_600_000, 4_500))._replace(**changed)
 
 
+def held(epoch: int = EPOCH, number: int = 3, *, timeout_ms: int = 3_600_000) -> Transaction:
+    """One that is held as well: nobody but its decision ends it."""
+    waits = Prepared("sink", number, timeout_ms, 4_500, hold=True)
+    return transaction(Status.ONGOING, epoch, prepared=waits)
+
+
 def begin(
     txn: Transaction | None,
     environment: Environment,
@@ -107,7 +113,8 @@ def in_state(name: str, *, version: int = 2) -> Transaction | None:
     """By the name of a column of the table."""
     if name == "UNKNOWN":
         return None
-    return prepared() if name == "PREPARED" else transaction(Status[name], version=version)
+    made = {"PREPARED": prepared, "HELD": held}.get(name)
+    return made() if made else transaction(Status[name], version=version)
 
 
 def summary(decision: Decision) -> str:
@@ -115,7 +122,7 @@ def summary(decision: Decision) -> str:
     words = [] if not decision.error and decision.states else [str(int(decision.error))]
     if decision.states:
         last = decision.states[-1]
-        name = "Prepared" if last.prepared else last.status.text
+        name = ("Held" if last.prepared.hold else "Prepared") if last.prepared else last.status.text
         words.append(
             f"{name}@{last.producer_epoch}" + ("" if last.producer_id == PRODUCER else f" of {last.producer_id}")
         )

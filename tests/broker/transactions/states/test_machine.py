@@ -355,7 +355,7 @@ def test_repeating_a_prepare_succeeds_and_a_different_one_is_refused(environment
     assert again == (ErrorCode.NONE, (), None, -1, -1, False)
     keys, numbers, timeouts_ms = ("sinj", "sinl"), (2, 4), (1, 2**40)
     others = [*({"ledger_key": key} for key in keys), *({"number": number} for number in numbers)]
-    for other in (*others, *({"timeout_ms": timeout_ms} for timeout_ms in timeouts_ms)):
+    for other in (*others, *({"timeout_ms": timeout_ms} for timeout_ms in timeouts_ms), {"hold": True}):
         asked = same._replace(**other)
         decision = machine.prepare(txn, PRODUCER, EPOCH, asked, None, environment.inputs())
         assert decision == (BAD_STATE, (), None, -1, -1, False)

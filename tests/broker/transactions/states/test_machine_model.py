@@ -16,7 +16,7 @@ from transaction_model import LAST, Model
 
 pytestmark = pytest.mark.slow
 
-WORDS = {0: "ok", 49: "refused", 90: "refused", 48: "state"}
+WORDS = {0: "ok", 49: "refused", 90: "refused", 48: "state", 51: "wait"}
 TIMEOUT_MS = 60_000
 LIVING = 3
 PRODUCERS = st.sampled_from([LIVING, LIVING, LIVING, 0, 1, 2])
@@ -131,12 +131,12 @@ class Life(RuleBasedStateMachine):
         if version and not decision.error:
             assert (decision.producer_id, decision.producer_epoch) == self.model.alive
 
-    @rule(who=PRODUCERS, number=st.integers(1, 2))
-    def prepares(self, who, number):
+    @rule(who=PRODUCERS, number=st.integers(1, 2), hold=st.booleans())
+    def prepares(self, who, number, hold):
         pair = self.pair_of(who)
-        prepared = Prepared("sink", number, TIMEOUT_MS, 0)
+        prepared = Prepared("sink", number, TIMEOUT_MS, 0, hold)
         decision = machine.prepare(self.txn, *pair, prepared, None, self.inputs())
-        self.does(decision, self.model.prepare(pair, ("sink", number)))
+        self.does(decision, self.model.prepare(pair, ("sink", number, hold)))
 
     # What happens to them
 
@@ -146,20 +146,18 @@ class Life(RuleBasedStateMachine):
         self.age_ms += ms
         deadline = machine.deadline_age_ms(self.txn)
         if deadline is not None and deadline < self.age_ms:
-            self.model.abort()
+            self.model.time_out()
         self.does(machine.expire(self.txn, self.inputs()), "ok")
 
     @rule(partition=st.none() | st.tuples(st.sampled_from("ab"), st.integers(0, 1)))
     def an_admin_aborts(self, partition):
         if partition is None:
-            self.model.abort()
-            self.does(machine.force_abort(self.txn, self.inputs()), "ok")
+            expected = self.model.abort()
+            self.does(machine.force_abort(self.txn, self.inputs()), expected)
         elif self.model.alive is not None:
             log_id = self.txn.partitions.get(partition, 0)
             decision = machine.part_aborted(self.txn, *self.model.alive, partition, log_id, self.inputs())
-            if partition in (self.model.open or {}):
-                self.model.abort()
-            self.written(decision)
+            self.does(decision, self.model.abort() if partition in (self.model.open or {}) else "ok")
 
     @rule(commit=st.booleans())
     def the_ledger_decides(self, commit):

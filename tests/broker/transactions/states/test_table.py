@@ -10,7 +10,18 @@ from fencepost.broker.transactions.states.init_producer_id import Initialisation
 from fencepost.broker.transactions.states.table import TABLE, Action, Event, State, answer, state_of
 from fencepost.broker.transactions.states.transaction import Prepared, Status
 from fencepost.protocol.errors import ErrorCode
-from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Environment, in_state, prepared, summary, transaction
+from transaction_states import (
+    EPOCH,
+    NEW,
+    PARTITIONS,
+    PRODUCER,
+    Environment,
+    held,
+    in_state,
+    prepared,
+    summary,
+    transaction,
+)
 
 STATES = [state.name for state in State]
 
@@ -58,38 +69,42 @@ CALLS = {
     "prepare, other number": lambda txn: machine.prepare(
         txn, PRODUCER, EPOCH, Prepared("sink", 4, 3_600_000, 0), None, Environment().inputs()
     ),
+    "prepare, held": lambda txn: machine.prepare(
+        txn, PRODUCER, EPOCH, Prepared("sink", 3, 3_600_000, 0, True), None, Environment().inputs()
+    ),
     "decide commit": lambda txn: machine.settle_prepared(txn, True, Environment().inputs()),
     "decide abort": lambda txn: machine.settle_prepared(txn, False, Environment().inputs()),
     "time is over": lambda txn: machine.expire(txn, late(Environment())) if txn else machine.force_abort(txn, None),
     "forced abort": lambda txn: machine.force_abort(txn, Environment().inputs()),
 }
 
-# The columns: UNKNOWN, EMPTY, ONGOING, PREPARED, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT.
+# The columns: UNKNOWN, EMPTY, ONGOING, PREPARED, HELD, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT.
 EXPECTED = """
-init | Empty@0 of 900 | Empty@6 | Empty@6 abort@6 | Empty@6 abort@6 | 51 | 51 | Empty@6 | Empty@6
-init with its pair | Empty@0 of 900 | Empty@6 | Empty@6 abort@6 | Empty@6 abort@6 | 51 | 51 | Empty@6 | Empty@6
-init with the pair before | Empty@0 of 900 | Empty@5 | 90 | 90 | 51 | 51 | Empty@5 | Empty@5
-init with an old pair | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 90 | 90
-init with a pair to come | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 90 | 90
-init with another id | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 90 | 90
-add, TV1 | 49 | Ongoing@5 | Ongoing@5 | 48 | 51 | 51 | Ongoing@5 | Ongoing@5
-add, TV2 | 49 | Ongoing@5 | Ongoing@5 | 48 | 51 | 51 | Ongoing@5 | Ongoing@5
-commit, TV1 | 49 | 48 | CompleteCommit@5 commit@5 | CompleteCommit@6 commit@6 | 51 | 48 | 0 | 48
-abort, TV1 | 49 | 48 | CompleteAbort@5 abort@5 | CompleteAbort@6 abort@6 | 48 | 51 | 48 | 0
-commit, TV1, one behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
-abort, TV1, one behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
-commit, TV2 | 49 | 48 | CompleteCommit@6 commit@6 | CompleteCommit@6 commit@6 | 90 | 90 | 48 | 48
-abort, TV2 | 49 | CompleteAbort@6 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 90 | 90 | CompleteAbort@6 | CompleteAbort@6
-commit, TV2, retry | 49 | 90 | 90 | 90 | 51 | 48 | 0 | 48
-abort, TV2, retry | 49 | 90 | 90 | 90 | 48 | 51 | 48 | 0
-commit, TV2, two behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
-abort, TV2, one ahead | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90
-prepare | 49 | 48 | Prepared@5 | 0 | 51 | 51 | 48 | 48
-prepare, other number | 49 | 48 | Prepared@5 | 48 | 51 | 51 | 48 | 48
-decide commit | 49 | 48 | 48 | CompleteCommit@6 commit@6 | 51 | 51 | 48 | 48
-decide abort | 49 | 48 | 48 | CompleteAbort@6 abort@6 | 51 | 51 | 48 | 48
-time is over | 0 | 0 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 0 | 0 | 0 | 0
-forced abort | 0 | 0 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 51 | 51 | 0 | 0
+init | Empty@0 of 900 | Empty@6 | Empty@6 abort@6 | Empty@6 abort@6 | 51 | 51 | 51 | Empty@6 | Empty@6
+init with its pair | Empty@0 of 900 | Empty@6 | Empty@6 abort@6 | Empty@6 abort@6 | 51 | 51 | 51 | Empty@6 | Empty@6
+init with the pair before | Empty@0 of 900 | Empty@5 | 90 | 90 | 51 | 51 | 51 | Empty@5 | Empty@5
+init with an old pair | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 51 | 90 | 90
+init with a pair to come | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 51 | 90 | 90
+init with another id | Empty@0 of 900 | 90 | 90 | 90 | 51 | 51 | 51 | 90 | 90
+add, TV1 | 49 | Ongoing@5 | Ongoing@5 | 48 | 48 | 51 | 51 | Ongoing@5 | Ongoing@5
+add, TV2 | 49 | Ongoing@5 | Ongoing@5 | 48 | 48 | 51 | 51 | Ongoing@5 | Ongoing@5
+commit, TV1 | 49 | 48 | CompleteCommit@5 commit@5 | CompleteCommit@6 commit@6 | CompleteCommit@6 commit@6 | 51 | 48 | 0 | 48
+abort, TV1 | 49 | 48 | CompleteAbort@5 abort@5 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 48 | 51 | 48 | 0
+commit, TV1, one behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+abort, TV1, one behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+commit, TV2 | 49 | 48 | CompleteCommit@6 commit@6 | CompleteCommit@6 commit@6 | CompleteCommit@6 commit@6 | 90 | 90 | 48 | 48
+abort, TV2 | 49 | CompleteAbort@6 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 90 | 90 | CompleteAbort@6 | CompleteAbort@6
+commit, TV2, retry | 49 | 90 | 90 | 90 | 90 | 51 | 48 | 0 | 48
+abort, TV2, retry | 49 | 90 | 90 | 90 | 90 | 48 | 51 | 48 | 0
+commit, TV2, two behind | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+abort, TV2, one ahead | 49 | 90 | 90 | 90 | 90 | 90 | 90 | 90 | 90
+prepare | 49 | 48 | Prepared@5 | 0 | 48 | 51 | 51 | 48 | 48
+prepare, other number | 49 | 48 | Prepared@5 | 48 | 48 | 51 | 51 | 48 | 48
+prepare, held | 49 | 48 | Held@5 | 48 | 0 | 51 | 51 | 48 | 48
+decide commit | 49 | 48 | 48 | CompleteCommit@6 commit@6 | CompleteCommit@6 commit@6 | 51 | 51 | 48 | 48
+decide abort | 49 | 48 | 48 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 51 | 51 | 48 | 48
+time is over | 0 | 0 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 0 | 0 | 0 | 0
+forced abort | 0 | 0 | CompleteAbort@6 abort@6 | CompleteAbort@6 abort@6 | 48 | 51 | 51 | 0 | 0
 """  # noqa: E501
 ROWS = [[cell.strip() for cell in line.split("|")] for line in EXPECTED.strip().splitlines()]
 
@@ -126,6 +141,22 @@ def test_status_dead_counts_as_unknown_and_epoch_fence_as_prepare_abort():
     assert machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Environment().inputs()).error == 49
     assert answer(Event.INIT, None) is Action.CREATE
     assert answer(Event.TIMEOUT, prepared()) is Action.ABORT_AND_BUMP
+
+
+def test_a_held_transaction_is_ended_only_by_its_decision_or_its_own_timeout():
+    """Whatever reads the table: no event but these leads out of the column."""
+    ways_out = {event for event in Event if isinstance(TABLE[event][State.HELD], Action)} - {Event.PREPARE}
+    decisions = {Event.COMMIT_V1, Event.ABORT_V1, Event.COMMIT_V2, Event.ABORT_V2}
+    assert ways_out == decisions | {Event.DECIDE_COMMIT, Event.DECIDE_ABORT, Event.TIMEOUT}
+    without_limit = held(timeout_ms=-1)
+    assert machine.expire(without_limit, late(Environment())).states == ()
+
+
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
+def test_an_admins_marker_is_refused_where_it_meets_a_held_transaction(epoch):
+    for partition, log_id in PARTITIONS.items():
+        decision = machine.part_aborted(held(), PRODUCER, epoch, partition, log_id, Environment().inputs())
+        assert (decision.error, decision.states, decision.marker) == (ErrorCode.INVALID_TXN_STATE, (), None)
 
 
 @pytest.mark.parametrize("state", STATES)
