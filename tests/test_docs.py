@@ -106,7 +106,7 @@ def test_a_word_of_our_own_is_in_the_glossary_that_its_module_names(word):
     assert "docs/glossary.md" in module.split('"""')[1], f"the docstring of {OWNERS[word]}"
 
 
-def test_the_sample_file_of_settings_is_one():
+def test_the_sample_settings_file_in_the_docs_is_accepted():
     (sample,) = fenced((ROOT / "docs" / "deploy.md").read_text(), "toml")
     settings, warnings = broker_settings({}, {}, tomllib.loads(sample))
     assert warnings == []
@@ -114,7 +114,7 @@ def test_the_sample_file_of_settings_is_one():
     assert settings.ssl_keystore_location == "/etc/fencepost/broker.pem"
 
 
-def test_the_sample_of_metrics_names_metrics_that_there_are():
+def test_the_sample_of_metrics_names_existing_metrics():
     (sample,) = re.findall(
         r"^```text\n((?:kafka_|fencepost_).*?)^```", (ROOT / "docs" / "deploy.md").read_text(), re.M | re.S
     )

@@ -86,7 +86,7 @@ def test_the_plugin_gives_tests_a_broker(on_a_mac, tmp_path):
 
 
 @pytest.mark.parametrize("on_a_mac", ["like_a_mac"], indirect=True)
-def test_serve_and_the_commands_around_it(on_a_mac, tmp_path):
+def test_serve_backup_restart_and_consume_work_without_linux_calls(on_a_mac, tmp_path):
     broker = BrokerProcess(str(tmp_path / "data"))
     fencepost, at = ("-m", "fencepost"), ("-b", broker.bootstrap)
     broker.start()

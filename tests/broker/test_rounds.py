@@ -383,7 +383,7 @@ async def test_a_sync_that_is_asked_for_waits_for_no_second_look(disk, driven, l
 
 
 @driven_by("fsync", quick=True)
-async def test_a_round_without_a_sync_waits_for_no_second_look_and_is_not_looked_for(disk, driven, log, rounds):
+async def test_a_round_without_a_sync_takes_no_second_look_and_causes_none(disk, driven, log, rounds):
     unsynced = driven.create("b", durability_mode="os")
     synced = ask(driven, log, rounds)
     await end_of_turn()
@@ -412,7 +412,7 @@ async def test_connections_with_requests_during_a_workers_sync_count_as_present(
 
 
 @driven_by("fsync", quick=True)
-async def test_where_clients_do_not_come_back_at_once_most_rounds_do_not_wait(disk, driven, log, rounds):
+async def test_if_clients_do_not_send_again_at_once_most_rounds_do_not_wait(disk, driven, log, rounds):
     waited = []
     for number in range(2 * PAUSE_ROUNDS):
         client = ask(driven, log, rounds)

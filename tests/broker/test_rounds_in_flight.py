@@ -268,7 +268,7 @@ async def test_rounds_without_a_sync_continue_beside_a_sync_of_earlier_ones(worl
 
 
 @in_world
-async def test_an_idle_journal_names_the_rounds_that_were_synced_beside_others(world):
+async def test_an_idle_journal_records_rounds_synced_beside_others_without_a_seal(world):
     await world.send(world.os)
     job = world.driven.store.journal.sync_job()
     job.run()

@@ -108,7 +108,7 @@ def test_records_that_wait_for_a_producer_id_fail_with_the_brokers_reason():
     within(main)
 
 
-def test_records_that_wait_for_their_partition_to_be_added_name_why_it_is_not():
+def test_a_timeout_of_records_names_why_their_partition_was_not_added():
     async def main(world):
         producer = await world.producer()
         world.faults.error("AddPartitionsToTxn", "COORDINATOR_LOAD_IN_PROGRESS").every_time()
@@ -185,7 +185,7 @@ def test_a_topic_that_cannot_be_made_is_missed_with_the_broker_s_reason():
     within(main)
 
 
-def test_a_topic_that_nobody_makes_is_missed_without_another_reason():
+def test_a_missing_topic_is_reported_without_a_broker_message():
     async def main(world):
         async with plain(world, allow_auto_create_topics=False) as producer:
             with pytest.raises(UnknownTopicError, match=r"there is no topic 'new', .* within 5000 ms$") as missed:

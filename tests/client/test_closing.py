@@ -106,7 +106,7 @@ def test_a_cancelled_commit_is_still_cancelled():
 
 @both
 @pytest.mark.parametrize("where", ["in its block", "in its commit"])
-def test_a_cancelled_transaction_lasts_its_shield_and_the_next_one_aborts_it(version, where):
+def test_a_cancelled_abort_ends_after_its_shield_and_the_next_begin_aborts(version, where):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")

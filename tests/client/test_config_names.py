@@ -142,7 +142,7 @@ def test_settings_of_other_clients_without_effect_here_are_accepted(cls):
         ("queuing.strategy", "lifo"),
     ],
 )
-def test_unsupported_values_of_other_clients_settings_are_refused_by_name(name, value):
+def test_unsupported_values_of_other_clients_settings_raise_an_error_naming_them(name, value):
     with pytest.raises(InvalidConfigurationError, match=re.escape(name)) as refused:
         settings_from(ConsumerSettings, BROKER | {name: value})
     assert refused.value.hint

@@ -273,7 +273,7 @@ def test_a_signal_without_a_handler_loses_only_unsent_records(broker, numbers, p
     assert committed(broker, numbers) == set()
 
 
-def test_an_admin_client_that_nobody_closed_says_nothing_and_holds_nobody_up(broker, topic):
+def test_an_unclosed_admin_client_logs_nothing_and_does_not_delay_the_exit(broker, topic):
     program = """
         admin = sync.Admin(SERVERS)
         admin.start()

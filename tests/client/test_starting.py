@@ -91,7 +91,7 @@ def test_a_group_whose_offsets_were_pending_reads_on_once_the_successor_starts(v
 
 
 @both
-def test_being_started_is_enough_to_fence_who_had_the_id(version):
+def test_starting_a_producer_fences_the_previous_producer_of_its_id(version):
     async def main(world: TxnWorld) -> None:
         old = await world.producer()
         async with old.transaction() as tx:
@@ -309,7 +309,7 @@ def test_init_transactions_takes_a_new_epoch_where_the_next_transaction_would():
     within(main, 1)
 
 
-def test_cancelled_while_it_takes_a_new_epoch_the_next_transaction_takes_one():
+def test_after_a_cancelled_epoch_bump_the_next_transaction_bumps_again():
     async def main(world: TxnWorld) -> None:
         producer = await owing_an_epoch(world)
         silence = world.faults.blackhole("InitProducerId")

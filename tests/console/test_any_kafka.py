@@ -142,7 +142,7 @@ async def test_a_transaction_is_aborted_and_its_producer_fenced(
 
 
 @pytest.mark.skipif(find_chromium() is None, reason=NO_CHROMIUM)
-def test_the_pages_offer_nothing_that_this_broker_lacks(servers: str, story: Story, run: str) -> None:
+def test_pages_before_apache_kafka_hide_what_that_broker_lacks(servers: str, story: Story, run: str) -> None:
     with ServedConsole(int(servers.rpartition(":")[2])) as console, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium())
         page = browser.new_page()

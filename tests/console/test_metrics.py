@@ -123,7 +123,7 @@ async def test_long_names_leave_out_topics_and_groups_before_the_text_is_too_lon
     assert sum(len(line) for line in text.splitlines(keepends=True) if name.encode() in line) <= most
 
 
-async def test_scrapes_at_the_same_time_share_one() -> None:
+async def test_simultaneous_scrapes_share_one_reading_of_the_cluster() -> None:
     asked = 0
     with ServedBroker() as broker:
         async with Admin(f"127.0.0.1:{broker.port}") as admin:

@@ -423,7 +423,7 @@ def test_the_first_page_names_a_low_disk_and_partitions_without_a_leader(page: P
         broker.inside(lambda inside: setattr(inside.topics.by_name["dark"].partitions[0].log, "offline", None))
 
 
-def test_the_first_page_and_the_group_name_who_holds_its_offsets(
+def test_overview_and_group_page_name_the_transaction_that_holds_offsets(
     page: Page, broker: ServedBroker, console: ServedConsole, story: Story
 ) -> None:
     story.read("waiting", "story", 2).close()

@@ -66,7 +66,7 @@ def test_killed_before_a_sync_restarted_then_unplugged_nothing_answered_is_lost(
             judged(image, moment, f"killed after {moment}, then {description}")
 
 
-def test_cut_recovered_sent_to_and_cut_again_nothing_of_the_first_tail_comes_back(busy):
+def test_after_two_power_cuts_records_lost_in_the_first_do_not_return(busy):
     for number, (description, image) in enumerate(crash_images(busy, limit=LIMIT // 6, seed=-SEED)):
         disk = judged(image, number, description)
         for again, twice in crash_images(disk, limit=4, seed=number):

@@ -230,7 +230,7 @@ def bad_network(proxy: ChaosProxy) -> None:
 
 @pytest.mark.requirement("S-67", "S-89")
 @pytest.mark.parametrize(("kind", "work"), RUNS)
-def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path, kind, work):
+def test_every_message_is_copied_once_in_order_when_copiers_or_broker_are_killed(tmp_path, kind, work):
     print(f"seed {SEED}, {work.messages} messages, {kind}")
     command = program(kind, tmp_path / "classes")
     chance = random.Random(SEED)

@@ -70,7 +70,7 @@ def test_killed_between_write_and_sync_then_a_power_cut_nothing_answered_is_lost
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_cut_recovered_written_to_and_cut_again_no_unit_of_the_first_tail_comes_back(workload):
+def test_after_two_power_cuts_units_lost_in_the_first_do_not_return(workload):
     disk = SimulatedDisk()
     workload(disk)
     for description, image in crash_images(disk, limit=2 * LIMIT, seed=4):

@@ -86,7 +86,7 @@ def test_a_broker_whose_directory_was_moved_takes_nothing_from_its_successor(pla
     assert read(place.serve(place.moved)) == [f"old {number}" for number in range(5)]
 
 
-def test_a_busy_broker_whose_directory_was_moved_halts_by_itself_and_says_why(place: Place) -> None:
+def test_a_busy_broker_whose_directory_was_moved_halts_and_logs_the_reason(place: Place) -> None:
     old = place.serve()
     fill(old, 5, "old")
     place.path.rename(place.moved)
@@ -101,7 +101,7 @@ def test_a_busy_broker_whose_directory_was_moved_halts_by_itself_and_says_why(pl
     producer.purge()
 
 
-def test_a_broker_whose_directory_was_removed_halts_by_name_and_makes_no_other(place: Place) -> None:
+def test_a_broker_whose_directory_was_removed_halts_and_creates_no_new_one(place: Place) -> None:
     old = place.serve()
     fill(old, 5, "old")
     shutil.rmtree(place.path)
@@ -110,7 +110,7 @@ def test_a_broker_whose_directory_was_removed_halts_by_name_and_makes_no_other(p
     assert not place.path.exists()
 
 
-def test_a_restored_directory_is_whole_though_the_old_broker_stops_behind_it(place: Place, tmp_path: Path) -> None:
+def test_a_restored_directory_is_unchanged_when_the_old_broker_stops_later(place: Place, tmp_path: Path) -> None:
     old = place.serve()
     fill(old, 5, "old")
     backup = str(tmp_path / "backup")

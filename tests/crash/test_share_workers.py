@@ -41,7 +41,7 @@ def test_each_order_has_one_invoice_though_workers_and_broker_are_killed(tmp_pat
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_confluents_workers_lose_nothing_and_repeat_only_what_was_taken_away(tmp_path: Path, seed: int) -> None:
+def test_confluents_workers_lose_no_record_and_repeat_only_released_ones(tmp_path: Path, seed: int) -> None:
     chosen = random.Random(seed)
     with broker_process(str(tmp_path / "data"), "-X", "group.share.delivery.count.limit=10") as broker:
         prepare(broker.bootstrap, "orders", "billing", ORDERS)

@@ -48,7 +48,7 @@ def numbers(broker: BrokerProcess) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_what_a_killed_broker_had_acknowledged_one_with_an_empty_disk_serves(tmp_path):
+async def test_a_broker_with_an_empty_disk_serves_what_a_killed_one_acknowledged(tmp_path):
     first = serve(tmp_path, "first")
     await send(first, 0, 50)
     first.kill()

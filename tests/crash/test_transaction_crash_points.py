@@ -26,7 +26,7 @@ def played(script) -> tuple[SimulatedDisk, int]:
 
 @pytest.mark.requirement("S-67", "S-71", "S-89", "S-90")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_whatever_a_power_cut_leaves_of_a_transaction_is_all_of_it_or_nothing(script):
+def test_after_a_power_cut_a_transaction_is_complete_or_absent(script):
     disk, first = played(script)
     seen = 0
     for description, image in crash_images(disk, first=first, limit=LIMIT, seed=1):

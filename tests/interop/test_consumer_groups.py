@@ -184,7 +184,7 @@ def test_a_killed_broker_changes_no_epoch_and_moves_no_partition(kind, java, tmp
                 member.close()
 
 
-def test_an_admin_sets_the_session_of_one_group_and_a_kill_of_the_broker_keeps_it(tmp_path, name):
+def test_a_groups_session_timeout_set_by_an_admin_survives_a_broker_kill(tmp_path, name):
     setting, of = "consumer.session.timeout.ms", ResourceType.GROUP
 
     def alter(admin, value):

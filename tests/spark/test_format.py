@@ -71,7 +71,7 @@ def source():
         client_thread.close_all()
 
 
-def test_a_broker_that_comes_back_is_waited_for(source):
+def test_reading_waits_for_a_broker_that_restarts(source):
     source.create("comes-back")
     source.write("comes-back", b"0", b"1")
     query = source.stream(subscribe="comes-back", startingOffsets="earliest")

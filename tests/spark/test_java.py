@@ -97,7 +97,7 @@ def test_processes_that_start_together_share_one_complete_script(tmp_path):
     assert [file.name for file in (tmp_path / "cache").rglob("*") if file.is_file()] == ["java"]
 
 
-def test_a_script_that_was_damaged_is_made_again(tmp_path):
+def test_a_damaged_java_script_is_written_again(tmp_path):
     found = java.Java(java_that_says(tmp_path / "java", "25"), 25, "25", whole=False)
     script = java.with_shim(found, tmp_path / "cache") / "bin" / "java"
     whole = script.read_text()
@@ -122,7 +122,7 @@ def test_a_missing_java_is_reported_in_one_line(nowhere, monkeypatch):
         java.java_home(nowhere)
 
 
-def test_the_users_choice_of_python_is_left_alone():
+def test_a_python_chosen_by_the_user_is_not_replaced():
     assert sessions.environment()["PYSPARK_PYTHON"] == os.environ.get("PYSPARK_PYTHON", sys.executable)
     assert sessions.environment({**os.environ, "PYSPARK_PYTHON": "/my/python"})["PYSPARK_PYTHON"] == "/my/python"
 
@@ -210,7 +210,7 @@ def test_a_too_old_spark_is_reported_in_one_line(version, monkeypatch):
         requirements.check_versions()
 
 
-def test_a_package_that_is_missing_is_named_with_the_command_that_brings_it(monkeypatch):
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SparkUnusable, match=r"needs pyarrow, .* pip install 'fencepost\[spark\]'"):
         requirements.check_versions()

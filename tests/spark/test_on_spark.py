@@ -104,7 +104,7 @@ def test_a_worker_killed_before_anybody_heard_that_it_had_prepared_costs_nothing
     assert found.exact, found
 
 
-def test_a_broker_killed_after_a_decision_that_nobody_heard_of_costs_nothing(spark, spark_broker, spark_proxy, place):
+def test_a_broker_killed_after_an_unanswered_decision_loses_and_repeats_no_row(spark, spark_broker, spark_proxy, place):
     def restart(_: int) -> None:
         spark_broker.kill()
         spark_broker.start()

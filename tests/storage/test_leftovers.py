@@ -132,7 +132,7 @@ def test_files_of_others_among_the_logs_are_left_alone(directory: Path, make: Ma
 
 
 @pytest.mark.parametrize("make", [a_file, a_link_to_nothing, a_link_to_a_file])
-def test_a_file_under_the_name_of_a_logs_folder_is_left_alone(directory: Path, make: Make) -> None:
+def test_a_file_with_the_name_of_a_logs_folder_is_not_removed(directory: Path, make: Make) -> None:
     make(directory / "logs" / "gone-0.7")
     check_left_alone(directory, directory / "logs" / "gone-0.7")
 
@@ -199,13 +199,13 @@ def test_a_folder_under_the_name_of_a_segment_is_left_alone(directory: Path) -> 
     check_left_alone(directory, folder / "00000000000000000007.1.log")
 
 
-def test_folders_of_logs_that_are_gone_are_removed(directory: Path) -> None:
+def test_folders_of_deleted_logs_are_removed(directory: Path) -> None:
     a_folder(directory / "logs" / "gone-0.7")
     RealDisk(directory)
     assert not (directory / "logs" / "gone-0.7").exists()
 
 
-def test_of_a_link_under_the_name_of_a_log_that_is_gone_only_the_link_is_removed(directory: Path) -> None:
+def test_of_a_symbolic_link_named_like_a_deleted_log_only_the_link_is_removed(directory: Path) -> None:
     a_link_to_a_folder(directory / "logs" / "gone-0.7")
     target = (directory / "logs" / "gone-0.7").resolve()
     before = seen(target)
@@ -246,7 +246,7 @@ def test_many_foreign_files_are_one_line(directory: Path) -> None:
     assert reported == [f"{directory}/logs: not made by fencepost, left alone: {names}"]
 
 
-def test_a_leftover_that_cannot_be_removed_is_named_and_keeps_nobody_from_starting() -> None:
+def test_a_leftover_that_cannot_be_removed_is_a_warning_and_the_start_succeeds() -> None:
     disk = SimulatedDisk()
     disk.make_directory(DIRECTORY)
     Driven(disk)

@@ -77,7 +77,7 @@ def test_a_dropped_log_is_counted_no_more_whether_a_flush_of_it_is_out_or_not():
         driven.round()
 
 
-def test_a_batch_that_simply_goes_on_counts_in_the_log_and_the_store_as_any_other():
+def test_append_next_counts_a_batch_like_append():
     found = []
     for short in (False, True):
         driven = Driven(SimulatedDisk(history=False))

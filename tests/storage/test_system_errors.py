@@ -73,7 +73,7 @@ def test_a_start_that_meets_an_error_of_the_system_at_any_step_at_all_loses_noth
     assert fail_each_step(left_by(producer_snapshots), start, judge_start) > 40
 
 
-def test_a_start_that_the_system_ends_while_it_looks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_fails_by_a_system_error_while_reading_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """That is: before the first log is made ready to be written to."""
     make = left_by(producer_snapshots)
     before = len(make().operations)

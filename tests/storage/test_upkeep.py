@@ -132,7 +132,7 @@ def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     assert not again.report.offline
 
 
-def test_a_checkpoint_waits_for_the_sync_of_joint_units_alone():
+def test_a_checkpoint_waits_only_for_the_sync_of_joint_units():
     driver = Driven(SimulatedDisk())
     a, b = (driver.create(name, durability_mode="os") for name in "ab")
     driver.round()

@@ -83,7 +83,7 @@ def test_an_invalid_group_config_is_refused_with_kafkas_error_text(configs: dict
     assert str(refused.value) == refusal
 
 
-def test_settings_of_unserved_group_protocols_are_refused_and_the_error_says_why() -> None:
+def test_settings_of_unserved_group_protocols_are_refused_with_the_reason() -> None:
     name = "streams.session.timeout.ms"
     with pytest.raises(InvalidOption, match=rf"Unknown group config name: {name} \(there are no streams groups here\)"):
         check({name: "1"}, BROKER)

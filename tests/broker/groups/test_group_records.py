@@ -118,6 +118,6 @@ def test_arbitrary_bytes_decode_as_a_record_or_are_refused(value: bytes) -> None
             pass
 
 
-def test_a_record_of_a_newer_version_is_refused_by_name() -> None:
+def test_a_group_record_of_a_newer_version_raises_an_error_with_the_version() -> None:
     with pytest.raises(UnreadableGroup, match="version 5"):
         group_records.read_value(b"\0\5" + bytes(100))

@@ -22,7 +22,7 @@ def test_the_first_member_waits_for_others_no_longer_than_the_initial_delay() ->
     assert (answer.error, answer.got.generation) == (ErrorCode.NONE, 1)
 
 
-def test_members_that_come_in_the_initial_delay_extend_it_to_the_rebalance_timeout() -> None:
+def test_members_that_join_in_the_initial_delay_extend_it_up_to_the_timeout() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     answers = [driver.member(rebalance_timeout_ms=10_000)[1]]
     for _ in range(6):
@@ -75,7 +75,7 @@ def test_a_protocol_unknown_only_to_departed_members_can_be_chosen() -> None:
     assert first in driver.group.members
 
 
-def test_a_newcomer_that_does_not_come_back_is_forgotten_after_its_session() -> None:
+def test_a_pending_member_that_does_not_rejoin_is_removed_after_its_session() -> None:
     driver = GroupDriver()
     (first,) = driver.stable()
     driver.join()

@@ -209,7 +209,7 @@ def test_wall_clock_jumps_do_not_change_when_offsets_expire(jump_ms: int) -> Non
 
 
 @pytest.mark.slow
-def test_the_time_until_offsets_expire_goes_on_over_a_restart() -> None:
+def test_the_time_until_offsets_expire_continues_after_a_restart() -> None:
     world = SimulatedBroker(kept_for(60))
     world.broker.topics.create("t", 1)
     commit(world, "g", "t", {0: 5})

@@ -299,7 +299,7 @@ def test_a_fetch_whose_min_bytes_exceed_max_bytes_is_answered_with_max_bytes(cli
     assert timed(client, fetch("t", max_wait_ms=5000, min_bytes=1 << 30, max_bytes=1))[1] < 0.1
 
 
-def test_a_fetch_of_unknown_partitions_waits_only_if_it_names_others_too(client):
+def test_a_fetch_waits_for_its_known_partitions_but_not_for_unknown_ones(client):
     assert timed(client, fetch("t", 99, max_wait_ms=5000))[1] < 0.1
     assert timed(client, fetch("none", max_wait_ms=5000))[1] < 0.1
     both = fetch(max_wait_ms=500, topics=[parts("none", (0, 0)), parts("t", (0, 0))])
@@ -318,7 +318,7 @@ def test_an_unknown_partition_does_not_end_a_fetchs_wait_for_min_bytes(client):
     assert found["none"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_bug_in_one_waiting_fetch_does_not_affect_others(client, monkeypatch):
+def test_a_bug_in_one_waiting_fetch_does_not_affect_other_fetches(client, monkeypatch):
     readers = [SimulatedClient(client.broker, f"reader {n}") for n in range(3)]
     for reader in readers:
         reader.send(fetch("t", max_wait_ms=60_000), NAMED)

@@ -181,7 +181,7 @@ def test_a_transaction_whose_topic_was_deleted_can_be_aborted_but_not_committed(
     assert values(broker, "b", committed=False) == []
 
 
-def test_init_producer_id_on_a_prepared_id_aborts_it(broker):
+def test_init_producer_id_aborts_the_prepared_transaction_of_the_id(broker):
     txn = prepared(broker, "t")
     pair = txn.producer_id, txn.epoch
     assert Txn(broker, "t").init() == 0

@@ -59,7 +59,7 @@ def test_a_ledger_decision_needs_rights_on_the_key_and_on_each_transaction(world
     assert waiting(world) == []
 
 
-def test_a_decider_with_the_key_aborts_transactions_others_prepared_under_it(world: Guarded) -> None:
+def test_who_may_write_the_key_may_abort_all_transactions_prepared_under_it(world: Guarded) -> None:
     """Whoever prepares under a key has agreed to that: it takes the right to the key, too."""
     mine = prepared(world, "mine-1")
     prepared(world, "others-1")

@@ -263,7 +263,7 @@ def test_all_acknowledgements_of_a_request_are_written_in_one_unit(broker, membe
     assert [member.states(partition) for partition in range(3)] == ["", "", ""]
 
 
-def test_one_invalid_acknowledgement_refuses_all_of_its_partition(broker, member):
+def test_one_invalid_acknowledgement_fails_all_acknowledgements_of_its_partition(broker, member):
     fill(broker, 1, 5)
     fill(broker, 1, 5, 1)
     member.fetch(0, 1)
@@ -445,7 +445,7 @@ def test_a_share_fetch_over_quota_acquires_nothing_new(broker, member):
 # Errors.
 
 
-def test_a_share_fetch_reports_errors_per_partition_beside_others(broker, member):
+def test_a_share_fetch_reports_an_error_for_each_partition_that_has_one(broker, member):
     fill(broker)
     broker.ask(create("u"))
     unknown = bytes(range(16))

@@ -142,7 +142,7 @@ def test_a_session_that_counts_on_between_the_steps_refuses_the_request(world: W
 
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
-def test_what_another_member_does_between_the_steps_leaves_the_request_right(
+def test_acknowledgements_of_another_member_between_the_steps_do_no_harm(
     world: World, meanwhile: Any, long: Any
 ) -> None:
     """It has a record among those of the request, and those behind."""

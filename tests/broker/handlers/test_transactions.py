@@ -96,7 +96,7 @@ def test_describe_producers_gives_each_unknown_topic_its_own_error(broker: Simul
     ]
 
 
-def test_a_produce_of_tv2_to_many_partitions_adds_them_once_and_not_one_by_one(broker: SimulatedBroker) -> None:
+def test_a_tv2_produce_adds_all_its_partitions_to_the_transaction_at_once(broker: SimulatedBroker) -> None:
     """Each state that is written names all partitions: one by one, 10,000 of them were 600 MB and many seconds."""
     many = 200
     broker.ask(create("wide", many))
@@ -118,7 +118,7 @@ def test_a_produce_of_tv2_to_many_partitions_adds_them_once_and_not_one_by_one(b
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_produce_to_a_topic_recreated_in_its_transaction_gets_an_error_saying_so(version):
+def test_a_produce_to_a_topic_recreated_in_its_transaction_fails_with_the_reason(version):
     """The code alone reads as if the client had made a mistake."""
     with SimulatedBroker() as broker:
         broker.ask(create("t", 1))

@@ -252,7 +252,7 @@ def test_new_connections_get_a_changed_certificate_and_old_ones_continue(changin
 
 
 @pytest.mark.parametrize("broken", ["another key", "no certificate", "gone", "ended"])
-def test_a_new_certificate_that_cannot_be_used_leaves_the_old_one(changing, authority, broken, caplog):
+def test_an_unusable_new_certificate_leaves_the_old_one_in_use(changing, authority, broken, caplog):
     broker, files = changing
     context = authority.trusting()
     before = serial(context, broker.port)

@@ -431,7 +431,7 @@ def test_a_file_part_is_read_one_window_at_a_time_as_the_transport_sends():
     assert [part.released for part in parts] == [1, 1]
 
 
-def test_writes_and_a_close_during_a_waiting_file_part_come_behind_it():
+def test_writes_and_a_close_wait_for_an_unsent_file_part():
     wire = Wire(takes=1)
     wire.close = lambda: wire.written.append("closed")
     sender = Sender(wire)

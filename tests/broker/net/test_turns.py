@@ -208,7 +208,7 @@ def test_stopping_the_broker_drops_unfinished_long_requests(broker):
     assert len(broker.broker.topics.by_name) < 1_000
 
 
-def test_work_of_earlier_turns_does_not_queue_a_request_that_fits_in_this_one(monkeypatch, broker):
+def test_a_request_that_fits_this_turn_is_not_queued_for_work_of_earlier_turns(monkeypatch, broker):
     monkeypatch.setattr(turns, "SLICE_UNITS", 50)
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
     broker.ask(create(["t"]))

@@ -30,7 +30,7 @@ def records(broker: SimulatedBroker) -> bytes:
     return bytes_of(fetched(SimulatedClient(broker).ask(fetch("t"), 11)))
 
 
-def test_a_broker_with_an_empty_disk_goes_on_where_one_that_was_killed_had_answered():
+def test_a_broker_with_an_empty_disk_has_all_that_a_killed_one_acknowledged():
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -78,7 +78,7 @@ def test_in_its_own_directory_it_waits_if_its_epoch_was_taken_from_it():
     again.stop()
 
 
-def test_an_owner_with_nothing_to_write_is_not_taken_for_gone():
+def test_an_owner_with_nothing_to_write_keeps_its_lease():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)
@@ -107,7 +107,7 @@ OF_A_GROUP = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", t
 
 
 @pytest.mark.parametrize("request_", [OF_A_GROUP, DescribeLedgerRequest(keys=None)], ids=["offsets", "ledger"])
-def test_an_owner_that_was_taken_over_from_does_not_answer_what_clients_act_on(request_):
+def test_a_replaced_owner_does_not_answer_requests_that_clients_act_on(request_):
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -152,7 +152,7 @@ def test_while_the_store_is_away_nothing_is_answered_and_then_everything():
     owner.stop()
 
 
-def test_a_store_that_refuses_is_named_once_and_then_that_it_answers_again(caplog):
+def test_a_refusing_store_is_logged_once_and_its_recovery_is_logged_too(caplog):
     objects = SimulatedObjects()
     owner = serve(objects)
     seen = owner.broker._in_store.objects
@@ -169,7 +169,7 @@ def test_a_store_that_refuses_is_named_once_and_then_that_it_answers_again(caplo
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_the_store_answers_every_answer_counts_and_no_record_comes_twice(seed):
+def test_with_any_store_errors_acknowledged_records_are_kept_exactly_once(seed):
     objects = SimulatedObjects(seed, Faults(before=0.1, after=0.1, late=0.05, conflicts=0.1, reads=0.2, lists=0.2))
     sent = 0
     for life in range(3):
@@ -200,7 +200,7 @@ def test_rounds_are_created_as_often_as_may_be_and_large_ones_at_once():
     owner.stop()
 
 
-def test_a_directory_of_a_store_is_not_served_without_it():
+def test_a_directory_whose_journal_is_in_a_store_needs_that_store_to_be_served():
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.stop()

@@ -21,7 +21,7 @@ def test_a_round_after_a_pause_does_not_wait():
 
 
 @pytest.mark.parametrize("per_second", [1, 10, 100])
-def test_there_are_no_more_rounds_a_second_than_was_said(per_second):
+def test_rounds_begin_at_most_as_often_a_second_as_configured(per_second):
     assert begun(Pace(per_second, per_second), 60_000) <= per_second * 61
     assert begun(Pace(per_second, per_second), 60_000) >= per_second * 59
 

@@ -58,9 +58,7 @@ def test_a_windowed_rate_equals_that_of_the_plain_model(
 
 
 @given(shapes, events)
-def test_a_rate_whose_windows_have_passed_measures_like_a_new_one(
-    shape: Windows, came: list[tuple[int, float]]
-) -> None:
+def test_a_rate_whose_windows_have_all_passed_equals_a_new_one(shape: Windows, came: list[tuple[int, float]]) -> None:
     rate, now_ms = WindowedRate(), 0
     for pause_ms, amount in came:
         now_ms += pause_ms
@@ -76,7 +74,9 @@ def test_a_rate_whose_windows_have_passed_measures_like_a_new_one(
 
 
 @given(st.floats(10, 1e6), st.lists(st.tuples(st.integers(0, 50), st.floats(1, 1e6)), min_size=1, max_size=60))
-def test_a_client_that_waits_as_told_does_not_exceed_its_quota(limit: float, came: list[tuple[int, float]]) -> None:
+def test_a_client_that_waits_for_its_throttle_time_stays_within_its_quota(
+    limit: float, came: list[tuple[int, float]]
+) -> None:
     rate, now_ms, total = WindowedRate(), 0, 0.0
     largest = max(amount for _, amount in came)
     for pause_ms, amount in came:

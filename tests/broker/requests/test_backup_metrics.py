@@ -11,12 +11,12 @@ def exported(world):
     return {name.removeprefix(prefix): values for name, values in found.items() if name.startswith(prefix)}
 
 
-def test_a_broker_that_nobody_follows_has_no_samples():
+def test_a_broker_without_a_backup_follower_has_no_backup_samples():
     with SimulatedBroker() as world:
         assert not any(exported(world).values())
 
 
-def test_the_loss_window_grows_until_more_is_told():
+def test_the_loss_window_grows_until_the_follower_reports_again():
     with SimulatedBroker() as world:
         backup = world.broker.metrics.backup
         backup.is_followed = True

@@ -54,7 +54,7 @@ def test_any_other_exception_is_a_bug_that_is_logged_counted_and_answered(broker
     broker.broker.metrics.failures.clear()
 
 
-def test_a_response_that_cannot_be_written_is_a_bug_too(broker, answering):
+def test_a_response_that_cannot_be_encoded_is_counted_as_a_bug(broker, answering):
     answering(ListOffsetsRequest, lambda *_: "no response at all")
     assert offsets_code(SimulatedClient(broker)) == ErrorCode.UNKNOWN_SERVER_ERROR
     assert broker.broker.metrics.failures
@@ -83,7 +83,7 @@ def test_an_error_given_to_a_parked_reply_becomes_the_response(broker, answering
     assert client.receive().topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_parked_reply_is_cancelled_when_its_client_has_gone(broker, answering):
+def test_a_parked_reply_is_cancelled_when_its_client_disconnects(broker, answering):
     parked = Parked()
     answering(ListOffsetsRequest, lambda *_: parked)
     client = SimulatedClient(broker)
@@ -98,7 +98,7 @@ def parks_again(parked):
     return parked
 
 
-def test_steps_that_come_as_a_late_answer_may_park_the_request_once_more(broker, answering):
+def test_a_late_answer_given_as_steps_may_park_the_request_again(broker, answering):
     first, second = Parked(), Parked()
     answering(ListOffsetsRequest, lambda *_: first)
     client = SimulatedClient(broker)
@@ -111,7 +111,7 @@ def test_steps_that_come_as_a_late_answer_may_park_the_request_once_more(broker,
     assert client.ask(MetadataRequest(topics=[]), 1).brokers
 
 
-def test_a_request_parked_once_more_is_cancelled_when_its_client_has_gone(broker, answering):
+def test_a_request_parked_twice_is_cancelled_when_its_client_disconnects(broker, answering):
     first, second = Parked(), Parked()
     answering(ListOffsetsRequest, lambda *_: first)
     client = SimulatedClient(broker)

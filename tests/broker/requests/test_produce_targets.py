@@ -42,7 +42,7 @@ def request(topics, names, indexes=(0, 1, 2), records=None):
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-def test_each_topic_is_looked_up_once_however_many_its_partitions(topics, version):
+def test_each_topic_is_looked_up_once_for_all_its_partitions(topics, version):
     targets = Targets(topics, request(topics, ["t", "u"]), version)
     assert topics.by_name.asked + topics.by_id.asked == 2
     found = [(target.partition.topic.name, target.partition.index) for target in targets.all]
@@ -87,7 +87,7 @@ def test_a_workers_result_is_dropped_if_partition_or_rules_have_changed(topics):
     [(idempotent(0, transactional=True), True), (idempotent(0), False), (b"short", False)],
     ids=["transactional", "idempotent", "short"],
 )
-def test_a_batch_says_whether_it_is_part_of_a_transaction(topics, records, transactional):
+def test_a_target_has_a_producer_only_if_its_batch_is_transactional(topics, records, transactional):
     (target,) = Targets(topics, request(topics, ["t"], indexes=(0,), records=records), BY_NAME).all
     assert target.transactional is transactional
     if transactional:

@@ -68,7 +68,7 @@ def test_records_up_to_the_limit_are_in_flight(records: int) -> None:
         assert member.take() == ([(100, 100, 1)] if records > 100 else [])
 
 
-def test_runs_of_all_share_partitions_are_bounded_and_what_is_done_makes_room() -> None:
+def test_runs_of_all_share_partitions_are_bounded_and_acknowledging_frees_room() -> None:
     """Many ranges make as many runs: above the limit nothing new is given, above twice that nothing is split."""
     limit = 1 << 20
     runs = limit // RUN_BYTES

@@ -37,7 +37,7 @@ def fill(broker: SimulatedBroker, count: int, topic: str = "t") -> None:
 # ---- the state of records --------------------------------------------------------------------------------------
 
 
-def test_kafka_18084_19463_what_cannot_be_logged_leaves_the_locks(broker: SimulatedBroker) -> None:
+def test_kafka_18084_19463_an_acknowledgement_not_logged_keeps_the_locks(broker: SimulatedBroker) -> None:
     """There, records stayed in a transition whose write had failed: acknowledging hung, and they were skipped."""
     (key,) = begin(broker, "t")
     acquire(broker, key, 0, 4)
@@ -79,7 +79,7 @@ def test_kafka_19954_and_19632_runs_do_not_overlap_after_a_replay() -> None:
         assert all(one[1] < other[0] for one, other in pairwise(runs))
 
 
-def test_kafka_20034_23112_as_many_are_complete_as_there_are(broker: SimulatedBroker) -> None:
+def test_kafka_20034_23112_the_count_of_complete_records_survives_a_restart(broker: SimulatedBroker) -> None:
     """There, the number behind the lag was wrong after a restart, and where the log began later."""
     (key,) = begin(broker, "t")
     acquire(broker, key, 0, 9)
@@ -94,7 +94,7 @@ def test_kafka_20034_23112_as_many_are_complete_as_there_are(broker: SimulatedBr
         assert later.broker.share_partitions.describe(key)[::3] == (5, 1)
 
 
-def test_kafka_23074_a_window_never_begins_earlier_than_before() -> None:
+def test_kafka_23074_the_start_offset_never_moves_back() -> None:
     for seed in range(20):
         chance = random.Random(seed)
         driver = ShareDriver(limit=3)
@@ -110,7 +110,7 @@ def test_kafka_23074_a_window_never_begins_earlier_than_before() -> None:
             start = driver.machine.start
 
 
-def test_kafka_21426_a_pruned_log_begins_with_the_snapshot_and_not_behind_it(broker: SimulatedBroker) -> None:
+def test_kafka_21426_a_pruned_log_still_begins_with_the_snapshot(broker: SimulatedBroker) -> None:
     (key,) = begin(broker, "t")
     state_log = broker.broker.share_partitions.state_log
     home = state_log.home(key)
@@ -127,7 +127,7 @@ def test_kafka_21426_a_pruned_log_begins_with_the_snapshot_and_not_behind_it(bro
 # ---- members ---------------------------------------------------------------------------------------------------
 
 
-def test_kafka_19485_acknowledgements_cannot_come_with_the_beginning_of_a_session(broker: SimulatedBroker) -> None:
+def test_kafka_19485_the_first_fetch_of_a_session_may_not_acknowledge(broker: SimulatedBroker) -> None:
     initialize(broker, "t", 0)
     member = ShareClient(broker)
     fill(broker, 5)
@@ -147,7 +147,7 @@ def test_kafka_20736_a_partition_that_a_session_forgets_gives_it_no_records(brok
     assert member.states() == "L"
 
 
-def test_kafka_20052_a_session_goes_on_when_one_of_its_topics_is_deleted(broker: SimulatedBroker) -> None:
+def test_kafka_20052_a_session_survives_the_deletion_of_one_of_its_topics(broker: SimulatedBroker) -> None:
     broker.ask(create("gone"))
     initialize(broker, "gone", 0)
     initialize(broker, "t", 0)
@@ -162,7 +162,7 @@ def test_kafka_20052_a_session_goes_on_when_one_of_its_topics_is_deleted(broker:
     assert member.take() == [(1, 1, 1)]
 
 
-def test_kfake_20a5749a_a_topic_of_the_same_name_has_nothing_of_the_deleted_one(broker: SimulatedBroker) -> None:
+def test_kfake_20a5749a_a_recreated_topic_has_no_share_state_of_the_old_one(broker: SimulatedBroker) -> None:
     initialize(broker, "t", 0)
     fill(broker, 3)
     member = ShareClient(broker)
@@ -202,7 +202,7 @@ def test_kafka_20330_an_acknowledgement_after_a_restart_is_refused(
 # ---- transactions ----------------------------------------------------------------------------------------------
 
 
-def test_pulsar_19451_what_is_pending_is_given_to_nobody(broker: SimulatedBroker) -> None:
+def test_pulsar_19451_records_pending_in_a_transaction_are_not_delivered(broker: SimulatedBroker) -> None:
     (key,) = begin(broker, "t")
     worker = ShareWorker(broker)
     acquire(broker, key, 0, 4)
@@ -227,7 +227,7 @@ def test_pulsar_14371_an_abort_gives_back_all_that_was_acknowledged(broker: Simu
     assert sum(last - first + 1 for first, last, _ in again) == 100
 
 
-def test_pulsar_14889_no_consumer_is_stuck_behind_what_another_one_has_pending(broker: SimulatedBroker) -> None:
+def test_pulsar_14889_a_consumer_reads_past_records_pending_for_another(broker: SimulatedBroker) -> None:
     initialize(broker, "t", 0)
     fill(broker, 5)
     member = ShareClient(broker)

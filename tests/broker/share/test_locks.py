@@ -117,7 +117,7 @@ def test_one_lock_that_was_cut_into_many_runs_times_out_in_steps(world: Simulate
     assert max(logged) <= STEP
 
 
-def test_a_session_that_begins_again_keeps_what_it_acquires_while_the_old_one_ends(world: SimulatedBroker) -> None:
+def test_a_reopened_session_keeps_what_it_acquires_while_the_old_one_ends(world: SimulatedBroker) -> None:
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     again = ShareClient(world, member="m")
@@ -129,7 +129,7 @@ def test_a_session_that_begins_again_keeps_what_it_acquires_while_the_old_one_en
     assert not shares.locks._releases
 
 
-def test_what_cannot_be_logged_is_released_as_soon_as_it_can_be(world, logged, monkeypatch) -> None:
+def test_locks_of_an_ended_session_are_released_once_the_log_takes_it(world, logged, monkeypatch) -> None:
     client = with_many_runs(world)
 
     def refuse(self: ShareStateLog, changes: Any) -> None:

@@ -15,7 +15,7 @@ def states_of(batches: list[StateBatch]) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_what_changes_while_a_snapshot_is_encoded_is_in_it(interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_has_changes_made_while_it_was_encoded(interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged, "RUNS", 3)
     for seed in range(60):
         chance = random.Random(seed)

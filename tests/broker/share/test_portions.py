@@ -82,7 +82,7 @@ def lives() -> Iterator[tuple[ShareDriver, Others, random.Random]]:
         yield driver, others, chance
 
 
-def test_what_others_change_between_the_portions_is_decided_again() -> None:
+def test_portions_are_decided_again_after_another_member_changed_them() -> None:
     stale = made = 0
     for driver, others, chance in lives():
         machine = driver.machine
@@ -118,7 +118,7 @@ def test_what_others_change_between_the_portions_is_decided_again() -> None:
     assert stale > 20 < made
 
 
-def test_what_others_change_is_decided_again_for_a_transaction() -> None:
+def test_a_transactions_portions_are_decided_again_after_a_change() -> None:
     made = 0
     for driver, others, _ in lives():
         machine = driver.machine

@@ -52,7 +52,7 @@ def take(world: SimulatedBroker) -> None:
     world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
 
 
-def test_what_is_pending_since_a_reset_is_nobodys_after_a_start_from_before_it(world: SimulatedBroker) -> None:
+def test_records_pending_since_a_reset_are_not_delivered_after_a_start(world: SimulatedBroker) -> None:
     """The window began above it when the snapshot was taken, and what set it lower was pruned."""
     (key,) = begin(world, "t")
     acquire(world, key, 0, 9)
@@ -70,7 +70,7 @@ def test_what_is_pending_since_a_reset_is_nobodys_after_a_start_from_before_it(w
         assert states(later, key) == "0 LLLLLPLLLL"
 
 
-def test_what_is_committed_while_coordinators_are_written_down_lasts(
+def test_acknowledgements_during_a_coordinator_snapshot_survive_a_start(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row has it, and the replay begins at the acknowledgement, with a snapshot that says it was available."""

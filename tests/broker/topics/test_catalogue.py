@@ -79,7 +79,7 @@ def test_the_catalogue_keeps_an_owed_marker_until_it_is_written() -> None:
     assert replayed([marker_owed(5, 1000, debts[0]), marker_paid(5, 1000)]).marker_debts == {}
 
 
-def test_a_catalogue_record_of_a_later_version_is_refused_by_name() -> None:
+def test_a_catalogue_record_of_a_later_version_raises_newer_catalogue() -> None:
     with pytest.raises(NewerCatalogue, match="'teapot'"):
         Catalogue().apply(b"\x91\xa6teapot", b"\x80")
     key, value = cluster_begun("abc")

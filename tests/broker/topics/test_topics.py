@@ -112,7 +112,7 @@ def test_a_record_of_the_catalogue_with_too_few_fields_is_damage(key: list[str])
         SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk)
 
 
-def test_a_damaged_catalogue_comes_back_whole_from_a_copy_and_the_journal() -> None:
+def test_a_damaged_catalogue_is_restored_from_a_copy_and_the_journal() -> None:
     broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
     busy(broker)
     broker.wait(60)

@@ -56,7 +56,7 @@ def test_librdkafka_2_5_a_retry_with_other_records_is_refused(broker, version):
     assert len(values(broker, "t")) == 4
 
 
-def test_librdkafka_3575_a_transaction_begun_after_a_new_epoch_is_not_the_last_one(broker):
+def test_librdkafka_3575_a_new_epoch_inside_a_transaction_prevents_its_commit(broker):
     """A client that took a new epoch in the middle of a transaction and went on must not commit half of it."""
     txn = begun(broker)
     txn.write("t", b"first half")

@@ -121,7 +121,7 @@ def test_a_ledger_record_reads_back_as_it_was_written(key, entry):
     assert read_record(record_key(key), None) == (key, None)
 
 
-def test_newer_and_damaged_records_are_refused_by_name():
+def test_newer_and_damaged_ledger_records_raise_their_own_errors():
     with pytest.raises(NewerLedgerRecord, match="version 1, 0 is known"):
         read_record(b"\x00\x01sink", None)
     with pytest.raises(NewerLedgerRecord):

@@ -179,7 +179,7 @@ def test_tagged_fields_that_are_not_known_are_stepped_over():
         (key("id"), b"\x00\x01" + value(in_state("HELD"))[2:], "'id': version 1 of the value is another one here"),
     ],
 )
-def test_newer_records_are_refused_by_name(key_bytes, value_bytes, says):
+def test_newer_transaction_records_raise_an_error_naming_the_version(key_bytes, value_bytes, says):
     with pytest.raises(NewerTransactionRecord, match=says):
         read(key_bytes, value_bytes)
 
@@ -230,7 +230,7 @@ def test_a_record_cut_short_or_too_long_is_refused(state):
 
 
 @given(st.data())
-def test_any_byte_that_is_wrong_is_read_or_refused_but_nothing_else(data):
+def test_a_record_with_a_changed_byte_is_read_or_raises_a_record_error(data):
     whole = bytearray(value(in_state("PREPARED")))
     whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     try:

@@ -128,7 +128,7 @@ def test_an_unfinished_decision_is_completed_before_clients_are_served(broker, s
         assert txn.commit() == OK
 
 
-def test_ids_of_a_partition_of_the_state_topic_that_is_offline_are_told_to_try_again(broker):
+def test_ids_whose_partition_of_transaction_state_is_offline_get_a_retriable_error(broker):
     txn = begun(broker)
     txn.write("t", b"x")
     home, _ = broker.broker.transactions.home("x")

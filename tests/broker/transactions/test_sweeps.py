@@ -64,7 +64,7 @@ def test_an_id_that_is_used_again_while_others_expire_stays():
         assert set(coordinator.transactions) == {"id-999"}
 
 
-def test_kafka_7519_ids_whose_log_is_offline_stay_and_hold_up_no_others():
+def test_kafka_7519_ids_whose_log_is_offline_stay_and_do_not_block_others():
     """KAFKA-7519: one failure made ids untouchable."""
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, 500)

@@ -203,7 +203,7 @@ def test_a_coordinator_snapshot_with_unexpected_content_is_ignored(
     assert "/d/coordinators-1 is not used" in caplog.text
 
 
-def test_a_snapshot_of_other_logs_or_that_knows_more_than_they_have_is_not_used(
+def test_a_snapshot_of_other_logs_or_newer_than_its_logs_is_not_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = SimulatedBroker(SETTINGS)
@@ -225,7 +225,7 @@ def test_a_snapshot_of_other_logs_or_that_knows_more_than_they_have_is_not_used(
     assert "not the log that it was taken of" in caplog.text
 
 
-def test_a_snapshot_of_a_later_version_is_refused_by_name() -> None:
+def test_a_snapshot_of_a_later_version_raises_newer_format() -> None:
     world = SimulatedBroker(SETTINGS)
     world.stop()
     write_file(world.disk, "/d/coordinators-1", "coordinators", 2, b"")
@@ -359,7 +359,7 @@ def test_a_partition_that_is_damaged_is_offline_as_a_whole_and_never_written_dow
 
 
 @pytest.mark.parametrize("with_snapshot", [False, True])
-def test_a_damaged_partition_comes_back_whole_from_a_copy_and_the_journal(with_snapshot: bool) -> None:
+def test_a_damaged_partition_is_restored_from_a_copy_and_the_journal(with_snapshot: bool) -> None:
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
     world.wait(60)

@@ -89,7 +89,7 @@ def test_the_age_at_which_a_transaction_began_after_a_silence_is_saved_in_second
     assert idle.broker.housekeeping._upkeep.unsaved_age_ms < 2_000
 
 
-def test_a_request_that_finds_no_room_in_a_sleeping_journal_wakes_who_makes_it():
+def test_a_request_without_room_in_the_journal_wakes_the_task_that_makes_files():
     """The files made ahead are smaller."""
     with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
         broker.ask(create("t"))
@@ -108,7 +108,7 @@ def test_a_broker_that_rested_since_its_start_has_a_journal_ready_for_a_client()
             rested.ask(produce("t", batch()), BY_NAME)
 
 
-def test_a_journal_that_fills_within_a_tick_is_recycled_within_it_too():
+def test_a_journal_that_fills_within_one_tick_is_recycled_within_it():
     with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -341,7 +341,7 @@ def test_snapshots_of_many_logs_do_not_keep_a_nearly_full_journal_waiting(monkey
         assert taken == (logs[:SNAPSHOTS_A_RUN] if nearly_full else logs)
 
 
-def test_in_mode_os_a_checkpoint_is_synced_beside_rounds_and_not_as_one(monkeypatch):
+def test_in_mode_os_a_checkpoint_is_synced_without_a_synced_round(monkeypatch):
     """A round that is synced would have all answers wait until everything before it is on the device."""
     with SimulatedBroker(small(durability_mode="os")) as broker:
         broker.ask(create("t"))

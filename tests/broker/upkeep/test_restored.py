@@ -109,7 +109,7 @@ def test_a_transaction_begun_after_the_backup_cannot_be_committed(origin, versio
         assert values(copy, "a") == [b"one"]
 
 
-def test_no_producer_identity_given_after_the_backup_is_given_again(origin):
+def test_producer_ids_given_out_after_the_backup_are_not_given_out_again(origin):
     txn = begun(origin)
     copy = restored(origin)
     pairs = {(txn.producer_id, txn.epoch)}
@@ -194,7 +194,7 @@ def test_a_first_start_that_is_cut_short_prepares_the_directory_again(origin):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_backup_beside_a_transaction_has_all_of_it_or_nothing(script):
+def test_a_backup_during_a_transaction_has_all_of_it_or_nothing(script):
     recorded = SimulatedDisk()
     stage = Script(recorded)
     script(stage)

@@ -89,7 +89,7 @@ def test_a_backup_of_a_damaged_directory_has_the_rest_and_ends_with_code_1(tmp_p
 
 
 @pytest.mark.slow
-def test_a_backup_killed_at_any_moment_is_refused_and_the_broker_goes_on(broker, tmp_path):
+def test_a_backup_killed_at_any_moment_is_refused_and_the_broker_keeps_running(broker, tmp_path):
     run("topic", "create", "a", "-b", broker.bootstrap)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(30):
@@ -150,7 +150,7 @@ def stopped(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stopped_broker_is_backed_up_restored_and_refused_where_anything_is(stopped, tmp_path):
+def test_a_stopped_broker_is_backed_up_and_restored_only_into_empty_folders(stopped, tmp_path):
     backup, copy = tmp_path / "backup", tmp_path / "copy"
     found = run("backup", stopped, backup)
     assert re.fullmatch(rf"{backup}: \d+ files, [\d.]+ MB, through unit \d+; no broker ran\n", found.stdout), (

@@ -102,7 +102,7 @@ def url(request):
 
 
 @pytest.mark.slow
-def test_a_lost_disk_costs_what_the_follower_had_not_shipped_and_no_half_transaction(url, tmp_path):
+def test_a_lost_disk_loses_only_unshipped_records_and_no_half_transaction(url, tmp_path):
     broker = BrokerProcess(
         str(tmp_path / "data"), "-X", "journal.max.bytes=8388608", "--backup", url, "--backup-every", "200ms"
     )
@@ -122,7 +122,7 @@ def test_a_lost_disk_costs_what_the_follower_had_not_shipped_and_no_half_transac
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_stopped_leaves_all_of_it_in_the_store(directory_store, tmp_path):
+def test_a_stopped_broker_has_shipped_everything_to_the_store(directory_store, tmp_path):
     broker = BrokerProcess(str(tmp_path / "data"), "--backup", directory_store)
     broker.start()
     for topic in TOPICS:

@@ -47,7 +47,7 @@ def url(tmp_path):
     return f"file://{tmp_path / 'store'}"
 
 
-def test_a_directory_is_shipped_looked_at_verified_and_restored(written, url, tmp_path):
+def test_backup_to_a_url_can_be_listed_verified_and_restored(written, url, tmp_path):
     found = run("backup", written, url)
     assert found.exit_code == 0, found.output
     assert found.stdout.startswith(f"{url}: ")
@@ -115,7 +115,7 @@ def test_wrong_usage_is_refused(words, cause, url, tmp_path):
     assert cause in refused(*(places.get(word, word) for word in words), code=USAGE)[0]
 
 
-def test_where_nothing_is_there_is_no_backup(url, tmp_path):
+def test_store_and_restore_refuse_a_url_without_a_backup(url, tmp_path):
     assert refused("store", "status", url, code=3)[0] == f"{url} has neither a backup nor a journal"
     assert refused("store", "verify", url, code=3)[0] == f"{url} has neither a backup nor a journal"
     assert refused("restore", url, tmp_path / "copy")[0].startswith(f"{url} has no backup, or one")

@@ -38,7 +38,7 @@ async def test_input_lines_are_read_whole_however_they_arrive(written: list[byte
     assert await all_lines(written) == found
 
 
-async def test_lines_without_a_thread_to_read_them_are_refused_by_name() -> None:
+async def test_reading_lines_without_a_free_thread_raises_cannot_start_thread() -> None:
     with threads_left(0), pytest.raises(CannotStartThread):
         await anext(lines(0))
 

@@ -17,7 +17,9 @@ NOT_NEEDED = ("ftruncate", "close", "pwrite")  # where nothing but the lock is l
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("step", ["all", "fdatasync", "fsync", "replace", *NOT_NEEDED])
-def test_serve_ends_with_code_cause_and_hint_if_its_file_system_is_gone(tmp_path: Path, step: str, number: int) -> None:
+def test_serve_prints_cause_and_hint_and_exits_if_its_file_system_is_gone(
+    tmp_path: Path, step: str, number: int
+) -> None:
     broker = BrokerProcess(str(tmp_path / "d"), program=(sys.executable, str(PROGRAM), step, str(number)))
     broker.start()
     with WireClient("127.0.0.1", broker.port) as client:

@@ -22,7 +22,7 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_a_groups_held_offsets_name_the_transaction_that_holds_them(terminal: Terminal) -> None:
+def test_group_describe_names_the_transaction_that_holds_the_groups_offsets(terminal: Terminal) -> None:
     run = f"held{os.getpid()}"
     groups = [
         next(name for n in range(99) if (java_hash(name := f"{n}-{run}") < 0) is below) for below in (True, False)

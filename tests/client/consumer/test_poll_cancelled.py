@@ -159,7 +159,7 @@ def test_a_listener_whose_poll_was_cancelled_still_may_not_poll():
     within(main)
 
 
-def test_close_waits_for_a_listener_whose_poll_was_cancelled_but_not_beyond_its_time():
+def test_close_waits_for_the_listener_of_a_cancelled_poll_within_its_timeout():
     async def main(world):
         class Hangs(Seeks):
             async def on_partitions_assigned(self, partitions):

@@ -225,7 +225,7 @@ def test_closing_fails_pending_requests_and_sends_nothing_more():
 
 
 @pytest.mark.parametrize(("known", "then"), [(2, 2), (None, 0)])
-def test_a_broker_that_does_not_know_our_apiversions_is_asked_as_it_knows_it(known, then):
+def test_an_unknown_apiversions_version_is_asked_again_in_the_brokers_version(known, then):
     """KIP-511: the error comes in the layout of version 0; before Kafka 2.4 with an empty list."""
 
     def answer(line, request, version, number):

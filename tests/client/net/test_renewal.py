@@ -119,7 +119,7 @@ def ask(connection, number=0, timeout_ms=5_000):
     return connection.send(request, 4, timeout_ms=timeout_ms)
 
 
-def test_a_session_is_renewed_on_the_same_connection_again_and_again():
+def test_a_session_is_renewed_several_times_on_the_same_connection():
     async def main(server):
         connection = await server.open()
         await asyncio.sleep(LIFE_MS * 5 / 1000)
@@ -239,7 +239,7 @@ def test_a_closed_connection_renews_no_session():
     renewing(main)
 
 
-def test_a_connection_that_nobody_uses_is_closed_in_spite_of_its_renewals():
+def test_an_unused_connection_is_closed_although_its_session_is_renewed():
     async def main(server):
         connection = await server.open(connections_max_idle_ms=3 * LIFE_MS)
         await asyncio.sleep(2.9 * LIFE_MS / 1000)

@@ -243,7 +243,7 @@ def test_headers_are_counted_with_at_least_their_size():
     assert headers_bytes((("é", b"12"), ("n", None))) >= 1 + 2 + 1 + 2 + 1 + 1 + 1
 
 
-def test_many_values_taken_at_once_make_the_batches_that_one_by_one_would():
+def test_values_appended_together_make_the_same_batches_as_one_by_one():
     values = [bytes(size % 90) if size % 7 else None for size in range(500)]
 
     def taken(at_once):

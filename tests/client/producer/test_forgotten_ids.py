@@ -21,7 +21,7 @@ async def forgotten(world: TxnWorld) -> None:
 
 
 @both
-def test_a_producer_whose_id_was_forgotten_goes_on_with_the_next_transaction(version):
+def test_a_producer_whose_transactional_id_expired_can_begin_the_next_transaction(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await write(producer, b"a")
@@ -36,7 +36,7 @@ def test_a_producer_whose_id_was_forgotten_goes_on_with_the_next_transaction(ver
 
 
 @both
-def test_a_pool_whose_ids_were_forgotten_goes_on(version):
+def test_a_pool_whose_transactional_ids_expired_continues(version):
     async def main(world: TxnWorld) -> None:
         async with ProducerPool(BOOTSTRAP, prefix="api", size=1, environment=world.world.environment) as pool:
             await write(pool, b"a")

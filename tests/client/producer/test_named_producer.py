@@ -82,7 +82,7 @@ def test_only_the_newest_of_two_producers_of_a_name_may_write():
     within(main)
 
 
-def test_an_admin_sees_names_and_removes_them():
+def test_an_admin_describes_and_removes_named_producers():
     async def main(world):
         async with named(world, client_id="station") as producer:
             await producer.send_and_wait("t", b"4", partition=0, sequence=4)

@@ -349,7 +349,7 @@ def test_a_connection_cut_under_five_requests_loses_and_repeats_nothing(when):
     within(main)
 
 
-def test_undelivered_records_say_they_may_be_written_and_the_next_are_written_once():
+def test_timed_out_records_may_be_written_and_later_ones_are_written_once():
     async def main(world):
         world.faults.blackhole("Produce", when="after_write").times(3)
         async with plain(world, delivery_timeout_ms=1_500, request_timeout_ms=500) as producer:

@@ -114,7 +114,7 @@ def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_and_back_off(
 
 
 @pytest.mark.requirement("S-46")
-def test_a_broker_that_says_out_of_order_is_asked_with_back_off_until_time_is_up(world):
+def test_an_out_of_order_error_is_retried_with_back_off_until_the_timeout(world):
     cluster = world(delivery_timeout_ms=5_000)
     delivery = cluster.put()
     epochs = []
@@ -281,7 +281,7 @@ def test_an_idempotent_producer_whose_epoch_is_refused_asks_for_a_new_id(world, 
     cluster.result(delivery)
 
 
-def test_a_retry_goes_to_whoever_leads_the_partition_by_then(world):
+def test_a_retry_goes_to_the_partitions_new_leader(world):
     cluster = world(leaders=(1,))
     cluster.put()
     cluster.next().answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -342,7 +342,7 @@ def test_a_throttle_time_pauses_requests_to_that_broker_only(world):
     assert [sent.node_id for sent in cluster.sent] == [2, 1]
 
 
-def test_a_partition_that_the_answer_leaves_out_is_sent_again(world):
+def test_a_batch_whose_partition_is_missing_in_the_answer_is_sent_again(world):
     cluster = world()
     cluster.put()
     sent = cluster.next()

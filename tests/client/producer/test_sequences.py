@@ -101,7 +101,7 @@ def test_a_sixth_batch_waits_for_the_first():
     assert sequences.may_take_new(entry)
 
 
-def test_until_the_broker_knows_the_producer_one_batch_is_sent_at_a_time():
+def test_one_batch_is_in_flight_until_the_broker_knows_the_producer():
     """A broker that knows nothing of a producer takes any sequence for its first: the second must not come before."""
     sequences, entry = producer(is_known=False)
     send(sequences, entry, first := Sent())

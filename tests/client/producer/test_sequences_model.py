@@ -123,7 +123,7 @@ def test_librdkafka_4736_no_sequence_number_is_used_for_two_contents(steps):
     play(steps)  # asserts it at every sending
 
 
-def test_librdkafka_1_9_topic_vanished_and_back_the_sequence_goes_on():
+def test_librdkafka_1_9_sequences_continue_after_a_topic_was_missing_for_a_while():
     """librdkafka 1.9: metadata without the topic made it begin again at 0, which the broker took for duplicates."""
     sequences, entry = producer()
     send(sequences, entry, first := Sent(3))

@@ -188,7 +188,7 @@ def test_a_dropped_task_leaves_the_shared_cluster_open():
     with_job(work)
 
 
-def test_kafka_13412_an_id_that_was_not_given_in_time_may_be_asked_for_again():
+def test_kafka_13412_init_producer_id_is_retried_after_a_timeout():
     async def work(job):
         task = job.task(request_timeout_ms=1_000)
         with pytest.raises(TimeoutError):

@@ -39,7 +39,7 @@ def test_a_broker_that_lags_does_not_take_partitions_of_the_same_topic_back(worl
 
 
 @pytest.mark.parametrize("leaders", [(1, 1), (None, None, 1, 1, None, None, None, None)], ids=["gone", "no leader"])
-def test_records_without_a_key_leave_a_partition_that_has_gone_or_lost_its_leader(world, leaders):
+def test_keyless_records_leave_a_partition_that_was_removed_or_has_no_leader(world, leaders):
     for partition in range(8):
         cluster = world(leaders=(1,) * 8, topic_id=IDS[0])
         cluster.topic.sticky = cluster.topic.partitions[partition]

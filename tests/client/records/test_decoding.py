@@ -220,7 +220,7 @@ def test_bytes_after_the_last_record_raise_at_each_read():
 
 
 @pytest.mark.slow
-def test_a_record_that_does_not_look_as_usual_leaves_nothing_behind():
+def test_decoding_unusual_records_leaves_no_traceback_in_memory():
     """It did: a traceback of the one exception that all of them raised, and with it the frames of every reader."""
     made = [Record(i, 7, b"k" * (1 + 90 * i), b"v" * (1 + 9000 * (i % 2)), ()) for i in range(6)]
     batch = read(memoryview(build(made)))

@@ -65,7 +65,7 @@ steps = st.lists(st.tuples(st.sampled_from(["record", COMMIT, ABORT]), st.intege
 
 
 @given(steps)
-def test_every_entry_comes_once_in_order_with_the_fate_of_looking_ahead(
+def test_every_entry_is_returned_once_in_order_with_the_fate_of_its_marker(
     script: list[tuple[str, int]],
 ) -> None:
     entries = [

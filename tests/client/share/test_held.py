@@ -100,7 +100,7 @@ def test_an_acknowledgement_that_is_dropped_unsent_is_a_failure_unless_it_gave_b
         assert isinstance(held.failure, RecordNotHeldError) is (kind is not RELEASE)
 
 
-def test_what_is_accepted_implicitly_and_is_lost_by_then_is_a_failure() -> None:
+def test_accepting_a_lost_record_implicitly_sets_a_failure() -> None:
     held = Held(HOLD_MS)
     said, late = given_out(held, 0, 0), given_out(held, 1, 1)
     held.acknowledge(said.number, 0, ACCEPT, 1)
@@ -155,7 +155,7 @@ def doubted(count: int) -> Held:
     return held
 
 
-def test_what_a_transaction_sent_in_vain_is_given_back_but_for_what_is_lost() -> None:
+def test_after_an_abort_sent_records_are_released_except_lost_ones() -> None:
     held, lost, released = doubted(11), 4, set()
     requests = 0
     while held.has_unsent(SESSION):
@@ -170,7 +170,7 @@ def test_what_a_transaction_sent_in_vain_is_given_back_but_for_what_is_lost() ->
     assert held.next_ms() == NEVER_MS
 
 
-def test_what_was_sent_in_vain_is_given_back_only_while_it_can_be_ours() -> None:
+def test_after_an_abort_sent_records_are_released_only_while_still_held() -> None:
     assert doubted(2).drain_doubtful(SESSION, LOCK_MS) == {}
     held = doubted(2)
     held.end_session(SESSION)
@@ -223,7 +223,7 @@ def test_locks_are_renewed_after_two_thirds_of_their_time() -> None:
         held.acknowledge(delivery.number, 2, ACCEPT, 50_100)
 
 
-def test_a_returned_record_is_renewed_for_so_long_and_no_longer() -> None:
+def test_a_returned_records_lock_is_renewed_only_until_max_poll_interval() -> None:
     held = Held(hold_ms=25_000)
     delivery = add(held, 0, 1)
     held.give(delivery, 0, 0)

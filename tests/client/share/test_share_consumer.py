@@ -38,7 +38,7 @@ def test_records_are_accepted_rejected_and_released_one_by_one_in_any_order() ->
     within(main)
 
 
-def test_the_loop_gives_records_as_they_come_and_their_acknowledgements_go_along() -> None:
+def test_iterating_returns_records_as_they_arrive_and_sends_acknowledgements() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         async with sharer(world) as consumer:
@@ -55,7 +55,7 @@ def test_the_loop_gives_records_as_they_come_and_their_acknowledgements_go_along
     within(main)
 
 
-def test_batches_end_when_nothing_comes_and_go_on_later() -> None:
+def test_batches_end_after_a_timeout_without_records_and_can_continue_later() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(5)])
         async with sharer(world) as consumer:
@@ -101,7 +101,7 @@ def test_a_held_record_is_renewed_so_that_nobody_else_gets_it() -> None:
     within(main)
 
 
-def test_a_record_that_the_application_lost_comes_again_after_max_poll_interval() -> None:
+def test_an_unacknowledged_record_is_redelivered_after_max_poll_interval() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"lost")
         async with sharer(world, max_poll_interval_ms=60_000) as one, sharer(world) as two:
@@ -168,7 +168,7 @@ def test_implicit_mode_does_not_accept_records_of_a_failed_block() -> None:
     within(main)
 
 
-def test_after_a_cut_connection_old_records_are_not_held_and_come_again() -> None:
+def test_after_a_cut_connection_records_are_lost_and_redelivered() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         async with sharer(world) as consumer:
@@ -186,7 +186,7 @@ def test_after_a_cut_connection_old_records_are_not_held_and_come_again() -> Non
     within(main)
 
 
-def test_a_restart_of_the_broker_is_survived_and_acknowledged_records_stay_so() -> None:
+def test_after_a_broker_restart_acknowledged_records_are_not_redelivered() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         async with sharer(world) as consumer:
@@ -199,7 +199,7 @@ def test_a_restart_of_the_broker_is_survived_and_acknowledged_records_stay_so() 
     within(main)
 
 
-def test_refused_acknowledgements_are_raised_by_commit_and_the_session_goes_on() -> None:
+def test_commit_raises_refused_acknowledgements_and_the_session_continues() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         async with sharer(world) as consumer:
@@ -216,7 +216,7 @@ def test_refused_acknowledgements_are_raised_by_commit_and_the_session_goes_on()
     within(main)
 
 
-def test_an_answer_that_is_lost_opens_the_session_anew() -> None:
+def test_a_lost_answer_opens_a_new_share_session() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         async with sharer(world) as consumer:
@@ -288,7 +288,7 @@ def test_the_groups_first_offset_is_set_once_and_another_one_is_refused() -> Non
     within(main)
 
 
-def test_a_broker_without_share_groups_is_told_at_the_start_in_one_sentence() -> None:
+def test_start_raises_in_one_sentence_if_the_broker_has_no_share_groups() -> None:
     async def main(world: TxnWorld) -> None:
         consumer = sharer(world)
         with pytest.raises(UnsupportedVersionError, match=r"has no share groups \(KIP-932\)$"):

@@ -129,7 +129,7 @@ def test_polls_the_work_on_a_record_and_commits_have_spans() -> None:
     within(main)
 
 
-def test_a_transaction_is_linked_to_what_it_acknowledges_and_names_the_group() -> None:
+def test_a_transactions_span_has_the_group_and_links_to_acknowledged_records() -> None:
     async def main(world: TxnWorld) -> None:
         spans = CollectedSpans()
         await _one_sent(world, spans)

@@ -68,7 +68,7 @@ def test_acknowledgements_are_sent_beside_the_records_of_the_transaction() -> No
 
 
 @pytest.mark.requirement("S-123")
-def test_after_an_abort_the_records_come_again_whether_they_were_sent_or_not() -> None:
+def test_after_an_abort_records_are_redelivered_whether_sent_or_not() -> None:
     async def main(world: TxnWorld) -> None:
         count = MANY + 50
         await write(world, *[b"%d" % n for n in range(count)])
@@ -116,7 +116,7 @@ def test_a_record_is_rejected_with_the_transaction_beside_others_of_its_batch() 
 
 
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_an_acknowledgement_without_an_answer_aborts_and_the_record_comes_again(when: Any) -> None:
+def test_an_unanswered_acknowledgement_aborts_and_its_record_is_redelivered(when: Any) -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer()
@@ -134,7 +134,7 @@ def test_an_acknowledgement_without_an_answer_aborts_and_the_record_comes_again(
     within(main)
 
 
-def test_a_refused_acknowledgement_aborts_and_one_that_says_not_now_is_sent_again() -> None:
+def test_a_refused_acknowledgement_aborts_and_a_retriable_error_is_retried() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer()
@@ -171,7 +171,7 @@ async def soon(consumer: Any, count: int) -> list[Any]:
     return found
 
 
-def test_a_refused_acknowledgement_gives_back_all_but_the_records_that_were_lost() -> None:
+def test_a_refused_acknowledgement_releases_all_records_but_lost_ones() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(13)])
         producer = await world.producer()
@@ -193,7 +193,7 @@ def test_a_refused_acknowledgement_gives_back_all_but_the_records_that_were_lost
 
 
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_after_an_acknowledgement_without_an_answer_the_records_come_again(when: Any) -> None:
+def test_after_an_unanswered_acknowledgement_the_records_are_redelivered(when: Any) -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         producer = await world.producer()
@@ -229,7 +229,7 @@ def test_a_record_that_came_again_is_not_acknowledged_by_an_old_delivery() -> No
     within(main)
 
 
-def test_a_lock_that_ends_before_the_commit_aborts_it() -> None:
+def test_a_lock_that_ends_before_the_commit_aborts_the_transaction() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer(transaction_timeout_ms=300_000)
@@ -308,7 +308,7 @@ def test_acknowledging_a_transactions_record_in_another_way_is_refused() -> None
     within(main)
 
 
-def test_what_is_not_a_record_of_a_share_consumer_is_refused_in_one_line() -> None:
+def test_acknowledging_an_object_that_is_not_a_share_record_raises_type_error() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer()

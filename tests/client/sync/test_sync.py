@@ -72,7 +72,7 @@ def test_a_blocking_transaction_commits_at_the_end_of_its_with_block(broker, top
     assert values(broker, topic) == [b"1", b"2"]
 
 
-def test_a_transaction_is_aborted_by_any_exception_which_goes_on_as_it_was(broker, topic, producer):
+def test_any_exception_aborts_a_transaction_and_is_raised_unchanged(broker, topic, producer):
     def fail():
         with producer.transaction() as transaction:
             transaction.send_and_wait(topic, b"1")
@@ -161,7 +161,7 @@ def test_a_blocking_consumer_waits_for_records_for_its_timeout(broker, topic):
         assert consumer.position((topic, 0)) == 1
 
 
-def test_batches_go_with_transactions_and_come_again_after_an_abort(broker, topic, producer):
+def test_a_batch_of_an_aborted_transaction_is_returned_again(broker, topic, producer):
     out = broker.create_topic(f"{topic}-out")
     write(broker, topic, b"1", b"2", b"3")
     tries = 0
@@ -385,7 +385,7 @@ def test_starting_a_blocking_producer_aborts_a_killed_ones_transaction(broker, t
     assert values(broker, topic) == []
 
 
-def test_a_group_reads_on_once_the_successor_of_who_left_offsets_pending_starts(broker, topic):
+def test_a_group_reads_on_once_a_successor_ends_the_pending_offsets(broker, topic):
     write(broker, topic, b"1", b"2")
     offsets = f"{{TopicPartition({topic!r}, 0): OffsetAndMetadata(2)}}, ConsumerGroupMetadata({topic!r})"
     killed_in_its_transaction(broker, topic, f"tx.send_offsets_to_transaction({offsets})")
@@ -403,7 +403,7 @@ def test_a_group_reads_on_once_the_successor_of_who_left_offsets_pending_starts(
 
 
 @pytest.mark.parametrize("enters", [True, False])
-def test_a_start_that_is_refused_says_why_and_leaves_no_connection(broker, topic, enters):
+def test_a_refused_start_raises_the_reason_and_leaves_no_connection(broker, topic, enters):
     connections = broker.inside(lambda inner: len(inner.server.connections))
     producer = sync.Producer(broker.bootstrap_servers, transactional_id=topic, transaction_timeout_ms=10_000_000)
     with pytest.raises(InvalidConfigurationError, match="timeout"):
@@ -442,7 +442,7 @@ def test_a_blocking_share_consumer_gives_acknowledges_and_releases(broker, topic
         assert consumer.getmany(timeout_ms=100) == []
 
 
-def test_a_blocking_transaction_acknowledges_what_a_share_consumer_gave(broker, topic, producer):
+def test_a_blocking_transaction_acknowledges_records_of_a_share_consumer(broker, topic, producer):
     bills = broker.create_topic(f"{topic}-bills")
     with sync.Producer(broker.bootstrap_servers) as orders:
         orders.send_and_wait(topic, b"42")

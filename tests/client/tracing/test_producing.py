@@ -198,7 +198,7 @@ async def test_headers_that_are_added_count_for_the_memory_and_are_given_back(
 
 
 @pytest.mark.parametrize("record_spans", [True, False])
-async def test_a_record_that_the_context_would_make_too_large_goes_without(
+async def test_a_record_that_the_trace_context_would_make_too_large_is_sent_without(
     broker: fp.Broker, spans: CollectedSpans, record_spans: bool
 ) -> None:
     tracing, topic = fp.Tracing(spans.provider, record_spans=record_spans), f"large-{record_spans}".lower()

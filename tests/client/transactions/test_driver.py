@@ -53,7 +53,7 @@ def test_with_version_1_partitions_are_added_together_before_they_are_written_to
     within(main, 1, num_partitions=2)
 
 
-def test_with_version_1_no_request_means_version_2():
+def test_with_tv1_no_request_has_a_version_that_means_tv2():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
@@ -67,7 +67,7 @@ def test_with_version_1_no_request_means_version_2():
 
 @both
 @pytest.mark.requirement("S-87")
-def test_an_exception_aborts_and_goes_on_as_it_was(version):
+def test_an_exception_aborts_the_transaction_and_is_raised_unchanged(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
@@ -302,7 +302,7 @@ def test_a_batch_whose_offsets_were_committed_is_marked_committed(version):
 
 
 @pytest.mark.requirement("S-91")
-def test_a_batch_whose_transaction_cannot_begin_comes_again():
+def test_a_batch_whose_transaction_cannot_begin_is_returned_again():
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         world.faults.disconnect("EndTxn", when="after_write").once()

@@ -27,7 +27,7 @@ SWEEP_S = 15
 
 @both
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_a_lost_commit_or_its_lost_answer_is_made_good_by_the_same_commit_again(version, when):
+def test_a_lost_commit_or_answer_is_resolved_by_sending_the_commit_again(version, when):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.disconnect("EndTxn", when=when).once()
@@ -65,7 +65,7 @@ def test_an_unanswered_commit_is_an_error_of_its_own_and_resolved_by_an_answer_o
 
 
 @both
-def test_a_commit_that_never_came_is_aborted_or_unknown_once_the_broker_aborted_it(version):
+def test_a_commit_that_never_arrived_is_aborted_or_unknown_after_the_timeout(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(transaction_timeout_ms=10_000)
         silence = world.faults.blackhole("EndTxn")
@@ -113,7 +113,7 @@ def test_kgo_6ecd2f9_a_retriable_error_of_end_txn_is_retried(version, code):
     within(main, version)
 
 
-def test_aiokafka_1134_a_coordinator_that_moved_is_looked_for_again():
+def test_aiokafka_1134_a_moved_coordinator_is_looked_up_again():
     async def main(world: TxnWorld) -> None:
         found = world.faults.delay("FindCoordinator", 0.01).times(2)
         producer = await world.producer()
@@ -125,7 +125,7 @@ def test_aiokafka_1134_a_coordinator_that_moved_is_looked_for_again():
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_commit_that_comes_twice_counts_once(version):
+def test_a_commit_that_is_received_twice_commits_once(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.duplicate("EndTxn").times(3)
@@ -220,7 +220,7 @@ def test_librdkafka_1_7_the_cluster_goes_down_between_send_and_commit(version):
 
 
 @both
-def test_a_broker_that_is_started_again_in_a_transaction_does_not_end_it(version):
+def test_a_transaction_continues_after_a_restart_of_the_broker(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
@@ -404,7 +404,7 @@ def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
 # ---- initialising ----------------------------------------------------------------------------------------------------
 
 
-def test_kafka_13412_an_initialisation_that_came_too_late_may_be_tried_again():
+def test_kafka_13412_an_initialisation_that_timed_out_is_retried():
     """The producer was not initialised by start(), because a failed start releases everything."""
 
     async def main(world: TxnWorld) -> None:
@@ -422,7 +422,7 @@ def test_kafka_13412_an_initialisation_that_came_too_late_may_be_tried_again():
     within(main)
 
 
-def test_kafka_13412_a_new_epoch_that_came_too_late_may_be_asked_for_again():
+def test_kafka_13412_an_epoch_bump_that_timed_out_is_retried():
     """The next transaction asks for it, so that a late request of the last one cannot count for it."""
 
     async def main(world: TxnWorld) -> None:

@@ -346,7 +346,7 @@ def test_kgo_de5af46_an_end_is_sent_although_no_write_was_acknowledged(version):
     assert not client.ends_without_request()
 
 
-def test_kafka_13412_an_identity_that_did_not_come_in_time_may_be_asked_for_again():
+def test_kafka_13412_init_producer_id_may_be_sent_again_after_a_timeout():
     client = ClientTransaction("x", 60_000)
     client.request(Event.INIT)
     client.not_initialised(RequestTimedOutError())

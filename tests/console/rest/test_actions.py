@@ -74,7 +74,7 @@ async def test_a_transaction_that_begins_after_the_check_is_left_alone(
         await producer.commit_transaction()  # nobody has fenced it
 
 
-async def test_a_new_producer_of_the_id_is_not_fenced_for_the_one_before(
+async def test_fencing_a_described_producer_does_not_fence_its_successor(
     console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = f"127.0.0.1:{broker.port}"

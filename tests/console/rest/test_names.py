@@ -71,7 +71,7 @@ def ids(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ODD, ids=ids)
-async def test_a_transaction_and_a_group_of_any_name_are_found_by_it(
+async def test_transactions_and_groups_with_any_name_have_a_working_path(
     console: ConsoleClient, broker: ServedBroker, name: str
 ) -> None:
     await have(broker, name)

@@ -31,7 +31,7 @@ def test_put_replaces_what_has_the_name(objects):
 
 
 @pytest.mark.parametrize("name", ["none", "a/none", "a/b/none", "a/b"])
-def test_what_nobody_created_is_missing(objects, name):
+def test_reading_an_object_that_was_never_created_raises_missing(objects, name):
     objects.create("a/b/1", b"hello")
     with pytest.raises(Missing):
         objects.read(name)
@@ -74,7 +74,7 @@ def test_of_racers_in_a_directory_one_wins(tmp_path):
     assert os.listdir(tmp_path / "store" / WRITING) == []
 
 
-def test_what_a_crash_left_half_written_is_not_listed(tmp_path):
+def test_half_written_objects_of_a_crash_are_not_listed(tmp_path):
     objects = DirectoryObjects(str(tmp_path / "store"))
     objects.create("a/1", b"x")
     (tmp_path / "store" / WRITING / "left").write_bytes(b"half")
@@ -133,7 +133,7 @@ def test_a_late_create_has_its_effect_after_other_calls_and_replaces_nothing():
     assert objects.content == {"a": b"late", "b": b"mine"}
 
 
-def test_a_store_that_is_away_or_refuses_says_so():
+def test_an_unreachable_or_refusing_store_raises_an_error_with_the_reason():
     objects = SimulatedObjects()
     objects.is_away = True
     with pytest.raises(Unclear):

@@ -24,7 +24,7 @@ def objects(store):
     return open_objects("s3://bucket/some/prefix")
 
 
-def test_a_create_asks_for_a_name_that_nothing_has(store, objects):
+def test_a_create_is_conditional_on_the_name_being_unused(store, objects):
     store.answers = [(200, b"")]
     objects.create("a/1", b"x")
     assert store.asked == [("PUT", "/bucket/some/prefix/a/1", "*")]
@@ -71,7 +71,7 @@ def test_half_a_body_is_unclear(store, objects):
         (403, error_body("AccessDenied"), Refused), (404, error_body("NoSuchBucket"), Refused), (500, b"", Unclear),
     ],
 )  # fmt: skip
-def test_a_listing_and_a_delete_that_fail_say_why(store, objects, status, body, error):
+def test_a_failed_listing_or_delete_raises_an_error_with_the_reason(store, objects, status, body, error):
     store.answers = [(status, body)] * 2
     with pytest.raises(error):
         objects.list("a/")
@@ -128,13 +128,13 @@ def test_an_object_that_cannot_be_deleted_is_not_taken_for_deleted(store, object
         ("s3://bucket/x?y", "more than a name"),
     ],
 )
-def test_a_url_that_names_no_store_is_refused_with_what_it_should_look_like(url, cause):
+def test_an_invalid_store_url_is_refused_with_an_example(url, cause):
     with pytest.raises(BadUrl, match=cause) as bad:
         open_objects(url)
     assert bad.value.hint
 
 
-def test_a_path_is_no_url():
+def test_a_path_is_not_taken_for_a_url():
     assert not is_url("backups/monday")
     assert not is_url("/backups/a:b")
     assert is_url("s3://bucket")
@@ -164,7 +164,7 @@ def test_keys_come_from_the_profile_that_the_environment_names(files):
     assert profile(files | {"AWS_PROFILE": "none"}) == {}
 
 
-def test_what_the_environment_says_comes_before_the_profile(files):
+def test_environment_variables_take_precedence_over_the_profile(files):
     said = {"AWS_ACCESS_KEY_ID": "E", "AWS_REGION": "us-1", "AWS_ENDPOINT_URL": "https://there"}
     assert profile(files | said) == {}
     assert profile(files | said | {"AWS_PROFILE": "other"}) == {}

@@ -55,7 +55,7 @@ def test_a_synced_file_is_lost_in_a_crash_if_its_directory_was_not_synced(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"bytes"
 
 
-def test_a_file_whose_name_is_synced_and_bytes_are_not_comes_back_empty(disk):
+def test_a_file_with_a_synced_name_and_unsynced_bytes_is_empty_after_a_crash(disk):
     write(disk, "/d/f", b"bytes")
     disk.sync_directory("/d")
     assert read(disk.after_power_cut(), "/d/f") == b""
@@ -139,7 +139,7 @@ def test_a_disk_that_cannot_sync_blocks_still_cannot_after_a_crash(disk):
         assert read(found, "/d/f") == b""
 
 
-def test_after_a_failed_sync_bytes_are_readable_but_lost_whatever_later_syncs_say(disk):
+def test_after_a_failed_sync_bytes_are_readable_but_later_syncs_do_not_save_them(disk):
     write(disk, "/d/f", b"good", sync=True)
     disk.sync_directory("/d")
     file = disk.open("/d/f")

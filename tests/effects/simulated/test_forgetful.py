@@ -114,7 +114,7 @@ def test_unsynced_bytes_follow_a_rename_and_go_with_an_unlink(disk, tmp_path):
     assert (tmp_path / "renamed" / "gone").read_bytes() == b""
 
 
-def test_nothing_reaches_a_disk_that_is_gone_and_its_lock_is_free(disk, tmp_path):
+def test_after_vanish_no_write_reaches_the_disk_and_its_lock_is_free(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     disk.lock(str(tmp_path / "lock"))
     with pytest.raises(AlreadyLocked):

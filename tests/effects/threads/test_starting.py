@@ -26,7 +26,7 @@ def run(request):
     return run
 
 
-def test_a_thread_that_cannot_be_started_is_refused_by_name():
+def test_start_thread_raises_cannot_start_thread_naming_the_purpose():
     with threads_left(0), pytest.raises(CannotStartThread, match=r"no further thread \(for journal\)$") as refused:
         start_thread(print, "journal")
     assert refused.value.errno == errno.EAGAIN
@@ -137,7 +137,7 @@ def test_a_call_that_cannot_have_a_thread_is_not_made_later(run):
     assert made == []
 
 
-def test_without_a_thread_a_name_is_not_looked_up_and_the_process_goes_on(run):
+def test_resolving_without_a_free_thread_raises_and_the_process_continues(run):
     async def main():
         with threads_left(0):
             with pytest.raises(CannotStartThread):
@@ -178,7 +178,7 @@ def test_of_several_addresses_of_a_name_the_first_that_answers_is_taken(run, mon
     assert asked == ["name", "name"]
 
 
-async def test_a_name_that_there_is_not_is_the_error_that_a_loop_has_for_it():
+async def test_resolving_an_unknown_host_raises_gaierror_as_a_loop_does():
     with pytest.raises(socket.gaierror):
         await resolve("broker.invalid", 9092)
 
@@ -206,7 +206,7 @@ def test_the_caller_does_something_else_until_others_made_all_calls(left):
     assert (threading.current_thread() in callers) == (left == 0)
 
 
-def test_an_error_meanwhile_comes_when_all_threads_have_ended():
+def test_call_all_raises_an_error_only_after_all_threads_have_ended():
     made = []
     begun, ended = threading.Barrier(3), threading.Event()
 

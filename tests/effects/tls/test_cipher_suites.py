@@ -154,7 +154,7 @@ def test_suites_of_both_versions_are_offered_beside_each_other():
         (["PSK-AES256-GCM-SHA384"], "no cipher suite|does not protect"),
     ],
 )
-def test_a_cipher_suite_that_cannot_be_offered_is_refused_by_name(names, reason):
+def test_a_cipher_suite_that_cannot_be_offered_raises_an_error_naming_it(names, reason):
     with pytest.raises(BadCipherSuites, match=reason):
         choose(context(), names)
 

@@ -107,7 +107,7 @@ def test_the_sink_protocol_loses_and_repeats_nothing_on_the_real_broker(count):
         ("number not checked", {"duplicated", "mixed", "left open"}),
     ],
 )
-def test_without_this_rule_rows_are_written_twice(shortcut, breaks):
+def test_leaving_out_a_rule_of_the_protocol_writes_rows_twice(shortcut, breaks):
     found = set().union(*(lives(FakeBroker(), seed, shortcut) for seed in range(200)))
     assert found == breaks
 
@@ -193,7 +193,7 @@ def calm():
     return world
 
 
-def test_an_abort_with_a_message_leaves_another_attempt_alone():
+def test_an_abort_with_a_message_does_not_end_another_attempt():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     theirs = attempt_of(world, two, [b"r@2"])
@@ -234,7 +234,7 @@ def test_a_batch_that_is_decided_is_decided_again_by_whatever_attempt():
     assert world.broker.visible() == [b"r@1"]
 
 
-def test_a_decision_that_was_removed_meanwhile_is_not_taken_for_a_valid_one():
+def test_a_decision_that_was_removed_meanwhile_fails_the_batch():
     world, (one, two) = calm(), two_attempts()
     decided(world, commit_steps([attempt_of(world, one, [b"r@1"])], b"d"))
     late = attempt_of(world, two, [b"r@2"])  # refused, as the batch is decided
@@ -307,7 +307,7 @@ def test_a_transaction_is_taken_for_one_of_a_sink_only_if_its_name_says_exactly_
     assert written_for(name, PREFIX, "a") == found
 
 
-def test_where_the_sink_is_unknown_a_name_with_dots_says_number_and_attempt():
+def test_batch_and_attempt_are_parsed_from_an_id_of_an_unknown_sink_with_dots():
     assert written_for("once-a.1.4.m1.0.7.0", PREFIX, None) == (4, "m1")
 
 

@@ -59,7 +59,7 @@ def test_with_these_rights_a_write_can_be_committed_and_aborted(sink, kind, numb
     ("kind", "name"),
     [(stream, "no-tasks"), (stream, "no-decision"), (foreachbatch, "no-claim")],
 )
-def test_without_one_of_them_an_error_says_which_rights_a_sink_needs(sink, kind, name):
+def test_a_missing_right_raises_an_error_that_lists_the_rights_of_a_sink(sink, kind, name):
     job = kind(sink, name, 0)
     with pytest.raises(AuthorizationError) as refused:
         job.commit([job.task([arrow(b"1")])])

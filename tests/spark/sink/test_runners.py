@@ -118,7 +118,7 @@ def test_an_abort_keeps_transactions_of_a_later_batch(sink):
     assert sink.rows() == [b"2"]
 
 
-def test_a_task_that_ends_after_its_batch_write_was_aborted_holds_nobody_up(sink):
+def test_a_task_that_ends_after_its_write_was_aborted_blocks_no_reader(sink):
     job = sink.job(False)
     job.abort([None])
     job.task([arrow(b"1")])
@@ -181,7 +181,7 @@ def test_pysparks_runner_calls_the_writer_and_thread_the_sink_expects(sink, is_s
     assert isinstance(job.writer, SinkWriter)
 
 
-def test_an_abort_without_messages_leaves_another_query_told_by_the_checkpoint(sink, tmp_path):
+def test_an_abort_without_messages_does_not_end_another_queries_transactions(sink, tmp_path):
     (tmp_path / "metadata").write_text(json.dumps({"id": "one"}))
     more = {"checkpointLocation": str(tmp_path)}  # the same path, on two machines
     one, other = (sink.job(True, query=query, **more) for query in ("one", "other"))

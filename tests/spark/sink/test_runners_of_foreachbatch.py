@@ -82,7 +82,7 @@ def tags(session):
 
 
 @pytest.mark.parametrize("group", [None, "nightly", *RUNS], ids=["no group", "a name", "a uuid", "another uuid"])
-def test_runs_of_a_foreachbatch_are_told_apart_in_any_job_group_of_the_user(sink, group):
+def test_runs_of_a_foreachbatch_differ_in_any_job_group_of_the_user(sink, group):
     """The same write in the next run is found to be decided; a second one in the same run stops the query."""
 
     def write(session, value):

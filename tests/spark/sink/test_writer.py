@@ -133,7 +133,7 @@ def test_rows_of_a_batch_become_visible_together_at_commit(driver):
     assert (entry.number, entry.owner, waiting) == (0, QUERY, 0)
 
 
-def test_a_commit_may_run_twice_and_so_may_its_batch(driver):
+def test_a_commit_or_a_whole_batch_may_run_twice_and_writes_once(driver):
     made = driver.stream(sinkId="again")
     messages = [driver.task(made, ONE)]
     made.commit(messages, 0)
@@ -461,7 +461,7 @@ def test_a_missing_topic_is_created_or_reported_before_any_task(driver):
         driver.stream(topic=f"{driver.topic}-made", **{"kafka.allow.auto.create.topics": "false"})
 
 
-def test_an_invalid_topic_name_is_refused_by_name(driver):
+def test_an_invalid_topic_name_raises_an_error_naming_it(driver):
     with pytest.raises(ClientError, match="'a b'"):
         driver.stream(topic="a b")
 

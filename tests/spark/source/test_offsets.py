@@ -114,7 +114,7 @@ def test_a_partition_that_is_added_begins_at_its_beginning_for_good():
     assert ranges(Position({T0: 5}), end, seen(t0=(0, 5), t1=(0, 9)))[0] == [Range("t", 1, 0, 3)]
 
 
-def test_a_new_partition_that_lost_records_is_loss_and_an_old_topic_new_here_not():
+def test_lost_records_of_a_new_partition_are_loss_but_not_of_a_newly_selected_topic():
     assert "added" in begins_of(Position({T0: 5}), seen(t0=(0, 5), t1=(2, 3)))[1][0]
     assert begins_of(Position({T0: 5}), seen(t0=(0, 5), u0=(2, 3))) == ({T0: 5, U0: 2}, [])
 
@@ -146,7 +146,7 @@ def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_sta
         assert "created again" in lost[0]
 
 
-def test_a_start_after_the_log_is_loss_and_one_after_the_lso_is_not():
+def test_a_start_behind_the_log_end_is_loss_but_behind_the_lso_is_not():
     found, lost = ranges(Position({T0: 50}), Position({T0: 7}), seen(t0=(0, 7)))
     assert not found
     assert len(lost) == 1

@@ -162,7 +162,7 @@ def test_a_damaged_batch_is_reported_with_its_offset():
         read(log, 0, 6, most=9)
 
 
-def test_damage_to_a_batch_that_is_not_shown_is_reported_for_it_may_hide_others():
+def test_damage_to_a_hidden_batch_is_reported():
     log = Log()
     log.write(3, 0, producer_id=7)
     log.decide(7, commit=False)

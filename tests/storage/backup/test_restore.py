@@ -105,7 +105,7 @@ def test_a_manifest_cannot_name_files_elsewhere(backup, name):
         restore_backup(backup, BACKUP, "/data")
 
 
-def test_a_manifest_of_a_later_version_is_refused_by_name(backup):
+def test_a_manifest_of_a_later_version_raises_newer_format(backup):
     path = manifest.manifest_path(BACKUP)
     checkpoints.write_file(backup, path, manifest.KIND, manifest.VERSION + 1, b"")
     with pytest.raises(checkpoints.NewerFormat):
@@ -152,7 +152,7 @@ def test_an_error_during_a_restore_leaves_nothing_that_a_broker_starts_on(backup
     assert ended > 10
 
 
-def test_an_unfinished_restore_is_named_as_such(backup):
+def test_an_unfinished_restore_is_refused_as_unfinished(backup):
     restore_backup(backup, BACKUP, "/data")
     for name in backup.list("/data"):
         if name.startswith("checkpoint-"):

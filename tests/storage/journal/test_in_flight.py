@@ -78,7 +78,7 @@ def test_a_round_that_is_not_synced_cannot_be_begun(driven, writer):
     assert not driven.journal.take_round(sync=False).begin(writer, lambda error: None)
 
 
-def test_a_round_behind_one_that_is_not_synced_yet_must_sync_that_too(driven, writer):
+def test_a_round_behind_an_unsynced_round_syncs_that_too(driven, writer):
     """A synced write covers its own bytes only."""
     driven.append(b"written")
     driven.round(sync=False)
@@ -145,7 +145,7 @@ def test_after_a_failed_round_no_other_is_taken_and_none_behind_it_finished(driv
         driven.journal.take_round(sync=True)
 
 
-def test_a_round_does_not_say_of_one_in_flight_beside_it_that_it_was_synced(driven, writer):
+def test_a_round_does_not_claim_that_a_round_still_in_flight_was_synced(driven, writer):
     driven.append(b"before")
     driven.round()
     begun(driven, writer, b"one")

@@ -85,7 +85,7 @@ def test_a_folder_restored_as_the_hint_says_gives_every_acknowledged_record_back
     assert values_of(once_more.log("t")) == [*ALL, (4, b"next")]
 
 
-def test_a_copy_that_is_too_old_is_refused_and_says_which_offsets_are_missing():
+def test_a_copy_that_is_too_old_is_refused_with_the_missing_offsets():
     driver = begun()
     folder = driver.log("t").directory
     too_old = copied(driver.disk, folder)
@@ -135,7 +135,7 @@ def test_a_deleted_topics_kept_parts_are_removed():
     assert disk.list(KEPT) == []
 
 
-def test_a_topic_deleted_just_before_a_crash_takes_it_along_too():
+def test_a_topic_deleted_just_before_a_crash_loses_its_kept_parts_too():
     disk, again = delete_a_topic_that_is_offline()
     again.round(sync=True)
     cut = disk.after_power_cut()
@@ -249,7 +249,7 @@ def test_no_crash_in_a_start_that_applies_parts_loses_any():
             assert values_of(Driven(image).log("t")) == ALL, number
 
 
-def test_a_log_that_misses_part_of_the_journal_stays_offline_and_says_which_offsets():
+def test_a_log_that_misses_journal_parts_stays_offline_with_missing_offsets():
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a"])
@@ -356,7 +356,7 @@ def test_of_several_files_the_hint_names_all_to_be_removed_for_the_log_to_open(n
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_a_file_gone_from_the_middle_is_missed_until_back_or_the_rest_is_given_up(restored, monkeypatch):
+def test_a_missing_kept_file_is_named_until_it_is_back_or_given_up(restored, monkeypatch):
     disk, paths = offline_with_copy_and_several_files(monkeypatch)
     whole = copied(disk, KEPT)
     disk.unlink(paths[0])

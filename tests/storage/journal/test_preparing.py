@@ -178,7 +178,7 @@ def test_a_failed_fill_tries_smaller_files_next(disk):
 
 
 @pytest.mark.parametrize("kind", ["Rename", "Write", "Unlink"])
-def test_files_that_a_failed_fill_did_not_come_to_are_reused_by_the_next(disk, driven, kind):
+def test_files_that_a_failed_fill_did_not_reach_are_reused_by_the_next(disk, driven, kind):
     fill_up(driven)
     driven.journal.recycle(24)
     disk.fail(lambda one: type(one).__name__ == kind, error=28)

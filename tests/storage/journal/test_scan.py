@@ -71,7 +71,7 @@ def test_a_scan_ignores_files_that_do_not_belong_to_the_journal(disk, driven):
 
 
 @pytest.mark.parametrize("size", range(BLOCK - 140, BLOCK - 60, 4))
-def test_a_round_is_found_behind_one_that_just_fills_its_blocks_or_just_does_not(disk, size):
+def test_a_round_is_found_behind_one_of_any_size_around_a_block(disk, size):
     driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     for data in (b"x" * size, b"behind"):
         driven.append(data)
@@ -249,7 +249,7 @@ def test_a_missing_file_in_the_middle_is_damage(disk):
         scan(disk, DIRECTORY)
 
 
-def test_a_missing_last_file_is_damage_because_the_one_before_says_that_it_goes_on(disk):
+def test_a_missing_last_file_is_damage_if_the_file_before_names_it(disk):
     driven = long_journal(disk)
     last = scan(disk, DIRECTORY).last_unit
     used = next(unit.path for unit in scan(disk, DIRECTORY).units() if unit.number == last)
@@ -343,7 +343,7 @@ def test_a_file_that_names_another_beginning_than_those_around_it_is_damage(disk
         patch(disk, path, 0, whole)
 
 
-def test_files_that_all_say_that_the_journal_began_behind_them_are_damage(disk):
+def test_files_whose_headers_all_name_a_later_first_file_are_damage(disk):
     driven = long_journal(disk)
     for path in driven.files():
         header = form.read_file_header(read(disk, path))
@@ -424,7 +424,7 @@ def test_a_file_of_another_length_than_it_was_made_with_is_damage(disk, driven, 
         scan(disk, DIRECTORY)
 
 
-def test_a_newer_format_is_refused_by_name(disk, driven):
+def test_a_file_of_a_newer_format_raises_newer_format(disk, driven):
     path = driven.files()[0]
     block = bytearray(read(disk, path)[:BLOCK])
     block[12:16] = (7).to_bytes(4, "big")

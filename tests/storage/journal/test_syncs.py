@@ -107,7 +107,7 @@ def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, d
     assert not write.done
 
 
-def test_a_round_waits_for_the_result_of_a_sync_beside_it(driven, monkeypatch):
+def test_a_round_waits_for_a_sync_that_runs_beside_it(driven, monkeypatch):
     driven.append(b"unsynced")
     driven.round(sync=False)
     beside = driven.journal.sync_job()
@@ -307,7 +307,7 @@ def test_reused_journal_files_are_not_synced_for_their_earlier_contents(driven, 
 
 
 @pytest.mark.parametrize("by", ["a round", "a job"])
-def test_a_file_that_was_in_use_when_it_was_given_up_goes_when_that_has_ended(driven, by):
+def test_a_file_retired_while_in_use_is_removed_when_its_use_ends(driven, by):
     """No further checkpoint may come, and then nothing could be appended."""
     for _ in range(12):
         driven.append(b"x" * 3000)

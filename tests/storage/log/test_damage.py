@@ -181,7 +181,7 @@ def test_the_first_16_bytes_of_every_batch_are_guarded_although_no_crc_covers_th
             position += batch.size
 
 
-def test_a_bit_flipped_below_the_checkpoint_stops_the_log_not_the_records_behind_it() -> None:
+def test_a_bit_flipped_below_the_checkpoint_puts_only_its_log_offline() -> None:
     """Kafka's recovery would cut the log at the first bad batch; here nothing is cut, and the partition says so."""
     made = plain()
     name = made.log.segments[0].stem + ".log"

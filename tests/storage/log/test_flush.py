@@ -53,7 +53,7 @@ def test_a_segment_rolls_when_its_first_batch_is_older_than_segment_ms() -> None
     assert bases(driver) == [0, 2]
 
 
-def test_the_age_of_a_segment_goes_on_after_a_restart() -> None:
+def test_the_age_of_a_segment_continues_after_a_restart() -> None:
     driver = LogDriver(segment_ms=1000)
     driver.values(b"one")
     driver.settle()
@@ -124,7 +124,7 @@ def test_only_released_batches_are_flushed() -> None:
     assert (driver.log.flushed_offset, driver.log.tail_bytes, driver.log.first_unflushed_unit) == (2, 0, None)
 
 
-def test_a_flush_takes_the_oldest_up_to_its_bytes_but_one_batch_at_least() -> None:
+def test_a_flush_takes_the_oldest_batches_up_to_its_bytes_but_at_least_one() -> None:
     driver = LogDriver()
     size = len(batch_of([b"12345"]))
     for _ in range(5):
@@ -199,7 +199,7 @@ def test_a_full_disk_keeps_the_bytes_and_a_later_flush_writes_them() -> None:
     assert len(driver.contents()) == 50
 
 
-def test_kafka_7866_any_other_failure_of_a_write_goes_to_the_caller() -> None:
+def test_kafka_7866_write_errors_other_than_a_full_disk_are_raised() -> None:
     """KAFKA-7866: also that of an index, after the log was written. Nothing of the flush counts then."""
     for suffix in (".log", ".index", ".txnindex"):
         disk = SimulatedDisk()

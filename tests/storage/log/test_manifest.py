@@ -24,6 +24,6 @@ def test_a_manifest_reads_back_from_msgpack():
         ([0, 0, 0, [], [[0, 0, 0, 5, 0, 0, 0, 0, [0, "0"]]]], "a segment is described by numbers"),
     ],
 )
-def test_a_manifest_row_with_wrong_types_is_refused_by_name(row, why):
+def test_a_manifest_row_with_wrong_types_raises_an_error_naming_the_field(row, why):
     with pytest.raises(TypeError, match=why):
         Manifest.from_row(row)

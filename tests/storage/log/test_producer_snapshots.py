@@ -106,7 +106,7 @@ def test_producer_snapshots_have_the_documented_kind_version_and_suffix():
 
 @pytest.mark.parametrize("copy", [0, 1])
 @pytest.mark.parametrize("offset", [0, 12, 10**19])
-def test_a_name_says_which_snapshot_is_in_the_file(offset, copy):
+def test_the_file_name_of_a_snapshot_is_parsed_back_to_the_snapshot(offset, copy):
     snapshot = Snapshot(offset, empty=False, copy=copy)
     assert snapshot.name == f"{offset:020d}{'.copy' * copy}.producers"
     assert parse_name(snapshot.name) == snapshot
@@ -148,7 +148,7 @@ def test_a_compacted_log_whose_records_are_all_in_the_tail_needs_no_second_snaps
     assert not driver.log.snapshots.hold_segments
 
 
-def test_an_empty_list_of_snapshots_is_one_event_after_any_other():
+def test_an_empty_snapshot_is_adopted_as_new_only_once():
     driver = a_transaction_in_segments()
     driver.snapshot()
     driver.log.snapshots.adopt()
@@ -169,7 +169,7 @@ def test_segments_up_to_exactly_the_start_are_held_until_there_is_a_second_snaps
 
 
 @pytest.mark.parametrize("start_at", ["end_offset", "in the next"])
-def test_a_segment_below_the_start_is_held_wherever_in_a_later_one_the_start_is(start_at):
+def test_a_segment_below_the_start_is_held_for_the_snapshot(start_at):
     driver = LogDriver(segment_bytes=300)
     for sequence in range(9):
         of_a_producer(driver, sequence)

@@ -261,7 +261,7 @@ def begin_a_cold_read() -> tuple[LogDriver, ColdRead]:
     return driver, cold
 
 
-def test_a_cold_read_of_a_segment_that_went_in_the_meantime_is_asked_again() -> None:
+def test_a_cold_read_of_a_segment_that_was_deleted_meanwhile_raises_gone() -> None:
     driver, cold = begin_a_cold_read()
     driver.start_at(4)
     for _ in range(4):

@@ -40,7 +40,7 @@ def files_of_journal(disk: SimulatedDisk) -> list[str]:
     return disk.list(f"{DIRECTORY}/journal")
 
 
-def test_all_of_a_directory_is_in_the_store_before_anything_new():
+def test_an_adopted_directory_is_in_the_store_before_its_first_new_round():
     objects = SimulatedObjects()
     disk = plain()
     before = dump(Driven(disk.after_process_crash()).store)
@@ -54,7 +54,7 @@ def test_all_of_a_directory_is_in_the_store_before_anything_new():
 
 
 @pytest.mark.parametrize("lives", [1, 2, 3, 7])
-def test_it_goes_on_as_any_owner_whatever_numbers_its_journal_had(lives):
+def test_an_adopted_directory_continues_with_any_numbers_of_its_journal(lives):
     objects = SimulatedObjects()
     disk = plain(lives=lives)
     owner = Owning(objects, disk)
@@ -70,7 +70,7 @@ def test_it_goes_on_as_any_owner_whatever_numbers_its_journal_had(lives):
     assert Owning(objects, node=2).values() == [*VALUES, b"new", b"newer", b"newest"]
 
 
-def test_the_first_checkpoint_goes_once_newer_ones_replace_it():
+def test_the_first_point_of_an_adopted_directory_is_deleted_after_newer_ones():
     objects = SimulatedObjects()
     owner = Owning(objects, plain())
     for _ in range(3):
@@ -99,7 +99,7 @@ def test_a_directory_and_a_store_that_both_have_data_are_refused(how):
     assert Driven(disk).log("t").end_offset == 1
 
 
-def test_one_that_is_overtaken_while_it_is_put_there_stays_as_it_was():
+def test_an_adoption_that_is_overtaken_leaves_the_directory_unchanged():
     objects = SimulatedObjects()
     seen = objects.client()
 
@@ -127,7 +127,7 @@ def test_a_damaged_directory_is_not_adopted():
     assert not Looking(objects, pause).look().epoch
 
 
-def test_the_mark_of_a_restore_goes_with_it_so_that_a_successor_fences_clients():
+def test_the_mark_of_a_restored_directory_is_adopted_for_its_successors():
     objects = SimulatedObjects()
     disk = plain()
     disk.open(f"{DIRECTORY}/restored", create=True).close()
@@ -152,7 +152,7 @@ def check_goes_on(objects: SimulatedObjects, disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_wherever_the_client_of_the_store_dies_it_goes_on(after):
+def test_an_adoption_whose_client_dies_at_any_call_can_be_continued(after):
     call = 0
     while True:
         objects, disk = SimulatedObjects(), plain()
@@ -183,7 +183,7 @@ def store_of(notes: Sequence[Any]) -> SimulatedObjects:
     return objects
 
 
-def test_after_a_power_cut_at_any_moment_it_goes_on():
+def test_an_adoption_cut_by_a_power_loss_at_any_moment_can_be_continued():
     objects = Noted()
     objects.disk = disk = plain(history=True)
     begun = len(disk.operations)

@@ -9,7 +9,7 @@ def test_only_a_plain_success_of_a_create_is_believed():
     assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
 
 
-def test_every_finding_of_a_look_says_what_to_do():
+def test_each_finding_of_a_look_has_its_next_step():
     steps = {found: fence.after_look(found) for found in Found}
     assert steps == {
         Found.OWN: Step.CREATED,
@@ -19,7 +19,7 @@ def test_every_finding_of_a_look_says_what_to_do():
     }
 
 
-def test_rounds_are_released_in_order_whatever_the_order_of_their_creates():
+def test_rounds_are_released_in_order_for_any_order_of_creates():
     owner = Owner(3).begin(NOWHERE).begin(Place(1, 0)).begin(Place(1, 1))
     assert not owner.may_begin
     owner = owner.create(2)
@@ -36,7 +36,7 @@ def test_a_round_beyond_the_window_cannot_begin():
         Owner(1).begin(NOWHERE).begin(NOWHERE)
 
 
-def test_what_an_official_checkpoint_needs_and_the_newest_rounds_are_kept():
+def test_rounds_of_official_checkpoints_and_the_newest_rounds_are_kept():
     assert fence.first_kept(released=20, start=15, kept=8) == 12
     assert fence.first_kept(released=20, start=5, kept=8) == 5
 
@@ -58,7 +58,7 @@ def test_seals_are_never_garbage():
         ({5: False, 6: False}, 5),
     ],
 )
-def test_a_seal_is_valid_while_no_round_needed_what_it_replaced(rounds, end):
+def test_a_seal_is_valid_if_no_round_behind_it_was_released(rounds, end):
     assert fence.valid_end(rounds, window=2) == end
 
 
@@ -66,18 +66,18 @@ def test_a_seal_is_valid_while_no_round_needed_what_it_replaced(rounds, end):
     ("rounds", "place"),
     [({}, 0), ({0: True}, 1), ({0: True, 2: True}, 1), ({7: True, 8: True}, 9), ({3: False, 4: True, 5: True}, 6)],
 )
-def test_a_seal_goes_to_the_first_free_name_of_the_window(rounds, place):
+def test_a_seal_is_placed_at_the_first_free_name_of_the_window(rounds, place):
     assert fence.seal_place(rounds, window=2) == place
 
 
-def test_a_listing_of_several_pages_is_judged_only_if_it_came_in_order():
+def test_a_listing_of_several_pages_is_judged_only_if_it_is_in_order():
     assert fence.is_proof([1, 2, 3, 4], page=2)
     assert not fence.is_proof([1, 3, 2, 4], page=2)
     assert not fence.is_proof([1, 2, 2], page=2)
     assert fence.is_proof([2, 1], page=2)
 
 
-def test_a_taker_ends_the_newest_epoch_that_has_begun_and_all_after_it():
+def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
     taker = Taker(epoch=5, window=2).looked(begun=3, passed=False)
     assert (taker.phase, taker.ending) == (Phase.LIST, 3)
     taker = taker.listed({0: True, 1: True})
@@ -97,7 +97,7 @@ def test_the_first_epoch_of_a_store_has_no_base():
     assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
 
 
-def test_one_that_misses_something_starts_again_if_it_was_overtaken():
+def test_a_takeover_with_a_missing_object_starts_again_if_it_was_overtaken():
     taker = Taker(epoch=5, window=2).looked(begun=4, passed=False).listed({0: True, 1: False})
     assert taker.phase is Phase.READ
     assert taker.missed(overtaken=True) == Taker(epoch=5, window=2)
@@ -106,7 +106,7 @@ def test_one_that_misses_something_starts_again_if_it_was_overtaken():
     assert Taker(epoch=5, window=2).looked(begun=4, passed=True).phase is Phase.GONE
 
 
-def test_what_is_read_goes_back_to_the_checkpoint_over_several_epochs():
+def test_rounds_to_read_reach_back_to_the_checkpoint_over_several_epochs():
     headers = {
         Place(7, 3): Header(Place(2, 40)),
         Place(7, 0): Header(Place(2, 40), base=5, base_end=2),

@@ -17,7 +17,7 @@ COMPLETE = {
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_in_every_order_of_steps_nothing_acknowledged_is_behind_the_end(name: str):
+def test_in_every_order_of_steps_no_acknowledged_round_is_behind_the_seal(name: str):
     bounds, least = COMPLETE[name]
     states, complete = look_at_all(Model(bounds))
     print(name, states)
@@ -41,7 +41,7 @@ LONG = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LONG)
-def test_in_every_order_of_ten_million_nothing_acknowledged_is_behind_the_end(name: str):
+def test_in_ten_million_orders_no_acknowledged_round_is_behind_the_seal(name: str):
     bounds, least = LONG[name]
     states, complete = look_at_all(Model(bounds), MOST_STATES)
     print(name, states, complete)
@@ -153,7 +153,7 @@ def epochs_that_have_not_begun_are_not_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_bug_in_the_fence_is_found(name: str, monkeypatch: Any):
+def test_the_model_finds_each_bug_put_into_the_fence(name: str, monkeypatch: Any):
     plant, bounds, letters = MUTANTS[name]
     plant(monkeypatch)
     with pytest.raises(Violated) as violated:

@@ -49,14 +49,14 @@ def test_a_name_is_read_as_the_place_it_was_made_of(place):
         *("0/journal/000000000\u0661/000000000000/00", "0/owners/0000000001"),
     ],
 )
-def test_other_names_are_no_rounds(name):
+def test_other_object_names_are_not_parsed_as_rounds(name):
     assert form.read_place(name) is None
 
 
 @pytest.mark.parametrize(
     "name", ["0/owners/0000000000", "0/owners/1", "0/owners/4294967296", "0/owners/00000000\u06611"]
 )
-def test_other_names_are_no_claims(name):
+def test_other_object_names_are_not_parsed_as_claims(name):
     assert form.read_claim_name(name) is None
 
 
@@ -74,7 +74,7 @@ def test_a_seal_is_read_as_it_was_written(place, salt, by, handed_over):
     assert form.read_header(place, form.pack_seal(seal)) == seal
 
 
-def test_a_round_is_as_documented():
+def test_a_round_has_the_documented_bytes():
     content = a_round()
     assert len(content) == form.HEADER_BYTES + 2 * 65
     fields = struct.unpack_from(">4sIHBBI8sQQQQIIIQIQIQIQ", content)
@@ -89,7 +89,7 @@ def test_a_round_is_as_documented():
 
 
 @pytest.mark.parametrize("at", range(0, len(a_round()), 5))
-def test_a_round_with_one_wrong_byte_is_not_read(at):
+def test_reading_a_round_with_one_wrong_byte_raises_malformed(at):
     content = bytearray(a_round())
     content[at] ^= 4
     with pytest.raises(Malformed):
@@ -97,23 +97,23 @@ def test_a_round_with_one_wrong_byte_is_not_read(at):
 
 
 @pytest.mark.parametrize("size", [0, 7, form.HEADER_BYTES - 1, form.HEADER_BYTES, len(a_round()) - 1])
-def test_a_round_that_is_cut_is_not_read(size):
+def test_reading_a_truncated_round_raises_malformed(size):
     with pytest.raises(Malformed):
         form.read_round(Place(3, 7), a_round()[:size])
 
 
 @pytest.mark.parametrize("place", [Place(3, 8), Place(4, 7)])
-def test_a_round_under_another_name_is_not_read(place):
+def test_reading_a_round_under_another_name_raises_malformed(place):
     with pytest.raises(Malformed, match="it is round 7 of epoch 3"):
         form.read_header(place, a_round())
 
 
-def test_bytes_behind_a_round_are_not_taken_for_a_part_of_it():
+def test_bytes_behind_a_round_make_it_malformed():
     with pytest.raises(Malformed, match="131 bytes of units"):
         form.read_round(Place(3, 7), a_round() + b"\0")
 
 
-def test_units_of_another_epoch_are_not_taken_for_those_of_a_round():
+def test_units_of_another_epoch_make_a_round_malformed():
     body = b"".join(frame_unit(2, 10, [Part(APPEND, 1, 0, (b"",))]))
     header = RoundHeader(Place(3, 7), SALT, 5, 40, 10, 1, len(body), crc32c(body), 5)
     with pytest.raises(Malformed, match="of start 2"):
@@ -121,13 +121,13 @@ def test_units_of_another_epoch_are_not_taken_for_those_of_a_round():
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 0), (3, 100), (0, form.LARGEST_ROUND_BYTES + 1)])
-def test_lengths_that_cannot_be_are_refused_before_anything_is_read(count, length):
+def test_impossible_lengths_are_refused_before_units_are_read(count, length):
     header = RoundHeader(Place(3, 7), SALT, 5, 40, 10, count, length, 0, 5)
     with pytest.raises(Malformed, match="announces"):
         form.read_header(Place(3, 7), form.pack_round(header))
 
 
-def test_a_round_cannot_say_that_it_was_released_itself():
+def test_a_header_that_claims_its_own_round_was_released_is_malformed():
     header = RoundHeader(Place(3, 7), SALT, 8, 40, 10, 0, 0, 0, 5)
     with pytest.raises(Malformed, match="8 rounds before it"):
         form.read_header(Place(3, 7), form.pack_round(header))
@@ -138,7 +138,7 @@ def test_a_seal_is_not_read_as_a_round():
         form.read_round(Place(3, 7), form.pack_seal(Seal(Place(3, 7), SALT, 4, False)))
 
 
-def test_an_object_of_a_newer_format_is_recognised_by_its_number():
+def test_an_object_of_a_newer_format_raises_newer_object():
     content = bytearray(a_round())
     struct.pack_into(">H", content, 8, 2)
     struct.pack_into(">I", content, 4, crc32c(bytes(content[8 : form.HEADER_BYTES])))
@@ -159,7 +159,7 @@ def test_a_claim_is_read_as_it_was_written(epoch, node, addresses, salt):
 
 
 @pytest.mark.parametrize("payload", [b"\x01", b"\x93\x01\x01\x01", b"\x93\xa1a\x90\xc4\x00", b"\xc1", b""])
-def test_a_claim_of_something_else_is_not_read(payload):
+def test_an_object_that_is_not_a_claim_raises_malformed(payload):
     checked = struct.pack(">HII", 1, 5, len(payload)) + payload
     with pytest.raises(Malformed):
         form.read_claim(5, b"FPOC" + crc32c(checked).to_bytes(4, "big") + checked)

@@ -36,7 +36,7 @@ def write(owner: Owning) -> None:
         owner.send("t", b"behind %d" % number)
 
 
-def test_all_that_an_owner_has_released_is_seen():
+def test_a_look_sees_all_that_an_owner_has_released():
     objects = SimulatedObjects()
     owner = begin(objects)
     write(owner)
@@ -49,12 +49,12 @@ def test_all_that_an_owner_has_released_is_seen():
     assert {call for call, _ in objects.calls[calls:]} == {"read", "list"}
 
 
-def test_nothing_is_seen_where_nothing_was_written():
+def test_a_look_at_an_empty_store_sees_no_epoch():
     looked = look(SimulatedObjects())
     assert (looked.epoch, looked.last, looked.runs) == (0, None, [])
 
 
-def test_an_epoch_that_was_ended_is_seen_with_who_did_it():
+def test_a_look_at_an_ended_epoch_names_the_node_that_ended_it():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -68,7 +68,7 @@ def test_an_epoch_that_was_ended_is_seen_with_who_did_it():
     assert {epoch: seal.by for epoch, seal in Looking(objects, pause).seals(looked).items()} == {1: 2, 2: 3}
 
 
-def test_a_round_beyond_a_missing_one_does_not_count():
+def test_a_round_behind_a_missing_round_does_not_count():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.append(owner.log("t"), [b"never created"])
@@ -111,7 +111,7 @@ def test_every_object_that_a_takeover_needs_is_named_when_lost_or_rotten():
     assert verify(objects) == []
 
 
-def test_what_no_checkpoint_needs_may_be_gone():
+def test_rounds_that_no_checkpoint_needs_may_be_missing():
     objects = SimulatedObjects()
     write(begin(objects))
     for name in set(objects.content) - set(needed(objects)):
@@ -120,7 +120,7 @@ def test_what_no_checkpoint_needs_may_be_gone():
     assert verify(objects) == []
 
 
-def test_what_an_owner_removes_meanwhile_is_not_taken_for_damage():
+def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage():
     objects = SimulatedObjects()
     owner = begin(objects)
     write(owner)
@@ -141,7 +141,7 @@ def test_what_an_owner_removes_meanwhile_is_not_taken_for_damage():
     assert moved == 3
 
 
-def test_a_lost_round_is_named_however_often_one_looks():
+def test_a_lost_round_is_named_by_every_look():
     objects = SimulatedObjects()
     owner = begin(objects)
     for number in range(8):

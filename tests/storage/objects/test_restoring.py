@@ -45,7 +45,7 @@ def written(objects: SimulatedObjects) -> Owning:
     return owner
 
 
-def test_a_journal_becomes_a_plain_directory_beside_its_owner():
+def test_a_journal_is_restored_to_a_plain_directory_while_its_owner_runs():
     objects = SimulatedObjects()
     owner = written(objects)
     disk = SimulatedDisk()
@@ -62,7 +62,7 @@ def test_a_journal_becomes_a_plain_directory_beside_its_owner():
     assert values(disk)[-1] == b"of its own"
 
 
-def test_of_a_young_journal_all_comes_from_rounds():
+def test_a_journal_without_a_point_is_restored_from_rounds_alone():
     objects = SimulatedObjects()
     begin(objects).send("t", b"1")
     disk = SimulatedDisk()
@@ -70,7 +70,7 @@ def test_of_a_young_journal_all_comes_from_rounds():
     assert values(disk) == [b"1"]
 
 
-def test_of_several_epochs_each_acknowledged_record_is_there():
+def test_a_restore_of_several_epochs_has_every_acknowledged_record():
     objects = SimulatedObjects()
     written(objects)
     second = Owning(objects, node=2)
@@ -82,7 +82,7 @@ def test_of_several_epochs_each_acknowledged_record_is_there():
     assert values(disk) == third.values()
 
 
-def test_what_is_lost_is_named_and_nothing_is_left():
+def test_a_restore_names_a_lost_object_and_leaves_no_file():
     objects = SimulatedObjects()
     written(objects)
     name = form.place_name(Place(1, 30))
@@ -93,7 +93,7 @@ def test_what_is_lost_is_named_and_nothing_is_left():
     assert disk.list(DIRECTORY) in ([], ["lock"])
 
 
-def test_a_directory_that_has_something_is_refused():
+def test_a_restore_into_a_directory_that_is_not_empty_is_refused():
     objects = SimulatedObjects()
     written(objects)
     disk = SimulatedDisk()
@@ -102,7 +102,7 @@ def test_a_directory_that_has_something_is_refused():
         restore(objects, disk)
 
 
-def test_a_newer_point_is_taken_if_the_owner_removes_what_is_read():
+def test_a_restore_takes_a_newer_point_if_the_owner_deletes_the_one_it_reads():
     objects = SimulatedObjects()
     owner = written(objects)
     seen = objects.client()
@@ -124,7 +124,7 @@ def test_a_newer_point_is_taken_if_the_owner_removes_what_is_read():
     assert values(disk) == owner.values()
 
 
-def test_wherever_a_restore_dies_no_broker_starts_on_what_it_left():
+def test_a_broker_does_not_start_on_a_restore_that_died_at_any_call():
     objects = SimulatedObjects()
     written(objects)
     calls = 0

@@ -27,7 +27,7 @@ def begin(objects: Objects, disk: SimulatedDisk | None = None) -> Owning:
     return owner
 
 
-def test_an_owner_with_an_empty_disk_has_all_that_the_one_before_released(objects):
+def test_an_owner_with_an_empty_disk_has_all_that_its_predecessor_released(objects):
     owner = begin(objects)
     for number in range(5):
         owner.send("t", b"%d" % number)
@@ -41,7 +41,7 @@ def test_an_owner_with_an_empty_disk_has_all_that_the_one_before_released(object
     assert third.values() == [*owner.values(), b"of the second"]
 
 
-def test_an_owner_whose_epoch_was_ended_releases_nothing_any_more(objects):
+def test_an_owner_whose_epoch_was_ended_releases_no_further_round(objects):
     owner = begin(objects)
     owner.send("t", b"seen")
     after = Owning(objects, node=2)
@@ -50,7 +50,7 @@ def test_an_owner_whose_epoch_was_ended_releases_nothing_any_more(objects):
     assert owner.values() == after.values() == [b"seen"]
 
 
-def test_an_owner_goes_on_in_its_own_directory_with_the_rounds_behind_its_checkpoint():
+def test_an_owner_continues_its_directory_with_rounds_behind_its_checkpoint():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"flushed")
@@ -82,7 +82,7 @@ def test_the_directory_of_a_fenced_owner_may_be_used_again():
     assert Owning(objects, owner.disk).values() == [b"first", b"second"]
 
 
-def test_rounds_behind_one_that_is_missing_were_not_released_and_do_not_count():
+def test_rounds_behind_a_missing_round_do_not_count():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"released")
@@ -102,7 +102,7 @@ def test_rounds_behind_one_that_is_missing_were_not_released_and_do_not_count():
     assert Owning(objects, node=3).values() == [b"released", b"of the second"]
 
 
-def test_no_more_rounds_begin_than_the_window_has_though_some_are_created():
+def test_at_most_a_window_of_unreleased_rounds_begins():
     owner = begin(SimulatedObjects())
     writes = []
     for _ in range(4):
@@ -115,7 +115,7 @@ def test_no_more_rounds_begin_than_the_window_has_though_some_are_created():
         owner.store.take_round(sync=True)
 
 
-def test_several_owners_without_a_round_of_their_own_are_passed_over():
+def test_epochs_of_owners_without_a_round_are_skipped():
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
     take(objects, node=2)
@@ -125,7 +125,7 @@ def test_several_owners_without_a_round_of_their_own_are_passed_over():
     assert owner.values() == [b"first"]
 
 
-def test_one_that_was_overtaken_on_its_way_begins_no_epoch():
+def test_a_takeover_that_was_overtaken_begins_no_epoch():
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
 
@@ -155,7 +155,7 @@ def test_an_empty_disk_is_filled_from_a_point_and_the_rounds_behind_it(objects):
     assert after.report.units_replayed == 1
 
 
-def test_rounds_points_and_parts_that_nobody_needs_are_deleted_and_seals_stay():
+def test_unneeded_rounds_points_and_parts_are_deleted_but_no_seals():
     objects = SimulatedObjects()
     for life in range(1, 4):
         owner = begin(objects) if life == 1 else Owning(objects, node=life)
@@ -189,7 +189,7 @@ def test_a_point_that_no_round_names_does_not_count():
     assert Owning(objects, node=2).values() == [b"1", b"2"]
 
 
-def test_a_directory_that_is_older_than_the_rounds_there_are_is_filled_anew():
+def test_a_directory_older_than_the_oldest_round_is_filled_from_a_point():
     objects = SimulatedObjects()
     first = begin(objects)
     first.send("t", b"first")
@@ -205,7 +205,7 @@ def test_a_directory_that_is_older_than_the_rounds_there_are_is_filled_anew():
     assert Owning(objects, node=3).values() == second.values()
 
 
-def test_a_point_that_is_lost_is_named_and_nobody_takes_over():
+def test_a_lost_point_is_named_and_prevents_the_takeover():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -238,7 +238,7 @@ def test_the_next_points_of_a_directory_ship_only_what_was_added():
 # ---- what is wrong with the store ----------------------------------------------------------------------------
 
 
-def test_a_round_that_is_lost_is_named_and_nobody_takes_over():
+def test_a_lost_round_is_named_and_prevents_the_takeover():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -250,7 +250,7 @@ def test_a_round_that_is_lost_is_named_and_nobody_takes_over():
 
 
 @pytest.mark.parametrize("position", [0, 20, -1])
-def test_a_round_that_has_rotted_is_named_and_nobody_takes_over(position):
+def test_a_damaged_round_is_named_and_prevents_the_takeover(position):
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -260,7 +260,7 @@ def test_a_round_that_has_rotted_is_named_and_nobody_takes_over(position):
         Owning(objects, node=2)
 
 
-def test_a_store_that_refuses_is_asked_again_and_named():
+def test_a_refusing_store_is_asked_again_and_logged():
     objects = SimulatedObjects()
     objects.refuses = "403"
     with pytest.raises(GivenUp) as given_up:
@@ -308,7 +308,7 @@ def calls_of_a_life() -> int:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_whenever_an_owner_dies_the_next_has_what_it_released_and_at_most_one_more(after):
+def test_after_an_owner_dies_the_next_has_its_released_rounds_and_at_most_one_more(after):
     for call in range(calls_of_a_life()):
         objects, acked = SimulatedObjects(), []
         objects.cut_at(call, after=after)
@@ -322,7 +322,7 @@ def test_whenever_an_owner_dies_the_next_has_what_it_released_and_at_most_one_mo
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_whenever_one_that_takes_over_dies_the_next_has_the_same(after):
+def test_after_a_takeover_dies_at_any_call_the_next_has_the_same_records(after):
     def first_life() -> tuple[SimulatedObjects, list[bytes]]:
         objects, acked = SimulatedObjects(), []
         work(begin(objects), acked)
@@ -342,7 +342,7 @@ def test_whenever_one_that_takes_over_dies_the_next_has_the_same(after):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_a_store_answers_nothing_released_is_lost_and_nothing_comes_twice(seed):
+def test_with_any_store_errors_released_records_are_kept_exactly_once(seed):
     faults = Faults(before=0.1, after=0.1, late=0.1, conflicts=0.1, reads=0.2, lists=0.2)
     objects, acked = SimulatedObjects(seed, faults), []
     owners = []

@@ -45,7 +45,7 @@ def test_aborted_transactions_with_records_or_end_in_the_range_are_found(entries
 
 
 @given(HISTORIES.map(history), OFFSETS, st.integers(1, 60), st.integers(0, 50))
-def test_a_search_that_says_it_is_over_has_missed_none_of_the_later_entries(entries, offset, length, known):
+def test_a_search_that_reports_its_end_has_missed_no_later_entry(entries, offset, length, known):
     below = offset + length
     found, is_over = overlapping(entries[:known], offset, below)
     if is_over:
@@ -66,7 +66,7 @@ def test_an_abort_is_found_after_one_that_began_earlier_and_ended_later():
     assert overlapping(entries, 6, 10)[0] == entries[1:]
 
 
-def test_a_search_goes_on_behind_an_entry_before_which_another_was_open():
+def test_a_search_continues_behind_an_entry_that_overlapped_an_open_one():
     entries = [AbortedTransaction(7, 12, 20, 10), AbortedTransaction(8, 10, 30, 31)]
     assert overlapping(entries, 0, 15) == (entries, True)
     assert overlapping(entries, 0, 11) == (entries[1:], True)

@@ -53,7 +53,7 @@ def test_a_snapshot_in_slices_is_of_the_moment_when_it_was_begun(at_most):
         partition.states.advance_snapshot()
 
 
-def test_batches_that_simply_go_on_change_no_snapshot_that_was_begun_before(partition):
+def test_batches_in_sequence_do_not_change_a_snapshot_begun_before(partition):
     for producer_id in range(20):
         partition.send(producer_id, 0, 0)
     before = partition.states.snapshot()
@@ -150,7 +150,7 @@ def test_flipped_bits_of_a_snapshot_are_refused_or_change_a_value(partition):
     assert 0 < refused < len(payload) * 8
 
 
-def test_a_producer_that_is_over_is_in_no_later_snapshot_but_in_one_begun_before(partition):
+def test_a_removed_producer_is_only_in_snapshots_begun_before(partition):
     partition.send_in_transaction(P, LAST_EPOCH - 1, 0)
     partition.states.begin_snapshot()
     partition.end(P, LAST_EPOCH)

@@ -91,7 +91,7 @@ def test_five_batches_are_remembered_whatever_transaction_each_was_in(partition)
 
 
 @pytest.mark.requirement("S-23")
-def test_a_batch_is_known_again_however_far_its_sequence_is(partition):
+def test_a_duplicate_is_recognised_at_large_sequence_numbers(partition):
     first = 100_000
     assert [partition.send(P, 0, first + n, 2) for n in (0, 2, 4)] == [0, 2, 4]
     assert [partition.send(P, 0, first + n, 2) for n in (0, 2, 4)] == [0, 2, 4]
@@ -247,7 +247,7 @@ def test_a_new_epoch_counts_also_where_its_first_sequence_is_just_the_next(parti
     assert partition.send(Q, 0, 0) == STALE
 
 
-def test_a_jump_within_a_transaction_of_a_log_being_replayed_begins_no_other(partition):
+def test_a_sequence_jump_in_a_replay_does_not_begin_another_transaction(partition):
     partition.send(Q, 0, 0, 3)
     partition.send_in_transaction(P, 0, 0)
     partition.append(make(P, 0, 9, attributes=TRANSACTIONAL))
@@ -382,7 +382,7 @@ def test_a_producers_idle_time_continues_over_a_restart(partition):
     assert known(partition) == [3]
 
 
-def test_an_age_that_a_crash_set_back_makes_nobody_expire_early_nor_live_for_ever(partition):
+def test_a_store_age_set_back_by_a_crash_neither_hastens_nor_prevents_expiry(partition):
     partition.age_ms = 5_000_000
     partition.send(P, 0, 0)
     partition.age_ms = 4_000_000  # the last checkpoint did not know of the last quarter of an hour
@@ -434,7 +434,7 @@ def test_a_producer_fenced_by_a_marker_has_no_last_sequence(partition):
 
 @pytest.mark.parametrize("first", [0, 250, 100_000, LAST - 8])
 @pytest.mark.parametrize("transactional", [False, True])
-def test_batches_that_simply_go_on_are_applied_as_any_other(transactional, first):
+def test_batches_in_sequence_are_applied_the_same_by_the_fast_path(transactional, first):
     """The fast path of the produce handler: the same state, and the same order of silence."""
     ways = []
     for short in (False, True):

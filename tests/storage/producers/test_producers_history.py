@@ -23,7 +23,7 @@ def test_kafka_14904_a_first_batch_that_bounced_is_not_overtaken_by_the_second(p
     assert [partition.send(P, 0, n * 3, 3) for n in range(5)] == [0, 3, 6, 9, 12]
 
 
-def test_kafka_7190_a_producer_goes_on_after_retention_took_all_its_records(partition):
+def test_kafka_7190_a_producer_continues_after_retention_deleted_its_records(partition):
     """The state is no part of the records: deleting these neither forgets the producer nor refuses its next batch."""
     partition.send(P, 0, 0, 5)
     assert partition.send(P, 0, 5) == 5
@@ -136,7 +136,7 @@ def test_kafka_8335_the_last_sequence_is_still_known_when_cleaning_took_all_reco
     assert states.judge(make(P, 2, 14)) is None
 
 
-def test_kafka_5490_a_transaction_cleaned_away_does_not_hang_when_derived_again():
+def test_kafka_5490_a_compacted_transaction_is_not_open_after_a_rebuild():
     """Its batch is kept, without records, for the sequence it tells; its marker may be gone by then."""
     raw = batch(records=3, producer_id=P, producer_epoch=2, base_sequence=0, attributes=TRANSACTIONAL)
     states = replayed([drop_records(read(memoryview(raw)))])

@@ -70,7 +70,7 @@ def check_moments(recorded, objects, moments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_every_moment_that_was_followed_is_a_state_the_store_once_had(workload):
+def test_every_restorable_moment_is_a_state_that_the_broker_had(workload):
     recorded = SimulatedDisk()
     workload(recorded)
     for number, pace in enumerate(PACES):
@@ -84,7 +84,7 @@ def test_every_moment_that_was_followed_is_a_state_the_store_once_had(workload):
 
 
 @pytest.mark.slow
-def test_a_follower_ships_the_same_to_a_store_that_answers_badly():
+def test_a_follower_ships_the_same_despite_store_errors():
     recorded = SimulatedDisk()
     journal_files_are_used_again_that_were_never_synced(recorded)
     objects, moments = followed(recorded, 0.3, BAD_DAYS, point_bytes=0, look_bytes=50_000)
@@ -93,7 +93,7 @@ def test_a_follower_ships_the_same_to_a_store_that_answers_badly():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
-def test_followers_that_take_over_from_each_other_lose_nothing(number):
+def test_followers_that_replace_each_other_lose_no_record(number):
     """Each begins at a random step of the one before, which goes on as if nothing were: it must find itself fenced."""
     recorded = SimulatedDisk()
     (journal_files_change_and_are_used_again, a_restart_between)[number](recorded)

@@ -14,7 +14,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-def test_whatever_becomes_of_the_answers_it_is_created_once(faults):
+def test_an_object_is_created_once_despite_lost_answers(faults):
     for seed in range(50):
         objects = SimulatedObjects(seed, faults)
         create(objects, "a", b"mine", Waiting())
@@ -22,7 +22,7 @@ def test_whatever_becomes_of_the_answers_it_is_created_once(faults):
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-def test_who_comes_second_is_told_what_is_there(faults):
+def test_a_second_creator_gets_the_content_that_is_there(faults):
     for seed in range(50):
         objects = SimulatedObjects(seed, faults)
         objects.content["a"] = b"theirs"
@@ -32,7 +32,7 @@ def test_who_comes_second_is_told_what_is_there(faults):
         assert objects.content == {"a": b"theirs"}
 
 
-def test_exists_with_nothing_there_is_tried_again():
+def test_an_exists_answer_without_an_object_is_tried_again():
     """S3 answers 409 while another create of the name is under way, whatever becomes of that."""
     objects = SimulatedObjects(faults=Faults(conflicts=1))
     waiting = Waiting(3)
@@ -52,7 +52,7 @@ def test_a_refusal_is_not_tried_again():
     assert not waiting.troubles
 
 
-def test_a_read_is_made_again_until_it_is_clear():
+def test_a_read_is_repeated_until_its_answer_is_clear():
     objects = SimulatedObjects(faults=Faults(reads=0.9))
     objects.content["a"] = b"x"
     waiting = Waiting()

@@ -62,7 +62,7 @@ def values_on(disk):
     return found
 
 
-def test_each_moment_has_what_was_there_by_then(objects):
+def test_a_restore_to_a_moment_has_the_records_of_that_moment(objects):
     for second in range(7):
         disk, fetched = restored(objects, STARTED_MS + second * STEP_MS)
         assert values_on(disk) == [b"%d" % number for number in range(second + 1)]
@@ -70,7 +70,7 @@ def test_each_moment_has_what_was_there_by_then(objects):
     assert values_on(restored(objects)[0]) == [b"%d" % number for number in range(7)]
 
 
-def test_between_two_moments_it_is_the_earlier_one(objects):
+def test_a_restore_between_two_moments_has_the_earlier_state(objects):
     assert values_on(restored(objects, STARTED_MS + 1999)[0]) == [b"0", b"1"]
 
 
@@ -98,14 +98,14 @@ def test_a_restored_directory_is_marked_for_its_first_start(objects):
     assert disk.exists(mark_path(DIRECTORY))
 
 
-def test_a_store_that_answers_badly_is_asked_again(objects):
+def test_a_restore_repeats_unclear_reads(objects):
     objects.faults = Faults(reads=0.5, lists=0.5)
     waiting = Waiting()
     assert len(values_on(restored(objects, wait=waiting)[0])) == 7
     assert waiting.troubles
 
 
-def test_what_the_store_refuses_leaves_an_empty_directory(objects):
+def test_a_refused_read_leaves_an_empty_directory(objects):
     def refuse(call, name):
         if name.startswith("0/parts"):
             raise Refused(name, "403", "hint")
@@ -126,7 +126,7 @@ def every_object_needed(objects):
 
 @pytest.mark.parametrize("kind", ["lost", "rotten"])
 @pytest.mark.parametrize("number", range(4))
-def test_an_object_that_is_lost_or_rotten_is_named(objects, kind, number):
+def test_a_restore_names_a_lost_or_damaged_object(objects, kind, number):
     name = every_object_needed(objects)[number]
     is_newest = number == 2 or name.startswith("0/points")
     if kind == "rotten":
@@ -146,7 +146,7 @@ def test_an_object_that_is_lost_or_rotten_is_named(objects, kind, number):
         assert any(name in problem for problem in read_status(objects, Waiting()).problems)
 
 
-def test_with_a_moment_what_comes_before_the_damage_is_restored_and_it_is_named(objects):
+def test_a_restore_to_a_moment_stops_before_damage_and_names_it(objects):
     name = names(objects, "rounds")[-1]
     objects.rot(name)
     said = []
@@ -164,14 +164,14 @@ def test_an_earlier_moment_needs_nothing_of_a_damaged_point(objects):
     assert names(objects, "points")[-1] in said[0]
 
 
-def test_a_part_that_is_cut_is_named(objects):
+def test_a_restore_names_a_truncated_part(objects):
     name = names(objects, "parts")[-1]
     objects.content[name] = objects.content[name][:-1]
     with pytest.raises(BackupRefused, match=f"{name}: it ends at byte"):
         restored(objects)
 
 
-def test_rounds_that_were_exchanged_are_noticed(objects):
+def test_a_restore_notices_swapped_rounds(objects):
     """Each has a right checksum; together they are no journal."""
     first, second = names(objects, "rounds")[-2:]
     objects.content[first], objects.content[second] = objects.content[second], objects.content[first]
@@ -179,7 +179,7 @@ def test_rounds_that_were_exchanged_are_noticed(objects):
         restored(objects)
 
 
-def test_what_a_newer_version_wrote_is_said_so(objects):
+def test_a_point_of_a_newer_version_raises_newer_format(objects):
     objects.content[names(objects, "points")[-1]] = pack_file("point", 99, b"")
     with pytest.raises(NewerFormat):
         restored(objects)
@@ -211,7 +211,7 @@ def test_lost_or_rotten_bytes_of_rounds_are_named_and_none_of_them_written(kind)
     assert name in said[0]
 
 
-def test_a_sound_store_has_nothing_to_name(objects):
+def test_verifying_a_sound_store_finds_no_damage(objects):
     verifying = Verifying(objects, Waiting())
     assert verifying.run() == []
     assert verifying.points == 2
@@ -267,7 +267,7 @@ class Meanwhile:
                 self.take_point(self._log)
 
 
-def test_a_restore_while_points_are_collected_takes_a_newer_one_and_says_so():
+def test_a_restore_whose_point_is_deleted_meanwhile_takes_a_newer_one():
     lines = []
     for at_call in range(1, 14):
         world = Meanwhile(at_call)
@@ -278,7 +278,7 @@ def test_a_restore_while_points_are_collected_takes_a_newer_one_and_says_so():
     assert any("was not to be kept any longer" in line for line in lines)
 
 
-def test_a_moment_that_goes_while_it_is_restored_is_refused_in_the_end():
+def test_a_moment_whose_points_are_deleted_during_its_restore_is_refused():
     said, refusals = [], []
     for at_call in range(5, 12):
         try:
@@ -292,7 +292,7 @@ def test_a_moment_that_goes_while_it_is_restored_is_refused_in_the_end():
     assert "was not to be kept any longer" in said[0]
 
 
-def test_no_broker_starts_while_a_restore_goes_on(objects):
+def test_no_broker_starts_on_a_directory_during_its_restore(objects):
     target = SimulatedDisk()
     tried = []
 
@@ -308,7 +308,7 @@ def test_no_broker_starts_while_a_restore_goes_on(objects):
 
 
 @pytest.mark.slow
-def test_a_power_cut_at_any_step_leaves_no_directory_or_a_whole_one(objects):
+def test_a_power_cut_during_a_restore_leaves_no_or_a_complete_directory(objects):
     target = SimulatedDisk()
     Fetching(objects, target, DIRECTORY, Waiting(), threads=1).run()
     outcomes = set()
@@ -328,7 +328,7 @@ def test_a_power_cut_at_any_step_leaves_no_directory_or_a_whole_one(objects):
     assert outcomes == {"nothing", "half", "whole"}
 
 
-def test_a_store_that_stays_away_ends_the_restore_when_the_caller_gives_up(objects):
+def test_a_restore_from_an_unreachable_store_ends_when_the_caller_gives_up(objects):
     objects.is_away = True
     with pytest.raises(Unclear):
         restored(objects, wait=Waiting(3))

@@ -62,7 +62,7 @@ def test_the_first_step_takes_a_point_and_later_ones_ship_the_rounds_behind_it(w
     assert values_in(objects) == [b"first", b"second", b"third", b"fourth"]
 
 
-def test_nothing_is_shipped_where_nothing_happens(work):
+def test_a_follower_of_an_idle_broker_ships_nothing(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock)
     one.step()
@@ -91,7 +91,7 @@ def test_the_loss_window_grows_while_nothing_reaches_the_store(work):
     assert values_in(objects) == [b"first", b"second"]
 
 
-def test_a_step_that_was_refused_is_made_again_with_what_it_was_about_to_create(work):
+def test_a_failed_step_is_repeated_with_the_same_object(work):
     """The create may have had its effect: a retry with more rounds would take its own object for another's."""
     objects = SimulatedObjects()
     one = follower(work.disk, objects, wait=Waiting(0))
@@ -107,7 +107,7 @@ def test_a_step_that_was_refused_is_made_again_with_what_it_was_about_to_create(
     assert values_in(objects) == [b"first", b"second", b"third"]
 
 
-def test_a_point_that_was_refused_is_created_later_and_once(work):
+def test_a_refused_point_is_created_once_at_a_later_step(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
 
@@ -155,7 +155,7 @@ def test_a_point_is_due_by_bytes_or_by_time_and_only_behind_a_newer_checkpoint(w
     assert not one.step()
 
 
-def test_a_journal_that_cannot_be_read_on_means_a_new_point(work):
+def test_a_journal_file_that_was_reused_causes_a_new_point(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -168,7 +168,7 @@ def test_a_journal_that_cannot_be_read_on_means_a_new_point(work):
     assert values_in(objects) == [b"first", *(bytes([number]) * 30_000 for number in range(16))]
 
 
-def test_a_restarted_broker_means_a_new_point(work):
+def test_a_restart_of_the_broker_causes_a_new_point(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -194,7 +194,7 @@ def damage_the_next_round(work, one):
     file.close()
 
 
-def test_a_round_that_never_reads_well_is_not_waited_for_in_silence(work):
+def test_a_round_that_stays_unreadable_is_reported(work):
     """Later rounds say that it was synced: damage. A checkpoint that counts it begins a new point, which finds that."""
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
@@ -226,7 +226,7 @@ def test_a_point_is_not_made_of_rounds_that_end_before_its_checkpoint(work):
     assert len(named(objects, "points")) == 1
 
 
-def test_a_directory_that_is_moved_ends_the_follower(work):
+def test_a_follower_ends_when_its_directory_is_moved(work):
     beside = work.disk.beside()
     held = beside.hold("/data")
     one = follower(beside, SimulatedObjects())
@@ -249,7 +249,7 @@ def test_a_directory_without_a_broker_s_data_is_refused():
 # ---- another follower ------------------------------------------------------------------------------------------
 
 
-def test_who_is_followed_by_another_stops_at_its_next_object(work):
+def test_a_follower_that_was_replaced_is_fenced_at_its_next_object(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -296,7 +296,7 @@ def test_a_follower_that_has_ended_is_not_waited_for(work):
     assert not watched
 
 
-def test_a_follower_that_died_is_taken_over_from_after_a_look(work):
+def test_a_dead_follower_is_replaced_after_a_look_at_its_objects(work):
     objects = SimulatedObjects()
     follower(work.disk, objects).step()
     watched = []
@@ -307,7 +307,7 @@ def test_a_follower_that_died_is_taken_over_from_after_a_look(work):
     assert len(named(objects, "claims")) == 2
 
 
-def test_a_successor_ships_nothing_that_is_there_and_unchanged(work):
+def test_a_successor_does_not_ship_unchanged_files_again(work):
     objects = SimulatedObjects()
     add(work, *[b"x" * 30_000] * 4)
     work.flush()
@@ -375,7 +375,7 @@ def test_a_store_that_ignores_the_condition_is_refused(work):
 # ---- what goes -------------------------------------------------------------------------------------------------
 
 
-def test_points_that_are_not_kept_go_with_what_only_they_need(work):
+def test_deleting_a_point_deletes_the_parts_that_only_it_needs(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0)
     for number in range(5):
@@ -439,7 +439,7 @@ def test_a_new_point_takes_the_journal_from_the_rounds_that_were_shipped(work):
     assert Verifying(objects, Waiting()).run() == []
 
 
-def test_rounds_that_a_point_with_many_of_them_would_name_are_shipped_anew(work, monkeypatch):
+def test_a_point_that_would_name_too_many_rounds_ships_them_again(work, monkeypatch):
     """A restore reads each extent by itself, and a journal that grows slowly would have thousands."""
     objects = SimulatedObjects()
     one = follower(work.disk, objects, point_bytes=0)
@@ -454,7 +454,7 @@ def test_rounds_that_a_point_with_many_of_them_would_name_are_shipped_anew(work,
     assert len(values_in(objects)) == 6
 
 
-def test_what_a_follower_that_died_left_behind_goes_and_its_seals_stay(work):
+def test_leftovers_of_a_dead_follower_are_deleted_but_not_its_seals(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -471,7 +471,7 @@ def test_what_a_follower_that_died_left_behind_goes_and_its_seals_stay(work):
     assert "0/points/0000000001-0000000002" in objects.content, "the seal"
 
 
-def test_while_a_point_cannot_be_read_no_part_goes(work):
+def test_no_part_is_deleted_while_a_point_cannot_be_read(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=HOUR_MS)
     one.step()

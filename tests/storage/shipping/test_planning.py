@@ -54,7 +54,7 @@ STEPS = st.lists(st.dictionaries(st.sampled_from("abcdef"), GROWTH, max_size=6),
 
 @given(STEPS)
 @settings(max_examples=40)
-def test_files_that_grow_are_in_the_store_whole_and_most_bytes_only_once(steps):
+def test_growing_files_are_shipped_completely_and_most_bytes_only_once(steps):
     store, sizes = Sizes(), {}
     for step in steps:
         for path, growth in step.items():
@@ -72,7 +72,7 @@ def test_files_that_grow_are_in_the_store_whole_and_most_bytes_only_once(steps):
 
 @given(STEPS)
 @settings(max_examples=30)
-def test_objects_are_few_and_no_larger_than_a_part_and_extents_of_a_file_few(steps):
+def test_a_plan_has_few_objects_of_limited_size_and_few_extents_per_file(steps):
     store, sizes = Sizes(), {}
     for step in steps:
         for path, growth in step.items():
@@ -103,7 +103,7 @@ def test_a_large_file_is_cut_to_parts():
     ]  # fmt: skip
 
 
-def test_what_lies_behind_the_size_that_is_wanted_is_not_taken_over():
+def test_shipped_extents_behind_the_wanted_size_are_not_reused():
     extents = (Extent("1", 0, 10, 0), Extent("2", 0, 10, 0))
     planned = plan({"a": 15}, {"a": ShippedFile(20, extents)})
     assert planned.kept == {"a": ShippedFile(10, extents[:1])}

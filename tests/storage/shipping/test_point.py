@@ -42,7 +42,7 @@ def test_rounds_claims_and_seals_are_read_as_they_were_written():
     assert points.unpack_seal(points.pack_seal(seal), "name") == seal
 
 
-def test_only_a_seal_is_a_seal():
+def test_only_seals_are_recognised_as_seals():
     assert points.is_seal(points.pack_seal(Seal(1, "host")))
     assert not any(map(points.is_seal, (points.pack_point(POINT), points.pack_rounds(ROUNDS), b"", b"x" * 100)))
 
@@ -53,7 +53,7 @@ def test_a_point_knows_which_parts_it_needs_and_how_large_it_is():
 
 
 @pytest.mark.parametrize("pack", [lambda: points.pack_point(POINT), lambda: points.pack_rounds(ROUNDS)])
-def test_any_byte_that_changed_is_damage_by_name(pack):
+def test_a_changed_byte_is_reported_as_damage_with_the_object_name(pack):
     content = pack()
     read = points.unpack_point if checkpoints.kind_of(content) == "point" else points.unpack_rounds
     for position in range(0, len(content), 7):
@@ -117,7 +117,7 @@ def test_rounds_of_another_shape_are_damage(row):
         points.unpack_rounds(packed("rounds", row), "name")
 
 
-def test_what_a_newer_version_wrote_is_said_so():
+def test_an_object_of_a_newer_version_raises_newer_format():
     with pytest.raises(checkpoints.NewerFormat):
         points.unpack_point(checkpoints.pack_file("point", points.VERSION + 1, b""), "name")
 
@@ -131,7 +131,7 @@ def test_names_in_order_are_objects_in_order():
 
 
 @pytest.mark.parametrize("name", ["0/parts/1-2", "0/parts/x", "0/points/0000000001-0000000002", "", "0/parts/"])
-def test_other_names_are_no_places(name):
+def test_other_object_names_are_not_parsed_as_places(name):
     assert place_in("0/parts/", name) is None
     assert place_of_rounds(name) is None
     assert claimed_epoch(name) is None

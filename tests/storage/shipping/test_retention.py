@@ -13,7 +13,7 @@ def known(times, parts=()):
 
 
 @given(TIMES.map(sorted), st.integers(0, 120), st.integers(0, 60))
-def test_each_moment_that_is_kept_is_restored_to_the_same_point_after_others_went(times, now_ms, keep_ms):
+def test_a_kept_moment_restores_the_same_point_after_others_were_deleted(times, now_ms, keep_ms):
     points = known(times)
     gone = set(unneeded_points(points, now_ms, keep_ms))
     kept = [place for place in points if place not in gone]
@@ -27,7 +27,7 @@ def test_each_moment_that_is_kept_is_restored_to_the_same_point_after_others_wen
 
 
 @given(TIMES.map(sorted), st.integers(0, 120), st.integers(0, 60))
-def test_nothing_is_kept_for_longer_than_it_is_needed(times, now_ms, keep_ms):
+def test_no_point_is_kept_longer_than_needed(times, now_ms, keep_ms):
     points = known(times)
     gone = unneeded_points(points, now_ms, keep_ms)
     kept = [points[place].taken_ms for place in points if place not in gone]
@@ -35,14 +35,14 @@ def test_nothing_is_kept_for_longer_than_it_is_needed(times, now_ms, keep_ms):
 
 
 @given(TIMES, st.integers(0, 120), st.integers(0, 60))
-def test_a_clock_that_is_set_back_costs_only_older_points(times, now_ms, keep_ms):
+def test_a_clock_that_is_set_back_deletes_only_older_points(times, now_ms, keep_ms):
     points = known(times)
     gone = unneeded_points(points, now_ms, keep_ms)
     assert gone == list(points)[: len(gone)], "the oldest go first"
     assert len(points) - len(gone) >= min(2, len(points))
 
 
-def test_a_part_goes_only_when_no_kept_point_names_it():
+def test_a_part_is_deleted_only_when_no_kept_point_names_it():
     kept = [Known(0, frozenset("ab")), Known(0, frozenset("bc"))]
     assert unneeded_parts("abcdd", kept) == ["d"]
     assert unneeded_parts("abc", []) == ["a", "b", "c"]

@@ -212,7 +212,7 @@ def two_preferences(broker):
     return both, joined, one.receive()
 
 
-def test_a_sync_with_the_protocol_before_a_conversion_is_told_to_rejoin(broker):
+def test_a_sync_with_the_protocol_of_before_a_conversion_must_rejoin(broker):
     client, joined, _ = two_preferences(broker)
     assert beat(broker, "new", 0).error_code == NONE
     synced = client.ask(syncing("g", joined.member_id, joined.generation_id))

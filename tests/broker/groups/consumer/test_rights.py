@@ -284,7 +284,7 @@ def test_a_classic_member_that_heartbeats_after_a_restart_loses_forbidden_topics
 
 
 @pytest.mark.parametrize("goes", ["it leaves", "it is silent"])
-def test_a_groups_record_of_who_a_member_is_ends_when_the_member_leaves(world: World, goes: str) -> None:
+def test_the_user_of_a_member_is_forgotten_when_the_member_leaves(world: World, goes: str) -> None:
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)
     users = world.broker.broker.consumer_groups.groups["g"].users

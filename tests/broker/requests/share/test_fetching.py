@@ -43,7 +43,7 @@ def drained(broker, **more):
 
 @pytest.mark.parametrize("is_cold", [False, True])
 @pytest.mark.parametrize("tail", [0, 1])
-def test_batches_larger_than_their_part_of_an_answer_come_before_later_ones(broker, tail, is_cold):
+def test_batches_too_large_for_one_answer_are_delivered_before_later_ones(broker, tail, is_cold):
     sent = []
     for partition in range(PARTITIONS):
         write(broker, partition, *(f"{number:<{LARGE}}" for number in range(3)))
@@ -62,7 +62,7 @@ def test_batches_larger_than_their_part_of_an_answer_come_before_later_ones(brok
     assert drained(broker, max_bytes=2 * LARGE, **more) == Counter(sent)
 
 
-def test_a_member_goes_on_in_the_tail_where_compaction_left_no_batch(broker):
+def test_a_member_reads_on_in_the_tail_if_compaction_left_no_batch(broker):
     write(broker, 0, "a", "b")
     broker.wait(FLUSHED_S)
     write(broker, 0, "c")

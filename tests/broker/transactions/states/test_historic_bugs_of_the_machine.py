@@ -23,7 +23,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 BAD_STATE = ErrorCode.INVALID_TXN_STATE
 
 
-def test_kafka_18660_ten_transactions_across_the_last_epoch_are_told_the_next_pair(environment):
+def test_kafka_18660_ten_transactions_across_the_last_epoch_get_the_next_pair(environment):
     txn, at = transaction(epoch=32761), (PRODUCER, 32761)
     seen = []
     for _ in range(10):
@@ -45,21 +45,21 @@ def test_kafka_18464_an_empty_abort_after_a_commit_does_not_fence_its_own_produc
 
 
 @pytest.mark.parametrize("status", [Status.EMPTY, *ENDED])
-def test_kafka_18401_commit_of_an_empty_transaction_is_refused_its_abort_is_not(environment, status):
+def test_kafka_18401_an_empty_transaction_can_be_aborted_but_not_committed(environment, status):
     assert end(transaction(status), True, environment) == (BAD_STATE, (), None, -1, -1, False)
     aborted = end(transaction(status), False, environment)
     assert (pair(aborted), aborted.states[-1].status) == ((PRODUCER, EPOCH + 1), Status.COMPLETE_ABORT)
     assert aborted.states[-1].start_ms == environment.now_ms
 
 
-def test_kafka_19367_a_newcomer_moves_the_epoch_once_and_a_failed_unit_does_not(environment):
+def test_kafka_19367_init_bumps_the_epoch_once_and_not_if_its_unit_fails(environment):
     txn = transaction(Status.ONGOING)
     first, second = begin(txn, environment), begin(txn, environment)
     assert pair(first) == pair(second) == (PRODUCER, EPOCH + 1)
     assert txn == transaction(Status.ONGOING)
 
 
-def test_kafka_18227_a_client_that_changes_to_tv2_finds_nothing_of_the_last_one(environment):
+def test_kafka_18227_a_client_that_changes_to_tv2_begins_without_partitions(environment):
     done = end(transaction(Status.ONGOING), True, environment, version=0).states[-1]
     opened = add(done, environment, version=2).states[-1]
     assert opened.partitions == NEW
@@ -110,7 +110,7 @@ def test_kafka_7519_an_id_whose_expiry_could_not_be_written_stays_usable(environ
 
 
 @pytest.mark.slow
-def test_kafka_13099_whether_100_000_ids_expire_is_asked_of_each_alone():
+def test_kafka_13099_the_expiry_of_100_000_ids_is_decided_one_by_one():
     ids = [transaction(Status.COMPLETE_COMMIT, updated_age_ms=n) for n in range(100_000)]
     assert sum(machine.may_expire(txn, 1000, 51_000) for txn in ids) == 50_001
 
@@ -161,7 +161,7 @@ def test_kafka_18575_with_tv2_the_next_one_begins_with_nothing_of_the_last_pendi
     assert machine.add_partitions(done.states[-1], *pair(done), NEW, 2, environment.inputs()).error is ErrorCode.NONE
 
 
-def test_redpanda_51f42c1_commit_and_abort_do_not_undo_each_other(environment):
+def test_redpanda_51f42c1_a_commit_after_an_abort_or_reverse_is_refused(environment):
     for commit in (True, False):
         done = end(transaction(Status.ONGOING), commit, environment, version=0).states[-1]
         assert end(done, commit, environment, version=0).error is ErrorCode.NONE

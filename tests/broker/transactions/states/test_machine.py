@@ -325,7 +325,7 @@ def test_a_marker_for_a_hanging_transaction_changes_no_coordinator_state(environ
     assert part_aborted(transaction(), environment).states == ()
 
 
-def test_a_marker_of_an_epoch_that_is_yet_to_come_aborts_the_transaction_too(environment):
+def test_an_admins_marker_of_a_future_epoch_aborts_the_transaction(environment):
     """It fences the partition, so what the producer writes elsewhere must not be committed."""
     assert part_aborted(transaction(Status.ONGOING), environment, epoch=EPOCH + 3).marker is not None
 
