@@ -8,7 +8,7 @@ time to time the newest checkpoint goes into the store, so that others need not 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk, Executor
-from ...effects.objects import Exists, Missing, Objects, ObjectsError, Refused, Unclear
+from ...effects.objects import Missing, Objects, ObjectsError, Refused
 from ...effects.rng import Rng
 from ...storage import checkpoints, store_checkpoint, store_mark
 from ...storage.backup.manifest import BackupRefused
@@ -25,9 +25,10 @@ from ...storage.objects import format
 from ...storage.objects.creating import read_head, until_clear
 from ...storage.objects.epochs import list_places
 from ...storage.objects.fence import NOWHERE, Place
-from ...storage.objects.format import WINDOW, Claim, Seal
+from ...storage.objects.format import Claim, Seal
 from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.points import Collecting
+from ...storage.objects.probing import PROBES, RACES, check_winners, creates, racers_of, remove
 from ...storage.objects.source import JournalOfObjects
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
@@ -43,17 +44,20 @@ log = logging.getLogger("fencepost.broker")
 T = TypeVar("T")
 LOOKS_A_LEASE = 6
 POINT_EVERY_S = 30.0
-RACES, PROBES = 5, "0/probes/"
 SAID_EVERY = 10  # attempts that failed
 TOLD_EVERY_MS = 10_000
 
 
 @dataclass(frozen=True)
 class InStore:
-    """Where a broker's journal is, if not in its data directory. sleep: called by workers, with seconds."""
+    """Where a broker's journal is, if not in its data directory. sleep: called by workers, with seconds.
+
+    among: the same store through each of its addresses, if it has several.
+    """
 
     objects: Objects
     sleep: Callable[[float], None]
+    among: Sequence[Objects] = ()
 
 
 class StoppedWaiting(Exception):
@@ -147,38 +151,18 @@ class StoreOwner:
         """Refuse a store on which two creates of one name can both succeed: it is no fence. Raises: StoreDamaged."""
         if await self._in_worker(self._is_backup):
             raise StoreDamaged(self._objects.where, "it holds a backup", "name another URL for the journal")
+        racers = racers_of(self._store.among or [self._objects])
         races = 0
         while races < RACES:
             name = f"{PROBES}{self._rng.bytes(16).hex()}"
-            racers = [self._in_worker(partial(self._creates, name, b"%d" % racer)) for racer in range(WINDOW)]
-            winners = sum(await asyncio.gather(*racers))
-            if winners > 1:
-                raise StoreDamaged(
-                    self._objects.where,
-                    f"of {WINDOW} creates of one name {winners} succeeded, so two brokers could own it",
-                    "use a store whose conditional creates are atomic: docs/store.md lists some",
-                )
+            jobs = [partial(creates, each, name, b"%d" % n, self._pause) for n, each in enumerate(racers)]
+            winners = sum(await asyncio.gather(*map(self._in_worker, jobs)))
+            check_winners(self._objects.where, len(racers), winners)
             races += winners
-            await self._in_worker(partial(self._delete, name))
+            await self._in_worker(partial(remove, self._objects, name))
 
     def _is_backup(self) -> bool:
         return bool(until_clear(partial(self._objects.list, CLAIMS), self._pause))
-
-    def _creates(self, name: str, content: bytes) -> bool:
-        try:
-            self._objects.create(name, content)
-        except Exists:
-            return False
-        except (Unclear, Refused) as error:
-            self._pause(error, 1)
-            return False
-        return True
-
-    def _delete(self, name: str) -> None:
-        try:
-            self._objects.delete(name)
-        except (Unclear, Refused):
-            pass  # it may stay
 
     async def _wait_for_silence(self) -> None:
         silence = Silence(self._lease_ms)

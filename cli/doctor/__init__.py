@@ -1,11 +1,11 @@
 """`fencepost doctor`: checks the connection to a broker step by step, as a client makes it.
 
 Name resolution, connection, protocol, features; then the addresses that the broker advertises, the most common cause;
-then disk, topics, transactions, clock. The rule: it only reads. Each step is one line; a failed one has a hint.
+then disk, topics, transactions, clock. The rule: of a broker it only reads. Each step is
+one line; a failed one has a hint.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,14 +16,13 @@ from ..output.tables import now_ms
 from ..output.writing import Cell, show
 from ..txn.blocking import blocked_facts, sentence
 from ..txn.held import held_facts, held_sentence
+from .findings import FAILURE, OK, WARNING, Findings, Stop
 
 if TYPE_CHECKING:
     from ...client.net.connection import Connection
     from ...client.net.topology import Node
     from ...client.settings import AdminSettings
 
-OK, WARNING, FAILURE = "ok", "warning", "failed"
-_MARKS = {OK: Cell("✔", "green"), WARNING: Cell("!", "yellow"), FAILURE: Cell("✘", "red")}
 _MOST_HELD = 10  # groups whose offsets are held, of which there may be many that copy at every moment
 _MOST_SHARED = 10  # share partitions that lack memory
 _CONNECT_MS = 3_000  # for one address: a slower one counts as unreachable
@@ -32,56 +31,29 @@ RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12
 """(version of Fetch, first Kafka release with it)"""
 
 
-class _Stop(Exception):
-    """Raised after a failed check that the following checks depend on."""
-
-
-@dataclass(slots=True)
-class Findings:
-    """The results so far; each is printed at once."""
-
-    to: Target
-    all: list[dict[str, str]] = field(default_factory=list)
-
-    def add(self, check: str, state: str, text: str, hint: str = "") -> None:
-        self.all.append({"check": check, "state": state, "text": text, "hint": hint})
-        if self.to.output.json:
-            self.to.output.object(self.all[-1])
-            return
-        if self.to.output.quiet and state == OK:
-            return
-        show(_MARKS[state], f" {check:<12} {text}")
-        if hint:
-            show(Cell(f"  {'':12} {hint}", dim=True))
-
-    def fail(self, check: str, text: str, hint: str) -> None:
-        """Add a failed check. Raises _Stop: the following checks need this one."""
-        self.add(check, FAILURE, text, hint)
-        raise _Stop
-
-    @property
-    def bad(self) -> bool:
-        return any(each["state"] == FAILURE for each in self.all)
-
-    @property
-    def has_trouble(self) -> bool:
-        return any(each["state"] != OK for each in self.all)
-
-
 @click.command()
 @click.argument("address", metavar="[HOST:PORT]", required=False)
+@click.option("--store", metavar="URL", help="Instead: may brokers have their journal in this store? It is tried.")
 @connecting
-def doctor(to: Target, address: str | None) -> None:
+def doctor(to: Target, address: str | None, store: str | None) -> None:
     """Find out why a client cannot use a broker. Exit code 1: it cannot."""
     from dataclasses import replace
 
+    if store is not None:
+        from .stores import examine
+
+        findings = Findings(to)
+        examine(findings, store)
+        if findings.bad:
+            raise click.exceptions.Exit(FAILED)
+        return
     to = replace(to, bootstrap=address or to.bootstrap)
     findings = Findings(to)
 
     async def work() -> None:
         from contextlib import suppress
 
-        with suppress(_Stop):
+        with suppress(Stop):
             await _examine(findings)
 
     to.run(work)
@@ -114,7 +86,7 @@ async def _examine(findings: Findings) -> None:
     finally:
         connection.close()
     if not all(good):
-        raise _Stop
+        raise Stop
     await _inside(findings)
 
 

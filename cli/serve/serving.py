@@ -28,8 +28,8 @@ from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...broker.ownership.owner import InStore, StoppedWaiting
 from ...effects.clock import Clock, SystemClock
 from ...effects.net import SystemNet, Writable
+from ...effects.objects import BadUrl, addresses_of, open_shared
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
-from ..backup.places import objects_of
 from ..output.failures import WRONG_USAGE, Failure
 from ..output.writing import flush, log_to_standard_error, show
 from .protection import check_protection, shown
@@ -78,7 +78,7 @@ def run(
             settings = settings.with_layer(
                 Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
             )
-        in_store = InStore(objects_of(store), time.sleep) if store is not None else None
+        in_store = _in_store(store) if store is not None else None
         server = _Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic, in_store=in_store)
         if http is not None:
             server.console = functools.partial(http.command, insecure=insecure)
@@ -87,6 +87,14 @@ def run(
     finally:
         if scratch is not None:
             remove_scratch(scratch, SystemClock())
+
+
+def _in_store(url: str) -> InStore:
+    """Open the store for the journal. Raises: Failure."""
+    try:
+        return InStore(open_shared(url), time.sleep, addresses_of(url))
+    except BadUrl as error:
+        raise Failure(str(error), error.hint, WRONG_USAGE) from None
 
 
 def remove_scratch(path: str, clock: Clock) -> None:

@@ -43,6 +43,8 @@ def looking_into(url: str, directory: str = "DIR") -> Iterator[Asked]:
         patience = Patience(interruption.check, lambda line: show(line, err=True), ONCE_S)
         try:
             yield Asked(objects, kind_of(objects, patience), patience, interruption)
+        except BrokenPipeError:  # of the standard output
+            raise
         except Exception as error:
             raise failure_of_store(error, directory) from None
 

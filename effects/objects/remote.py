@@ -7,7 +7,7 @@ the caller to look into. Each call has a deadline: one that neither returned nor
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -37,13 +37,16 @@ _ENVIRONMENT = {
 class RemoteObjects:
     """A bucket, or a prefix in it."""
 
-    def __init__(self, scheme: str, bucket: str, prefix: str) -> None:
-        """Look up keys and endpoint, without a request. Raises: Refused, if they make no sense."""
+    def __init__(self, scheme: str, bucket: str, prefix: str, endpoint: str = "") -> None:
+        """Look up keys and endpoint, without a request. Raises: Refused, if they make no sense.
+
+        endpoint: of S3, instead of the one that is looked up.
+        """
         self._scheme = scheme
         self._bucket = bucket
         self._below = f"{prefix}/" if prefix else ""
         with self._converted(""):
-            self._store = _open(scheme, bucket)
+            self._store = _open(scheme, bucket, endpoint)
 
     @property
     def where(self) -> str:
@@ -118,7 +121,13 @@ class RemoteObjects:
         return Refused("", f"{where}: the store does not allow it ({_brief(text)})", hint)
 
 
-def _open(scheme: str, bucket: str) -> Any:
+def s3_endpoint(environment: Mapping[str, str]) -> str:
+    """Return the endpoint of S3 that was set; "": Amazon's."""
+    set_here = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    return set_here or profile(environment).get("endpoint", "")
+
+
+def _open(scheme: str, bucket: str, endpoint: str) -> Any:
     retries: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=DEADLINE_S)}
     client: Any = {"timeout": f"{DEADLINE_S}s", "connect_timeout": f"{CONNECT_S}s"}
     if scheme == "gs":
@@ -128,7 +137,9 @@ def _open(scheme: str, bucket: str) -> Any:
             client["allow_http"] = True
         return AzureStore(bucket, client_options=client, retry_config=retries)
     config: Any = profile(os.environ)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or config.get("endpoint", "")
+    if endpoint:
+        config["endpoint"] = endpoint
+    endpoint = endpoint or s3_endpoint(os.environ)
     if endpoint.startswith(_PLAIN):
         client["allow_http"] = True
     return S3Store(bucket, config=config or None, client_options=client, retry_config=retries)

@@ -4,12 +4,16 @@ The rule: a URL has no secrets. Keys, endpoint and region come from where the to
 """
 
 import os
-from urllib.parse import unquote, urlsplit
+import socket
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from .directory import DirectoryObjects
 from .interface import Objects
+from .mounts import Mount, mount_of
 
 REMOTE = ("s3", "gs", "az")
+CONNECT_S = 2.0
 SCHEMES = ("file", *REMOTE)
 EXAMPLES = "file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
@@ -29,6 +33,69 @@ def is_url(text: str) -> bool:
 
 def open_objects(url: str) -> Objects:
     """Open the store of a URL. Asks nothing of it yet. Raises: BadUrl; ModuleNotFoundError, without obstore."""
+    parts = _checked(url)
+    if parts.scheme == "file":
+        return DirectoryObjects(unquote(parts.path))
+    from .remote import RemoteObjects
+
+    return RemoteObjects(parts.scheme, parts.netloc, parts.path.strip("/"))
+
+
+def addresses_of(url: str) -> list[Objects]:
+    """Open a store once for each address of its server; empty if it has a single one, or it cannot be told.
+
+    Only of S3 without TLS: a certificate is for the name. Else connections are spread over all addresses, anyway.
+    """
+    parts = _checked(url)
+    if parts.scheme != "s3":
+        return []
+    from .remote import RemoteObjects, s3_endpoint
+
+    endpoint = urlsplit(s3_endpoint(os.environ))
+    if endpoint.scheme != "http" or not endpoint.hostname:
+        return []
+    try:
+        found = socket.getaddrinfo(endpoint.hostname, endpoint.port or 80, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    places = dict.fromkeys((family, at) for family, _, _, _, at in found if _answers(family, at))
+    if len(places) < 2:
+        return []
+    hosts = [f"[{at[0]}]" if family == socket.AF_INET6 else str(at[0]) for family, at in places]
+    return [
+        RemoteObjects("s3", parts.netloc, parts.path.strip("/"), f"http://{host}:{endpoint.port or 80}")
+        for host in hosts
+    ]
+
+
+def _answers(family: int, address: Any) -> bool:
+    """Whether an address takes a connection: of a name's two, one may be of the other family, and nobody there."""
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        one.settimeout(CONNECT_S)
+        try:
+            one.connect(address)
+        except OSError:
+            return False
+    return True
+
+
+def mount_of_url(url: str) -> Mount | None:
+    """Return the file system that the directory of a URL is on; None: it is none, or the system does not tell."""
+    parts = _checked(url)
+    return mount_of(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def open_shared(url: str) -> Objects:
+    """Open a store for the journal of brokers. Raises: BadUrl, also for a directory whose listings are cached."""
+    mount = mount_of_url(url)
+    if mount is not None and mount.is_cached:
+        cause = f"{url}: {mount.point} is {mount.kind}, mounted without noac, so listings are of another time"
+        raise BadUrl(cause, "mount it with noac, or name another store")
+    return open_objects(url)
+
+
+def _checked(url: str) -> SplitResult:
+    """Split a URL. Raises: BadUrl."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise BadUrl(f"{url}: no store of objects is known by {parts.scheme}://", f"write {EXAMPLES}")
@@ -37,9 +104,6 @@ def open_objects(url: str) -> Objects:
     if parts.scheme == "file":
         if parts.netloc or not os.path.isabs(parts.path):
             raise BadUrl(f"{url}: the path is not absolute", "write three slashes: file:///path")
-        return DirectoryObjects(unquote(parts.path))
-    if not parts.netloc:
+    elif not parts.netloc:
         raise BadUrl(f"{url} names no bucket", f"write {EXAMPLES}")
-    from .remote import RemoteObjects
-
-    return RemoteObjects(parts.scheme, parts.netloc, parts.path.strip("/"))
+    return parts

@@ -68,7 +68,7 @@ LINES: dict[str, list[list[str]]] = {
         ["t", "-f", f"%{WORST}"],
     ],
     "health": [[]],
-    "doctor": [[]],
+    "doctor": [[], ["--store", "file:///none" + WORST]],
     "spark list": [[]],
     "spark reset": [[WORST]],
     "spark abort": [[SINK, "--yes"]],

@@ -1,0 +1,112 @@
+"""`fencepost doctor --store URL`: whether brokers may have their journal in a store of objects, step by step.
+
+The rule: what is tried is written below 0/probes/, and removed again.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...effects.objects import Missing, Objects, addresses_of, mount_of_url
+from ...storage.journal_source import StoreDamaged
+from ...storage.objects.creating import until_clear
+from ...storage.objects.probing import PROBES, RACES, is_found, race, remove
+from ...storage.store_kinds import Kind
+from ..output.interruption import Interruption
+from ..store.looking import Asked, looking_into
+from .findings import FAILURE, OK, WARNING, Findings
+
+MEASURED = 20  # creates
+SLOW_MS = 250.0
+_OTHERS = ("cifs", "smb3", "9p", "fuse", "fuseblk", "ceph", "glusterfs", "lustre", "virtiofs")
+
+
+def examine(findings: Findings, url: str) -> None:
+    """Check one after the other. Raises: Failure, if the store does not answer or refuses."""
+    if not _mount(findings, url):
+        return
+    with looking_into(url) as asked:
+        _kind(findings, asked)
+        among = addresses_of(url) or [asked.objects]
+        if len(among) > 1:
+            findings.add("addresses", OK, f"{len(among)}: each takes part")
+        if _races(findings, asked, among):
+            _objects(findings, asked)
+
+
+def _mount(findings: Findings, url: str) -> bool:
+    mount = mount_of_url(url)
+    if mount is None:
+        return True
+    if mount.is_cached:
+        text = f"{mount.point} is {mount.kind}, mounted without noac: listings are of another time"
+        findings.add("mount", FAILURE, text, "mount it with noac")
+        return False
+    is_known = not mount.kind.startswith(_OTHERS)
+    hint = "" if is_known else "a file system that others share has to list what they have just made"
+    findings.add("mount", OK if is_known else WARNING, f"{mount.point} is {mount.kind}", hint)
+    return True
+
+
+def _kind(findings: Findings, asked: Asked) -> None:
+    if asked.kind is Kind.BACKUP:
+        findings.add("use", WARNING, "it holds a backup", "a journal needs a prefix of its own")
+    else:
+        text = "it holds a journal" if asked.is_journal else "nothing is there yet"
+        findings.add("use", OK, text)
+
+
+def _name() -> str:
+    return f"{PROBES}{secrets.token_hex(16)}"
+
+
+def _races(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
+    won = tried = 0
+    while won < RACES:
+        name = _name()
+        try:
+            won += race(among, name, asked.pause)
+        except StoreDamaged as both:
+            findings.add("create", FAILURE, both.reason, both.hint)
+            return False
+        finally:
+            remove(asked.objects, name)
+        tried += 1
+        asked.interruption.check()
+    text = f"of several creates of one name one succeeds, in each of {won} races"
+    findings.add("create", OK, text if tried == won else f"{text}; in {tried - won} nobody was told so")
+    return True
+
+
+def _objects(findings: Findings, asked: Asked) -> None:
+    objects = asked.objects
+    names = [_name() for _ in range(MEASURED)]
+    try:
+        took = sorted(_measured(asked.interruption, partial(objects.create, name, bytes(4096))) for name in names)
+        list_ms = _measured(asked.interruption, lambda: until_clear(lambda: objects.list(PROBES), asked.pause))
+        if not is_found(objects, names[-1], asked.pause):
+            hint = "a store has to list what was created as soon as it says so"
+            findings.add("list", FAILURE, "what was just created is not listed, or cannot be read", hint)
+            return
+        findings.add("list", OK, f"what was just created is there; a listing took {list_ms:.0f} ms")
+    finally:
+        for name in names:
+            remove(objects, name)
+    try:
+        until_clear(lambda: objects.read(names[-1]), asked.pause)
+        hint = "objects that nobody needs stay, and cost; nothing relies on their going"
+        findings.add("delete", WARNING, "what was deleted is there still", hint)
+    except Missing:
+        findings.add("delete", OK, "what was deleted is gone")
+    text = f"a create of 4 KiB takes {took[len(took) // 2]:.1f} ms, at most {took[-1]:.1f} ms of {MEASURED}"
+    is_slow = took[len(took) // 2] > SLOW_MS
+    findings.add("latency", WARNING if is_slow else OK, text, "each acknowledgement takes as long" if is_slow else "")
+
+
+def _measured(interruption: Interruption, call: Callable[[], object]) -> float:
+    """Return how long a call took, in ms."""
+    interruption.check()
+    began = time.monotonic()
+    call()
+    return (time.monotonic() - began) * 1000

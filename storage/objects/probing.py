@@ -1,0 +1,83 @@
+"""Whether a store of objects is a fence: several create one name at once, and one may win.
+
+The rule: it is tried, not looked up, through each address that the store has. A store that lets two win has ignored
+the condition, or checks it at several places; two brokers could own a journal there.
+"""
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+from ...effects.objects import Exists, Objects, ObjectsError, Refused, Unclear
+from ...effects.threads import call_all
+from ..journal_source import StoreDamaged
+from .creating import Pause, until_clear
+
+RACES = 5
+RACERS = 4
+PROBES = "0/probes/"
+TOGETHER_S = 1.0
+
+
+def racers_of(among: Sequence[Objects]) -> list[Objects]:
+    """Return who creates a name in a race: each address, and no fewer than RACERS."""
+    return [among[number % len(among)] for number in range(max(RACERS, len(among)))]
+
+
+def creates(objects: Objects, name: str, content: bytes, pause: Pause) -> bool:
+    """Create a name once. Returns whether that succeeded; what is not clear did not."""
+    try:
+        objects.create(name, content)
+    except Exists:
+        return False
+    except (Unclear, Refused) as error:
+        pause(error, 1)
+        return False
+    return True
+
+
+def remove(objects: Objects, name: str) -> None:
+    """Delete what a race has left, unless the store does not do that now: it may stay."""
+    try:
+        objects.delete(name)
+    except (Unclear, Refused):
+        pass
+
+
+def check_winners(where: str, racers: int, winners: int) -> None:
+    """Raises: StoreDamaged, if more than one has won."""
+    if winners > 1:
+        raise StoreDamaged(
+            where,
+            f"of {racers} creates of one name {winners} succeeded, so two brokers could own it",
+            "use a store whose conditional creates are atomic: docs/store.md lists some",
+        )
+
+
+def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
+    """Let several create one name at once, in threads. Returns how many succeeded. Raises: StoreDamaged."""
+    racers = racers_of(among)
+    start = threading.Barrier(len(racers))
+    won: list[bool] = []
+
+    def run(number: int) -> None:
+        try:
+            start.wait(TOGETHER_S)
+        except threading.BrokenBarrierError:  # the system gave fewer threads
+            pass
+        won.append(creates(racers[number], name, b"%d" % number, pause))
+
+    call_all([partial(run, number) for number in range(len(racers))], "fencepost-racing", len(racers))
+    winners = sum(won)
+    check_winners(among[0].where, len(racers), winners)
+    return winners
+
+
+def is_found(objects: Objects, name: str, pause: Pause) -> bool:
+    """Whether a listing has a name, and it can be read."""
+    listed = any(found.name == name for found in until_clear(lambda: objects.list(PROBES), pause))
+    try:
+        until_clear(lambda: objects.read(name), pause)
+    except ObjectsError:
+        return False
+    return listed
