@@ -36,6 +36,7 @@ from simulation.strangers import Hoarder, Outsider, has_strangers
 from simulation.trimming import Once, Trimmer
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.vanishing import Vanisher
+from simulation.wide_queues import wide_members_of
 from simulation.world import NEWER, STALL_MS, World
 
 TOPICS = {
@@ -116,6 +117,7 @@ def clients_of(world: World) -> list[Any]:
     if has_queue(world):
         keeper = QueueKeeper(world)
         clients += [*queue_clients_of(world, keeper), *sdk_queue_clients_of(world, keeper)]
+        clients += wide_members_of(world, keeper)
         if has_resets(world):
             clients.append(Resetter(world, keeper))
     for place in (*PLACES[:7], *PLACES[11:]):

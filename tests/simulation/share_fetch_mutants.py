@@ -13,7 +13,6 @@ from fencepost.broker.share.locks import Locks
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.runs import Runs
 from fencepost.broker.share.sessions import ShareSessions
-from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.segment import Slice
 from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
@@ -75,16 +74,20 @@ def a_member_over_its_quota_acquires_records(stack: ExitStack) -> None:
 @killed_by(FETCHING)
 @breaks("guarantees.md: what does not fit into one comes in a later one")
 def a_batch_that_does_not_fit_is_taken_for_a_gap(stack: ExitStack) -> None:
-    def wrapper(read: Any) -> Any:
-        def read_on(self: Any, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Any:
-            found = read(self, offset, max_bytes, below, at_least_one=at_least_one)
-            if isinstance(found, Slice) and not found.size_bytes and offset < self.flushed_offset < below:
-                return read(self, self.flushed_offset, max_bytes, below, at_least_one=at_least_one)
-            return found
+    def wrapper(acquire_next: Any) -> Any:
+        def reading_on(self: Any, read: Any) -> int:
+            offset, below = self._partitions.next_offset(read.key), self._below(read.partition)
+            log = read.partition.log
+            if self._size_bytes and offset is not None and offset < log.flushed_offset < below:
+                found = log.read(offset, read.max_bytes, below, at_least_one=False)
+                if isinstance(found, Slice) and not found.size_bytes:
+                    tail = log.read(log.flushed_offset, read.max_bytes, below, at_least_one=False)
+                    return self._take(read, offset, tail, []) if tail.size_bytes else 0
+            return acquire_next(self, read)
 
-        return read_on
+        return reading_on
 
-    around(stack, PartitionLog.read, wrapper)
+    around(stack, ShareFetching._acquire_next, wrapper)
 
 
 @killed_by(LOCKS)

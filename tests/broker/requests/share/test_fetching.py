@@ -1,14 +1,18 @@
 """What a ShareFetch reads of each partition: batches of any size, in segments and in the tail."""
 
+import random
 from collections import Counter
 
 import pytest
+from config_requests import change
 from fencepost.broker.config.settings import BrokerSettings
 from produce_requests import batch, create, produce
 from share_client import ACCEPT, ShareClient, got, initialize
 from simulated_broker import SimulatedBroker
+from txn_client import begun
 
 PARTITIONS = 5
+GROUP = 32  # of configs
 LARGE = 3_000
 FLUSHED_S = 30
 
@@ -70,3 +74,34 @@ def test_a_member_reads_on_in_the_tail_if_compaction_left_no_batch(broker):
     log.segments.clear()  # as if all of it had been cleaned away
     assert (log.start_offset, log.flushed_offset) == (0, 2)
     assert ShareClient(broker).take(0) == [(2, 2, 1)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_written_and_asked_for_each_record_is_given_out_once(broker, seed):
+    """Batches of any size in segments and in the tail, some aborted; answers of any size, of any partitions."""
+    chance = random.Random(seed)
+    txn, sent = begun(broker), Counter()
+    member, found = ShareClient(broker, member="n"), Counter()
+    assert change(broker, GROUP, "g", ("share.isolation.level", 0, "read_committed"))[0] == 0
+    for number in range(60):
+        what, partition = chance.random(), chance.randrange(PARTITIONS)
+        value = f"{number:<{chance.choice((10, 100, 1_000, LARGE))}}"
+        if what < 0.5:
+            write(broker, partition, value)
+            sent[partition, str(number)] += 1
+        elif what < 0.6:
+            txn.write("t", value.encode(), partition)
+            is_committed = chance.random() < 0.5
+            txn.end(is_committed)
+            sent[partition, str(number)] += is_committed
+        elif what < 0.7:
+            broker.wait(FLUSHED_S)
+        else:
+            named = range(PARTITIONS) if member.epoch == 0 else ()
+            given = got(member.fetch(*named, max_bytes=chance.choice((1, 500, LARGE, 3 * LARGE)), max_wait_ms=10))
+            acks = {index: [(first, last, ACCEPT) for first, last, _ in part.ranges] for index, part in given.items()}
+            said = got(member.fetch(acks=acks, max_records=0)) if any(acks.values()) else {}
+            assert not any(part.ack_error for part in said.values())
+            found.update((index, value.strip()) for index, part in given.items() for value in part.values.values())
+    found += drained(broker, max_bytes=chance.choice((1, LARGE, 20 * LARGE)), max_wait_ms=10)
+    assert found == +sent
