@@ -31,6 +31,7 @@ def list_names(to: Target, names: Sequence[str], topics: Sequence[str]) -> None:
     """List names, the highest sequence of each in each partition, and who may write under it."""
 
     async def work(admin: "Admin") -> "dict[str, NamedProducerDescription]":
+        """Send the requests of this command. Returns what it prints."""
         return await _described(admin, names)
 
     rows = [row for name, found in sorted(to.ask(work).items()) for row in _rows(name, found, topics)]
@@ -74,6 +75,7 @@ def rm(to: Target, names: Sequence[str]) -> None:
     """Remove names. What was written under one stays, and is written again by whoever sends it again."""
 
     async def work(admin: "Admin") -> None:
+        """Send the requests of this command."""
         await _described(admin, names)
         await admin.remove_named_producers(list(dict.fromkeys(names)))
 

@@ -333,6 +333,7 @@ class _Recovery:
             waiting.clear()
 
     def _put_by(self, log: PartitionLog) -> None:
+        """Move the log's replayed batches out of its tail, to be written to segments, and count their bytes."""
         if log.tail_bytes:  # an offline log has none, and its folder is not created
             self.put_by_bytes += log.tail_bytes
             log.put_by()
@@ -435,6 +436,7 @@ _HOLE_HINT = "restore the data directory from a copy, or delete the topic"
 
 
 def _missing(log: PartitionLog, offset: int, source: str, hint: str) -> str:
+    """Return the text that names the missing offsets of a log, where they were expected, and a hint."""
     return f"offsets {log.end_offset} to {offset - 1} are missing: {source} goes on at {offset}; {hint}"
 
 

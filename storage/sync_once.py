@@ -42,4 +42,5 @@ class SyncOnce:
 
 
 def _again(error: OSError) -> OSError:
+    """Return a new error like this one, with a traceback of its own."""
     return OSError(error.errno, error.strerror, error.filename)

@@ -210,6 +210,7 @@ class Upkeep:
             self._queue_again(log)
 
     def _queue_again(self, log: PartitionLog) -> None:
+        """Queue the log for a flush if it still has unflushed batches and was not dropped."""
         if log.tail_bytes and log.first_unflushed_unit is not None and log.log_id in self._store.logs:
             self._store.unflushed[log] = None
 

@@ -180,6 +180,7 @@ def _shown(name: str, text: str) -> str:
 
 
 def _whose(name: str) -> str:
+    """Return an addition to an error: that groups of this kind do not exist here; "" for other names."""
     kind = next((kind for kind in OF_OTHER_KINDS if name.startswith(kind)), None)
     return f" (there are no {kind[:-1]} groups here)" if kind else ""
 
@@ -202,4 +203,5 @@ def _within_bounds(name: str, value: int, broker: BrokerSettings) -> int:
 
 
 def _setting(name: str, broker: BrokerSettings) -> int:
+    """Return the value of a broker's setting."""
     return cast(int, getattr(broker, BROKER_OPTIONS[name].field_name))

@@ -14,6 +14,7 @@ PREFIX = "group.consumer."
 
 
 def _some(value: Value) -> str | None:
+    """Return the error for an empty list of assignors; None if it is not empty."""
     return None if value else "Configuration 'group.consumer.assignors' must not be empty."
 
 

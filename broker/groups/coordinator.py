@@ -134,6 +134,7 @@ class GroupCoordinator:
         return None
 
     def _too_much(self, group_id: str, asked: Joining) -> ErrorCode | None:
+        """Return GROUP_MAX_SIZE_REACHED if the join needs more memory than groups may use; else None."""
         growth = self.memory.growth(self.groups.get(group_id), group_id, asked)
         has_room = self._has_room(growth, self._settings.now.group_metadata_max_bytes, group_id)
         return None if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -300,6 +301,7 @@ class GroupCoordinator:
         group.empty_since_ms = None if kept.members else kept.since_age_ms
 
     def _dated(self, kept: KeptGroup) -> KeptGroup:
+        """Return the group's record with the present time, from which its offsets' retention counts."""
         return kept._replace(since_ms=self._clock.now_ms(), since_age_ms=self._store.age_ms())
 
     def fits_a_record(self, value: bytes) -> bool:

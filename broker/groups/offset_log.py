@@ -204,6 +204,7 @@ class GroupOffsets:
         return any(map(self._counts, self.state.of_group(group).values()))
 
     def _counts(self, committed: Committed) -> bool:
+        """Return whether the offset's topic still exists."""
         return committed.topic_id == ZERO_UUID or committed.topic_id in self._topics.by_id
 
     # ---- deletion --------------------------------------------------------------------------------------------

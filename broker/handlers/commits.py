@@ -74,6 +74,7 @@ def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) ->
 
 
 def _expiring(committed: Committed, retention_ms: int) -> Committed:
+    """Return the committed offset with the retention time that the request gives it."""
     return committed._replace(retention_ms=retention_ms)
 
 

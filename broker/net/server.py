@@ -344,6 +344,7 @@ class Server:
             self._emptied.set()
 
     def _left(self, host: str) -> None:
+        """Count one connection less of this host."""
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
             del self._by_host[host]

@@ -145,6 +145,7 @@ class NamedProducers:
         return parts, lambda: self._apply_all(ends)
 
     def _ends_of(self, topic_id: bytes) -> list[Row]:
+        """Return the tombstones that remove what all names have of a topic."""
         by_name = self.names.by_name
         having = [name for name, found in by_name.items() if topic_id in found.counts]
         return [row for name in having for row in self.names.rows_without(name, topic_id)]

@@ -167,6 +167,7 @@ class Measures:
         return known[asked]
 
     def _look_again(self) -> None:
+        """Forget the clients' limits and note which kinds of quotas exist, after a quota has changed."""
         self._known.clear()
         self.is_active = any(map(self._quotas.has_any, OF_CLIENTS))
         self.times_requests = self._quotas.has_any(REQUEST_PERCENTAGE)

@@ -58,6 +58,7 @@ class Mutes:
             self._look_after(connection, wait_ms)
 
     def _look_after(self, connection: Muted, left_ms: int) -> None:
+        """Call _look() for the connection when its wait is over, or earlier to see if the client has left."""
         self._call_later(min(left_ms, LOOKED_AT_AFTER_MS) / 1000, self._look, connection)
 
     def _look(self, connection: Muted) -> None:

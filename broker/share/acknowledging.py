@@ -101,6 +101,7 @@ class Acknowledging:
         return has_done
 
     def _portions_of(self, key: SharePartitionKey) -> Portions:
+        """Return the decisions about this share partition; new ones if it was deleted and created again."""
         machine, portions = self._find(key), self._portions.get(key)
         if portions is None or portions.machine is not machine:
             portions = Portions(machine, self._acks[key], self._decide_of(key, machine))

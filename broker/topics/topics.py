@@ -351,6 +351,7 @@ class Topics:
                 partition.log.settings = logs
 
     def _remember(self, topic: Topic) -> Topic:
+        """Add the topic to all indexes, and return it."""
         self.by_id[topic.id] = self.by_name[topic.name] = topic
         self._alike.setdefault(unify(topic.name), set()).add(topic.name)
         return topic
@@ -434,6 +435,7 @@ def _obeyed(configs: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _layer(broker: str) -> Source:
+    """Return the source of values set for one broker (its id), or for all ("")."""
     return Source.DYNAMIC_BROKER if broker else Source.DYNAMIC_DEFAULT_BROKER
 
 

@@ -114,6 +114,7 @@ class Deciding:
         self._aborted += self._ledger.abort_what_waits(self._proposal, some)
 
     def _verdict(self) -> Verdict:
+        """Return what to do with the proposal, by the present entry of its key."""
         return judge(self._ledger.entries.get(self._proposal.key), self._proposal)
 
     def _to_end(self) -> list[str]:

@@ -30,6 +30,7 @@ Visit = Callable[[PartitionLog], Awaitable[None]]
 
 
 def _any(one: PartitionLog) -> bool:
+    """Return True: the pass visits every log."""
     return True
 
 
@@ -147,10 +148,12 @@ class Cleaning:
             self._tasks.stir()  # files are to go
 
     def _give_up(self, one: PartitionLog, error: Exception) -> None:
+        """Do not compact this log any more until the next start, because of this error; log it."""
         self.given_up[one.log_id] = error
         log.error("%s-%s is not compacted any more until the next start", one.topic, one.partition, exc_info=error)
         self._tell(error)
 
     def _tell(self, error: Exception) -> None:
+        """Call all callbacks for failures."""
         for callback in self.on_failure:
             callback(error)

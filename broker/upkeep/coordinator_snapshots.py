@@ -225,6 +225,7 @@ class CoordinatorSnapshots:
             self._halt(error)
 
     def _overtaken(self) -> bool:
+        """Whether compaction has cleaned a log beyond what the last snapshot covers."""
         return any(each.log.cleaned_offset > _known_through(self._positions, each) for each in self._partitions())
 
     def _appended_bytes(self) -> int:

@@ -108,6 +108,7 @@ def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None,
         raise Failure("no quota is given", f"use {', '.join(option for option, *_ in _RATES.values())}", WRONG_USAGE)
 
     async def work(admin: "Admin") -> None:
+        """Send the requests of this command."""
         await admin.alter_client_quotas(_entity(entity), set=wanted)
 
     ask(to, data_dir, work, may_create=True)
@@ -135,6 +136,7 @@ def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: S
     entity = _one(who)
 
     async def work(admin: "Admin") -> list[str]:
+        """Send the requests of this command. Returns what it prints."""
         wanted = _entity(entity)
         there = (await admin.describe_client_quotas(wanted, strict=True)).get(wanted, {})
         gone = [key for key in there if not keys or key in keys]

@@ -46,6 +46,7 @@ def alter_settings(
         )
 
     async def work(admin: "Admin") -> None:
+        """Send the requests of this command."""
         which: dict[str, Any] = {kind: name}
         await admin.alter_configs(**which, set=changes, delete=deleted, validate_only=dry_run)
 

@@ -478,6 +478,7 @@ class _Pass:
             self._report.damage(self._directory, f"log {self._names[log_id]} belongs to no topic")
 
     def _leftovers(self) -> None:
+        """Note folders below logs/ that belong to no log."""
         logs = layout.logs_directory(self._directory)
         known = set(self._names.values())
         for name in self._disk.list(logs) if self._disk.is_directory(logs) else ():

@@ -104,6 +104,7 @@ class _Unequal:
         return any(place.topic in movable for place in self._assigned[member])
 
     def _reach(self, member: str) -> int:
+        """Return how many partitions the member's subscribed topics have."""
         return sum(self._partitions[topic] for topic in self._wants[member])
 
     # ---- moving ----------------------------------------------------------------------------------------------

@@ -276,6 +276,7 @@ class Consumer:
                 raise RequestTimedOutError(f"no record arrived within {timeout_ms:g} ms")
 
     def _until_ms(self, timeout_ms: float | None) -> float:
+        """Return the deadline on the monotonic clock; NEVER_MS without a timeout."""
         return NEVER_MS if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
 
     async def getmany(
@@ -288,6 +289,7 @@ class Consumer:
         return {state.tp: records for state, (_, records) in taken.items()}
 
     def _most(self, max_records: int | None) -> int:
+        """Return max_records, by default max_poll_records. Raises TypeError, InvalidConfigurationError."""
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _take_when_there(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:

@@ -162,6 +162,7 @@ class ConsumerGroup(Group):
             self._membership.give_up(partitions)
 
     def _hurry(self) -> None:
+        """Send the next heartbeat now, if the member has something to report."""
         if self._membership.hurries:
             self._heartbeats.hurry()
 

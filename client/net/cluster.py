@@ -461,6 +461,7 @@ class Cluster:
             self.request_refresh()
 
     def _suspect(self, target: Target) -> None:
+        """Look the coordinator up again at its next use, if the target is one: a request to it has failed."""
         if not isinstance(target, int | str) and not callable(target):
             self.forget_coordinator(*target)
 

@@ -13,6 +13,7 @@ def words_of(response: Any, code: int) -> str:
 
 
 def _items_of(response: Any) -> list[Any]:
+    """Return the items of a list, the first ones of a long one, or the values of a struct's fields."""
     if response.__class__ is list:
         return list(response[:_ITEMS])
     return [getattr(response, name) for name in getattr(response, "__slots__", ())]

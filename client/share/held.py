@@ -199,6 +199,7 @@ class Held:
                 self._lost_too_early(delivery, offset)
 
     def _lost_too_early(self, delivery: Delivery, offset: int) -> None:
+        """Note a failure: lock or session ended before the record was acknowledged."""
         text = f"{delivery.partition}: before the record at offset {offset} was acknowledged, its lock or session ended"
         self.failed(RecordNotHeldError(text), 1)
 

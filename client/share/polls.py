@@ -171,6 +171,7 @@ class SharePolls(ReaderParts):
         return True
 
     def _set_hunger(self) -> None:
+        """Tell the fetcher until when a waiting call needs records; None: no call waits."""
         self.fetcher.hungry_until_ms = max(self._waiting.values(), default=None)
 
     def _wake(self) -> None:

@@ -144,6 +144,7 @@ class ClientTransaction:
             self.on_failed()
 
     def _break(self, error: KafkaError) -> None:
+        """End the producer with this error."""
         if self.state is not State.FATAL:
             self.error = error
         self._apply(Event.BROKEN)

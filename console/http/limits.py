@@ -105,6 +105,7 @@ class StreamLimits:
 
 
 def _less(counts: Counter[str], counted: str) -> None:
+    """Count one less; an entry at 0 is removed."""
     counts[counted] -= 1
     if not counts[counted]:
         del counts[counted]  # or each address that ever came stays

@@ -180,6 +180,7 @@ def _newest(files: list[FoundFile]) -> list[FoundFile]:
 
 
 def _life(header: FileHeader) -> tuple[bytes, int, int, int]:
+    """Return what all files of one incarnation have in common."""
     return header.salt, header.first_file, header.first_round, header.first_unit
 
 

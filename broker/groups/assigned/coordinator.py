@@ -230,6 +230,7 @@ class AssignedGroups(Generic[Group, Change]):
                 self._see_to(group)
 
     def _see_to(self, group: Group) -> None:
+        """Count the group's memory, and set the alarm for its next timeout."""
         size_bytes = GROUP_BYTES + group.size_bytes
         self.size_bytes += size_bytes - self._sizes.get(group.group_id, 0)
         self._sizes[group.group_id] = size_bytes
@@ -296,6 +297,7 @@ class AssignedGroups(Generic[Group, Change]):
             self._begin(group, self._assign(group))
 
     def _assign(self, group: Group) -> Steps[None]:
+        """Compute a target assignment in steps, and give it to the group if that still exists."""
         epoch, steps = group.begin_assignment()
         yield len(group.member_ids)
         assigned = yield from steps
@@ -326,6 +328,7 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- time ------------------------------------------------------------------------------------------------
 
     def _ring(self, group_ids: Iterable[str]) -> None:
+        """Handle the timeouts of these groups, whose alarms are due."""
         for group_id in group_ids:
             self._expire(self.groups[group_id])
 

@@ -255,12 +255,14 @@ class MixedGroup(ConsumerGroup):
         return errors
 
     def _go_on(self) -> None:
+        """Convert to a classic group if all members are classic and that is allowed; else begin a new epoch."""
         goes_back = self.is_all_classic and self._may_go_back
         if not goes_back or self._go_back(was_replaced=False) is None:
             super()._go_on()
 
     @property
     def _may_go_back(self) -> bool:
+        """Whether settings allow the group to become a classic one, and its size does."""
         rules, size = self._rules(), len(self.subscriptions)
         return rules.may_go_back and 0 < size <= rules.classic_max_size
 

@@ -239,6 +239,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         self._resolved(group, found, more=False)
 
     def _resolved(self, group: MixedGroup, found: dict[str, Resolved], *, more: bool) -> None:
+        """Give the group the topics that its regular expressions match, if the group still exists."""
         if self.groups.get(group.group_id) is group:
             with self._event(group):
                 group.set_resolved_topics(found, self._clock.monotonic_ms(), more=more)

@@ -18,6 +18,7 @@ class FencedRoster(Roster):
     """A roster that accepts or refuses requests by member id, instance id and epoch."""
 
     def _no_member(self, member_id: str) -> str:
+        """Return the error text for a member id that the group does not have."""
         return f"Member {member_id} is not a member of group {self.group_id}."
 
     def _check_owner(self, member_id: str, instance_id: str) -> None:

@@ -98,6 +98,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return self._rules().assignment_interval_ms
 
     def _keep(self, changes: Sequence[Change]) -> None:
+        """Write these changes to the log. Raises KafkaError if that fails."""
         self._log(self, changes)
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
@@ -338,6 +339,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._assigned_for, self._assigned_ms = self._rights_then, now_ms
 
     def _reconcile(self, member_id: str, beat: Heartbeat, *, other_subscription: bool) -> None:
+        """Move the member one step towards its target assignment, by what its heartbeat reports."""
         goal = Goal(
             self.target_epoch.epoch,
             self.target(member_id),

@@ -121,6 +121,7 @@ def without(states: StatePartitions, gone: Collection[TopicId]) -> StatePartitio
 
 
 def _left(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[TopicId, Kept]:
+    """Return the entries whose topics are not in `gone`."""
     return {topic_id: each for topic_id, each in of.items() if topic_id not in gone}
 
 
