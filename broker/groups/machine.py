@@ -328,7 +328,6 @@ class Group(Roster):
             self._assign(asked.assignments, now_ms)
 
     def _wrong_sync(self, asked: Syncing) -> ErrorCode | None:
-        """Return the error of a SyncGroup that does not fit member, generation or protocol; None if it fits."""
         error = self._not_a_member(asked.member_id, asked.instance_id)
         if error is not None:
             return error
@@ -489,7 +488,6 @@ class Group(Roster):
     # ---- state -----------------------------------------------------------------------------------------------
 
     def _become(self, state: State) -> None:
-        """Change the state, which must be allowed to follow the present one."""
         assert state in MAY_FOLLOW[self.state], f"{self.state.name} → {state.name}"
         self.state = state
 

@@ -232,7 +232,6 @@ class Sender:
         return never
 
     def _take(self, partition: Partition, batch: Batch) -> bool:
-        """Take the partition's next batch and give it a sequence. Returns False if it could not be encoded."""
         try:
             self._accumulator.take(partition)
         except KafkaError as error:  # its timestamps are too far apart: only this batch fails
@@ -383,7 +382,6 @@ class Sender:
         self._give_up(batch, error)
 
     def _try_later(self, batch: Batch) -> None:
-        """Set the time of the batch's next attempt, with back-off."""
         now = self._clock.monotonic_ms()
         batch.retry_at_ms = now + int(self._backoff_ms(max(0, batch.attempts - 1)))
 
@@ -393,7 +391,6 @@ class Sender:
     # ---- giving up -------------------------------------------------------------------------------------------------
 
     def _give_up(self, batch: Batch, error: KafkaError) -> None:
-        """Fail the batch for good; in a transaction also the batches after it."""
         if batch.done:
             return
         self._failures.fail([batch], error)
@@ -402,7 +399,6 @@ class Sender:
             self._abandon(batch.partition.entry, error)
 
     def _abandon(self, entry: PartitionEntry, error: KafkaError) -> None:
-        """Fail the partition's other batches that are not in flight."""
         for other in [one for one in entry.window if not one.on_the_way]:
             assert isinstance(other, Batch)
             self.sequences.dropped(entry, other)
