@@ -33,7 +33,8 @@ from ...storage.objects.source import JournalOfObjects
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
 from ...storage.shipping.creating import Taken
-from ...storage.shipping.names import CLAIMS, PARTS
+from ...storage.shipping.kinds import Kind, kind_of
+from ...storage.shipping.names import PARTS
 from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
 from .pacing import Pace
@@ -162,7 +163,7 @@ class StoreOwner:
             await self._in_worker(partial(remove, self._objects, name))
 
     def _is_backup(self) -> bool:
-        return bool(until_clear(partial(self._objects.list, CLAIMS), self._pause))
+        return kind_of(self._objects, lambda error: self._pause(error, 1)) is Kind.BACKUP
 
     async def _wait_for_silence(self) -> None:
         silence = Silence(self._lease_ms)

@@ -12,7 +12,7 @@ from ...effects.objects import Missing, Objects, addresses_of, mount_of_url
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects.creating import until_clear
 from ...storage.objects.probing import PROBES, RACES, is_found, race, remove
-from ...storage.store_kinds import Kind
+from ...storage.shipping.kinds import Kind
 from ..output.interruption import Interruption
 from ..store.looking import Asked, looking_into
 from .findings import FAILURE, OK, WARNING, Findings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...effects.objects import Objects, ObjectsError, Refused
 from ...storage.objects.errors import ObjectDamaged, Overtaken
-from ...storage.store_kinds import Kind, kind_of
+from ...storage.shipping.kinds import Kind, kind_of
 from ..backup.following import ONCE_S, explain
 from ..backup.patience import Patience
 from ..backup.places import objects_of

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ...effects.disk import AlreadyLocked, Disk, Lock
-from .. import checkpoints, layout, store_checkpoint
+from .. import checkpoints, layout, store_checkpoint, store_mark
 from ..journal import kept_parts
 from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from ..log.manifest import Manifest
@@ -65,6 +65,15 @@ def _lock(disk: Disk, path: str) -> Lock:
         if error.errno not in _READ_ONLY:
             raise
         return disk.lock(path, read_only=True)
+
+
+def refuse_copy_of_store(disk: Disk, directory: str) -> None:
+    """Raises: BackupRefused, for a directory whose journal is in a store of objects: alone it lacks what is newest."""
+    if store_mark.read_mark(disk, directory) is not None:
+        raise BackupRefused(
+            f"{directory}: its journal is in a store of objects, without which a backup lacks what is newest",
+            "fencepost restore URL makes a plain directory of that store, which can be copied",
+        )
 
 
 class Source:

@@ -29,7 +29,7 @@ from . import manifest
 from .copying import EMPTY, Unreadable, checksum, copy_range, remove_contents, sync_tree
 from .journal_copy import Changed, copy_judged, judge_beside
 from .manifest import BackupFile, BackupRefused, Contents
-from .source import PASSES, WHOLE, Overtaken, Source, Wanted, below, locked_if_free
+from .source import PASSES, WHOLE, Overtaken, Source, Wanted, below, locked_if_free, refuse_copy_of_store
 
 
 def take_backup(
@@ -51,6 +51,7 @@ def take_backup(
     """
     if not store_checkpoint.numbers(disk, directory):
         raise BackupRefused(f"{directory} has no broker's data", "name the data directory of fencepost serve")
+    refuse_copy_of_store(disk, directory)
     _begin(target, backup)
     done = False
     try:

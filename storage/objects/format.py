@@ -16,11 +16,12 @@ from crc32c import crc32c
 
 from ..journal import format as units
 from ..journal.format import Buffer, Malformed
+from ..shipping.names import JOURNAL_IDENTITY, JOURNAL_OWNERS
 from .fence import NOWHERE, Header, Place
 
 FORMAT = 1
 WINDOW = 4  # rounds of an epoch that may be on their way beside each other; all brokers of a store have the same
-CLAIMS, JOURNAL = "0/owners/", "0/journal/"  # 0 is the number of the store, of which there is one
+CLAIMS, JOURNAL = JOURNAL_OWNERS, "0/journal/"  # 0 is the number of the store, of which there is one
 MOST_EPOCHS = 1 << 32
 MOST_ROUNDS = 10**14  # of an epoch
 LARGEST_ROUND_BYTES = 256 << 20  # the largest unit and more; a length above it is not believed
@@ -40,7 +41,7 @@ LARGEST_CLAIM_BYTES = 64 << 10
 
 _IDENTITY = struct.Struct(">4sIH16s")
 _IDENTITY_MAGIC = b"FPOS"
-IDENTITY_NAME = "0/format"
+IDENTITY_NAME = JOURNAL_IDENTITY
 
 HEADER_BYTES = _HEADER.size
 NO_POINT = (0, 0)

@@ -4,6 +4,7 @@ A *point* is a checkpoint of the directory with all that it names: for each file
 that it consists of (its extents), and the journal behind the checkpoint up to a complete round. A point ships only
 what earlier points and rounds have not. Behind a point come *rounds*: what the journal got since, until the next point.
 
+    kinds               whether a store holds a backup or the journal of brokers
     names, point        how objects are named, and their bytes
     planning            what is to be shipped, and in which objects
     creating, claims    a create whose answer was lost; who follows, and how a predecessor is ended

@@ -14,6 +14,7 @@ from ..backup.manifest import BackupRefused
 from ..checkpoints import Damaged
 from . import names
 from .creating import Taken, Wait, create, list_names, read
+from .kinds import Kind, kind_of
 from .names import Place
 from .point import Claim, Seal, is_seal, pack_claim, pack_seal, unpack_claim, unpack_seal
 
@@ -41,7 +42,14 @@ class Claims:
     wait: Wait
 
     def check_store(self) -> None:
-        """Refuse a store on which a create replaces what is there. Raises: BackupRefused, Refused."""
+        """Refuse a store that holds a journal, and one on which a create replaces what is there.
+
+        Raises: BackupRefused, Refused.
+        """
+        if kind_of(self.objects, self.wait) is Kind.JOURNAL:
+            raise BackupRefused(
+                f"{self.objects.where} holds the journal of brokers", "a backup needs a prefix of its own"
+            )
         content = b"two of this name would be no fence\n"
         made = 0
         for _ in range(PROBES):

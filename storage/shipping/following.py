@@ -21,6 +21,7 @@ from ...effects.threads import call_all
 from .. import checkpoints, store_checkpoint
 from ..backup.journal_copy import Changed
 from ..backup.manifest import BackupRefused
+from ..backup.source import refuse_copy_of_store
 from . import names
 from .claims import Claims, Fenced
 from .collecting import Collector
@@ -161,6 +162,7 @@ class Follower:
         """
         if not store_checkpoint.numbers(self._disk, self._directory):
             raise BackupRefused(f"{self._directory} has no broker's data", "name the data directory of fencepost serve")
+        refuse_copy_of_store(self._disk, self._directory)
         self._claims.check_store()
         before = self._read_points()
         shipped = self._keep_unchanged(before)  # before anybody is ended: it may be another directory's store

@@ -16,6 +16,7 @@ from typing import NamedTuple
 CLAIMS, PARTS, POINTS = "0/claims/", "0/parts/", "0/points/"
 ROUNDS, PIECES = "0/rounds/", "0/pieces/"
 PROBE = "0/probe"
+JOURNAL_IDENTITY, JOURNAL_OWNERS = "0/format", "0/owners/"  # of a journal of brokers, which is not a backup
 _DIGITS = 10
 _NUMBER = rf"(\d{{{_DIGITS}}})"
 _PLACE = re.compile(rf"{_NUMBER}-{_NUMBER}")

@@ -8,7 +8,9 @@ from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
 from fencepost.cli import main
 from fencepost.effects.objects import open_objects
+from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects.errors import Fenced
+from left_directory import left_in
 from produce_requests import batch, create, produce
 from simulated_broker import SimulatedBroker
 
@@ -131,3 +133,40 @@ def test_take_asks_first_and_only_where_there_is_an_owner(written, tmp_path):
     assert cause.endswith("epoch 1 was ended by epoch 2, and nobody has begun since")
     nothing = f"file://{tmp_path}/none"
     assert refused("store", "take", nothing, "--yes", code=3)[0] == f"{nothing} has no journal of a broker"
+
+
+# ---- a journal and a backup ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """A data directory without a store."""
+    with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
+        broker.ask(create("t"))
+        return left_in(tmp_path / "plain", broker.disk, "/d")
+
+
+def test_a_backup_into_a_journal_is_refused(written, plain):
+    before = run("store", "status", written, "-o", "json").stdout
+    for words in (["backup", plain, written], ["backup", "--follow", plain, written]):
+        assert refused(*words)[0] == f"{written} holds the journal of brokers"
+    assert run("store", "status", written, "-o", "json").stdout == before
+
+
+def test_a_journal_in_a_backup_is_refused(plain, url):
+    assert run("backup", plain, url).exit_code == 0
+    with pytest.raises(StoreDamaged, match="it holds a backup"):
+        serve(url)
+    assert refused("store", "take", url, "--yes", code=3)[0] == f"{url} has no journal of a broker"
+
+
+def test_a_backup_of_a_directory_whose_journal_is_elsewhere_is_refused(url, tmp_path):
+    with SimulatedBroker(
+        BrokerSettings(log_dir="/d"), in_store=InStore(open_objects(url), lambda seconds: None)
+    ) as broker:
+        broker.ask(create("t"))
+        directory = left_in(tmp_path / "copy", broker.disk, "/d")
+    for target in (f"file://{tmp_path}/other", tmp_path / "folder"):
+        cause, hint = refused("backup", directory, target)
+        assert "its journal is in a store of objects" in cause
+        assert hint.startswith("fencepost restore URL")

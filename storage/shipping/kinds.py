@@ -5,10 +5,9 @@ The rule: whoever begins in a store looks first, so that neither writes into the
 
 from enum import Enum
 
-from ..effects.objects import Missing, Objects
-from .objects import format
-from .shipping import names
-from .shipping.creating import Wait, ask
+from ...effects.objects import Missing, Objects
+from . import names
+from .creating import Wait, ask
 
 
 class Kind(Enum):
@@ -22,11 +21,15 @@ class Kind(Enum):
 def kind_of(objects: Objects, wait: Wait) -> Kind:
     """Look what a store is used for. Raises: Refused; what `wait` raises."""
     try:
-        ask(lambda: objects.read(format.IDENTITY_NAME, 0, 1), wait)
+        ask(lambda: objects.read(names.JOURNAL_IDENTITY, 0, 1), wait)
         return Kind.JOURNAL
     except Missing:
         pass
-    for folder, kind in ((format.CLAIMS, Kind.JOURNAL), (names.CLAIMS, Kind.BACKUP), (names.POINTS, Kind.BACKUP)):
+    for folder, kind in (
+        (names.JOURNAL_OWNERS, Kind.JOURNAL),
+        (names.CLAIMS, Kind.BACKUP),
+        (names.POINTS, Kind.BACKUP),
+    ):
         if ask(lambda folder=folder: objects.list(folder), wait):  # type: ignore[misc]
             return kind
     return Kind.NOTHING
