@@ -14,7 +14,7 @@ from simulation.share_rules import ACCEPT, RELEASE, Ack, Acknowledge, Acquire
 from simulation.world import World
 
 WIDE_MEMBERS = 2
-MAX_BYTES = (1, 150, 400)  # of an answer: of no batch, of one of a few records, of some
+MAX_BYTES = (1, 300, 500)  # of an answer: of a batch however large, of one or two, of some
 
 
 class WideSession(Session):

@@ -6,6 +6,17 @@ and for a committed reader aborted ones, are nobody's. Partitions are taken in t
 shared evenly among those that have something, and the first batch comes however large. It waits for the high
 watermark, and for what others let go of. Those who wait are served in the order in which they came.
 A client that is over its quota acquires nothing; what it has acquired it is given, and waits afterwards.
+
+    state      what it is                                                    how it ends
+    working    it looks at its partitions and acquires, in steps of a job    enough, late, or wrong everywhere: answered
+               (_is_working)                                                 something to be read: reading
+                                                                             else waiting, or again: _has_moved
+    reading    workers read from the disk (_is_working, _jobs_left > 0)      acquired, late or wrong: answered
+                                                                             else working, or waiting
+    waiting    parked; woken by a log, by a share partition, or in time      woken: working
+    answered   nothing is acquired for it any more (_is_answered)            -
+
+The time to wait may be over in each of them (_is_late), and so may its session: then it is answered with nothing.
 Source: KIP-932, Kafka's DelayedShareFetch and ShareFetchUtils; KAFKA-19823, 20425.
 """
 
@@ -80,7 +91,7 @@ class ShareFetching:
         self._records = 0  # that were acquired
         self._size_bytes = 0
         self._jobs_left = 0
-        self._is_over = False  # its client has to wait for a quota
+        self._is_over_quota = False  # its client has to wait, and gets nothing
         self._is_late = request.max_wait_ms <= 0  # the time to wait is over
         self._has_moved = False  # something did since it began to look
         self._is_working = False
@@ -194,7 +205,7 @@ class ShareFetching:
     def _acquire(self) -> Steps[bool]:
         """Look at all partitions, and acquire. Returns whether the answer need not wait for more."""
         if self._meter is not None and self._broker.throttling.is_over_already(self._meter):
-            self._is_over = True
+            self._is_over_quota = True
             return True
         candidates = yield from self._candidates()
         if self._errors and len(self._errors) >= len(self._session.places):
@@ -388,7 +399,7 @@ class ShareFetching:
 
     def _response(self) -> Steps[ShareFetchResponse]:
         """What was acquired, what is wrong, and what became of the acknowledgements."""
-        if self._meter is not None and not self._is_over:
+        if self._meter is not None and not self._is_over_quota:
             size_bytes = ANSWER_BYTES + PARTITION_BYTES * len(self._reads) + self._size_bytes
             self._broker.throttling.charge(self._meter, size_bytes)
         answers: dict[TopicIdPartition, Answer] = {}
@@ -398,7 +409,7 @@ class ShareFetching:
         for place, error in self._errors.items():
             answers.setdefault(place, refused(place, error))
             yield 1
-        if self._opens and self._session.is_open and not self._is_over and self._wants_records():
+        if self._opens and self._session.is_open and not self._is_over_quota and self._wants_records():
             for place in list(self._session.places):
                 answers.setdefault(place, Answer(partition_index=place[1]))
                 yield 1
