@@ -20,7 +20,7 @@ class Held(NamedTuple):
 
 
 def held_by(machine: SharePartition, member: str, offset: int, most_runs: int) -> Held:
-    """Return what the member has acquired among the next so many runs, from this offset on."""
+    """Return what the member has acquired from this offset on, looking at most_runs runs at most."""
     columns = machine.runs.next_part(offset, most_runs)
     found = [
         (first, last, standing)

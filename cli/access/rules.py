@@ -164,4 +164,5 @@ def filters_of(wanted: Wanted, *, applying: bool) -> list[dict[str, Any]]:
 
 
 def _pattern(wanted: Wanted, resource: Resource) -> str:
+    """Return the pattern type of a rule for this resource: literal or prefixed."""
     return "prefixed" if wanted.prefixed and resource.kind != "cluster" else "literal"

@@ -105,6 +105,7 @@ def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: I
 
 
 def _queueing(plan: Plan, seed: int, proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:
+    """Run the share group demo and print its result. Returns whether the result is good."""
     show()
     show(f"A work queue: {plan.workers} workers on one partition acknowledge in transactions, under random kills")
     bootstrap = f"127.0.0.1:{proxy.port}"

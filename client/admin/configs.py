@@ -100,6 +100,7 @@ class ConfigAdmin(Asking):
     async def _alter_all(
         self, target: Target, kind: int, name: str, changes: Mapping[str, str | None], validate_only: bool
     ) -> None:
+        """Change configs of a broker that lacks IncrementalAlterConfigs: read all, and write all with the changes."""
         (before,) = await self._describe(target, [(kind, name)])
         kept = {
             each.name: each.value

@@ -58,6 +58,7 @@ class SimulatedConnection:
             self.tell(side)
 
     def tell(self, side: Side) -> None:
+        """Let one side of a cut connection see the reset."""
         self.end(side).reset_arrived()
 
     def cut_after(self, side: Side, size: int) -> None:

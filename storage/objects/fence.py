@@ -240,7 +240,7 @@ class Taker(NamedTuple):
         return self._replace(phase=phase, ending=epoch if phase is Phase.LIST else 0, place=0)
 
     def listed(self, rounds: Mapping[int, bool]) -> "Taker":
-        """Judge a listing of the epoch `ending`: for each name there, whether it is a round."""
+        """Return the next state, after a listing of the epoch `ending`: for each name there, whether it is a round."""
         end = valid_end(rounds, self.window)
         if end is None:
             return self._replace(phase=Phase.SEAL, place=seal_place(rounds, self.window))

@@ -197,7 +197,7 @@ def test_the_broker_starts_although_a_limit_was_lowered_below_stored_entries() -
         assert stored(later) == kept
 
 
-def test_the_broker_makes_its_own_topics_though_no_setting_has_room() -> None:
+def test_internal_topics_are_created_when_stored_settings_are_at_their_limit() -> None:
     with SimulatedBroker(BrokerSettings(configs_max_bytes=0, max_partitions=1)) as world:
         world.ask(create("t"))
         check_that_groups_and_transactions_work(world)

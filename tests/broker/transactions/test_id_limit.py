@@ -37,7 +37,7 @@ def test_a_new_transactional_id_takes_the_place_of_the_longest_unused_for_good(v
 
 
 @BOTH
-def test_an_open_transaction_is_never_evicted_and_only_all_open_refuse_new_ids(version):
+def test_new_ids_are_refused_only_if_all_ids_have_an_open_transaction(version):
     with SimulatedBroker(BrokerSettings(max_transactional_ids=2)) as broker:
         broker.ask(create("t", 1))
         held = [begun(broker, version, name) for name in "ab"]
