@@ -218,6 +218,8 @@ class Broker(Services):
             settings=self.settings,
         )
         self.store, self.recovery = await self._owner.open(settings, look_from)
+        owner = self._owner
+        self.metrics.store_is_troubled = lambda: owner.trouble is not None
 
     def _begin_rounds(self) -> None:
         self.times = RequestTimes(self.metrics, self.store, self.clock.work_ns)

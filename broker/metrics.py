@@ -4,7 +4,7 @@ Counters only grow; whoever wants a rate reads twice. Nothing is computed here u
 a log counts anyway is not counted again: it is added up when it is asked for (requests/exported_metrics.py).
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -106,6 +106,7 @@ class Metrics:
         "share_locks_timed_out",
         "stale_epochs",
         "stalls",
+        "store_is_troubled",
         "sync_ns",
         "throttle_ms",
         "throttles",
@@ -149,6 +150,7 @@ class Metrics:
         self.share_locks_timed_out = 0  # records
 
         self.backup = Backup()
+        self.store_is_troubled: Callable[[], bool] | None = None  # of the owner of a journal in a store
         self.recovery_ms = 0  # from the start until the broker listened
         self.appended_before: dict[int, tuple[int, int]] = {}  # by log: its end offset and bytes as recovered
         self.sync_ns = Histogram()  # of rounds that were synced, the write of the round included

@@ -18,6 +18,7 @@ from .backup_metrics import BACKUP_FAMILIES
 from .metric_families import Exported, Family, Sample, Samples, Seen, TopicSums, by, one
 from .services import Services
 from .share_metrics import SHARE_FAMILIES, see_share_partitions
+from .store_metrics import STORE_FAMILIES
 
 MOST_TOPICS = 2_000
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
@@ -350,6 +351,7 @@ FAMILIES = (
     ),
     *SHARE_FAMILIES,
     *BACKUP_FAMILIES,
+    *STORE_FAMILIES,
 )
 
 
