@@ -357,7 +357,9 @@ def test_the_suggested_setting_name_comes_from_all_accepted_names(
     "name",
     ["listener.name.internal.ssl.keystore.password", "ssl.keystore.password", "sasl.jaas.config", "log.dirs"],
 )
-def test_the_catalogue_stores_settings_by_kafkas_name_and_no_passwords(broker: SimulatedBroker, name: str) -> None:
+def test_passwords_and_other_spellings_of_settings_are_refused_and_not_stored(
+    broker: SimulatedBroker, name: str
+) -> None:
     refused = (42, f"Cannot update these configs dynamically: [{name}]")
     assert change(broker, BROKER, "1", (name, SET, "a secret")) == refused
     assert alter(broker, BROKER, "1", {name: "a secret"}) == refused
