@@ -28,9 +28,12 @@ class Waits(Protocol):
 
 
 class ShareSession:
-    """One member's standing list of partitions, in the order in which they were named."""
+    """One member's standing list of partitions, in the order in which they were named.
 
-    __slots__ = ("connection", "epoch", "group", "is_open", "member", "places", "waiting")
+    answered_bytes: how much the last answer had of a partition; None before the first.
+    """
+
+    __slots__ = ("answered_bytes", "connection", "epoch", "group", "is_open", "member", "places", "waiting")
 
     def __init__(self, group: str, member: str, places: Iterable[TopicIdPartition], connection: Hashable) -> None:
         self.group = group
@@ -40,6 +43,7 @@ class ShareSession:
         self.connection = connection
         self.is_open = True
         self.waiting: dict[Waits, None] = {}  # fetches of it that wait
+        self.answered_bytes: int | None = None
 
     def drop(self, places: Iterable[TopicIdPartition]) -> None:
         """Remove partitions that no longer exist. Call leave_out() of the sessions instead, which also counts them."""

@@ -51,6 +51,7 @@ Read = tuple[Slice, list[AbortedTransaction]]
 
 WHOLE_BATCHES, EXACT = 0, 1  # ShareAcquireMode
 READ_BYTES = 1 << 20  # of a partition
+LEAST_READ_BYTES = 256 << 10  # of a partition, where an answer may have so much
 MOST_BATCHES = 500  # whose headers one step looks at
 MOST_BYTES = 8 << 20  # of one answer, unless its first batch is larger
 WAITING_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
@@ -218,9 +219,19 @@ class ShareFetching:
         for read in candidates:
             if self._is_full():
                 break
-            read.max_bytes = min(share, READ_BYTES)
+            read.max_bytes = min(share, self._read_bytes())
             yield from self._acquire_of(read)
         return self._records > 0
+
+    def _read_bytes(self) -> int:
+        """Return how much is read of a partition: twice what the last answer had of one.
+
+        The number of records is limited, so most of READ_BYTES would often be read in vain.
+        """
+        answered = self._session.answered_bytes
+        if answered is None:
+            return READ_BYTES
+        return min(READ_BYTES, max(LEAST_READ_BYTES, self._min_bytes, 2 * answered))
 
     def _candidates(self) -> Steps[list[SharedRead]]:
         """The partitions that have something, in turn."""
@@ -327,7 +338,9 @@ class ShareFetching:
         if acquired:
             pieces = pieces_of(batches, acquired)
             read.buffers = [data[begin:end] for begin, end in pieces]
-            self._size_bytes += sum(end - begin for begin, end in pieces)
+            size_bytes = sum(end - begin for begin, end in pieces)
+            self._session.answered_bytes = size_bytes
+            self._size_bytes += size_bytes
             read.acquired = acquired
             self._records += sum(last - first + 1 for first, last, _ in acquired)
             self._reads[read.place] = read

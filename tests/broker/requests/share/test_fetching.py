@@ -105,3 +105,15 @@ def test_whatever_is_written_and_asked_for_each_record_is_given_out_once(broker,
             found.update((index, value.strip()) for index, part in given.items() for value in part.values.values())
     found += drained(broker, max_bytes=chance.choice((1, LARGE, 20 * LARGE)), max_wait_ms=10)
     assert found == +sent
+
+
+def test_a_share_fetch_reads_at_most_twice_what_the_last_answer_had(broker):
+    """Of what is read, most would be left where the number of records is limited."""
+    for _ in range(25):
+        broker.ask(produce("t", batch(2, value=bytes(30 << 10))), 9)
+    member = ShareClient(broker)
+    sizes = []
+    for more in ({"max_records": 1}, {}, {}, {"max_records": 1}, {"min_bytes": 600 << 10}):
+        found = got(member.fetch(*(() if sizes else (0,)), **more))
+        sizes.append(sum(last - first + 1 for part in found.values() for first, last, _ in part.ranges) // 2)
+    assert sizes == [1, 4, 8, 1, 9]
