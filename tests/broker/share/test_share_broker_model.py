@@ -13,7 +13,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.handlers.share_transactions import _acknowledge
 from fencepost.broker.share import acknowledging, logged, portions, state_log
-from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, Wanted
+from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, State, Wanted
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.share_transactions import TxnShareAcknowledgeRequest
 from fencepost.protocol.messages.topics import DeleteRecordsRequest
@@ -180,14 +180,20 @@ class ShareBroker(RuleBasedStateMachine):
     @rule(member=MEMBERS)
     def end_session(self, member: str) -> None:
         self.shares.release("g", member, [key[1:] for key in self.keys])
+        for _ in self.shares.releasing("g", member):
+            pass
         for model in self.models.values():
             model.release_all(member)
 
     @rule(index=INDEXES, member=MEMBERS)
     def end_locks(self, index: int, member: str) -> None:
         key, now_ms = self.keys[index], self.world.broker.clock.monotonic_ms()
-        self.machine(key).end_locks(member, now_ms)
-        self.shares._end_due_locks([key], now_ms)
+        machine = self.machine(key)
+        held = [run for run in machine.runs if run[2].state is State.ACQUIRED and run[2].member == member]
+        machine.end_locks(held, now_ms)
+        self.shares.locks._due[key] = None
+        while self.shares.locks._due:
+            self.shares.locks._take_step_of_due()
         self.models[key].release_all(member)
 
     @rule(index=INDEXES, more=st.integers(1, 9))
@@ -275,7 +281,7 @@ def check(examples: int, steps: int) -> None:
         stack.enter_context(mock.patch.multiple(state_log, **small))
         stack.enter_context(mock.patch.object(logged, "RUNS", 4))
         for module in (portions, acknowledging):
-            stack.enter_context(mock.patch.object(module, "RANGES", 3))
+            stack.enter_context(mock.patch.object(module, "RUNS", 3))
         run_state_machine_as_test(  # type: ignore[no-untyped-call]
             ShareBroker,
             settings=settings(
