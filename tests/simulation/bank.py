@@ -6,6 +6,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     edge_mutants,
     follower_mutants,
     group_mutants,
+    hold_mutants,
     journal_mutants,
     limit_mutants,
     migration_mutants,

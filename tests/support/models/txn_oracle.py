@@ -4,6 +4,7 @@ A script notes on the simulated disk what it asks before it is sent and what it 
 on an image: a transaction whose end was answered is there whole, or not at all if it was aborted; one whose end was
 asked and not answered, one or the other, its offsets with it; any other is not to be seen. Acknowledged records are in
 the log; pairs that were given are fenced by the next; and when everybody has begun anew, nothing is open any more.
+One that was held waits for its decision, whoever begins anew before.
 """
 
 from collections import defaultdict
@@ -16,12 +17,14 @@ from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
+from ledger_client import HOUR_MS, decide, prepare
 from produce_requests import create
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, offset_of, stable, values
 
 OK = ErrorCode.NONE
 LATEST = -1
+WAIT = ErrorCode.CONCURRENT_TRANSACTIONS
 TOPICS = {"a": 2, "b": 1}
 GROUPS = ("g", "h")
 EPHEMERAL = "once-"
@@ -80,6 +83,15 @@ class Ended:
 
     number: int
     commit: bool
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The transaction is to be held, under its id as ledger key and its number; `answered`: it is."""
+
+    name: str
+    number: int
+    answered: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +180,20 @@ class Scripted(Txn):
             self.ended(commit)
         return code
 
+    def hold(self, timeout_ms: int = HOUR_MS) -> None:
+        """Let it wait for the decision of its number under the key that is its id."""
+        self.note(Holding(self.name, self.number))
+        assert prepare(self, self.number, self.name, timeout_ms, hold=True).error_code == OK
+        self.note(Holding(self.name, self.number, answered=True))
+
+    def decide(self, commit: bool) -> None:
+        self.note(Ending(self.number, commit))
+        answer = decide(self.broker, self, key=self.name, number=self.number, committed=commit)
+        assert answer.error_code == OK
+        for each in answer.ended:
+            self.goes_on_as(each.producer_id, each.producer_epoch)
+        self.ended(commit)
+
     def ended(self, commit: bool) -> None:
         """It has ended so, and another begins."""
         self.note(Ended(self.number, commit))
@@ -189,6 +215,7 @@ class Expected:
         self.ended: dict[int, bool] = {}
         self.given: dict[str, tuple[int, int]] = {}
         self.gone: set[str] = set()
+        self.held: dict[str, Holding] = {}  # by id, the last one
         for note in notes:
             match note:
                 case Wrote():
@@ -203,6 +230,8 @@ class Expected:
                     self.ended[note.number] = note.commit
                 case Given():
                     self.given[note.name] = note.producer_id, note.epoch
+                case Holding():
+                    self.held[note.name] = note
                 case Gone():
                     self.gone.add(note.topic)
 
@@ -274,8 +303,29 @@ def _begin_anew(broker: SimulatedBroker, expected: Expected) -> None:
     """R6, R7: every id goes on above all pairs that were given; whoever had one is fenced; nothing stays open."""
     for name, pair in expected.given.items():
         zombie, successor = Txn(broker, name, 2), Txn(broker, name, 2)
+        _end_held(broker, expected, name, pair)
         assert successor.init() == OK
         assert (successor.producer_id, successor.epoch) > pair, f"{name} was given {pair} before"
         zombie.goes_on_as(*pair)
         assert zombie.send("b", b"zombie", sequence=0) != OK
         assert zombie.commit() != OK
+
+
+def _end_held(broker: SimulatedBroker, expected: Expected, name: str, pair: tuple[int, int]) -> None:
+    """A held transaction is still there for its decision, whoever has asked for the id, and ends by it alone."""
+    held = expected.held.get(name)
+    if held is None or held.number in expected.ended:
+        return
+    commit = expected.ending.get(held.number, True)
+    code = Txn(broker, name, 2).init()
+    if code != WAIT:
+        assert code == OK
+        assert not held.answered or held.number in expected.ending, f"{held} was ended by a successor"
+        return
+    listed = Txn(broker, name)
+    for wrong in (pair[0], pair[1] + 1), (pair[0] + 1, pair[1]):
+        listed.producer_id, listed.epoch = wrong
+        assert decide(broker, listed, key=name, number=held.number, committed=commit).error_code != OK
+    listed.producer_id, listed.epoch = pair
+    assert decide(broker, listed, key=name, number=held.number, committed=commit).error_code == OK
+    expected.ended[held.number] = commit

@@ -6,7 +6,8 @@ from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import WriteTxnMarkersRequest
 from produce_requests import create
 from simulated_client import SimulatedClient
-from txn_oracle import EPHEMERAL, TOPICS, Ended, Ending, Gone, Script
+from txn_client import Txn
+from txn_oracle import EPHEMERAL, TOPICS, WAIT, Ended, Ending, Given, Gone, Script
 
 OK = ErrorCode.NONE
 
@@ -248,6 +249,63 @@ def ids_for_one_transaction_between_flushes_and_checkpoints(s: Script) -> None:
         s.wait(1.1)
 
 
+def held_and_decided(s: Script) -> None:
+    """Each time with the pair that the decision before has answered."""
+    txn = s.producer(version=2)
+    for number in range(3):
+        txn.write("a", 0, 1)
+        txn.write_offset("b", number)
+        txn.hold()
+        txn.decide(commit=number != 1)
+
+
+def held_while_successors_ask(s: Script) -> None:
+    txn = s.producer()
+    txn.write("a", 0, 1)
+    txn.hold()
+    for version in (0, 4, 5):
+        assert Txn(s.broker, txn.name).init(version=version) == WAIT
+    s.wait(12)
+    txn.decide(commit=True)
+    txn.begin()
+    txn.write("b")
+    assert txn.commit() == OK
+
+
+def held_with_a_topic_deleted_inside(s: Script) -> None:
+    txn = s.producer(version=2)
+    txn.write("a", 0, 1)
+    txn.write("b")
+    txn.hold()
+    _delete(s, "b")
+    txn.decide(commit=True)
+    txn.write("a")
+    txn.hold()
+
+
+def held_when_epochs_are_used_up(s: Script) -> None:
+    txn = s.producer(version=2)
+    _at_epoch(s, txn, 32_765)
+    s.disk.note(Given(txn.name, txn.producer_id, txn.epoch))
+    for _ in range(3):
+        txn.write("a", 0, 1)
+        txn.hold()
+        txn.decide(commit=True)
+
+
+def held_until_its_outage_is_too_long(s: Script) -> None:
+    txn = s.producer()
+    txn.write("a", 0, 1)
+    txn.hold(timeout_ms=2_000)
+    s.disk.note(Ending(txn.number, False))
+    s.wait(5)
+    s.disk.note(Ended(txn.number, False))
+    txn.number = 0
+    txn.begin()
+    txn.write()
+    assert txn.commit() == OK
+
+
 def _delete(s: Script, topic: str) -> None:
     s.disk.note(Gone(topic))
     request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=topic)], timeout_ms=1000)
@@ -290,4 +348,9 @@ SCRIPTS = [
     epochs_used_up_by_beginning_anew,
     ids_for_one_transaction,
     ids_for_one_transaction_between_flushes_and_checkpoints,
+    held_and_decided,
+    held_while_successors_ask,
+    held_with_a_topic_deleted_inside,
+    held_when_epochs_are_used_up,
+    held_until_its_outage_is_too_long,
 ]
