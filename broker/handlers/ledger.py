@@ -92,7 +92,8 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
     for step in deciding.steps():
         step()
         yield 1
-    return _end_response(broker, deciding.finish())
+    sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+    return _end_response(broker, deciding.finish(), sees)
 
 
 def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[list[EndTxnsResponse.Transaction]]:
@@ -105,7 +106,7 @@ def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Step
     ]
 
 
-def _end_response(broker: Services, outcome: Outcome) -> EndTxnsResponse:
+def _end_response(broker: Services, outcome: Outcome, sees: Callable[[str], bool]) -> EndTxnsResponse:
     """Return the EndTxns response; after a conflict it has the entry that was decided first."""
     error, message = ErrorCode.NONE, None
     if outcome.verdict is Verdict.CONFLICT:
@@ -121,7 +122,11 @@ def _end_response(broker: Services, outcome: Outcome) -> EndTxnsResponse:
         already_decided=outcome.verdict is Verdict.ALREADY_DECIDED,
         aborted=outcome.aborted,
         entry=_entry_on_wire(outcome.entry),
-        refused=[EndTxnsResponse.Transaction(transactional_id=name, error_code=code) for name, code in outcome.refused],
+        refused=[
+            EndTxnsResponse.Transaction(transactional_id=name, error_code=code)
+            for name, code in outcome.refused
+            if code is not ErrorCode.CONCURRENT_TRANSACTIONS or sees(name)  # others' ids, which were not listed
+        ],
         ended=[
             EndTxnsResponse.Ended(transactional_id=name, producer_id=producer_id, producer_epoch=epoch)
             for name, producer_id, epoch in outcome.ended

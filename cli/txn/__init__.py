@@ -11,7 +11,17 @@ from ..output.failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
 from ..output.tables import Column, duration, now_ms, number, when
 from ..output.writing import Cell
 from .blocking import blocked_facts, leaderless_facts
-from .facts import age, decisions_or_none, facts_of, open_now, owner_text, owners_or_none, state
+from .facts import (
+    age,
+    decisions_or_none,
+    facts_of,
+    open_now,
+    owner_text,
+    owners_or_none,
+    refuse_held,
+    state,
+    wait_text,
+)
 from .held import cause_sentence, held_facts
 
 if TYPE_CHECKING:
@@ -102,7 +112,7 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         if row["owner"] is not None:
             to.output.line(f"  taken last by {owner_text(row['owner'])}")
         if row["sink"] is not None:
-            to.output.line(f"  waits for the decision of sink {row['sink']} about batch {row['batch']}")
+            to.output.line(f"  waits for {wait_text(row)}")
         to.output.line(f"  partitions: {' '.join(row['partitions']) or 'none'}")
         for text in pending_lines(row["pending"]):
             to.output.line(f"  {text}")
@@ -201,6 +211,7 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
         if found.state != "Ongoing":
             hint = f"fencepost txn fence {what} fences its producer even without an open transaction"
             raise Failure(f"{what} has no open transaction, it is {found.state}", hint, CONFLICT)
+        await refuse_held(admin, [what])
         fenced = await admin.fence_described(found)  # not a transaction that begins in between
         return {**facts_of(found, now_ms()), "aborted": True, "next_epoch": fenced.epoch}
 
@@ -243,6 +254,7 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         """Send the requests of this command. Returns what it prints."""
+        await refuse_held(admin, ids)
         fenced = await admin.fence_producers(ids)
         return [
             {"transactional_id": name, "producer_id": new.producer_id, "next_epoch": new.epoch}

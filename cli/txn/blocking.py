@@ -6,6 +6,7 @@ The rule: the sentence contains id, age, owner and partition, and the command to
 from typing import TYPE_CHECKING, Any
 
 from ..output.tables import duration
+from .facts import WAITING, wait_text
 
 if TYPE_CHECKING:
     from ...client.admin.values import Blocker, OpenTransaction, PreparedTransaction, TransactionDescription
@@ -31,10 +32,10 @@ def transaction_facts(
     since_ms: int | None,
     now_ms: int,
 ) -> dict[str, Any]:
-    """Return the facts of a transaction that is open in a partition. state: Prepared if it waits for a decision."""
+    """Return the facts of a transaction that is open in a partition. state: Prepared or Held if it waits for one."""
     return {
         "transactional_id": owner.transactional_id if owner else None,
-        "state": "Prepared" if prepared else owner.state if owner else None,
+        "state": prepared.state if prepared else owner.state if owner else None,
         "sink": prepared.sink if prepared else None,
         "batch": prepared.number if prepared else None,
         "producer_id": found.producer.producer_id,
@@ -73,8 +74,8 @@ def holder(facts: dict[str, Any], at: str) -> str:
     age = duration(facts["age_ms"])
     if not facts["hangs"]:
         text = f"transaction {facts['transactional_id']} of {producer}, {facts['state']} for {age}"
-        if facts["state"] == "Prepared":  # its timeout has ended: only the decision counts
-            return f"{text}: it waits for the decision of sink {facts['sink']} about batch {facts['batch']}"
+        if facts["state"] in WAITING:  # its timeout has ended: only the decision counts
+            return f"{text}: it waits for {wait_text(facts)}"
         return f"{text} of {duration(facts['timeout_ms'])}"
     whose = f"formerly of {facts['transactional_id']}" if facts["transactional_id"] else "of an unknown id"
     return (

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..output.failures import CONFLICT, Failure
 from ..output.tables import duration, now_ms
 from ..output.writing import Cell
 
@@ -29,7 +30,7 @@ def facts_of(
     return {
         "transactional_id": found.transactional_id,
         "transaction_id": found.transaction_id,
-        "state": "Prepared" if prepared else found.state,
+        "state": prepared.state if prepared else found.state,
         "sink": prepared.sink if prepared else None,
         "batch": prepared.number if prepared else None,
         "producer_id": found.producer_id,
@@ -40,6 +41,25 @@ def facts_of(
         "coordinator": found.coordinator,
         "partitions": [str(each) for each in found.partitions],
     }
+
+
+WAITING = ("Prepared", "Held")
+
+
+def wait_text(facts: Mapping[str, Any]) -> str:
+    """Return which decision a transaction waits for. facts: with state, and sink and batch of that decision."""
+    from ...client.admin.values import decision_text
+
+    return decision_text(facts["sink"], facts["batch"], facts["state"] == "Held")
+
+
+async def refuse_held(admin: "Admin", names: Iterable[str]) -> None:
+    """Raise Failure if one of these transactions is held: the broker would answer `not yet` until the time is over."""
+    prepared = await decisions_or_none(admin)
+    for name in names:
+        if name in prepared and prepared[name].held:
+            hint = "what holds it decides, from its database perhaps: EndTxn or EndTxns with its producer id and epoch"
+            raise Failure(f"{name} waits for {prepared[name].waits_for}", hint, CONFLICT)
 
 
 async def open_now(admin: "Admin") -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         response: DescribeLedgerResponse = await self._ask(
             ("transaction", ""), DescribeLedgerRequest(), lambda r: [r.error_code]
         )
-        refuse([Answer("the ledger of sinks", response.error_code, response.error_message)])
+        refuse([Answer("the ledger", response.error_code, response.error_message)])
         return {
             each.transactional_id: PreparedTransaction(
                 each.transactional_id,
@@ -123,6 +123,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
                 key.key,
                 each.number,
                 None if key.entry is None else key.entry.owner,
+                each.held,
             )
             for key in response.keys
             for each in key.waiting

@@ -241,7 +241,11 @@ class TransactionDescription:
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that waits for its sink's decision. number: of its batch. owner: the sink's query, if known."""
+    """A transaction that waits for a decision, as a sink's does for that about its batch.
+
+    sink: the ledger key. number: of the decision, for a sink its batch. owner: who decided last, if known.
+    held: nobody else ends it, because the decision may have been taken already, in a database perhaps.
+    """
 
     transactional_id: str
     producer_id: int
@@ -249,6 +253,24 @@ class PreparedTransaction(NamedTuple):
     sink: str
     number: int
     owner: str | None
+    held: bool = False
+
+    @property
+    def state(self) -> str:
+        """Prepared or Held."""
+        return "Held" if self.held else "Prepared"
+
+    @property
+    def waits_for(self) -> str:
+        """The decision in words."""
+        return decision_text(self.sink, self.number, self.held)
+
+
+def decision_text(ledger_key: str, number: int, held: bool) -> str:
+    """Return in words which decision a transaction waits for."""
+    if held:
+        return f"decision {number} under the ledger key {ledger_key}, and nothing else ends it (held)"
+    return f"the decision of sink {ledger_key} about batch {number}"
 
 
 class ProducerState(NamedTuple):

@@ -20,6 +20,7 @@ from ...client.admin.values import (
     TopicDescription,
     TransactionDescription,
     TransactionListing,
+    decision_text,
 )
 from ...client.values import TopicPartition
 
@@ -94,8 +95,10 @@ def offsets_row(partition: TopicPartition, offsets: Offsets | None) -> dict[str,
 
 
 def prepared_row(prepared: PreparedTransaction | None) -> dict[str, Any] | None:
-    """Return the sink and batch whose decision a transaction waits for; None if it waits for none."""
-    return None if prepared is None else {"sink": prepared.sink, "batch": prepared.number, "query": prepared.owner}
+    """Return which decision a transaction waits for; None if it waits for none. sink, batch: ledger key and number."""
+    if prepared is None:
+        return None
+    return {"sink": prepared.sink, "batch": prepared.number, "query": prepared.owner, "held": prepared.held}
 
 
 def transaction_row(
@@ -245,8 +248,8 @@ def _sentence(row: Mapping[str, Any]) -> str:
     if row["hangs"]:
         return f"{held} by a transaction of {producer} that no coordinator will end"
     if row["prepared"]:
-        waits = f"waits for the decision of sink {row['prepared']['sink']} about batch {row['prepared']['batch']}"
-        return f"{held} by transaction {row['transactional_id']}, which {waits}"
+        waits = decision_text(*(row["prepared"][field] for field in ("sink", "batch", "held")))
+        return f"{held} by transaction {row['transactional_id']}, which waits for {waits}"
     return f"{held} by transaction {row['transactional_id']} of {producer}, {row['state']}"
 
 

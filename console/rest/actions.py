@@ -62,15 +62,18 @@ async def _described(admin: Admin, name: str) -> TransactionDescription:
 async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: str) -> dict[str, Any]:
     """Abort or fence the transaction. A prepared one needs its sink and batch as a confirmation."""
     name = found.transactional_id
-    prepared = prepared_row((await admin.prepared_transactions()).get(name))
-    if prepared is not None:
-        seen = {"sink": prepared["sink"], "batch": prepared["batch"]}
+    waiting = (await admin.prepared_transactions()).get(name)
+    if waiting is not None and waiting.held:
+        hint = "what holds it decides, from its database perhaps: it is ended by that decision alone"
+        raise Problem(CONFLICT, f"{name} waits for {waiting.waits_for}", hint)
+    if waiting is not None:
+        seen = {"sink": waiting.sink, "batch": waiting.number}
         if asked.body.get("confirm_prepared") != seen:
             raise Problem(
                 CONFIRM_PREPARED,
-                f"{name} waits for the decision of sink {seen['sink']} about batch {seen['batch']}",
+                f"{name} waits for {waiting.waits_for}",
                 "confirm both: its query must write the batch again",
-                {"prepared": prepared},
+                {"prepared": prepared_row(waiting)},
             )
     _log(asked, f"{done}: transactional id {name!r}, asked for")
     try:

@@ -20,7 +20,7 @@ _METADATA = fields({"self": TEXT, "resource_name": TEXT})
 _LIST_METADATA = fields({"self": TEXT, "next": TEXT_OR_NULL})
 _PLACE = {"topic_name": TEXT, "partition_id": NUMBER}
 _OFFSETS = dict.fromkeys(("log_start_offset", "last_stable_offset", "high_watermark"), NUMBER_OR_NULL)
-_PREPARED = or_null(fields({"sink": TEXT, "batch": NUMBER, "query": TEXT_OR_NULL}))
+_PREPARED = or_null(fields({"sink": TEXT, "batch": NUMBER, "query": TEXT_OR_NULL, "held": FLAG}))
 _SHARE = {"type": ["number", "null"]}
 
 

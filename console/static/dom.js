@@ -70,6 +70,9 @@ export function bytes(number) {
   return `${number.toFixed(1)} TiB`;
 }
 
+/** Which decision a prepared transaction waits for. */
+export const decision = (prepared) => (prepared.held ? [`decision ${prepared.batch} under the ledger key `, prepared.sink, "; nothing else ends it"] : [`batch ${prepared.batch} of sink `, prepared.sink]);
+
 export function duration(ms) {
   if (ms == null) return "–";
   if (ms < 0) return "none";

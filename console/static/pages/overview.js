@@ -1,7 +1,7 @@
 // The overview: what holds readers up, first of all; then the counts, what happened lately, and the brokers.
 
 import { endButtons } from "../actions.js";
-import { age, aside, badge, bytes, count, duration, empty, faint, gauge, groupLink, h, listed, many, partitionLink, partitionName, put, quiet, throttle, time, transactionLink } from "../dom.js";
+import { age, aside, badge, bytes, count, decision, duration, empty, faint, gauge, groupLink, h, listed, many, partitionLink, partitionName, put, quiet, throttle, time, transactionLink } from "../dom.js";
 import { recent, state } from "../live.js";
 
 export async function show(root, { cluster }) {
@@ -45,7 +45,7 @@ const lowDisk = (row) => h("article", { class: "card stuck" }, h("h3", null, "Th
   h("p", { class: "lead" }, h("code", null, row.log_dir), `: ${bytes(row.usable_bytes)} are free.`,
     row.floor_bytes == null ? null : ` ${bytes(row.floor_bytes)} stay free (storage.min.free.bytes): produce requests are refused until there is room.`));
 
-const preparedFor = (row) => (row.prepared ? h("p", null, `It is prepared as batch ${row.prepared.batch} of sink `, row.prepared.sink, ".") : null);
+const preparedFor = (row) => (row.prepared ? h("p", null, row.prepared.held ? "It is held for " : "It is prepared as ", decision(row.prepared), ".") : null);
 
 /** A transaction that a group waits for: it holds offsets, or has filled the window of a share group. */
 export const heldGroup = (cluster, row) => h("article", { class: "card stuck" },
@@ -94,7 +94,7 @@ function stuckCard(cluster, rows) {
   return h("article", { class: "card stuck" },
     h("header", null,
       h("h3", null, name),
-      first.hangs ? badge("hanging", "bad") : badge(first.prepared ? "Prepared" : first.state ?? "unknown", first.prepared ? "warn" : "open"),
+      first.hangs ? badge("hanging", "bad") : badge(first.prepared ? (first.prepared.held ? "Held" : "Prepared") : first.state ?? "unknown", first.prepared ? "warn" : "open"),
       h("span", { class: "spring" }), gauge(first.age_ms, first.timeout_ms, first.since)),
     h("p", { class: "lead" }, h("strong", null, many(waiting, "record")), ` in ${many(rows.length, "partition")} cannot be read by read_committed readers`,
       first.hangs ? ", and no coordinator will end this transaction." : "."),

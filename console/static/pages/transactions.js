@@ -2,7 +2,7 @@
 
 import { get, inCluster } from "../api.js";
 import { askToEndHanging, endButtons } from "../actions.js";
-import { aside, badge, count, crumbs, duration, empty, facts, faint, gauge, groupLink, h, link, many, partitionLink, partitionName, problemOf, put, quiet, stateBadge, throttle, time, transactionLink } from "../dom.js";
+import { aside, badge, count, crumbs, decision, duration, empty, facts, faint, gauge, groupLink, h, link, many, partitionLink, partitionName, problemOf, put, quiet, stateBadge, throttle, time, transactionLink } from "../dom.js";
 import { session } from "../api.js";
 import { recent, state } from "../live.js";
 import { PagedList, Table } from "../table.js";
@@ -18,7 +18,7 @@ export async function show(root, place) {
     label: "Transactions",
     columns: [
       { label: "Transactional id", cell: (row) => transactionLink(row.transactional_id) },
-      { label: "State", cell: (row) => [stateBadge(row.state), row.prepared ? [" ", badge("Prepared", "warn")] : null] },
+      { label: "State", cell: (row) => [stateBadge(row.state), row.prepared ? [" ", badge(row.prepared.held ? "Held" : "Prepared", "warn")] : null] },
       { label: "Age, of its timeout", cell: (row) => (row.is_open ? gauge(row.age_ms, row.timeout_ms) : "–") },
       { label: "Partitions", kind: "number", cell: (row) => count(row.partitions_count ?? row.partitions?.length) },
       { label: "Holds back", kind: "number", cell: (row) => (row.blocks?.records ? many(row.blocks.records, "record") : "–") },
@@ -80,13 +80,13 @@ async function showOne(root, place) {
     const row = await get(inCluster(place.cluster, ["transactions", id]));
     drawMachine(machine, row);
     put(about, facts([
-      ["State", [stateBadge(row.state), row.prepared ? [" ", badge("Prepared", "warn")] : null]],
+      ["State", [stateBadge(row.state), row.prepared ? [" ", badge(row.prepared.held ? "Held" : "Prepared", "warn")] : null]],
       ["Age, of its timeout", row.is_open ? gauge(row.age_ms, row.timeout_ms) : "not open"],
       row.is_open ? ["Began", time(row.started_ms)] : ["Timeout", row.timeout_ms > 0 ? duration(row.timeout_ms) : "–"],
       ["Producer", h("code", null, `${row.producer_id}, epoch ${row.producer_epoch}`)],
       ["Coordinator", `broker ${row.coordinator_id}`],
       row.transaction_id ? [row.is_open ? "Transaction" : "Last transaction", h("code", null, row.transaction_id)] : null,
-      row.prepared ? ["Prepared for", [`batch ${row.prepared.batch} of sink `, row.prepared.sink]] : null,
+      row.prepared ? ["Prepared for", decision(row.prepared)] : null,
       row.owner ? ["Owner", [h("strong", null, row.owner.client_id || "a client without an id"), ` at ${row.owner.host}`, row.owner.software ? [", ", row.owner.software] : "",
         row.owner.principal ? [", ", row.owner.principal] : "", " ", badge(row.owner.connected ? "connected" : "gone", row.owner.connected ? "good" : "bad")]] : null,
     ]));

@@ -86,6 +86,27 @@ def test_prepare_needs_rights_on_id_and_key_and_one_more_to_wait_without_a_timeo
     assert waiting(world) == ["mine-1"]
 
 
+def test_a_hold_needs_the_rights_of_a_prepare_and_its_id_is_named_to_those_who_may_see_it(world: Guarded) -> None:
+    txn = begun(world, "mine-1")
+
+    def ask(timeout_ms: int = 1_000_000) -> int:
+        return int(world.as_user("alice", lambda: prepare(txn, timeout_ms=timeout_ms, hold=True).error_code))
+
+    world.have("allow User:alice WRITE TRANSACTIONAL_ID = sink")
+    assert ask() == NO_ID
+    world.have("allow User:alice WRITE TRANSACTIONAL_ID = mine-1")
+    assert ask(timeout_ms=-1) == NO_ID
+    assert ask() == OK
+    world.have("allow User:bob WRITE TRANSACTIONAL_ID = sink")
+    answer = world.as_user("bob", lambda: world.client.ask(deciding(committed=False)))
+    assert (answer.error_code, answer.refused) == (ErrorCode.INVALID_TXN_STATE, [])
+    assert "are held" in answer.error_message
+    world.have("allow User:bob DESCRIBE TRANSACTIONAL_ID = mine-1")
+    answer = world.as_user("bob", lambda: world.client.ask(deciding(committed=False)))
+    assert [each.transactional_id for each in answer.refused] == ["mine-1"]
+    assert waiting(world) == ["mine-1"]
+
+
 def test_describe_ledger_shows_only_entries_that_the_user_may_describe(world: Guarded) -> None:
     prepared(world, "mine-1")
     prepared(world, "others-1")

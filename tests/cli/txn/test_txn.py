@@ -1,6 +1,7 @@
 """`fencepost txn`: what is open and whom it blocks, and ending it by hand."""
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from fencepost.broker.transactions.deciding import Deciding
+from fencepost.broker.transactions.ledger import Item, Proposal
+from fencepost.broker.transactions.ledger_log import Preparation
 from fencepost.cli.output.writing import Cell
 from fencepost.cli.txn.blocking import sentence
 from fencepost.cli.txn.facts import age
@@ -38,6 +42,32 @@ def test_the_transaction_that_holds_the_last_stable_offset_is_named_in_one_sente
     assert terminal.objects("txn why-blocked held:1") == []
     producer.commit_transaction()
     assert terminal.run("txn why-blocked") == "no partition is blocked\n"
+
+
+def hold(broker: Any, name: str) -> Any:
+    """Let the open transaction of an id wait for decision 7 of the ledger key sql:db:NAME, held. Returns its pair."""
+    txn = broker.transactions.transactions[name]
+    item = Item(name, txn.producer_id, txn.producer_epoch)
+    assert not broker.ledger.prepare(Preparation(item, f"sql:db:{name}", 7, 60_000, hold=True)).error
+    return item
+
+
+def test_a_held_transaction_is_named_as_one_and_not_ended_by_hand(terminal: Terminal) -> None:
+    terminal.run("topic create waits")
+    terminal.open_transaction("orders-1", "waits", "a")
+    item = terminal.broker.inside(lambda broker: hold(broker, "orders-1"))
+    says = "decision 7 under the ledger key sql:db:orders-1, and nothing else ends it (held)"
+    assert f"Held for 0 ms: it waits for {says}" in re.sub(
+        r"for \d+ m?s", "for 0 ms", terminal.run("txn why-blocked waits")
+    )
+    assert f"waits for {says}" in terminal.run("txn describe orders-1")
+    assert [each["state"] for each in terminal.objects("txn list")] == ["Held"]
+    for command in ("abort", "fence"):
+        code, cause, _ = terminal.refused(f"txn {command} orders-1")
+        assert (code, cause) == (5, f"orders-1 waits for {says}")
+    proposal = Proposal(f"sql:db:{item.transactional_id}", 7, "", b"", True, False, (item,))
+    terminal.broker.inside(lambda broker: Deciding(broker.ledger, proposal).finish())
+    assert terminal.run("txn why-blocked waits") == "waits is not blocked\n"
 
 
 def test_open_transactions_are_listed_with_their_age_and_all_ids_when_asked(terminal: Terminal) -> None:

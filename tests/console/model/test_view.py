@@ -118,6 +118,9 @@ def test_the_sentence_names_the_blocking_transaction_and_its_decision() -> None:
     )
     prepared = replace(found, prepared={"id0": PreparedTransaction("id0", 0, 2, "orders", 17, None)})
     assert "waits for the decision of sink orders about batch 17" in blocker_rows(prepared, 1)[0]["sentence"]
+    held = replace(found, prepared={"id0": PreparedTransaction("id0", 0, 2, "sql:db:id0", 17, None, held=True)})
+    words = "decision 17 under the ledger key sql:db:id0, and nothing else ends it (held)"
+    assert words in blocker_rows(held, 1)[0]["sentence"]
     unknown = replace(found, blockers=tuple(replace(each, description=None) for each in found.blockers))
     assert "that no coordinator will end" in blocker_rows(unknown, 1)[0]["sentence"]
 

@@ -9,6 +9,9 @@ import pytest
 import pytest_asyncio
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from console_client import ConsoleClient, console_of
+from fencepost.broker.transactions.deciding import Deciding
+from fencepost.broker.transactions.ledger import Item, Proposal
+from fencepost.broker.transactions.ledger_log import Preparation
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
 from fencepost.console.parts import MOST_DOWNLOADS, MOST_READINGS
@@ -241,7 +244,7 @@ async def test_a_prepared_transaction_ends_only_when_sink_and_batch_are_confirme
         for change in ("abort", "fence"):
             status, refused = await console.change(f"transactions/prepared:{change}", {**_body(change, body), **more})
             assert (status, refused["error_code"]) == (409, 40902), refused
-            assert refused["prepared"] == {**wants, "query": None}
+            assert refused["prepared"] == {**wants, "query": None, "held": False}
     await console.console.parts.model.next_view()
     await console.console.parts.model.next_view()
     (row,) = [each for each in (await console.get("blockers"))["data"] if each["transactional_id"] == "prepared"]
@@ -250,6 +253,25 @@ async def test_a_prepared_transaction_ends_only_when_sink_and_batch_are_confirme
     status, done = await console.change("transactions/prepared:abort", {**body, "confirm_prepared": wants})
     assert (status, done["done"]) == (200, "aborted"), done
     assert not (await console.get("transactions/prepared"))["is_open"]
+
+
+async def test_a_held_transaction_is_not_ended_by_the_console(console: ConsoleClient, broker: ServedBroker) -> None:
+    opened(broker, "held", "orders")
+    body = await seen(console, "held")
+    item = Item("held", body["producer_id"], body["producer_epoch"])
+    waits = Preparation(item, "sql:db:held", 17, 60_000, hold=True)
+    assert not broker.inside(lambda inside: inside.ledger.prepare(waits)).error
+    for change in ("abort", "fence"):
+        confirmed = {**_body(change, body), "confirm_prepared": {"sink": "sql:db:held", "batch": 17}}
+        status, refused = await console.change(f"transactions/held:{change}", confirmed)
+        assert (status, "decision 17 under the ledger key sql:db:held" in refused["message"]) == (409, True), refused
+    await console.console.parts.model.next_view()
+    await console.console.parts.model.next_view()
+    (row,) = [each for each in (await console.get("blockers"))["data"] if each["transactional_id"] == "held"]
+    assert row["prepared"]["held"]
+    proposal = Proposal("sql:db:held", 17, "", b"", False, False, (item,))
+    broker.inside(lambda inside: Deciding(inside.ledger, proposal).finish())
+    assert not (await console.get("transactions/held"))["is_open"]
 
 
 def _body(change: str, seen: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ class Terminal:
     """Runs commands against one broker."""
 
     def __init__(self, broker: ServedBroker) -> None:
+        self.broker = broker
         self.bootstrap = f"127.0.0.1:{broker.port}"
         self.code = 0
         self.err = ""

@@ -1,10 +1,11 @@
 """A transactional id in a restored directory: no pair of before counts any more, whatever was known of it."""
 
 import pytest
+from fencepost.broker.transactions.states.machine import settle_prepared
 from fencepost.broker.transactions.states.renewal import with_new_producer_id
 from fencepost.broker.transactions.states.transaction import LAST_EPOCH, NO_EPOCH, Status
 from fencepost.protocol.errors import ErrorCode
-from transaction_states import EPOCH, NEXT_PRODUCER, PRODUCER, Environment, begin, pair, transaction
+from transaction_states import EPOCH, NEXT_PRODUCER, PRODUCER, Environment, begin, held, pair, transaction
 
 STATES = [Status.EMPTY, Status.ONGOING, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT]
 BEFORE = 6  # the producer id that a rotation replaced
@@ -26,3 +27,13 @@ def test_after_a_renewal_no_earlier_producer_is_given_the_new_identity(
             asked = begin(renewed, environment, (producer_id, old_epoch))
             assert (asked.error, asked.states) == (ErrorCode.PRODUCER_FENCED, ()), (producer_id, old_epoch)
     assert pair(begin(renewed, environment)) == (NEXT_PRODUCER, 1)
+
+
+def test_a_held_transaction_is_still_held_after_a_renewal_and_goes_on_with_the_new_producer_id() -> None:
+    environment = Environment()
+    renewed = with_new_producer_id(held(), environment.inputs()).states[-1]
+    assert renewed.prepared == held().prepared
+    assert (renewed.producer_id, renewed.producer_epoch) == (PRODUCER, EPOCH)
+    assert begin(renewed, environment).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    last = settle_prepared(renewed, True, environment.inputs()).states[-1]
+    assert (last.producer_id, last.producer_epoch, last.is_last(PRODUCER, EPOCH)) == (NEXT_PRODUCER, 0, True)
