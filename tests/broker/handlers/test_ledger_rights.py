@@ -86,7 +86,7 @@ def test_prepare_needs_rights_on_id_and_key_and_one_more_to_wait_without_a_timeo
     assert waiting(world) == ["mine-1"]
 
 
-def test_a_hold_needs_the_rights_of_a_prepare_and_its_id_is_named_to_those_who_may_see_it(world: Guarded) -> None:
+def test_a_hold_needs_the_rights_of_a_prepare_and_is_named_to_who_may_see_it(world: Guarded) -> None:
     txn = begun(world, "mine-1")
 
     def ask(timeout_ms: int = 1_000_000) -> int:

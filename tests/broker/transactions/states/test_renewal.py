@@ -29,7 +29,7 @@ def test_after_a_renewal_no_earlier_producer_is_given_the_new_identity(
     assert pair(begin(renewed, environment)) == (NEXT_PRODUCER, 1)
 
 
-def test_a_held_transaction_is_still_held_after_a_renewal_and_goes_on_with_the_new_producer_id() -> None:
+def test_a_held_transaction_stays_held_after_a_renewal_and_then_has_the_new_id() -> None:
     environment = Environment()
     renewed = with_new_producer_id(held(), environment.inputs()).states[-1]
     assert renewed.prepared == held().prepared
