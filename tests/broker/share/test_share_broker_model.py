@@ -4,6 +4,7 @@ Requests are decided in steps between which everything else happens; snapshots o
 row meanwhile. After each step the state is the model's, and what starts would know of it.
 """
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -36,8 +37,9 @@ from simulated_broker import SimulatedBroker
 
 LIMIT, RECORDS, PARTITIONS = 5, 60, 2
 MEMBERS, IDS = st.sampled_from("ab"), st.sampled_from(("x", "y"))
-KINDS = st.sampled_from((AckType.GAP, AckType.ACCEPT, AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW))
-DECISIONS = st.sampled_from((AckType.ACCEPT, AckType.REJECT))
+KINDS = (AckType.GAP, AckType.ACCEPT, AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW)
+DECISIONS = (AckType.ACCEPT, AckType.REJECT)
+MANY = 1_000  # steps: all that are left
 INDEXES = st.integers(0, PARTITIONS - 1)
 
 
@@ -86,7 +88,7 @@ class ShareBroker(RuleBasedStateMachine):
 
     # ---- fetches and acknowledgements ------------------------------------------------------------------------
 
-    @rule(index=INDEXES, member=MEMBERS, most=st.integers(1, 30), size=st.integers(1, 4), nobodys=st.integers(0, 20))
+    @rule(index=INDEXES, member=MEMBERS, most=st.integers(5, 30), size=st.integers(1, 4), nobodys=st.integers(0, 30))
     def acquire(self, index: int, member: str, most: int, size: int, nobodys: int) -> None:
         key, model = self.keys[index], self.models[self.keys[index]]
         offset = self.shares.next_offset(key)
@@ -102,16 +104,17 @@ class ShareBroker(RuleBasedStateMachine):
             model.acquire(first, last, deliveries, member)
         model.advance()
 
-    @rule(member=MEMBERS, txn=st.none() | IDS, data=st.data())
-    def begin_to_acknowledge(self, member: str, txn: str | None, data: st.DataObject) -> None:
+    @precondition(lambda self: any(one.state == "L" for each in self.models.values() for one in each.records.values()))
+    @rule(member=MEMBERS, txn=st.none() | IDS, chance=st.randoms(use_true_random=False), at_once=st.booleans())
+    def begin_to_acknowledge(self, member: str, txn: str | None, chance: random.Random, at_once: bool) -> None:
         acks: dict[SharePartitionKey, list[Ack]] = {}
         for key, model in self.models.items():
-            held = model.held_by(member)
-            chosen = data.draw(st.lists(st.sampled_from(held), max_size=12, unique=True)) if held else []
-            chosen += data.draw(st.lists(st.integers(0, RECORDS - 1), max_size=1)) if not data.draw(INDEXES) else []
-            kinds = DECISIONS if txn else KINDS
+            density = chance.choice((0, 0.2, 0.7, 1))
+            chosen = {at for at in model.held_by(member) if chance.random() < density}
+            if chance.random() < 0.05:
+                chosen.add(chance.randrange(RECORDS))
             if chosen:
-                acks[key] = [(at, at, int(data.draw(kinds))) for at in sorted(set(chosen))]
+                acks[key] = [(at, at, chance.choice(DECISIONS if txn else KINDS)) for at in sorted(chosen)]
         if not acks:
             return
         asked = {key[1:]: [AckRange(first, last, [kind]) for first, last, kind in of] for key, of in acks.items()}
@@ -122,7 +125,11 @@ class ShareBroker(RuleBasedStateMachine):
             producer = self.producers.setdefault(txn, None) or Producer(self.world, txn, tv=2)  # type: ignore[arg-type]
             self.producers[txn], who = producer, producer.who
             deciding = self.shares.acknowledging_in_transaction("g", member, producer.producer_id, asked)
-        self.flights.append(Flight(member, producer, who, acks, deciding, deciding.decide_ahead(), {}))
+        flight = Flight(member, producer, who, acks, deciding, deciding.decide_ahead(), {})
+        self.flights.append(flight)
+        if at_once:
+            self.look_at_requests()
+            self._go_on(flight, MANY)
 
     @invariant()
     def look_at_requests(self) -> None:
@@ -132,9 +139,11 @@ class ShareBroker(RuleBasedStateMachine):
                 flight.seen.setdefault(key, set()).add(error)
 
     @precondition(lambda self: self.flights)
-    @rule(steps=st.sampled_from((1, 1, 3, 60)), data=st.data())
-    def go_on_with_a_request(self, steps: int, data: st.DataObject) -> None:
-        flight = data.draw(st.sampled_from(self.flights))
+    @rule(steps=st.sampled_from((1, 2, MANY)), number=st.integers(0, 9))
+    def go_on_with_a_request(self, steps: int, number: int) -> None:
+        self._go_on(self.flights[number % len(self.flights)], steps)
+
+    def _go_on(self, flight: Flight, steps: int) -> None:
         for _ in range(steps):
             if next(flight.steps, None) is None:
                 self.flights.remove(flight)
@@ -157,7 +166,7 @@ class ShareBroker(RuleBasedStateMachine):
         asked = {key[1:]: [] for key in flight.acks}
         try:
             wrong = _acknowledge(self.world.broker, request, asked, flight.acknowledging)  # type: ignore[arg-type]
-        except KafkaError:
+        except KafkaError:  # fenced
             assert flight.who != producer.who, "only what comes after the end of its transaction is fenced"
             return
         assert flight.who == producer.who
@@ -168,6 +177,7 @@ class ShareBroker(RuleBasedStateMachine):
                 assert self.models[key].judge(flight.member, acks, True) is ErrorCode.NONE
                 self.models[key].acknowledge_in(producer.transactional_id, acks)
 
+    @precondition(lambda self: any(model.is_pending() for model in self.models.values()))
     @rule(txn=IDS, commit=st.booleans())
     def end_transaction(self, txn: str, commit: bool) -> None:
         if any(model.is_pending(txn) for model in self.models.values()):
@@ -235,7 +245,7 @@ class ShareBroker(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.wait(seconds)
 
-    @rule(rows=st.integers(1, 2))
+    @rule(rows=st.integers(1, 3))
     def take_rows(self, rows: int) -> None:
         """Some more of a snapshot of the coordinators."""
         if self.taking is None:
@@ -291,7 +301,7 @@ def check(examples: int, steps: int) -> None:
 
 
 def test_share_partitions_are_as_their_records_one_by_one_whatever_happens() -> None:
-    check(examples=12, steps=30)
+    check(examples=4, steps=60)
 
 
 @pytest.mark.long
