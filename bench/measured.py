@@ -32,6 +32,7 @@ FIGURES = {
     "ready_s": Figure("ready, s", LESS),
     "idle_mb": Figure("idle memory, MB", LESS),
     "s_per_gb": Figure("recovery, s per GB", LESS),
+    "window_s": Figure("loss window, s", LESS),
     "growth": Figure("CPU per request, most over fewest", LESS),
     "connections_mb": Figure("memory of idle connections, MB", LESS),
     "idle_cpu": Figure("CPU of idle partitions, %", LESS),

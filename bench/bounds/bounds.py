@@ -11,6 +11,7 @@ from ..measured import Measured
 from ..peers.names import AIOKAFKA, CONFLUENT, FSYNC, OS
 from .clients import Compared, Start
 from .consoles import consoles
+from .following import following
 from .groups import groups
 from .idle import idle
 from .recovery import full_journal
@@ -65,6 +66,7 @@ BOUNDS: dict[str, Bound] = {
     "bound steps of upkeep": Bound(FSYNC, steps),
     "bound stalls": Bound(FSYNC, loop_stalls),
     "bound consoles": Bound(FSYNC, consoles),
+    "bound follower": Bound(FSYNC, following),
     "bound import": Bound(OS, Start("import fencepost").measure),
     "bound import of the plugin": Bound(OS, PLUGIN.measure),
     "bound Broker()": Bound(OS, BROKER.measure),

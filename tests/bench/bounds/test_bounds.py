@@ -1,7 +1,7 @@
 """The bounds, each on a hundredth of what a run measures: every figure that is judged is measured."""
 
 import pytest
-from fencepost.bench.bounds import bounds, idle, sizes
+from fencepost.bench.bounds import bounds, following, idle, sizes
 from fencepost.bench.bounds.bounds import BOUNDS, Bound
 from fencepost.bench.bounds.sizes import Size, by_figure, in_turns
 from fencepost.bench.contest.aims import AIMS
@@ -31,6 +31,7 @@ def test_each_bound_measures_all_figures_its_aims_need_in_every_round(
 ) -> None:
     monkeypatch.setattr(idle, "REST_S", 0.0)
     monkeypatch.setattr(bounds, "SHORTEST_S", 0.1)
+    monkeypatch.setattr(following, "SHORTEST_S", 0.1)
     found = {(each.scenario, each.peer): each for each in BOUNDS[name].measure(name, TINY, ignore)}
     for aim in AIMS:
         if aim.scenario == name and (aim.theirs != FLOOR or has_compiler()):

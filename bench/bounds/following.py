@@ -1,0 +1,136 @@
+"""What a backup that follows costs a broker, how much a lost disk would lose, and how long a restore takes.
+
+Broker, follower and producer are processes of their own. The producer writes a steady 50 MB a second, once with a
+follower and once without, before a new broker in each round. The store is a directory beside the broker's: a disk that
+takes every byte three times. `python -m fencepost.bench.bounds.following HOST:PORT SECONDS` is the producer.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+
+from .. import accounting, topics
+from ..measured import Measured
+from ..peers import peers
+from ..peers.names import FOLLOWED, FSYNC
+from .sizes import Say, Size, by_figure
+
+TOPIC, PARTITIONS = "bench", 4
+RATE_BYTES = 50_000_000  # a second
+RECORD_BYTES = 10_000
+SLICE_S = 0.02  # the producer sleeps between two bursts of so much time
+SECONDS = 20.0
+SHORTEST_S = 1.0
+FIRST_POINT_S = 60.0
+
+
+def following(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Measure on a new broker in each round, first the one and then the other, by turns."""
+    alone, followed = [], []
+    for number in range(size.rounds):
+        say(f"{name} · round {number + 1} of {size.rounds}")
+        with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
+            figures = _measure(directory, max(SHORTEST_S, SECONDS * size.share), alone_first=number % 2 == 0)
+        alone.append({"cpu_ms_per_mb": figures.pop("alone")})
+        followed.append(figures)
+    yield Measured(name, "MB", FSYNC, by_figure(alone))
+    yield Measured(name, "MB", FOLLOWED, by_figure(followed))
+
+
+def _measure(directory: str, seconds: float, *, alone_first: bool) -> dict[str, float]:
+    """CPU of the broker for a MB, alone and followed; the largest loss window; the time of a restore of a GB."""
+    figures: dict[str, float] = {}
+    data, store = f"{directory}/data", f"file://{directory}/store"
+    with peers.fencepost("fsync", data) as broker:
+        topics.create(broker.host, broker.port, TOPIC, PARTITIONS)
+        if alone_first:
+            figures["alone"] = _loaded(broker, seconds)
+        with _follower(data, store) as windows_ms:
+            figures["cpu_ms_per_mb"] = _loaded(broker, seconds)
+            figures["window_s"] = max(windows_ms) / 1e3
+        if not alone_first:
+            figures["alone"] = _loaded(broker, seconds)
+    began = time.perf_counter()
+    restored = _run("restore", store, "--data-dir", f"{directory}/restored", "-o", "json")
+    took_s = time.perf_counter() - began
+    figures["s_per_gb"] = took_s / (json.loads(restored)["bytes"] / 1e9)
+    return figures
+
+
+def _loaded(broker: peers.Peer, seconds: float) -> float:
+    """Return the broker's CPU time for a MB, in ms, under the load for so long."""
+    before = accounting.usage(broker.pid)
+    written = int(_run(broker.bootstrap, str(seconds), module=__name__))
+    return accounting.usage(broker.pid).since(before).cpu_ns / written
+
+
+@contextlib.contextmanager
+def _follower(data: str, store: str) -> Iterator[list[int]]:
+    """Run a follower. Yields, once it has its first point, the loss windows that it tells, as they come."""
+    command = [sys.executable, "-m", "fencepost", "backup", "--follow", data, store, "-o", "json"]
+    windows_ms: list[int] = []
+    has_point = threading.Event()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=peers.environment()) as process:
+
+        def take() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                window_ms = json.loads(line)["loss_window_ms"]
+                if window_ms is not None:
+                    windows_ms.append(window_ms)
+                    has_point.set()
+            has_point.set()
+
+        reader = threading.Thread(target=take)
+        reader.start()
+        try:
+            if not has_point.wait(FIRST_POINT_S) or not windows_ms:
+                raise RuntimeError("the follower took no point")
+            windows_ms.clear()
+            windows_ms.append(0)
+            yield windows_ms
+        finally:
+            process.terminate()
+            reader.join()
+
+
+def _run(*words: str, module: str = "fencepost") -> str:
+    """Run a module to its end. Returns the last line of its output."""
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=peers.environment())
+    return done.stdout.splitlines()[-1]
+
+
+def produce(bootstrap: str, seconds: float) -> int:
+    """Write at a steady rate. Returns how many bytes were acknowledged."""
+    from confluent_kafka import KafkaError, Message, Producer
+
+    acknowledged = 0
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        nonlocal acknowledged
+        if error is not None:
+            raise RuntimeError(f"a record was not acknowledged: {error}")
+        acknowledged += RECORD_BYTES
+
+    settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.kbytes": 1 << 19}
+    producer = Producer(settings, on_delivery=delivered)
+    value = bytes(RECORD_BYTES)
+    began = time.perf_counter()
+    sent = 0
+    while (passed_s := time.perf_counter() - began) < seconds:
+        while sent < passed_s * RATE_BYTES:
+            producer.produce(TOPIC, value, on_delivery=delivered)
+            sent += RECORD_BYTES
+        producer.poll(SLICE_S)
+    producer.flush()
+    return acknowledged
+
+
+if __name__ == "__main__":
+    print(produce(sys.argv[1], float(sys.argv[2])))
