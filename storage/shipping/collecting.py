@@ -1,9 +1,10 @@
 """Removes points that are not kept any more, with what only they needed.
 
 The rules: of retention.py; a point goes first, then what only it needs: parts, and rounds behind it, which later points
-may name, too. Only what epochs up to one's own have created goes: their followers are sealed. While a point that is to
-be kept cannot be read, nobody knows what it refers to, and nothing goes. Seals stay. What a crash left behind goes with
-the next follower, which compares all names once.
+may name, too. One that is still there keeps all that, and is deleted again the next time. Only what epochs up to one's
+own have created goes: their followers are sealed. While a point that is to be kept cannot be read, nobody knows what it
+refers to, and nothing goes. Seals stay. What a crash left behind goes with the next follower, which compares all names
+once.
 """
 
 from dataclasses import dataclass, field
@@ -38,12 +39,14 @@ class Collector:
         """
         known = self._with_times()
         unneeded = retention.unneeded_points(known, now_ms, self.keep_ms)
-        kept = [self.points[place] for place in self.points if place not in unneeded]
+        if None in (self.points[place] for place in self.points if place not in unneeded):
+            return
+        gone = self._delete_points(unneeded)
+        kept = [self.points[place] for place in self.points if place not in gone]
         if None in kept:
             return
         going: set[str] = set(unnamed)
-        for place in unneeded:
-            self._delete(names.point(place))
+        for place in gone:
             going |= known[place].parts | self._rounds_of(place)
             del self.points[place]
         if not self._looked:
@@ -52,6 +55,13 @@ class Collector:
         for name in retention.unneeded_parts(going, [each for each in kept if each is not None]):
             self._delete(name)
             unnamed.discard(name)
+
+    def _delete_points(self, places: list[Place]) -> list[Place]:
+        """Return those that are gone: some stores say that an object is deleted, and keep it."""
+        for place in places:
+            self._delete(names.point(place))
+        there = set(list_names(self.objects, names.POINTS, self.wait)) if places else set()
+        return [place for place in places if names.point(place) not in there]
 
     def _with_times(self) -> dict[Place, Known]:
         """The points; one that cannot be read counts as taken when the one before it was."""

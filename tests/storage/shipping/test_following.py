@@ -395,6 +395,32 @@ def test_deleting_a_point_deletes_the_parts_that_only_it_needs(work):
     assert len(values_in(objects)) == 11
 
 
+def test_a_point_that_is_still_there_after_its_delete_keeps_what_it_names(work):
+    objects, clock = SimulatedObjects(), SimulatedClock()
+    one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0)
+    keeps_points = True
+
+    def look(call, name):
+        objects.faults.keeps = 1.0 if keeps_points and name.startswith("0/points/") else 0.0
+
+    def take_points():
+        for number in range(5):
+            add(work, bytes([65 + number]) * 50_000)
+            work.flush()
+            work.checkpoint()
+            one.step()
+            clock.advance(600)
+
+    objects.before_each = look
+    take_points()
+    assert len(named(objects, "points")) == 5
+    assert Verifying(objects, Waiting()).run() == []
+    keeps_points = False
+    take_points()
+    assert len(named(objects, "points")) == 3
+    assert Verifying(objects, Waiting()).run() == []
+
+
 def test_many_bytes_of_rounds_are_objects_of_their_own_and_go_with_their_point(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0, piece_bytes=10_000)
