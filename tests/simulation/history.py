@@ -389,9 +389,13 @@ class History:
 
     def invoke(self, client: str, what: Any) -> Op:
         op = Op(client, what, self.moment(), self.now_ms(), self)
-        self.ops.append(op)
-        self._by_kind.setdefault(what.__class__, []).append(op)
+        self.take(op)
         return op
+
+    def take(self, op: Op) -> None:
+        """Add an operation behind the others."""
+        self.ops.append(op)
+        self._by_kind.setdefault(op.what.__class__, []).append(op)
 
     def moment(self) -> int:
         self._moments += 1
@@ -409,3 +413,29 @@ class History:
         for op in self.ops:
             digest.update(repr(op).encode())
         return digest.hexdigest()[:16]
+
+
+WRITES = (Init, Begin, Send, Add, Offsets, End, Kill, Commit, Trim, Create)
+TOLD = (Cleanup, Together, Forgotten, ForgottenGroup, Restart)
+
+
+def until(history: History, covered_ms: int, moment: int) -> History:
+    """What clients knew of a broker before a time, for a judgement of what it had written by then.
+
+    moment: when that was looked at; what came later is not in it. Of what was answered between the two nobody can say
+    whether it is.
+    """
+    then = History(history.now_ms, history.stall_ms, _moments=history._moments)
+    for op in history.ops:
+        is_covered = op.done_ms < covered_ms
+        if op.invoked > moment or not (isinstance(op.what, WRITES + TOLD) or is_covered):
+            continue
+        if isinstance(op.what, Finish | Need | Healed):
+            continue
+        known = Op(op.client, op.what, op.invoked, op.invoked_ms, then)
+        known.late = op.late
+        if is_covered or isinstance(op.what, TOLD) or op.outcome == FAIL:
+            known.done, known.done_ms, known.outcome = op.done, op.done_ms, op.outcome
+            known.result, known.error = op.result, op.error
+        then.take(known)
+    return then

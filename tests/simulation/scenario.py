@@ -8,6 +8,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import Marker, read_marker, records
 from produce_requests import create, fetch, fetched, list_offsets
 from simulation.assigned_clients import KEEPERS, AssignedMover, Keeper
+from simulation.backups import backup_of
 from simulation.cleaned import CLEANUPS, KeyedIncarnation, KeyedProducer, configs_of
 from simulation.consumer_rules import EARLIEST, LATEST
 from simulation.faults import Faults
@@ -67,7 +68,7 @@ async def play(world: World, seconds: float) -> dict[str, int]:
 async def _play(world: World, seconds: float) -> dict[str, int]:
     await world.start()
     await _make_topics(world)
-    faults = Faults(world)
+    faults, backup = Faults(world), backup_of(world)
     clients = [asyncio.create_task(client.run()) for client in clients_of(world)]
     striking = asyncio.ensure_future(faults.run())
     await _watch([*clients, striking], seconds)
@@ -79,7 +80,9 @@ async def _play(world: World, seconds: float) -> dict[str, int]:
     await asyncio.sleep(STALL_MS / 1000)  # what was left open has to be ended by now
     for look_at in world.looks_before_the_end:
         await look_at()
-    if world.rng("end").random() < 0.5:
+    if backup is not None:
+        await backup.lose_disk(look)
+    elif world.rng("end").random() < 0.5:
         await world.restart(power=True)
     await look(world)
     return faults.struck | world.met

@@ -103,6 +103,7 @@ class World:
         self.broker: Broker | None = None
         self.lives = 0
         self.looks: list[Callable[[], Place]] = []  # further places to look at in the end
+        self.on_kill: list[Callable[..., None]] = []  # called with power=… when a broker is killed
         self.looks_before_the_end: list[Callable[[], Awaitable[None]]] = []  # while the broker runs that was healed
         self.topic_names: dict[bytes, str] = {}  # by id, of those that members of groups subscribe to
         self.over = False  # clients begin nothing new
@@ -176,6 +177,8 @@ class World:
         self.disk.halt()
         self._broker_net.kill()
         self._process.kill()
+        for told in self.on_kill:
+            told(power=power)
         self._look_for_failures()
         self._graveyard += [self.broker, self._process, self.disk]
         self.broker = self._process = None
