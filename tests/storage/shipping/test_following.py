@@ -13,7 +13,7 @@ from fencepost.storage.shipping.claims import Fenced, StillFollowed
 from fencepost.storage.shipping.following import CLAIMS_MS
 from fencepost.storage.shipping.point import unpack_point
 from fencepost.storage.shipping.verifying import Verifying
-from followed import HOUR_MS, Waiting, claim, follower, restored
+from followed import HOUR_MS, Waiting, add, claim, damage_the_next_round, follower, named, restored
 from recovery_oracle import SETTINGS, Workload
 from store_driver import Driven, values_of
 
@@ -27,16 +27,6 @@ def work():
     w.flush()
     w.checkpoint()
     return w
-
-
-def add(work, *values):
-    for value in values:
-        work.send(work.log("a"), value)
-        work.sync()
-
-
-def named(objects, folder):
-    return sorted(name for name in objects.content if name.startswith(f"0/{folder}/"))
 
 
 def values_in(objects, **how):
@@ -181,17 +171,6 @@ def test_a_restart_of_the_broker_causes_a_new_point(work):
     one.step()
     assert values_in(objects) == [b"first", b"second", b"third"]
     again.store.close()
-
-
-def damage_the_next_round(work, one):
-    """Change a byte of the round that the follower is to read next, as a device may."""
-    place = one._chain.goes_on
-    path = f"/data/journal/{place.sequence:020d}.journal"
-    add(work, b"second")
-    file = work.disk.open(path)
-    byte = file.read(1, place.position + 100)
-    file.write([bytes([byte[0] ^ 1])], place.position + 100)
-    file.close()
 
 
 def test_a_round_that_stays_unreadable_is_reported(work):

@@ -71,3 +71,24 @@ def restored(
     say = said.append if said is not None else lambda line: None
     fetched = Fetching(objects, target, DIRECTORY, wait or Waiting(), say=say, threads=1).run(at_ms)
     return target.after_power_cut(), fetched
+
+
+def add(work, *values):
+    for value in values:
+        work.send(work.log("a"), value)
+        work.sync()
+
+
+def named(objects, folder):
+    return sorted(name for name in objects.content if name.startswith(f"0/{folder}/"))
+
+
+def damage_the_next_round(work, one):
+    """Change a byte of the round that the follower is to read next, as a device may."""
+    place = one._chain.goes_on
+    path = f"/data/journal/{place.sequence:020d}.journal"
+    add(work, b"second")
+    file = work.disk.open(path)
+    byte = file.read(1, place.position + 100)
+    file.write([bytes([byte[0] ^ 1])], place.position + 100)
+    file.close()
