@@ -133,10 +133,9 @@ def _window(broker: Services, call: Call, key: SharePartitionKey, room: AnswerRo
     found = broker.share_partitions.window(key)
     if found is None:
         return None
-    count = sum(each.last - each.first + 1 for each in found.pending)
-    window = _Window(
-        size=found.size, limit=found.limit, pending_count=count, runs=found.runs, lacks_memory=found.lacks_memory
-    )
+    count = sum(each.last - each.first + 1 for each in found.pending) if found.pending else 0
+    size, limit, runs = found.size, found.limit, found.runs
+    window = _Window(size=size, limit=limit, pending_count=count, runs=runs, lacks_memory=found.lacks_memory)
     for each in found.pending[:PENDING_SHOWN]:
         if room.is_full:
             break

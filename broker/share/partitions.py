@@ -8,7 +8,7 @@ Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -148,18 +148,12 @@ class SharePartitions:
         if kept is None:
             return None
         machine, limit = kept.machine, self._configs(key.group).share_partition_max_record_locks
-        pending = [
-            PendingRange(first, last, standing.transaction[1], standing.member)
-            for first, last, standing in machine.pending_runs()
-            if standing.transaction is not None
-        ]
-        lacks_memory = not self.has_memory(key)
-        return Window(machine.end - machine.start + 1, limit, pending, len(machine.runs), lacks_memory)
+        pending = list(_pending_ranges(machine)) if machine.transactions else []
+        return Window(machine.end - machine.start + 1, limit, pending, len(machine.runs), not self.has_memory(key))
 
     def has_memory(self, key: SharePartitionKey, more_runs: int = 0, times: int = 1) -> bool:
         """Return whether this share partition may have more runs; see RunMemory.has_room()."""
-        most_bytes = self._settings.now.group_metadata_max_bytes
-        return self.state_log.memory.has_room(key, most_bytes, more_runs, times)
+        return self.state_log.memory.has_room(key, self._settings.now.group_metadata_max_bytes, more_runs, times)
 
     def lock_timeout_ms(self, group: str) -> int:
         """Return how long a lock lasts that is acquired now."""
@@ -436,3 +430,9 @@ def _nothing() -> None:
 
 def _unknown(producer_id: int) -> None:
     return None
+
+
+def _pending_ranges(machine: SharePartition) -> Iterator[PendingRange]:
+    for first, last, standing in machine.pending_runs():
+        if standing.transaction is not None:
+            yield PendingRange(first, last, standing.transaction[1], standing.member)

@@ -113,7 +113,7 @@ def mistakes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wrong", "library"), mistakes())
+@pytest.mark.parametrize(("wrong", "library"), list(mistakes()))
 def test_a_refused_login_raises_an_error_and_sends_no_records(world, request, name, library, wrong):
     ways = {
         "password": lambda: world.way("SASL_SSL", "SCRAM-SHA-256", password="wrong"),

@@ -128,7 +128,7 @@ def test_a_record_that_becomes_pending_between_the_steps_refuses_the_request(wor
 @pytest.mark.parametrize("long", [plain, in_transaction])
 def test_the_end_of_a_session_between_the_steps_refuses_the_request(world: World, meanwhile: Any, long: Any) -> None:
     sessions = world.broker.broker.share_sessions
-    meanwhile(lambda: end_session(world.broker.broker, sessions.find(share_work.GROUP, "m")))
+    meanwhile(lambda: list(end_session(world.broker.broker, sessions.find(share_work.GROUP, "m"))))
     expected = ErrorCode.SHARE_SESSION_NOT_FOUND if long is plain else NOT_ACQUIRED
     assert code_of(world.broker.ask(long(world))) == expected
     assert world.states() == {"A": RANGES}

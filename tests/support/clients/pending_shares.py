@@ -4,6 +4,9 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
+
+from fencepost.client.share import taken
 
 import fencepost as fp
 
@@ -21,6 +24,10 @@ def pending(bootstrap: str, transactional_id: str, topic: str, group: str) -> It
         timeout_ms = 2 * MOST_S * 1000
         producer = fp.Producer(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         queue = fp.ShareConsumer(bootstrap, topics=[topic], group_id=group, auto_offset_reset="earliest")
+        with patch.object(taken, "MANY", LIMIT - 1):
+            await acknowledge(producer, queue)
+
+    async def acknowledge(producer: fp.Producer, queue: fp.ShareConsumer) -> None:
         async with producer, queue, producer.transaction() as tx:
             left = LIMIT
             while left:
