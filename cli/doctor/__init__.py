@@ -15,7 +15,6 @@ from ..output.failures import FAILED, WRONG_USAGE, Failure
 from ..output.tables import now_ms
 from ..output.writing import Cell, show
 from ..txn.blocking import blocked_facts, sentence
-from ..txn.held import held_facts, held_sentence
 from .findings import FAILURE, OK, WARNING, Findings, Stop
 
 if TYPE_CHECKING:
@@ -270,6 +269,7 @@ def _some(names: list[str], most: int = 5) -> Iterator[str]:
 
 
 async def _transactions(admin: Any) -> _Found:
+    from ..txn.held import held_facts, held_sentence
     from ..txn.windows import full_windows, window_sentence
 
     blocked = [blocked_facts(each, now_ms()) for each in await admin.find_blockers()]

@@ -22,7 +22,6 @@ from .facts import (
     state,
     wait_text,
 )
-from .held import cause_sentence, held_facts
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
@@ -276,6 +275,7 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
     It blocks read_committed readers of a partition, the start of a group's members, whose offsets it holds, or a share
     group's window that is full of records pending in it.
     """
+    from .held import cause_sentence, held_facts
     from .windows import full_windows
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ def test_the_overview_says_that_its_login_may_not_see_all(page: Page, console: S
     expect(page.locator("#missing")).to_be_hidden()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_every_page_opens_without_errors_and_axe_finds_nothing_serious(
     page: Page, console: ServedConsole, scheme: str
 ) -> None:

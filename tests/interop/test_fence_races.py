@@ -18,7 +18,11 @@ CLIENTS = ["raw", *LIBRARIES]
 PATIENCE_MS = 1_000
 # kafka-python gives the transaction up when one of its requests is not answered in time, and says so.
 GIVES_UP = {"confluent-kafka": list(races.RACES), "aiokafka": list(races.RACES), "kafka-python": ["produce"]}
-KINDS = [(client, kind) for client in CLIENTS for kind in races.RACES]
+KINDS = [  # each client in one kind, and each kind by one client; the other pairs in a long run
+    pytest.param(client, kind, marks=[] if client == "raw" or place % len(races.RACES) == number else pytest.mark.long)
+    for place, client in enumerate(CLIENTS)
+    for number, kind in enumerate(races.RACES)
+]
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,13 @@ def producer_of(request):
     return made
 
 
-@pytest.mark.parametrize("weather", [calm, cuts, delays, storm], ids=lambda weather: weather.__name__)
+@pytest.mark.parametrize(
+    "weather",
+    [
+        pytest.param(each, id=each.__name__, marks=[] if each is storm else pytest.mark.long)
+        for each in (calm, cuts, delays, storm)
+    ],
+)
 @pytest.mark.parametrize("library", [*LIBRARIES, "java"])
 def test_under_network_faults_readers_see_exactly_what_was_committed(served, library, weather, name, producer_of):
     bootstrap = os.environ.get("KAFKA", f"127.0.0.1:{served.port}")

@@ -16,7 +16,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("share") / "classes"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if n == 0 else pytest.mark.long) for n, kind in enumerate(KINDS)]
+)
 def test_workers_on_one_partition_share_its_records_and_each_is_done_once(broker, name, folder, kind):
     prepare(broker.bootstrap, name, name, FEW)
     with Crew(broker.bootstrap, name, name, folder) as crew:

@@ -125,6 +125,7 @@ def read_again_and_again() -> None:
     consume_load.Reader(consume_load.TimedConsume("nowhere:1", "t", 1, 1, SECONDS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("read", [read_once, read_again_and_again])
 def test_a_slow_reader_does_not_pause_for_a_second_when_its_queue_is_full(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[], None]
@@ -172,6 +173,7 @@ def test_a_reader_that_finds_no_records_raises_how_many_are_missing(
     reader.close()
 
 
+@pytest.mark.long
 def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer) -> None:
     scenario = latency_load.EndToEnd(200, warm_seconds=WARM)
     sample = measured(scenario, served)
@@ -182,6 +184,7 @@ def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer
     assert fetched(served, scenario.topic, 1) == 2 * (1 + 10 + 100)
 
 
+@pytest.mark.long
 def test_records_late_because_the_rate_is_too_high_are_still_timed(served: Peer) -> None:
     scenario = latency_load.EndToEnd(2_000_000, warm_seconds=0.001)
     scenario.prepare(served)
@@ -214,6 +217,7 @@ def test_transactions_over_more_partitions_than_the_mock_has_are_not_run_on_it()
     assert {one.partitions for one in all_of_them if one.peers and MOCK in one.peers} == {1, 4}
 
 
+@pytest.mark.long
 def test_the_copy_load_checks_the_copied_records_and_their_markers(served: Peer) -> None:
     scenario = txn_load.Copy(records=1000, batch=50, warm_seconds=WARM)
     sample = measured(scenario, served)
@@ -228,6 +232,7 @@ def test_committed_records_are_visible_when_the_commit_returns(served: Peer) -> 
     assert sample.latencies.percentile_ms(1) == 0.001
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", modes_load.full(), ids=lambda mode: mode.name)
 def test_each_delivery_mode_counts_the_records_that_the_broker_has(served: Peer, mode: modes_load.Mode) -> None:
     sample = measured(replace(mode, warm_seconds=WARM), served)

@@ -122,6 +122,7 @@ def test_bench_measures_transactions_and_deletes_its_topic() -> None:
 PRODUCE = ["produce", "--records", "50000000", "--batch", "5000"]  # batches that the broker takes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("load", [["small", "--seconds", "60"], PRODUCE])
 def test_an_interrupted_bench_ends_at_once_and_deletes_its_topic(
@@ -177,6 +178,7 @@ def check_it_ends(bench: "subprocess.Popen[str]", number: signal.Signals) -> Non
     assert [line.split(":")[0] for line in err.splitlines()] == ["error", "hint"], err
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S-13")
 def test_bench_prints_the_cost_of_each_delivery_mode(served: ServedBroker) -> None:
     bounds = ["--records", "2000", "--seconds", "1", "-o", "json"]
@@ -190,6 +192,7 @@ def test_bench_prints_the_cost_of_each_delivery_mode(served: ServedBroker) -> No
     assert not [name for name in topics(served) if not name.startswith("__")]
 
 
+@pytest.mark.long
 def test_bench_measures_metrics_and_traces_alternately(served: ServedBroker) -> None:
     bounds = ["--records", "500", "--rounds", "2", "-o", "json"]
     found = CliRunner().invoke(main, ["bench", "observed", "-b", f"127.0.0.1:{served.port}", *bounds])

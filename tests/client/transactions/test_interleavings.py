@@ -42,7 +42,7 @@ def explore(version, name, faults, rivals):
 
 
 @pytest.mark.requirement("S-138")
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_whatever_the_network_does_a_transaction_ends_as_its_client_was_answered(version, name):
     tried, endings = explore(version, name, 2, rivals=True)
