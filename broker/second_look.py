@@ -31,7 +31,10 @@ class SecondLook:
         self._pause = 0
 
     def is_wanted(self, here: Connections) -> bool:
-        """Return whether to read the sockets again before the open round begins. After a True, do and ask again."""
+        """Return whether the loop should read its sockets once more before the open round begins, at most once a round.
+
+        After True the caller reads them and calls this again, which then returns False.
+        """
         if self._is_taken or self._pause:
             return False
         self._missing = self._last - here

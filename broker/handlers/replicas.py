@@ -174,6 +174,7 @@ def alter_replica_log_dirs(
 
 
 def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCode:
+    """Return NONE if the replica is in this directory already, else the error of the move. is_own: the directory is."""
     if len(topic) > LONGEST:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if not is_own:

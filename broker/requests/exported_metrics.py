@@ -35,6 +35,7 @@ def _requests(broker: Services) -> dict[str, float]:
 
 
 def _durations(broker: Services) -> dict[tuple[str, ...], Histogram]:
+    """Return the histogram of request durations of each API that was asked for, by the values of its labels."""
     found = broker.metrics.request_ns
     return {(api.name,): found[counter_of(key)] for key, api in APIS.items() if counter_of(key) in found}
 
@@ -392,7 +393,7 @@ def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
 
 
 def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
-    """Collect for how long each open transaction has been open."""
+    """Collect for how long each open transaction has been open, and how many transactions are in each state."""
     coordinator, age_ms = broker.transactions, broker.store.age_ms()
     for count, name in enumerate(list(coordinator.open)):
         txn = coordinator.transactions.get(name)

@@ -336,7 +336,7 @@ class Topics:
         self._see_to_partitions(topic, entry)
 
     def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
-        """Add the partitions that the catalogue's entry has and the topic lacks."""
+        """Add the partitions that the topic lacks, and apply its settings to all its partitions and their logs."""
         _, _, rules, logs = self._rules(topic.settings, topic.name)
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]

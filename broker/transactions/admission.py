@@ -209,9 +209,9 @@ class Admission:
 
 
 def _refusal(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
-    """Return the error to answer a writer with, from the coordinator's error: clients do not know all of them.
+    """Translate an error of the coordinator into one that clients of this API and version handle.
 
-    api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.
+    api: None for a partition that the broker adds to the transaction itself (TV2). txn: None if there is none.
     """
     if error is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced by a newer epoch")

@@ -120,6 +120,10 @@ def _supervise(
     interruption: Interruption,
     say: Callable[[str], None],
 ) -> None:
+    """Run the copiers until they report that they are done; restart one that is killed, ended or stuck.
+
+    kills: kill the copier after each of these numbers of lines. broker_dies_at: kill the broker once, after that many.
+    """
     copiers.start()
     done, last = 0, time.monotonic()
     while True:

@@ -76,6 +76,7 @@ def failure_of(error: Exception, damaged_hint: str) -> Failure:
 
 
 def _hint_of(number: int | None) -> str:
+    """Return what to do about a failed copy. number: the errno, if the system gave one."""
     if number in (errno.EACCES, errno.EPERM):
         return "run it as the user of the broker, and name a target in a folder where that user may write"
     if number == errno.ENOENT:

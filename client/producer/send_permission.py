@@ -32,7 +32,8 @@ class SendPermission(Protocol):
         ...
 
     def identity(self) -> ProducerIdentity | None:
-        """For new batches; None: not yet. A new transactional identity restarts all sequences at 0, so it may change
+        """Return the producer id and epoch for new batches; None while they are fetched, which the first call starts,
+        and always without idempotence. A new transactional identity restarts all sequences at 0, so it may change
         only while nothing is in flight (`Sender.settle`)."""
         ...
 

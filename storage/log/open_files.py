@@ -135,9 +135,9 @@ class OpenFiles:
                         entry.dirty = 0
 
     def make_room(self) -> None:
-        """Sync and close unsynced files if there are too many, and a few more to make room for the next.
+        """If more files are open than the limit, sync unsynced ones that nobody uses, so that they can be closed.
 
-        Blocking: for workers that write.
+        Those above the limit, and up to half the limit more. Blocking: for workers that write. Raises OSError.
         """
         with self._lock:
             surplus = len(self._entries) - self.limit

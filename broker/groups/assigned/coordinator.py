@@ -309,6 +309,7 @@ class AssignedGroups(Generic[Group, Change]):
         job = Job(steps)
 
         def finish(result: Exception | None) -> None:
+            """After a failed assignment let the group be assigned again, and log the error."""
             if result is None:
                 return
             self._give_up(group)

@@ -31,7 +31,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether all fields are set. A member that lost an answer sends such a heartbeat."""
+        """Whether rebalance timeout, subscription and owned partitions are set, as after an answer that was lost."""
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
 

@@ -400,7 +400,7 @@ def test_a_refused_first_batch_cannot_be_overtaken_by_the_producers_next_batch(c
     assert code(client.ask(produce("t", idempotent(0)))) == OK
 
 
-def test_an_unknown_producer_refused_at_the_limit_is_not_overtaken_by_its_next_batch():
+def test_a_batch_refused_at_the_limit_of_producers_is_not_overtaken_by_the_next():
     with SimulatedBroker(BrokerSettings(max_producer_ids=1)) as broker:
         broker.ask(create("t"))
         assert code(broker.ask(produce("t", idempotent(0)))) == OK

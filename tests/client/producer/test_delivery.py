@@ -53,7 +53,7 @@ def test_wait_ends_at_the_first_failed_delivery(world, caplog):
     assert not caplog.records, "who was told needs no line in the log"
 
 
-def test_gather_takes_deliveries_and_its_cancellation_not_the_records(world):
+def test_cancelling_a_gather_of_deliveries_does_not_cancel_the_records(world):
     cluster = world(leaders=(1, 2))
 
     async def main():

@@ -241,7 +241,7 @@ def test_bytes_of_a_failed_sync_may_or_may_not_be_on_the_device():
     assert {b"\0" * 10 + b"later", b"lost" + b"\0" * 6 + b"later"} <= found
 
 
-def test_the_description_of_a_cut_names_its_operations():
+def test_the_description_of_a_crash_image_names_what_was_lost_or_torn():
     disk = SimulatedDisk()
     disk.open("/f", create=True).write([b"bytes"], 3)
     texts = [text for text, _ in crash_images(disk)]

@@ -217,7 +217,7 @@ whole_ranges = st.lists(
     st.none() | st.integers(20_000, 10**6),
     st.none() | st.integers(10**6, 10**9),
 )
-def test_splits_are_the_same_offsets_once_each_within_their_bounds(whole, least, most, most_bytes):
+def test_splits_cover_each_offset_once_and_obey_their_limits(whole, least, most, most_bytes):
     density = {each.topic_partition: 100.0 for each in whole}
     found = split(whole, min_partitions=least, max_records=most, max_bytes=most_bytes, density=density)
     assert found == sorted(found, key=lambda each: (-each.size, each))

@@ -78,7 +78,7 @@ def test_a_round_that_is_not_synced_cannot_be_begun(driven, writer):
     assert not driven.journal.take_round(sync=False).begin(writer, lambda error: None)
 
 
-def test_a_round_behind_an_unsynced_round_syncs_that_too(driven, writer):
+def test_a_synced_round_after_an_unsynced_one_syncs_both(driven, writer):
     """A synced write covers its own bytes only."""
     driven.append(b"written")
     driven.round(sync=False)

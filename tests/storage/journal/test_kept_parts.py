@@ -126,7 +126,7 @@ def delete_a_topic_that_is_offline():
     return disk, again
 
 
-def test_a_deleted_topics_kept_parts_are_removed():
+def test_journal_parts_kept_for_an_offline_log_go_once_its_topic_is_deleted():
     """The other way that the hint names."""
     disk, again = delete_a_topic_that_is_offline()
     assert disk.list(KEPT)
@@ -160,7 +160,7 @@ def test_a_moved_log_start_survives_while_journal_parts_are_kept():
     assert values_of(log) == [(3, b"too")]
 
 
-def test_producers_and_open_transactions_go_on_where_they_were():
+def test_producers_and_open_transactions_go_on_once_a_lost_folder_is_back():
     driver = begun()
     log = driver.log("t")
     mine = {"producer_id": 7, "producer_epoch": 0, "transactional": True}

@@ -52,7 +52,7 @@ def test_kafka_18401_an_empty_transaction_can_be_aborted_but_not_committed(envir
     assert aborted.states[-1].start_ms == environment.now_ms
 
 
-def test_kafka_19367_init_bumps_the_epoch_once_and_not_if_its_unit_fails(environment):
+def test_kafka_19367_init_repeated_from_the_same_state_bumps_the_epoch_once(environment):
     txn = transaction(Status.ONGOING)
     first, second = begin(txn, environment), begin(txn, environment)
     assert pair(first) == pair(second) == (PRODUCER, EPOCH + 1)
