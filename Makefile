@@ -68,7 +68,7 @@ check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own 
 	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
 		tests/effects tests/broker tests/client tests/testing tests/interop
 
-test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests that fit a few minutes
+test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests but the long ones
 	@mkdir -p build && rm -f build/untested
 	UNTESTED="$(CURDIR)/build/untested" $(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
 	UNTESTED="$(CURDIR)/build/untested" $(PYTEST) -q -rs -m 'jvm and not long' tests/spark

@@ -36,7 +36,6 @@ def clients(to: Target) -> None:
     from ..client.errors import UnsupportedVersionError
 
     async def work(admin: "Admin") -> "list[ClientDescription]":
-        """Send the requests of this command. Returns what it prints."""
         try:
             return await admin.describe_clients()
         except UnsupportedVersionError:

@@ -45,7 +45,6 @@ def list_groups(to: Target, states: Sequence[str], types: Sequence[str]) -> None
     """All groups."""
 
     async def work(admin: "Admin") -> "list[GroupListing]":
-        """Send the requests of this command. Returns what it prints."""
         return await admin.list_groups(states, types)
 
     rows = [
@@ -69,7 +68,6 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
     """Show a group's lag to the LSO (how far it can read) and to the HW (end of the log), and why they differ."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         return [await _facts(admin, each) for each in dict.fromkeys(names)]
 
     for i, facts in enumerate(to.ask(work)):
@@ -241,7 +239,6 @@ def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: b
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         before = {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
         partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
         if not partitions:

@@ -31,7 +31,6 @@ def list_names(to: Target, names: Sequence[str], topics: Sequence[str]) -> None:
     """List names, the highest sequence of each in each partition, and who may write under it."""
 
     async def work(admin: "Admin") -> "dict[str, NamedProducerDescription]":
-        """Send the requests of this command. Returns what it prints."""
         return await _described(admin, names)
 
     rows = [row for name, found in sorted(to.ask(work).items()) for row in _rows(name, found, topics)]

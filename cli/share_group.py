@@ -36,7 +36,6 @@ def list_groups(to: Target, states: Sequence[str]) -> None:
     """List all share groups."""
 
     async def work(admin: "Admin") -> "list[GroupListing]":
-        """Send the requests of this command. Returns what it prints."""
         return await admin.list_groups(states, [SHARE])
 
     rows = [{"group": each.group_id, "state": each.state} for each in to.ask(work)]
@@ -51,7 +50,6 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
     """Show where a share group stands in each partition, and how much is not done."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         return [await _facts(admin, each) for each in dict.fromkeys(names)]
 
     for i, facts in enumerate(to.ask(work)):
@@ -180,7 +178,6 @@ def reset(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: 
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         before = await admin.list_share_group_offsets(name)
         partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
         if not partitions:

@@ -31,7 +31,6 @@ def list_topics(to: Target, internal: bool) -> None:
     """List all topics."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         found = await admin.describe_topics()
         return [_summary(each) for each in found.values() if internal or not each.is_internal]
 
@@ -70,7 +69,6 @@ def create(
     settings = dict(pairs(configs, "-c"))
 
     async def work(admin: "Admin") -> list[str]:
-        """Send the requests of this command. Returns what it prints."""
         from ..client.admin.values import NewTopic
 
         existing = set(await admin.list_topics(internal=True)) if if_not_exists else set()
@@ -98,7 +96,6 @@ def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
     """
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         found = await admin.describe_topics(names)
         configs = await admin.describe_configs(topics=names)
         return [await _facts(admin, found[each], configs.get(each, [])) for each in dict.fromkeys(names)]
@@ -185,7 +182,6 @@ def delete(to: Target, names: Sequence[str], if_exists: bool) -> None:
     """Delete topics and all their records."""
 
     async def work(admin: "Admin") -> list[str]:
-        """Send the requests of this command. Returns what it prints."""
         existing = set(await admin.list_topics(internal=True)) if if_exists else set(names)
         deleted = [each for each in names if each in existing]
         if deleted:
@@ -207,7 +203,6 @@ def trim(to: Target, where: str, before: Places) -> None:
     name, partition = partition_of(where)
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         found = (await admin.describe_topics(name))[name].topic_partitions
         wanted = [each for each in found if partition in (None, each.partition)]
         if not wanted:
@@ -237,7 +232,6 @@ def add_partitions(to: Target, name: str, more: int | None, total: int | None) -
         )
 
     async def work(admin: "Admin") -> int:
-        """Send the requests of this command. Returns what it prints."""
         existing = len((await admin.describe_topics(name))[name].partitions)
         wanted = total if total is not None else existing + (more or 0)
         await admin.create_partitions({name: wanted})

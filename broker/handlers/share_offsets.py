@@ -110,10 +110,12 @@ def _partitions(
     broker: Services, call: Call, group_id: str, topic: Topic | None, which: Iterable[int], room: AnswerRoom
 ) -> Iterator[_Described.Topic.Partition]:
     """Yield the answer for each partition, looked up when it is taken."""
+    topic_id = topic.id if topic is not None else ZERO_UUID
+    limit = broker.group_configs.obeyed(group_id).share_partition_max_record_locks
     for index in which:
         answer = _Described.Topic.Partition(partition_index=index)
         room.take(PARTITION_BYTES)
-        key = SharePartitionKey(group_id, topic.id if topic is not None else ZERO_UUID, index)
+        key = SharePartitionKey(group_id, topic_id, index)
         try:
             found = broker.share_partitions.describe(key)
             if topic is not None and found is not None:
@@ -121,21 +123,22 @@ def _partitions(
                 partition = topic.partitions[index]
                 partition.check_online()
                 answer.lag = partition.log.high_watermark - found.start_offset - found.delivery_complete_count
-                answer.window = _window(broker, call, key, room)
+                answer.window = _window(broker, call, key, limit, room)
         except KafkaError as error:
             broker.metrics.error("DescribeShareGroupOffsets", error.code)
             answer.error_code, answer.error_message = error.code, error.text
         yield answer
 
 
-def _window(broker: Services, call: Call, key: SharePartitionKey, room: AnswerRoom) -> _Window | None:
+def _window(broker: Services, call: Call, key: SharePartitionKey, limit: int, room: AnswerRoom) -> _Window | None:
     """Return the group's window and its first pending ranges, as many as an answer may have."""
     found = broker.share_partitions.window(key)
     if found is None:
         return None
-    count = sum(each.last - each.first + 1 for each in found.pending) if found.pending else 0
-    size, limit, runs = found.size, found.limit, found.runs
-    window = _Window(size=size, limit=limit, pending_count=count, runs=runs, lacks_memory=found.lacks_memory)
+    count = sum(each.last - each.first + 1 for each in found.pending)
+    window = _Window(
+        size=found.size, limit=limit, pending_count=count, runs=found.runs, lacks_memory=found.lacks_memory
+    )
     for each in found.pending[:PENDING_SHOWN]:
         if room.is_full:
             break

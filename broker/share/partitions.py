@@ -8,7 +8,7 @@ Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -71,13 +71,12 @@ class PendingRange(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a group has begun in a partition: it gets nothing new while the size is at the limit, or for want of memory.
+    """What a group has begun in a partition: it gets nothing new while that is at its limit, or for want of memory.
 
     runs: of neighbours that are alike.
     """
 
     size: int
-    limit: int
     pending: list[PendingRange]
     runs: int
     lacks_memory: bool
@@ -147,9 +146,13 @@ class SharePartitions:
         kept = self._known.get(key)
         if kept is None:
             return None
-        machine, limit = kept.machine, self._configs(key.group).share_partition_max_record_locks
-        pending = list(_pending_ranges(machine)) if machine.transactions else []
-        return Window(machine.end - machine.start + 1, limit, pending, len(machine.runs), not self.has_memory(key))
+        machine = kept.machine
+        pending = [
+            PendingRange(first, last, standing.transaction[1], standing.member)
+            for first, last, standing in machine.pending_runs()
+            if standing.transaction is not None
+        ]
+        return Window(machine.end - machine.start + 1, pending, len(machine.runs), not self.has_memory(key))
 
     def has_memory(self, key: SharePartitionKey, more_runs: int = 0, times: int = 1) -> bool:
         """Return whether this share partition may have more runs; see RunMemory.has_room()."""
@@ -430,9 +433,3 @@ def _nothing() -> None:
 
 def _unknown(producer_id: int) -> None:
     return None
-
-
-def _pending_ranges(machine: SharePartition) -> Iterator[PendingRange]:
-    for first, last, standing in machine.pending_runs():
-        if standing.transaction is not None:
-            yield PendingRange(first, last, standing.transaction[1], standing.member)

@@ -116,7 +116,6 @@ def add(to: Target, wanted: Wanted, data_dir: str | None) -> None:
     rules = rules_of(wanted)
 
     async def work(admin: "Admin") -> "list[AclBinding]":
-        """Send the requests of this command. Returns what it prints."""
         from ...client.admin.security_values import AclBinding
 
         acls = [AclBinding(**each) for each in rules]
@@ -159,7 +158,6 @@ def rm(to: Target, wanted: Wanted, dry_run: bool, data_dir: str | None) -> None:
     filters = filters_of(wanted, applying=False)
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         from ...client.admin.security_values import AclFilter
 
         if dry_run:

@@ -136,7 +136,6 @@ def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: S
     entity = _one(who)
 
     async def work(admin: "Admin") -> list[str]:
-        """Send the requests of this command. Returns what it prints."""
         wanted = _entity(entity)
         there = (await admin.describe_client_quotas(wanted, strict=True)).get(wanted, {})
         gone = [key for key in there if not keys or key in keys]

@@ -49,7 +49,6 @@ def add(
     wanted = list(mechanisms or MECHANISMS)
 
     async def work(admin: "Admin") -> bool:
-        """Send the requests of this command. Returns what it prints."""
         from ...client.admin.security_values import ScramUpsertion
 
         before = await admin.describe_user_scram_credentials(name)
@@ -74,7 +73,6 @@ def list_users(to: Target, names: Sequence[str], data_dir: str | None) -> None:
     """List users, and how they may log in."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         found = await admin.describe_user_scram_credentials(names or None)
         for name, infos in found.items():
             if not infos:
@@ -104,7 +102,6 @@ def rm(to: Target, names: Sequence[str], mechanisms: Sequence[str], data_dir: st
     """
 
     async def work(admin: "Admin") -> dict[str, int]:
-        """Send the requests of this command. Returns what it prints."""
         from ...client.admin.security_values import ScramDeletion
 
         found = await admin.describe_user_scram_credentials(names)

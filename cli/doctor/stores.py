@@ -18,6 +18,7 @@ from ..store.looking import Asked, looking_into
 from .findings import FAILURE, OK, WARNING, Findings
 
 MEASURED = 20  # creates
+MOST_RACES = 10 * RACES
 SLOW_MS = 250.0
 _OTHERS = ("cifs", "smb3", "9p", "fuse", "fuseblk", "ceph", "glusterfs", "lustre", "virtiofs")
 
@@ -64,6 +65,10 @@ def _name() -> str:
 def _races(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
     won = tried = 0
     while won < RACES:
+        if tried == MOST_RACES:
+            text = f"in {tried} races no create of a new name succeeded often enough"
+            findings.add("create", FAILURE, text, "the store has to create a name that is not there")
+            return False
         name = _name()
         try:
             won += race(among, name, asked.pause)

@@ -80,7 +80,6 @@ def list_sinks(to: Target, everything: bool) -> None:
     from ...spark.sink.protocol import CLAIMS, UNNAMED
 
     async def work(cluster: "Cluster") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         keys = await ledger.describe_entries(cluster, timeout_ms=to.timeout_ms)
         return [
             facts_of(each)
@@ -119,7 +118,6 @@ def abort(to: Target, sink: str) -> None:
     from ...spark.sink.protocol import Written
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
-        """Send the requests of this command. Returns what it prints."""
         (found,) = await ledger.describe_entries(cluster, sink, timeout_ms=to.timeout_ms)
         waiting = [Written(each.transactional_id, each.producer_id, each.producer_epoch) for each in found.waiting]
         prefix = (await ledger.facts(cluster)).prefix
@@ -156,7 +154,6 @@ def reset(to: Target, sink: str) -> None:
     from ...spark.sink.protocol import CLAIMS
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
-        """Send the requests of this command. Returns what it prints."""
         found = await _one(cluster, sink, to.timeout_ms)
         if found.waiting:
             waiting = count_text(len(found.waiting), "transaction")

@@ -46,7 +46,6 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
     """List open transactions, the oldest first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         if not everything and not states:
             return await open_now(admin)
         listed = await admin.list_transactions(states=states)
@@ -81,7 +80,6 @@ def describe(to: Target, ids: Sequence[str]) -> None:
     from .windows import pending_lines, pending_of
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         found = await admin.describe_transactions(ids)
         for each in ids:
             if each not in found:
@@ -125,7 +123,6 @@ def producers(to: Target, where: str, only_open: bool) -> None:
     """List the producers that a partition knows: epoch, last sequence, start of the open transaction."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         known = await admin.describe_producers(await partitions_of(admin, [where]))
         return [
             {"topic": tp.topic, "partition": tp.partition, **each._asdict()}
@@ -158,7 +155,6 @@ def find_hanging(to: Target, wheres: Sequence[str], older_than: int) -> None:
     """Find transactions that are open in a partition but unknown to the coordinator. In all topics by default."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         found = await admin.find_hanging_transactions(await partitions_of(admin, wheres), open_for_ms=older_than)
         return [
             {
@@ -203,7 +199,6 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
         return
 
     async def work(admin: "Admin") -> dict[str, Any]:
-        """Send the requests of this command. Returns what it prints."""
         found = (await admin.describe_transactions(what)).get(what)
         if found is None:
             raise Failure(f"there is no transactional id {what}", _NO_ID, NOT_FOUND)
@@ -226,7 +221,6 @@ def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
         raise Failure(f"{where} has no partition", "write TOPIC:PARTITION --start-offset N", WRONG_USAGE)
 
     async def work(admin: "Admin") -> dict[str, Any]:
-        """Send the requests of this command. Returns what it prints."""
         from ...client.values import TopicPartition
 
         ended = await admin.abort_transaction(TopicPartition(name, partition), start_offset)
@@ -252,7 +246,6 @@ def fence(to: Target, ids: Sequence[str]) -> None:
     """Bump an id's epoch: its producer is fenced, and its open transaction is aborted."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         await refuse_held(admin, ids)
         fenced = await admin.fence_producers(ids)
         return [
@@ -279,7 +272,6 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
     from .windows import full_windows
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        """Send the requests of this command. Returns what it prints."""
         topics = await admin.describe_topics()
         partitions = [tp for each in topics.values() for tp in each.topic_partitions]
         if wheres:

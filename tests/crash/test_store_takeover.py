@@ -1,22 +1,30 @@
-"""Real brokers on a store in a directory: one is killed or stopped, the next goes on with an empty disk."""
+"""Real brokers on one store, a directory or an S3 server: one is killed or stopped, one with an empty disk goes on."""
 
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import confluent_kafka
 import pytest
 from broker_process import BrokerProcess, free_port
+from s3_servers import STORES, opened_store
 
 import fencepost
 
 QUICK = ("-X", "store.lease.ms=600", "-X", "store.heartbeat.ms=150", "-X", "store.puts.per.second=1000")
 
 
-def serve(tmp_path, name: str) -> BrokerProcess:
+@pytest.fixture(params=STORES)
+def url(request, tmp_path, monkeypatch):
+    with opened_store(request.param, tmp_path, monkeypatch) as found:
+        yield found
+
+
+def serve(url: str, directory: Path) -> BrokerProcess:
     """A started broker with a disk of its own."""
-    broker = BrokerProcess(str(tmp_path / name), "--store", f"file://{tmp_path}/store", *QUICK)
+    broker = BrokerProcess(str(directory), "--store", url, *QUICK)
     broker.start()
     return broker
 
@@ -48,11 +56,11 @@ def numbers(broker: BrokerProcess) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_a_broker_with_an_empty_disk_serves_what_a_killed_one_acknowledged(tmp_path):
-    first = serve(tmp_path, "first")
+async def test_a_broker_with_an_empty_disk_serves_what_a_killed_one_acknowledged(url, tmp_path):
+    first = serve(url, tmp_path / "first")
     await send(first, 0, 50)
     first.kill()
-    second = serve(tmp_path, "second")
+    second = serve(url, tmp_path / "second")
     try:
         assert numbers(second) == list(range(50))
         await send(second, 50, 10)
@@ -62,11 +70,11 @@ async def test_a_broker_with_an_empty_disk_serves_what_a_killed_one_acknowledged
 
 
 @pytest.mark.slow
-async def test_a_broker_that_was_stopped_and_wakes_up_ends_with_71(tmp_path):
-    first = serve(tmp_path, "first")
+async def test_a_broker_that_was_stopped_and_wakes_up_ends_with_71(url, tmp_path):
+    first = serve(url, tmp_path / "first")
     await send(first, 0, 20)
     os.kill(first.process.pid, signal.SIGSTOP)
-    second = serve(tmp_path, "second")
+    second = serve(url, tmp_path / "second")
     os.kill(first.process.pid, signal.SIGCONT)
     try:
         assert first.ended() == 71
@@ -77,9 +85,9 @@ async def test_a_broker_that_was_stopped_and_wakes_up_ends_with_71(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_broker_that_waits_for_a_store_ends_at_a_signal(tmp_path):
-    first = serve(tmp_path, "first")
-    command = [sys.executable, "-m", "fencepost", "serve", "--store", f"file://{tmp_path}/store"]
+def test_a_broker_that_waits_for_a_store_ends_at_a_signal(url, tmp_path):
+    first = serve(url, tmp_path / "first")
+    command = [sys.executable, "-m", "fencepost", "serve", "--store", url]
     command += ["--data-dir", str(tmp_path / "second"), "--listen", f"127.0.0.1:{free_port()}"]
     try:
         with subprocess.Popen([*command, "-X", "store.lease.ms=60000"], stderr=subprocess.PIPE, text=True) as waiting:

