@@ -173,7 +173,7 @@ def test_a_consumer_s_commit_of_a_partition_that_does_not_exist_names_it():
     within(main)
 
 
-def test_a_topic_that_cannot_be_made_is_missed_with_the_broker_s_reason():
+def test_unknown_topic_error_gives_the_brokers_reason_for_not_creating_it():
     async def main(world):
         fill_disk(world)
         async with plain(world) as producer:
@@ -199,7 +199,7 @@ def admin(world):
     return Admin(BOOTSTRAP, environment=world.world.environment, default_api_timeout_ms=3_000)
 
 
-def test_an_admin_call_that_times_out_has_the_broker_s_words():
+def test_the_timeout_of_an_admin_call_has_the_brokers_error_text():
     async def main(world):
         fill_disk(world)
         async with admin(world) as client:
@@ -212,7 +212,7 @@ def test_an_admin_call_that_times_out_has_the_broker_s_words():
 
 
 @pytest.mark.parametrize("api", ["FindCoordinator", "OffsetFetch"])
-def test_an_admin_call_names_the_last_code_over_which_the_time_ran_out(api):
+def test_the_timeout_of_an_admin_call_names_the_last_error_code(api):
     async def main(world):
         world.faults.error(api, "COORDINATOR_LOAD_IN_PROGRESS").every_time()
         async with admin(world) as client:
@@ -222,7 +222,7 @@ def test_an_admin_call_names_the_last_code_over_which_the_time_ran_out(api):
     within(main)
 
 
-def test_a_call_to_leaders_names_the_last_code_over_which_the_time_ran_out():
+def test_the_timeout_of_an_admin_call_to_leaders_names_the_last_error_code():
     async def main(world):
         async with plain(world) as producer:
             await producer.send_and_wait("t", b"v")
@@ -234,7 +234,7 @@ def test_a_call_to_leaders_names_the_last_code_over_which_the_time_ran_out():
     within(main)
 
 
-def test_broker_error_texts_are_found_in_items_and_only_beside_their_code():
+def test_words_of_returns_the_text_beside_the_code_and_empty_for_other_codes():
     response = CreateTopicsResponse(
         topics=[
             CreateTopicsResponse.Topic(name="a", error_code=36, error_message="there it is"),

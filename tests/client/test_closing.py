@@ -88,7 +88,7 @@ def test_commits_work_in_a_listener_during_close_and_are_refused_after_it(offset
     within(main)
 
 
-def test_a_cancelled_commit_is_still_cancelled():
+def test_a_cancelled_commit_raises_cancelled_error_although_close_runs():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")
@@ -106,7 +106,9 @@ def test_a_cancelled_commit_is_still_cancelled():
 
 @both
 @pytest.mark.parametrize("where", ["in its block", "in its commit"])
-def test_a_cancelled_abort_ends_after_its_shield_and_the_next_begin_aborts(version, where):
+def test_a_cancelled_block_ends_in_time_and_the_next_transaction_aborts_it(version, where):
+    """The abort is shielded from cancellation for SHIELD_S seconds only, since the broker does not answer."""
+
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")
@@ -222,7 +224,7 @@ def test_a_poll_waits_while_another_task_unsubscribes(slow, monkeypatch):
     within(main)
 
 
-def test_topics_subscribed_to_while_leaving_the_group_are_read():
+def test_subscribe_during_a_running_unsubscribe_takes_effect_after_it():
     async def main(world: TxnWorld) -> None:
         await write(world, b"a")
         async with member(world) as consumer:
@@ -257,7 +259,7 @@ def test_subscribing_is_refused_while_unsubscribe_runs_its_listener():
 
 
 @pytest.mark.parametrize("closes", ["another task", "the listener"])
-def test_a_listener_hears_once_that_partitions_go_though_two_let_them_go(closes):
+def test_on_partitions_revoked_is_called_once_if_unsubscribe_and_close_overlap(closes):
     class Counts(Dawdler):
         async def on_partitions_revoked(self, partitions):
             heard.append(partitions)

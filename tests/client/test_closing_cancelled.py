@@ -38,7 +38,7 @@ def is_open(world):
 
 
 @pytest.mark.parametrize("how", ["start", "join"])
-def test_a_member_whose_joining_is_cancelled_anywhere_joins_with_the_next_poll(how):
+def test_a_member_whose_join_is_cancelled_at_any_await_joins_with_the_next_poll(how):
     async def main(world, cancelling):
         await write(world, b"1")
         consumer = member(world)
@@ -59,7 +59,7 @@ def test_a_member_whose_joining_is_cancelled_anywhere_joins_with_the_next_poll(h
 
 
 @pytest.mark.parametrize("how", ["assigned", "getone"])
-def test_a_consumer_that_is_closed_after_its_joining_was_cancelled_leaves_no_member(how):
+def test_close_after_a_join_cancelled_at_any_await_leaves_no_group_member(how):
     async def main(world, cancelling):
         await make(world)
         async with member(world) as consumer:
@@ -87,7 +87,7 @@ class Commits:
 
 
 @pytest.mark.parametrize("commits", ["itself", "in its listener", "not at all"])
-def test_a_close_is_cancelled_anywhere_and_the_member_leaves_all_the_same(commits):
+def test_a_close_cancelled_at_any_await_still_leaves_the_group(commits):
     async def main(world, cancelling):
         await write(world, b"1", b"2")
         listener = Commits()
@@ -119,7 +119,7 @@ def test_a_close_is_cancelled_anywhere_and_the_member_leaves_all_the_same(commit
     assert at_every_turn(main) > 5
 
 
-def test_a_consumer_that_looks_for_its_position_is_closed_and_cancelled_anywhere():
+def test_a_close_cancelled_at_any_await_during_a_position_lookup_leaves_nothing():
     async def main(world, cancelling):
         await write(world, b"1")
         consumer = member(world)
@@ -134,7 +134,7 @@ def test_a_consumer_that_looks_for_its_position_is_closed_and_cancelled_anywhere
     assert at_every_turn(main) > 2
 
 
-def test_unsubscribe_is_cancelled_anywhere_and_the_member_leaves_all_the_same():
+def test_unsubscribe_cancelled_at_any_await_still_leaves_the_group():
     async def main(world, cancelling):
         await write(world, b"1")
         async with member(world) as consumer:
@@ -149,7 +149,7 @@ def test_unsubscribe_is_cancelled_anywhere_and_the_member_leaves_all_the_same():
 
 
 @pytest.mark.parametrize("open_is", ["a transaction", "its commit", "nothing"])
-def test_a_producers_close_is_cancelled_anywhere_and_leaves_no_open_transaction(open_is):
+def test_a_producers_close_cancelled_at_any_await_leaves_no_open_transaction(open_is):
     async def main(world, cancelling):
         await make(world)
         producer = await world.producer(delivery_timeout_ms=60_000)
@@ -176,7 +176,7 @@ def test_a_producers_close_is_cancelled_anywhere_and_leaves_no_open_transaction(
     assert at_every_turn(main) >= 1
 
 
-def test_a_plain_producers_close_cancelled_anywhere_fails_all_waiters():
+def test_a_plain_producers_close_cancelled_at_any_await_fails_all_waiters():
     async def main(world, cancelling):
         await make(world)
         producer = Producer(BOOTSTRAP, environment=world.world.environment, linger_ms=1_000)

@@ -41,14 +41,14 @@ def test_enable_auto_offset_store_false_is_refused_with_a_hint(value):
     assert consumer(group_id="g", enable_auto_offset_store="true")
 
 
-def test_a_consumer_with_a_group_commits_by_itself_as_with_other_clients():
+def test_from_config_turns_auto_commit_on_for_a_consumer_with_a_group():
     assert consumer(group_id="g").enable_auto_commit
     assert not consumer(group_id="g", enable_auto_commit="false").enable_auto_commit
     assert not consumer().enable_auto_commit
     assert not consumer_settings("a", group_id="g").enable_auto_commit
 
 
-def test_serializers_are_functions_or_the_classes_of_java_that_have_one():
+def test_serializers_may_be_functions_or_javas_string_and_byte_array_classes():
     assert producer(value_serializer=str.encode).value_serializer is str.encode
     java = "org.apache.kafka.common.serialization."
     assert producer(key_serializer=java + "ByteArraySerializer").key_serializer is None
@@ -157,7 +157,7 @@ def test_assignors_are_java_classes_in_a_list_or_a_text(listed):
 
 
 @pytest.mark.parametrize("names_first", [True, False])
-def test_verifying_certificates_does_not_imply_verifying_names(names_first):
+def test_enabling_certificate_verification_does_not_enable_host_name_checks(names_first):
     text = [("ssl.endpoint.identification.algorithm", "none"), ("enable.ssl.certificate.verification", True)]
     config = dict(text if names_first else reversed(text))
     assert not settings_from(ConsumerSettings, BROKER | config).security.check_hostname
@@ -174,7 +174,7 @@ def test_verifying_certificates_does_not_imply_verifying_names(names_first):
         ('password="p" keystorepassword="k" username="u"', "p"),
     ],
 )
-def test_a_password_is_read_from_javas_text_as_java_reads_it(text, password):
+def test_a_password_with_escapes_in_sasl_jaas_config_is_read_as_java_reads_it(text, password):
     module = f"org.apache.kafka.common.security.plain.PlainLoginModule required {text};"
     config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": module}
     found = settings_from(ProducerSettings, BROKER | config).security
@@ -191,7 +191,7 @@ def test_each_clients_way_to_say_unlimited_is_accepted():
         consumer(group_id="g", enable_auto_commit=2)
 
 
-def test_the_hint_does_not_suggest_settings_of_another_client():
+def test_a_consumers_wrong_setting_name_gets_no_hint_to_a_producer_setting():
     with pytest.raises(InvalidConfigurationError) as refused:
         consumer(compression_level=3)
     assert "did you mean 'compression.level'" not in str(refused.value)

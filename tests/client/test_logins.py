@@ -92,7 +92,9 @@ async def test_a_login_goes_over_tls_with_authorities_as_a_text(
     assert await copied(address(broker, TLS), f"tls-{mechanism}", **how) == [b"one"]
 
 
-async def test_a_certificate_takes_the_place_of_a_login(broker: ServedBroker, authority: Authority) -> None:
+async def test_a_client_certificate_authenticates_and_without_it_requests_are_refused(
+    broker: ServedBroker, authority: Authority
+) -> None:
     certificate, key = authority.of_client()
     how = {
         "security_protocol": "SSL",

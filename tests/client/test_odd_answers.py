@@ -64,7 +64,7 @@ def test_offsets_are_committed_until_their_partition_is_answered(whose):
 
 
 @whose
-def test_partitions_are_added_to_a_transaction_at_the_pace_of_any_retry(whose):
+def test_partitions_missing_in_the_answer_are_added_again_after_the_back_off(whose):
     asked = []
 
     def answer(request):
@@ -155,7 +155,7 @@ def test_a_topic_without_partitions_is_waited_for():
     within(main)
 
 
-def test_a_group_does_not_rebalance_again_and_again_over_a_topic_without_partitions():
+def test_a_topic_without_partitions_does_not_make_a_group_rebalance_repeatedly():
     joins = []
 
     async def main(world):
@@ -178,7 +178,7 @@ def test_a_group_does_not_rebalance_again_and_again_over_a_topic_without_partiti
     within(main)
 
 
-def test_a_member_to_which_the_leader_gave_nothing_has_no_partitions():
+def test_an_empty_sync_group_assignment_means_no_partitions():
     async def main(world):
         await write(world, b"a")
         async with member(world) as consumer:
@@ -190,7 +190,7 @@ def test_a_member_to_which_the_leader_gave_nothing_has_no_partitions():
 
 
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
-def test_a_group_of_another_protocol_is_refused_with_both_names(api):
+def test_an_answer_with_another_assignor_is_refused_and_both_are_named(api):
     named = {"protocol_type": "consumer", "protocol_name": "other"}
     if api == "JoinGroup":
         answer = JoinGroupResponse(generation_id=1, leader="m", member_id="m", members=[], **named)

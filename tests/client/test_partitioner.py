@@ -26,7 +26,7 @@ def test_partitions_are_those_of_librdkafka():
             assert partition_of(key, partitions) == confluent_kafka.murmur2(key, partitions)
 
 
-def test_records_without_a_key_move_on_to_another_partition_if_there_is_one():
+def test_next_sticky_chooses_another_available_partition_if_there_is_one():
     assert {next_sticky(1, [0, 1, 2], chance) for chance in range(4)} == {0, 2}
     assert next_sticky(0, [0], 5) == 0
     assert next_sticky(-1, [4], 0) == 4
@@ -44,7 +44,8 @@ def test_named_partitioners_choose_the_same_partitions_as_librdkafka(name, endin
             assert place(key, count, range(count)) == getattr(confluent_kafka, name)(key, count)
 
 
-def test_without_a_key_the_named_ones_go_to_one_partition_or_anywhere():
+def test_named_partitioners_without_random_place_keyless_records_like_empty_keys():
+    """The `…_random` ones return None for a record without a key: the producer then chooses the partition."""
     for name in ("murmur2", "consistent", "fnv1a"):
         place = placing_of(name, lambda: 5)
         assert place(None, 12, range(12)) == place(b"", 12, range(12)) == getattr(confluent_kafka, name)(b"", 12)

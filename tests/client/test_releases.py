@@ -47,7 +47,7 @@ def test_topics_and_coordinators_are_found_on_every_release(release):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_new_transactions_are_learnt_from_the_finalized_features(release):
+def test_the_transaction_version_is_read_from_the_brokers_finalized_features(release):
     async def main(world: World) -> None:
         await world.start_broker(release=release)
         connection = await (await world.cluster()).any_node()

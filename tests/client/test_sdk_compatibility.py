@@ -22,7 +22,7 @@ async def write(world, value):
 
 
 @every_release
-def test_4_0_transactions_of_the_second_version_where_they_are_finalized(release):
+def test_transactions_use_version_2_from_kafka_4_0_on_and_version_1_below(release):
     async def main(world):
         producer = await world.producer()
         epochs = []
@@ -44,7 +44,7 @@ def test_4_0_transactions_of_the_second_version_where_they_are_finalized(release
 
 
 @every_release
-def test_2_5_offsets_go_into_a_transaction_with_the_generation_or_not_at_all(release):
+def test_below_kafka_2_5_offsets_in_a_transaction_raise_unsupported_version(release):
     async def main(world):
         await write(world, b"a")
         producer = await world.producer()
@@ -70,7 +70,7 @@ def test_2_5_offsets_go_into_a_transaction_with_the_generation_or_not_at_all(rel
 
 
 @every_release
-def test_2_5_after_an_aborted_transaction_the_producer_gets_a_new_epoch_or_id(release):
+def test_after_an_aborted_transaction_the_producer_gets_a_new_epoch_or_id(release):
     async def main(world):
         producer = await world.producer()
         world.faults.error("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER").on_call(2)
@@ -90,7 +90,7 @@ def test_2_5_after_an_aborted_transaction_the_producer_gets_a_new_epoch_or_id(re
 
 
 @every_release
-def test_2_3_static_members_join_or_raise_an_error_naming_group_instance_id(release):
+def test_below_kafka_2_3_a_static_member_raises_naming_group_instance_id(release):
     async def main(world):
         await write(world, b"a")
         async with reader(world, topics=["orders"], group_instance_id="one") as consumer:

@@ -111,7 +111,7 @@ def test_a_mechanism_that_is_not_offered_is_named_with_those_that_are():
     assert "SCRAM-SHA-512" in caught.value.hint
 
 
-def test_a_scram_server_that_does_not_know_the_password_is_not_trusted():
+def test_a_scram_server_with_a_wrong_signature_is_refused():
     def liar(line, request, version, number):
         if line.state is None:
             line.state = True
@@ -126,7 +126,7 @@ def test_a_scram_server_that_does_not_know_the_password_is_not_trusted():
 
 
 @pytest.mark.parametrize("iterations", [0, -1, 1_000_001, 10_000_000, 2**31 - 1, 2**64])
-def test_iterations_that_are_too_many_or_none_are_refused_without_doing_them(iterations, monkeypatch):
+def test_a_scram_iteration_count_that_is_too_high_or_0_is_refused_without_hashing(iterations, monkeypatch):
     done = []
 
     def greedy(line, request, version, number):
@@ -173,7 +173,8 @@ class Touched:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["changed", "inverted", "cut", "late"])
-def test_one_byte_of_a_servers_answers_changed_cut_or_late_is_an_error_or_nothing(fault, monkeypatch):
+def test_any_changed_or_missing_byte_in_a_scram_servers_answers_fails_the_login(fault, monkeypatch):
+    """A changed byte outside of the SCRAM messages may have no effect. A byte that comes late has none."""
     for place in range(200):
         touched = Touched(fault, place)
         monkeypatch.setattr(Line, "reply", lambda line, *rest, touched=touched: touched.reply(line, *rest))
@@ -216,13 +217,13 @@ def test_a_client_connects_by_tls_if_the_certificate_is_trusted():
     _tls()
 
 
-def test_a_certificate_of_a_stranger_is_refused_with_a_hint():
+def test_a_server_certificate_of_an_unknown_authority_is_refused_with_a_hint():
     with pytest.raises(AuthenticationError) as caught:
         _tls(trusted=False)
     assert "ssl_cafile" in caught.value.hint
 
 
-def test_a_certificate_of_another_host_is_refused_unless_names_are_not_to_be_checked():
+def test_a_certificate_of_another_host_is_refused_unless_host_checks_are_off():
     with pytest.raises(AuthenticationError):
         _tls(name="elsewhere.example")
     _tls(name="elsewhere.example", ssl_check_hostname=False)

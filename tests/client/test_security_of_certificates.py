@@ -103,7 +103,7 @@ def test_a_client_without_a_trusted_certificate_is_refused(authority):
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_a_key_is_left_in_no_file(authority, client, monkeypatch, tmp_path, in_memory):
+def test_no_file_with_the_private_key_is_left_after_loading_it(authority, client, monkeypatch, tmp_path, in_memory):
     monkeypatch.setattr(pem.tempfile, "tempdir", str(tmp_path))
     if not in_memory:
         monkeypatch.delattr(pem.os, "memfd_create")
@@ -183,7 +183,7 @@ def test_certificate_settings_by_other_clients_names_have_the_same_effect(author
         settings_from(AdminSettings, {"bootstrap.servers": "h", "ssl.truststore.type": "JKS"})
 
 
-def test_no_key_is_in_a_repr(authority, client):
+def test_the_repr_of_settings_shows_no_private_key_or_key_password(authority, client):
     settings = producer_settings("h", **texts(authority, client), ssl_password="hush")
     shown = repr(settings)
     assert "BEGIN" not in shown

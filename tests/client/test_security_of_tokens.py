@@ -69,7 +69,7 @@ def opened(*good, by_challenge=True, **keywords):
     return run(main)
 
 
-def test_a_token_is_sent_as_rfc_7628_says():
+def test_a_token_and_its_extensions_are_sent_in_the_format_of_rfc_7628():
     assert opened("hush.hush.hush") == [b"n,,\x01auth=Bearer hush.hush.hush\x01\x01"]
     extensions = {"logicalCluster": "lkc-1", "identityPoolId": "pool-2"}
     assert opened("hush.hush.hush", sasl_oauthbearer_extensions=extensions) == [
@@ -140,7 +140,7 @@ def test_contradictory_token_settings_are_refused_with_a_hint(keywords, what):
     assert caught.value.hint
 
 
-def test_providers_of_other_libraries_are_taken():
+def test_an_aiokafka_style_token_provider_object_is_accepted():
     class Provider:
         """As AbstractTokenProvider of aiokafka and kafka-python."""
 
@@ -183,7 +183,7 @@ def test_token_settings_by_other_clients_names_have_the_same_effect():
         settings_from(AdminSettings, {**config, "sasl.oauthbearer.extensions": "hush"})
 
 
-def test_a_provider_may_be_named_where_settings_are_texts():
+def test_a_token_provider_in_a_config_may_be_named_as_module_colon_function():
     config = {
         "bootstrap.servers": "h",
         "security.protocol": "SASL_SSL",

@@ -114,12 +114,12 @@ def test_a_serializer_with_one_required_argument_gets_only_the_value(function):
 
 
 @pytest.mark.parametrize("function", TWO)
-def test_a_required_second_argument_a_ctx_and_confluents_classes_get_a_context(function):
+def test_a_serializer_with_a_second_argument_or_ctx_gets_a_context(function):
     assert way_of(function) is Way.CONTEXT
 
 
 @pytest.mark.parametrize(("made", "way"), [(Newer(), Way.METHOD), (Older(), Way.OLD_METHOD)])
-def test_objects_of_kafka_python_are_called_as_their_methods_want(made, way):
+def test_the_arguments_for_a_serializer_object_follow_from_its_methods_signature(made, way):
     assert way_of(made, "serialize") is way_of(made, "deserialize") is way
 
 
@@ -154,7 +154,7 @@ def test_an_invalid_deserializer_is_refused_when_the_client_is_made():
 # ---- what they are given -------------------------------------------------------------------------------------------
 
 
-def test_serializers_see_topic_field_and_headers_and_may_add_to_these():
+def test_a_serializers_context_has_topic_field_and_headers_it_can_extend():
     def write(value, ctx):
         ctx.headers.append((ctx.field, ctx.topic.encode()))
         return value.encode()
@@ -181,7 +181,7 @@ def test_serializers_see_topic_field_and_headers_and_may_add_to_these():
     within(main)
 
 
-def test_confluents_serializers_are_taken_as_they_are():
+def test_serializers_of_confluent_kafka_work_without_an_adapter():
     async def main(world):
         config = {"bootstrap.servers": BOOTSTRAP}
         serializers = {"key.serializer": IntegerSerializer(), "value.serializer": StringSerializer("utf_8")}
@@ -211,7 +211,7 @@ def test_kafka_pythons_objects_are_called_with_topic_and_headers():
 # ---- a schema registry ---------------------------------------------------------------------------------------------
 
 
-def test_confluents_avro_serializers_speak_to_their_registry():
+def test_confluents_avro_serializers_register_and_read_schemas_at_the_registry():
     async def main(world):
         with schema_registry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
             key, value = AvroSerializer(client, KEY), AvroSerializer(client, USER)
@@ -237,7 +237,7 @@ def test_confluents_avro_serializers_speak_to_their_registry():
     within(main)
 
 
-def test_a_schema_id_may_be_in_the_headers():
+def test_confluents_avro_serializer_can_put_the_schema_id_into_a_header():
     ada = ADA | {"name": "Ada Lovelace"}  # AvroDeserializer wants 6 bytes or more, wherever the id is
 
     async def main(world):

@@ -31,7 +31,7 @@ def _refused(**keywords) -> InvalidConfigurationError:
 
 @pytest.mark.requirement("S-48")
 @pytest.mark.parametrize("acks", [0, 1])
-def test_idempotence_with_acks_other_than_all_is_refused_in_kafkas_words(acks):
+def test_idempotence_with_acks_other_than_all_is_refused_with_kafkas_message(acks):
     error = _refused(acks=acks)
     assert "Must set acks to all in order to use the idempotent producer." in str(error)
     assert "enable_idempotence=False" in error.hint
@@ -61,7 +61,7 @@ def test_a_producer_is_idempotent_with_acks_all_and_retries_unless_told_otherwis
 
 @pytest.mark.requirement("S-53", "S-54", "S-117")
 @pytest.mark.parametrize(("idempotent", "transactional"), [(False, None), (True, None), (True, "t")])
-def test_idempotence_and_transactional_id_go_together_except_an_id_without_it(idempotent, transactional):
+def test_a_transactional_id_without_idempotence_is_refused_and_the_rest_accepted(idempotent, transactional):
     settings = producer_settings("a", enable_idempotence=idempotent, transactional_id=transactional)
     assert (settings.enable_idempotence, settings.transactional_id) == (idempotent, transactional)
     assert "idempotence" in str(_refused(enable_idempotence=False, transactional_id="t"))
@@ -80,7 +80,7 @@ def test_a_transaction_times_out_after_a_minute_unless_told_otherwise():
         ("PLAINTEXT://a:1, a:1", (("a", 1),)),
     ],
 )
-def test_bootstrap_servers_are_written_in_many_ways(servers, found):
+def test_bootstrap_servers_may_be_a_string_a_list_or_addresses(servers, found):
     assert addresses_of(servers) == found
 
 
@@ -90,7 +90,7 @@ def test_invalid_bootstrap_addresses_are_refused(servers):
         producer_settings(servers)
 
 
-def test_a_keyword_there_is_not_is_a_type_error_that_names_the_nearest():
+def test_an_unknown_keyword_is_a_type_error_that_suggests_the_nearest_one():
     with pytest.raises(TypeError, match="did you mean 'linger_ms'"):
         producer_settings("a", linger=5)
 
@@ -104,7 +104,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_consumer_setting_that_means_nothing_is_refused(wrong):
+def test_an_invalid_value_of_a_consumer_setting_is_refused(wrong):
     with pytest.raises(InvalidConfigurationError):
         consumer_settings("a", **wrong)
 
@@ -119,7 +119,7 @@ def test_by_default_a_consumer_reads_committed_records_and_does_not_autocommit()
     )
 
 
-def test_javas_and_librdkafkas_names_are_taken_with_their_units_and_words():
+def test_setting_names_of_java_and_librdkafka_are_converted_with_units_and_words():
     java = settings_from(
         ProducerSettings, {"bootstrap.servers": "a", "enable.idempotence": "true", "batch.size": "1", "acks": "all"}
     )
@@ -136,12 +136,12 @@ def test_javas_and_librdkafkas_names_are_taken_with_their_units_and_words():
     assert (consumer.auto_offset_reset, consumer.partition_assignment_strategy) == ("earliest", ("range",))
 
 
-def test_a_dotted_name_there_is_not_is_refused_with_the_nearest():
+def test_an_unknown_dotted_name_is_refused_and_the_nearest_suggested():
     with pytest.raises(InvalidConfigurationError, match=r"did you mean 'enable\.idempotence'"):
         settings_from(ProducerSettings, {"bootstrap.servers": "a", "enable.idempotance": True})
 
 
-def test_no_secret_is_in_a_repr():
+def test_the_repr_of_settings_shows_no_password():
     jaas = 'org.apache.kafka…PlainLoginModule required username="me" password="hush-hush";'
     settings = settings_from(
         ProducerSettings,
@@ -159,14 +159,14 @@ def test_no_secret_is_in_a_repr():
 
 @pytest.mark.parametrize("name", ["client_id", "transactional_id", "group_id", "group_instance_id"])
 @pytest.mark.parametrize("value", [5, b"x", "\ud800", "x" * 32_768])
-def test_a_name_that_cannot_be_sent_is_refused_before_anything_is_asked(name, value):
+def test_an_id_that_the_protocol_cannot_encode_is_refused_by_the_settings(name, value):
     settings = producer_settings if name == "transactional_id" else consumer_settings
     with pytest.raises(InvalidConfigurationError, match=name):
         settings("a", **{"group_id": "g", name: value} if settings is consumer_settings else {name: value})
 
 
 @pytest.mark.parametrize("keywords", [{"sasl_mechanism": "PLAIN"}, {"security_protocol": "SASL_SSL"}])
-def test_half_a_security_setting_is_refused(keywords):
+def test_incomplete_security_settings_are_refused_with_a_hint(keywords):
     assert _refused(**keywords).hint
 
 
@@ -204,6 +204,6 @@ def test_a_boolean_setting_with_another_value_is_refused(name, value):
     assert name.removeprefix("ssl_") in str(_refused(**{name: value}))
 
 
-def test_none_does_not_switch_off_a_consumers_checks():
+def test_check_crcs_none_is_refused():
     with pytest.raises(InvalidConfigurationError, match="check_crcs=None"):
         consumer_settings("a", check_crcs=None)

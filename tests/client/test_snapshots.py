@@ -101,7 +101,7 @@ def test_the_snapshot_of_a_lost_connection_has_the_reason():
 
 
 @pytest.mark.parametrize("make", [Producer, Consumer, Admin, lambda *a, **k: ProducerPool(*a, prefix="api", **k)])
-def test_no_secret_is_shown_and_nothing_can_be_changed(make):
+def test_a_clients_state_shows_no_password_and_is_read_only(make):
     secret = {"sasl_plain_username": "alice", "sasl_plain_password": "hunter2", "ssl_password": "hunter2"}
     client = make("127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", **secret)
     seen = client.state()
@@ -112,7 +112,7 @@ def test_no_secret_is_shown_and_nothing_can_be_changed(make):
         setattr(seen, name, None)
 
 
-def test_no_secret_is_in_the_error_of_a_connection():
+def test_the_error_in_a_connections_snapshot_shows_no_password():
     async def main() -> None:
         async with asyncio.timeout(20):
             consumer = Consumer("127.0.0.1:1", connect_timeout_ms=100, sasl_plain_password="hunter2")

@@ -69,8 +69,10 @@ def test_starting_a_producer_aborts_its_predecessors_transaction(version):
 
 @both
 @pytest.mark.requirement("S-89")
-def test_a_group_whose_offsets_were_pending_reads_on_once_the_successor_starts(version):
-    """Nothing is read while the broker answers UNSTABLE_OFFSET_COMMIT, so no transaction of its own would end that."""
+def test_starting_the_producer_again_ends_pending_offsets_so_that_the_group_reads(version):
+    """Until then the broker answers UNSTABLE_OFFSET_COMMIT and the consumer reads nothing, so it could not begin a
+    transaction that would end them.
+    """
 
     async def main(world: TxnWorld) -> None:
         async with Producer(BOOTSTRAP, environment=world.world.environment) as plain:
@@ -163,7 +165,7 @@ def test_a_timeout_above_the_brokers_maximum_is_an_error_of_start():
     within(main)
 
 
-def test_a_coordinator_that_does_not_answer_is_waited_for_as_long_as_max_block_ms():
+def test_start_waits_max_block_ms_for_a_coordinator_that_does_not_answer():
     async def main(world: TxnWorld) -> None:
         silence = world.faults.blackhole("InitProducerId")
         began = now()
@@ -202,8 +204,8 @@ CLIENTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_a_second_cancellation_does_not_keep_a_client_from_letting_go(kind):
-    """However far it is when it is cancelled, and however far its clean-up when that is."""
+def test_a_start_cancelled_twice_leaves_no_connection_and_no_task(kind):
+    """At any point of the start, and at any of the first points of the clean-up after the first cancellation."""
 
     async def main(world: TxnWorld) -> None:
         for turns in range(100):
@@ -225,7 +227,7 @@ def test_a_second_cancellation_does_not_keep_a_client_from_letting_go(kind):
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_a_client_that_is_closed_while_it_starts_is_closed(kind):
+def test_a_client_closed_at_any_point_of_its_start_stays_closed(kind):
     async def main(world: TxnWorld) -> None:
         refused = 0
         for turns in range(100):
@@ -295,7 +297,7 @@ async def owing_an_epoch(world: TxnWorld) -> Producer:
     return producer
 
 
-def test_init_transactions_takes_a_new_epoch_where_the_next_transaction_would():
+def test_init_transactions_requests_a_new_epoch_that_is_due_after_a_failed_end():
     async def main(world: TxnWorld) -> None:
         producer = await owing_an_epoch(world)
         epoch = producer.producer_epoch
@@ -323,7 +325,7 @@ def test_after_a_cancelled_epoch_bump_the_next_transaction_bumps_again():
     within(main, 1)
 
 
-def test_without_a_transactional_id_nothing_is_asked_when_it_starts():
+def test_a_producer_without_a_transactional_id_sends_no_request_at_its_start():
     async def main(world: TxnWorld) -> None:
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             assert world.names() == []

@@ -65,7 +65,7 @@ async def test_admin_creates_extends_alters_and_deletes_a_topic(admin: Admin) ->
         await admin.describe_topics("grown")
 
 
-async def test_of_several_refused_items_the_first_error_is_raised_others_are_notes(admin: Admin) -> None:
+async def test_the_first_of_several_topic_errors_is_raised_and_others_are_its_notes(admin: Admin) -> None:
     await admin.create_topics(["a-1", "a-2"])
     with pytest.raises(KafkaError, match="a-1") as raised:
         await admin.create_topics(["a-1", "a-2", "a-3"])

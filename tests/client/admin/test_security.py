@@ -123,7 +123,7 @@ async def test_an_unusable_password_is_refused_before_a_request(admin: Admin, wr
     assert await admin.describe_user_scram_credentials("erin") == {"erin": ()}
 
 
-def test_a_password_is_in_no_repr() -> None:
+def test_the_repr_of_a_scram_upsertion_does_not_show_its_password() -> None:
     assert "hush" not in repr(ScramUpsertion("alice", "hush"))
 
 

@@ -33,7 +33,7 @@ def test_range_leaves_surplus_members_without_partitions():
     assert assigned("range", {"s": 1}, members(b="s", a="s")) == {"a": "s0", "b": ""}
 
 
-def test_round_robin_skips_members_that_do_not_subscribe_to_the_topic():
+def test_round_robin_gives_partitions_in_turn_to_the_topics_subscribers():
     assert assigned("roundrobin", {"s": 3, "t": 3}, members(c0="s t", c1="s t")) == {"c0": "s0 s2 t1", "c1": "s1 t0 t2"}
     said = members(c0="r", c1="r s", c2="r s t")
     assert assigned("roundrobin", {"r": 1, "s": 2, "t": 3}, said) == {"c0": "r0", "c1": "s0", "c2": "s1 t0 t1 t2"}

@@ -26,12 +26,12 @@ SUBSCRIPTIONS = st.builds(
 
 
 @given(SUBSCRIPTIONS)
-def test_a_subscription_is_read_as_it_was_written(subscription):
+def test_decoding_an_encoded_subscription_returns_an_equal_subscription(subscription):
     assert decode_subscription(encode_subscription(subscription)) == subscription
 
 
 @given(PLACES, st.none() | st.binary(max_size=9))
-def test_an_assignment_is_read_as_it_was_written_topic_by_topic(places, user_data):
+def test_decoding_an_encoded_assignment_returns_its_partitions_and_user_data(places, user_data):
     read = decode_assignment(encode_assignment(Assignment(tuple(places), user_data)))
     assert sorted(read.partitions) == sorted(places)
     assert read.user_data == user_data
@@ -56,7 +56,7 @@ def test_an_encoded_subscription_has_the_same_bytes_as_kafkas():
         ("0009" "00000001" "000161" "ffffffff" "00000000" "00000007" "ffff" "beef", Subscription(("a",), None, (), 7)),
     ],
 )  # fmt: skip
-def test_subscriptions_of_other_versions_decode_as_far_as_known(hexed, read):
+def test_subscriptions_of_other_versions_decode_to_the_known_fields(hexed, read):
     assert decode_subscription(bytes.fromhex(hexed)) == read
 
 
@@ -69,7 +69,7 @@ def test_a_truncated_subscription_is_malformed(subscription, kept):
 
 
 @given(st.binary(max_size=40))
-def test_arbitrary_bytes_decode_as_a_subscription_or_are_refused(content):
+def test_arbitrary_bytes_decode_as_a_subscription_or_raise_malformed_frame(content):
     for read in (decode_subscription, decode_assignment):
         try:
             read(content)
@@ -77,6 +77,6 @@ def test_arbitrary_bytes_decode_as_a_subscription_or_are_refused(content):
             pass
 
 
-def test_a_false_count_in_a_subscription_allocates_nothing():
+def test_an_assignment_with_a_count_above_its_bytes_raises_malformed_frame():
     with pytest.raises(MalformedFrame):
         decode_assignment(bytes.fromhex("0003" "7fffffff"))  # fmt: skip

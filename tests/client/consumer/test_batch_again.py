@@ -29,7 +29,7 @@ async def roll_back(producer, batch):
             raise FAILED
 
 
-def test_a_batch_retried_at_once_is_not_returned_again():
+def test_a_batch_retried_at_once_after_aborts_is_committed_and_not_returned_again():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -47,7 +47,7 @@ def test_a_batch_retried_at_once_is_not_returned_again():
     within(main)
 
 
-def test_run_in_transaction_takes_the_consumers_batch_once_over_retries():
+def test_run_in_transaction_commits_the_consumers_batch_once_although_it_retries():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -86,7 +86,7 @@ def test_a_batch_can_be_used_again_after_a_seek_to_where_it_begins():
     within(main)
 
 
-def test_a_batch_object_is_invalid_once_its_records_were_returned_again():
+def test_a_transaction_refuses_a_batch_whose_records_were_returned_again():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()

@@ -47,7 +47,7 @@ def test_a_commit_that_timed_out_is_not_repeated(version):
     within(main, version)
 
 
-def test_a_cancelled_transaction_without_a_batch_reports_its_outcome():
+def test_outcome_says_if_a_cancelled_transaction_was_committed_or_aborted():
     async def main(world):
         producer = await world.producer()
         world.faults.delay("EndTxn", 0.5, when="after_write").once()
@@ -98,7 +98,7 @@ def test_an_unanswered_commit_is_not_repeated_before_it_is_resolved(version, ask
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
-def test_two_producers_do_not_work_on_batches_of_one_partition_at_once(order, how):
+def test_a_batch_is_refused_while_another_transaction_has_one_of_its_partition(order, how):
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         one, other = await world.producer("x"), await world.producer("y")
@@ -129,7 +129,7 @@ def test_two_producers_do_not_work_on_batches_of_one_partition_at_once(order, ho
     within(main)
 
 
-def test_two_producers_work_on_batches_of_different_partitions_at_once():
+def test_two_producers_can_have_batches_of_different_partitions_in_transactions():
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             for partition in (0, 1):
@@ -145,7 +145,7 @@ def test_two_producers_work_on_batches_of_different_partitions_at_once():
     within(main, num_partitions=2)
 
 
-def test_a_batch_before_one_that_is_committed_cannot_take_the_offsets_back():
+def test_committing_an_earlier_batch_after_a_later_one_raises_already_committed():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -161,7 +161,7 @@ def test_a_batch_before_one_that_is_committed_cannot_take_the_offsets_back():
 
 
 def test_a_batch_after_an_uncommitted_one_can_be_committed():
-    """What the caller does with the one between is his own affair."""
+    """The application decides what happens to the skipped batch: the client does not refuse the gap."""
 
     async def main(world):
         await write(world, b"a", b"b", b"c")
@@ -349,7 +349,7 @@ def test_a_batch_whose_partition_was_only_unassigned_is_committed():
 
 @both
 @pytest.mark.parametrize("end", [Producer.close, Producer.abort_transaction, Producer.commit_transaction])
-def test_a_batch_can_be_reused_when_its_producer_failed_for_good(end, version):
+def test_a_batch_can_be_committed_by_a_new_producer_after_a_fatal_error(end, version):
     async def main(world):
         await write(world, b"a", b"b")
         async with member(world) as consumer:

@@ -21,7 +21,7 @@ from txn_world import BOOTSTRAP, within
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_getmany_getone_and_the_loop_give_the_same_records():
+def test_getmany_getone_and_async_for_read_on_from_one_shared_position():
     async def main(world):
         await write(world, *[b"%d" % n for n in range(9)])
         async with reader(world) as consumer:
@@ -175,7 +175,7 @@ def test_records_returned_by_getone_form_a_batch_for_a_transaction():
     within(main)
 
 
-def test_a_topic_created_after_the_start_is_read_soon():
+def test_a_topic_created_after_the_consumers_start_is_read_within_5_seconds():
     async def main(world):
         async with Consumer(
             BOOTSTRAP, topics=["late"], auto_offset_reset="earliest", environment=world.world.environment
@@ -280,7 +280,7 @@ def test_a_consumer_looks_up_end_offsets_and_offsets_by_time():
 
 
 @pytest.mark.parametrize("fault", ["disconnect", "delay", "duplicate"])
-def test_reading_goes_on_after_a_fault_without_loss_or_repetition(fault):
+def test_after_a_failed_fetch_every_record_is_still_read_exactly_once(fault):
     async def main(world):
         await write(world, *[b"%d" % n for n in range(20)])
         async with reader(world, request_timeout_ms=1_000, max_partition_fetch_bytes=200) as consumer:
@@ -363,7 +363,7 @@ def test_a_large_compressed_batch_is_read_up_to_max_decompressed_bytes():
     within(main)
 
 
-def test_a_consumer_refuses_wrong_calls():
+def test_a_consumer_refuses_calls_before_start_after_close_or_with_wrong_types():
     async def main(world):
         consumer = reader(world)
         consumer.assign([T0])

@@ -41,7 +41,7 @@ steps = st.lists(
 
 @pytest.mark.slow
 @given(steps)
-def test_the_fetch_session_always_contains_the_wanted_partitions(drawn):
+def test_after_any_answers_the_brokers_session_has_exactly_the_wanted_partitions(drawn):
     session, broker = FetchSession(), BrokerSessions()
     for partitions, by_id, what in drawn:
         if what == "evicted":
@@ -58,7 +58,7 @@ def test_the_fetch_session_always_contains_the_wanted_partitions(drawn):
             session.answered(0 if what == "none" else session_id)
 
 
-def test_a_session_names_only_changed_partitions():
+def test_a_fetch_in_a_session_names_only_added_changed_and_removed_partitions():
     session = FetchSession()
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     one, two = Wanted(0, 0, -1), Wanted(5, 0, -1)

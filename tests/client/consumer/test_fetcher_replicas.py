@@ -68,7 +68,7 @@ def test_a_follower_behind_the_consumer_is_not_reported_as_a_truncated_log(clust
 
 
 @pytest.mark.parametrize("answer", [{"code": ErrorCode.OFFSET_OUT_OF_RANGE}, {"ends_at": 0}])
-def test_a_late_follower_answer_is_not_taken_for_the_leaders(cluster, answer):
+def test_a_late_answer_of_a_former_follower_changes_no_position(cluster, answer):
     asked = followed(cluster)
     asked.answer(0, b"0")
     asked = cluster.next()
@@ -112,7 +112,7 @@ def test_an_unknown_preferred_replica_is_ignored(cluster):
     assert cluster.refreshes
 
 
-def test_of_two_brokers_answers_for_one_offset_only_one_is_used(cluster):
+def test_an_old_leaders_late_error_after_the_new_leaders_answer_is_ignored(cluster):
     old = cluster.next()
     cluster.lead(2, epoch=1)
     new = cluster.next()

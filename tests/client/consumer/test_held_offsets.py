@@ -56,7 +56,7 @@ def test_a_consumer_that_waits_for_an_open_transaction_logs_and_shows_it(protoco
     within(main)
 
 
-def test_position_calls_that_time_out_name_the_cause():
+def test_a_position_timeout_names_the_open_transaction_as_the_cause():
     async def main(world):
         await write(world, b"a")
         producer = await hold(world)

@@ -90,7 +90,7 @@ def test_without_offsets_in_the_transaction_some_records_are_processed_twice():
 
 @pytest.mark.requirement("S-137")
 def test_a_member_unaware_of_its_removal_processes_nothing_twice():
-    """Both have read the same records; the database lets each through once, in order."""
+    """Both members have read the same records. The database accepts each offset from one of them only."""
 
     async def main(world):
         await write(world)

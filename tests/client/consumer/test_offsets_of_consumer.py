@@ -126,7 +126,7 @@ def test_committing_an_offset_below_the_position_rereads_nothing():
 
 
 @pytest.mark.parametrize("reads", ["before the transaction", "in the transaction"])
-def test_run_in_transaction_must_read_again_on_a_retry(reads):
+def test_a_retried_function_must_read_its_records_inside_run_in_transaction(reads):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -154,7 +154,7 @@ def test_run_in_transaction_must_read_again_on_a_retry(reads):
     within(main)
 
 
-def test_after_a_seek_past_the_committed_offset_an_abort_goes_back_no_further():
+def test_an_abort_after_a_seek_returns_to_the_sought_offset_and_no_further():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()
@@ -172,7 +172,9 @@ def test_after_a_seek_past_the_committed_offset_an_abort_goes_back_no_further():
     within(main)
 
 
-def test_without_a_seek_an_abort_leaves_assigned_partitions_that_gave_nothing():
+def test_an_abort_leaves_the_position_of_a_partition_read_only_before_it():
+    """T0 was read and committed before the transaction, which aborts with a record of T1: T0 stays at 1."""
+
     async def main(world):
         await make(world, 2)
         await write(world, b"0")
@@ -189,7 +191,7 @@ def test_without_a_seek_an_abort_leaves_assigned_partitions_that_gave_nothing():
     within(main)
 
 
-def test_records_read_before_a_seek_to_the_committed_offset_are_left_out():
+def test_last_batch_omits_records_read_before_a_seek_to_the_committed_offset():
     async def main(world):
         await make(world, 2)
         await write(world, b"0")
@@ -208,7 +210,7 @@ def test_records_read_before_a_seek_to_the_committed_offset_are_left_out():
     within(main)
 
 
-def test_an_empty_poll_keeps_the_offsets_for_the_transaction():
+def test_an_empty_poll_leaves_last_batch_for_the_transaction_unchanged():
     async def main(world):
         await write(world, b"a")
         producer = await world.producer()
@@ -222,7 +224,7 @@ def test_an_empty_poll_keeps_the_offsets_for_the_transaction():
     within(main)
 
 
-def test_reading_continues_at_a_seek_back_below_the_committed_offset():
+def test_an_abort_after_a_seek_below_the_committed_offset_returns_to_that_seek():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -262,7 +264,7 @@ def test_offsets_for_a_transaction_omit_partitions_not_read_since_a_seek_back():
 
 
 @pytest.mark.parametrize("more", [[], [b"b"]])
-def test_a_rebalance_between_two_polls_refuses_the_offsets_of_both(more):
+def test_offsets_of_polls_before_and_after_a_rebalance_cannot_be_committed(more):
     async def main(world):
         await make(world, 1)
         await write(world, b"a")

@@ -116,7 +116,7 @@ def test_an_error_of_a_listener_after_a_cancelled_poll_is_raised_by_the_next():
     within(main)
 
 
-def test_partitions_stay_until_a_listener_whose_poll_was_cancelled_has_committed():
+def test_no_partition_moves_before_the_listener_of_a_cancelled_poll_committed():
     async def main(world):
         await write(world, b"0", b"1", b"2", b"3")
         listener = Commits()
@@ -134,7 +134,7 @@ def test_partitions_stay_until_a_listener_whose_poll_was_cancelled_has_committed
     within(main)
 
 
-def test_a_listener_whose_poll_was_cancelled_still_may_not_poll():
+def test_a_poll_inside_a_listener_raises_even_if_the_outer_poll_was_cancelled():
     async def main(world):
         await write(world, b"0", b"1", b"2")
         refused = []
@@ -194,7 +194,7 @@ def test_getone_and_batches_accept_a_timeout_and_can_be_called_again():
 
 
 @pytest.mark.long
-def test_cancelling_a_poll_anywhere_lets_its_listener_finish():
+def test_a_poll_cancelled_at_any_await_lets_its_listener_finish():
     async def main(world, cancelling):
         await write(world, b"0", b"1", b"2")
         listener = Seeks()

@@ -21,7 +21,7 @@ async def two_partitions(world: TxnWorld) -> None:
 
 @pytest.mark.parametrize("other", ["committed", "not committed"])
 @pytest.mark.parametrize("version", [1, 2])
-def test_pending_transactional_offsets_of_one_partition_delay_no_other(version, other):
+def test_pending_transactional_offsets_of_one_partition_do_not_delay_another(version, other):
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         producer = await world.producer()
@@ -43,7 +43,7 @@ def test_pending_transactional_offsets_of_one_partition_delay_no_other(version, 
     within(main, version)
 
 
-def test_a_partition_without_a_leader_delays_no_other(monkeypatch):
+def test_a_partition_without_a_leader_does_not_delay_reading_another(monkeypatch):
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         monkeypatch.setattr(Metadata, "leader", lambda self, tp: None if tp == T0 else leader(self, tp))
@@ -73,7 +73,7 @@ def test_end_offsets_are_found_without_the_group_coordinator():
 
 
 @pytest.mark.parametrize("ask", [Consumer.lag, Consumer.seek_to_end])
-def test_a_partition_revoked_during_a_position_lookup_is_left_out(ask):
+def test_a_position_lookup_omits_partitions_revoked_meanwhile_without_an_error(ask):
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)
         async with member(world) as consumer, member(world) as other:
@@ -91,7 +91,7 @@ def test_a_partition_revoked_during_a_position_lookup_is_left_out(ask):
 
 
 def test_available_records_do_not_end_the_wait_for_another_partitions_position():
-    """They ended it at once, again and again, without anything else being done in the loop."""
+    """If they did, the wait would end at once, again and again, and nothing else would run in the loop."""
 
     async def main(world: TxnWorld) -> None:
         await two_partitions(world)

@@ -37,7 +37,7 @@ def test_fetched_records_of_a_paused_partition_are_dropped_and_fetched_again():
 
 
 @pytest.mark.parametrize("how", ["getone", "getmany"])
-def test_fetched_records_of_other_partitions_do_not_block_reading_one(how):
+def test_a_partition_can_be_read_while_others_records_fill_the_fetch_buffer(how):
     async def main(world):
         async with reader(world, **SMALL) as consumer:
             await with_t0_filling_the_room(world, consumer)

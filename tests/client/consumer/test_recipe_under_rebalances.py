@@ -33,7 +33,7 @@ def runs(strategy, what, moment, every=1, first=1):
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("what", HAPPENS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_no_record_is_lost_repeated_or_committed_under_another_generation(strategy, what, moment):
+def test_a_rebalance_during_a_transaction_loses_and_repeats_no_record(strategy, what, moment):
     assert runs(strategy, what, moment, 8, first=1 + HAPPENS.index(what)) >= 10
 
 
@@ -46,8 +46,8 @@ def test_a_rebalance_at_any_moment_loses_and_repeats_no_record(strategy, what, m
 
 
 @pytest.mark.parametrize("strategy", ["range", NEWER])
-def test_the_test_detects_commits_without_a_generation(strategy, monkeypatch):
-    """The test's own test: what is not fenced is done twice."""
+def test_without_a_generation_in_commits_the_test_finds_repeated_records(strategy, monkeypatch):
+    """It checks the test above: commits that are not fenced must make it fail."""
     monkeypatch.setattr(GroupCommits, "metadata", lambda self: ConsumerGroupMetadata(GROUP))
     with pytest.raises(AssertionError, match="lost, or done twice"):
         runs(strategy, "the_other_takes_over", "await")

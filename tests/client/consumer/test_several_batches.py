@@ -83,7 +83,7 @@ def test_after_an_abort_records_read_singly_before_the_batch_are_returned_again(
     within(main)
 
 
-def test_an_aborted_later_batch_may_be_retried_at_once():
+def test_the_later_of_two_batches_may_be_retried_at_once_after_its_abort():
     async def main(world):
         await write(world, *FOUR, b"e", b"f")
         producer = await world.producer()
@@ -99,7 +99,7 @@ def test_an_aborted_later_batch_may_be_retried_at_once():
     within(main)
 
 
-def test_both_aborted_batches_may_be_retried_at_once():
+def test_two_batches_of_one_aborted_transaction_may_be_retried_at_once():
     async def main(world):
         await write(world, *FOUR, b"e", b"f")
         producer = await world.producer()
@@ -152,7 +152,9 @@ def test_records_committed_before_an_abort_do_not_come_again(how):
 
 
 @pytest.mark.parametrize("then", ["it is read again", "it is tried again when the position is known"])
-def test_offsets_sent_as_numbers_are_looked_up_at_the_broker_after_an_abort(then):
+def test_an_abort_returns_to_offsets_that_an_earlier_transaction_committed(then):
+    """They were sent as a dict, so the client knows them only by asking the group's coordinator."""
+
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -173,7 +175,7 @@ def test_offsets_sent_as_numbers_are_looked_up_at_the_broker_after_an_abort(then
     within(main)
 
 
-def test_commit_right_after_an_abort_commits_no_aborted_records():
+def test_commit_right_after_an_abort_does_not_commit_the_aborted_offsets():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -189,7 +191,7 @@ def test_commit_right_after_an_abort_commits_no_aborted_records():
     within(main)
 
 
-def test_after_a_seek_no_earlier_record_is_returned():
+def test_an_abort_after_a_seek_returns_no_record_below_the_sought_offset():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -202,7 +204,9 @@ def test_after_a_seek_no_earlier_record_is_returned():
     within(main)
 
 
-def test_an_abort_after_a_rollback_returns_to_the_committed_offset():
+def test_a_second_abort_returns_to_the_committed_offset_and_not_to_the_first():
+    """The first abort goes back to offset 0, below the committed 2. The second has a batch from 2 on."""
+
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -220,7 +224,7 @@ def test_an_abort_after_a_rollback_returns_to_the_committed_offset():
     within(main)
 
 
-def test_an_unknown_outcome_also_returns_earlier_batches_that_were_not_committed():
+def test_after_an_unknown_outcome_uncommitted_earlier_batches_are_returned_again():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -237,7 +241,9 @@ def test_an_unknown_outcome_also_returns_earlier_batches_that_were_not_committed
     within(main)
 
 
-def test_markers_between_two_batches_need_no_offset_lookup():
+def test_a_batch_behind_a_marker_is_committed_right_after_its_abort():
+    """The marker's offset lies between the committed offset and the batch; it does not count as an unread record."""
+
     async def main(world):
         producer = await world.producer()
         for value in (b"a", b"b"):
@@ -255,7 +261,7 @@ def test_markers_between_two_batches_need_no_offset_lookup():
 
 
 @pytest.mark.parametrize("outcome", ["aborted", "unknown"])
-def test_after_a_seek_back_earlier_commits_skip_no_records(outcome):
+def test_after_a_seek_to_0_a_failed_commit_returns_to_0_not_the_old_commit(outcome):
     async def main(world):
         await write(world, *FOUR, b"e", b"f")
         producer = await world.producer()
@@ -278,7 +284,9 @@ def test_after_a_seek_back_earlier_commits_skip_no_records(outcome):
     within(main)
 
 
-def test_two_batches_of_an_unanswered_commit_are_not_returned_again():
+def test_batches_of_a_commit_with_a_lost_answer_are_not_returned_again():
+    """The broker has committed them: only its answer to EndTxn is lost."""
+
     async def main(world):
         await write(world, *FOUR, b"e")
         producer = await world.producer()

@@ -41,7 +41,7 @@ def test_a_retried_commit_does_not_undo_a_later_one(protocol, when):
 
 
 @pytest.mark.parametrize("how", ["seek", "seek_to_beginning"])
-def test_a_commit_before_a_seek_does_not_cover_records_read_after_it(how):
+def test_a_commit_answered_after_a_seek_back_does_not_cover_records_read_again(how):
     async def main(world):
         await write(world, *(b"%d" % n for n in range(6)))
         producer = await world.producer()
@@ -62,7 +62,7 @@ def test_a_commit_before_a_seek_does_not_cover_records_read_after_it(how):
     within(main)
 
 
-def test_hidden_records_do_not_split_a_rolled_back_batch_from_earlier_ones():
+def test_an_abort_also_returns_records_read_before_another_producers_aborted_one():
     async def main(world):
         await make(world)
         await write(world, b"0", b"1")

@@ -291,7 +291,7 @@ async def _be_fenced(member):
     await until(lambda: member.group.member[0] == "unjoined")
 
 
-def test_the_partitions_of_a_fenced_member_do_not_wait_for_the_end_of_its_session():
+def test_a_fenced_members_partitions_are_assigned_before_its_session_ends():
     async def scenario(broker):
         a = await newer(broker).start()
         await _be_fenced(a)
@@ -317,7 +317,7 @@ def test_a_fenced_static_member_gets_its_partitions_back_at_once():
 
 
 @pytest.mark.parametrize("polls", [False, True])
-def test_a_fenced_member_that_is_closed_leaves_nothing_behind(polls):
+def test_closing_a_fenced_member_leaves_the_group_empty(polls):
     async def scenario(broker):
         a = await newer(broker).start()
         await _be_fenced(a)
@@ -381,7 +381,7 @@ def test_a_broker_restart_causes_no_rebalance():
     go(scenario)
 
 
-def test_a_broker_without_the_consumer_group_protocol_raises_one_error(monkeypatch):
+def test_polling_a_broker_without_the_consumer_protocol_raises_with_a_hint(monkeypatch):
     async def scenario(broker):
         a = await newer(broker).start()
         monkeypatch.setattr("fencepost.client.net.connection.Connection.knows", lambda *_: False)
@@ -417,7 +417,7 @@ def test_a_commit_with_a_stale_epoch_is_sent_again_with_the_new_one():
     go(scenario)
 
 
-def test_an_empty_assignment_applies_once_a_second_heartbeat_confirms_it():
+def test_an_empty_assignment_is_applied_after_a_second_heartbeat_confirms_it():
     async def scenario(broker):
         members = [await newer(broker, seed=seed).start() for seed in range(3)]
         for member in members[:2]:

@@ -82,7 +82,8 @@ def test_the_first_heartbeat_is_full_and_later_ones_have_only_changes():
     assert third.topic_partitions is None
 
 
-def test_an_assignment_without_partitions_is_applied_once_by_a_poll():
+def test_an_empty_assignment_counts_only_after_a_second_heartbeat_and_a_poll():
+    """The first heartbeat's answer may be empty because the broker has not assigned anything yet."""
     member = membership()
     member.join()
     beat(member, Response(member_id="m", member_epoch=1))
@@ -234,7 +235,7 @@ def test_a_refusal_has_the_brokers_text_and_a_hint(code, error, hint):
     assert hint in found.hint
 
 
-def test_a_response_to_a_former_membership_changes_nothing():
+def test_a_heartbeat_answer_for_a_membership_that_was_left_changes_nothing():
     member = stable(0)
     stamp = member.stamp
     member.heartbeat_request()
@@ -248,7 +249,7 @@ def test_a_response_to_a_former_membership_changes_nothing():
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_a_fenced_member_leaves_before_it_joins_again_or_at_its_end(instance_id, epoch):
+def test_a_fenced_member_sends_a_leave_with_its_old_id_before_a_rejoin_or_close(instance_id, epoch):
     for closes in (False, True):
         member = stable(0, instance_id=instance_id)
         beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))
@@ -269,7 +270,7 @@ def test_a_fenced_member_leaves_before_it_joins_again_or_at_its_end(instance_id,
 
 
 @pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
-def test_a_rejoin_waits_for_at_most_one_answer_to_leaving(code):
+def test_after_one_answer_to_its_leave_whatever_it_is_a_member_joins_again(code):
     member = stable(0)
     beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))
     member.join("m2")
@@ -340,7 +341,7 @@ def test_unsubscribed_topics_are_revoked_at_once_and_do_not_return():
     assert take(member).added == (T0,)
 
 
-def test_a_pattern_goes_to_the_broker_as_text_and_an_empty_one_ends_it():
+def test_a_pattern_is_sent_as_text_and_ended_by_sending_an_empty_one():
     member = stable(0)
     member.subscribe([], "t.*")
     request, _ = beat(member, response(2))
@@ -351,7 +352,7 @@ def test_a_pattern_goes_to_the_broker_as_text_and_an_empty_one_ends_it():
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["t"], "")
 
 
-def test_partitions_of_a_topic_without_a_known_name_wait_for_it():
+def test_partitions_of_a_topic_id_are_taken_once_metadata_has_its_name():
     member = membership()
     member.join()
     beat(member, response(1, 0))
@@ -381,7 +382,7 @@ def test_a_recreated_topic_is_revoked_and_assigned_again():
     assert (plan.revoked, plan.added) == ((T0,), (T0,))
 
 
-def test_a_refused_commit_asks_for_a_heartbeat():
+def test_a_commit_with_a_stale_epoch_makes_the_member_heartbeat_at_once():
     member = stable(0)
     member.on_commit(ErrorCode.STALE_MEMBER_EPOCH, None)
     assert member.hurries

@@ -133,7 +133,7 @@ def test_between_polls_a_member_sends_only_heartbeats(strategy):
     run(scenario)
 
 
-def test_on_needs_poll_is_called_when_the_group_needs_a_poll():
+def test_on_needs_poll_is_called_when_another_member_joins():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
@@ -289,7 +289,7 @@ def test_the_poll_raises_a_listeners_error_after_the_rebalance_is_done():
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_listener_may_be_slow_and_commit_revoked_partitions(strategy):
+def test_offsets_committed_by_a_slow_listener_are_seen_by_the_new_owner(strategy):
     async def scenario(broker):
         listener = Slow()
         a = await Member(broker, listener=listener, partition_assignment_strategy=(strategy,)).start()

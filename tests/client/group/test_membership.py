@@ -92,7 +92,7 @@ def test_a_refused_member_keeps_its_id_for_leaving_and_rejoining(api):
 
 
 @pytest.mark.parametrize("api", Api)
-def test_every_group_error_code_of_every_api_has_one_reaction(api, subtests):
+def test_every_error_code_of_every_group_api_has_its_defined_reaction(api, subtests):
     for code in E:
         with subtests.test(code.name):
             check_meaning(api, code)

@@ -48,7 +48,7 @@ def test_the_bootstrap_connection_is_reused_for_its_broker():
     run(main)
 
 
-def test_a_broker_that_restarts_is_reconnected_to_with_back_off():
+def test_a_stopped_broker_is_tried_at_most_twice_a_second_and_found_again():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()
@@ -128,7 +128,7 @@ def test_waiting_for_a_topic_ends_when_it_is_created():
     run(main)
 
 
-def test_a_watched_topic_that_appears_later_is_an_event_for_listeners():
+def test_metadata_listeners_are_called_once_a_watched_topic_is_created():
     async def main(world):
         await world.start_broker()
         cluster, admin = await world.cluster(), await world.cluster()
@@ -175,7 +175,7 @@ def test_a_topic_name_that_is_not_valid_is_an_error_at_once():
     run(main)
 
 
-def test_a_topic_that_cannot_be_created_raises_an_error_with_a_hint():
+def test_a_topic_above_max_partitions_raises_policy_violation_with_a_hint():
     async def main(world):
         await world.start_broker(max_partitions=1)
         cluster = await world.cluster()
@@ -190,8 +190,8 @@ def test_a_topic_that_cannot_be_created_raises_an_error_with_a_hint():
 
 
 @pytest.mark.parametrize("error", [InvalidConfigurationError("no such mechanism"), BrokerUnreachableError("gone")])
-def test_each_waiter_for_a_topic_gets_an_error_about_its_own_wait(error):
-    """The one error is raised for all: its traceback grew with each of them, and kept the frames of every one."""
+def test_an_error_raised_to_several_waiters_has_the_traceback_of_one_wait(error):
+    """One exception object is raised to all. Its traceback grew with each waiter and kept the frames of all of them."""
 
     async def main(world):
         await world.start_broker()

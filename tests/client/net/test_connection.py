@@ -58,7 +58,7 @@ def test_requests_of_one_loop_turn_are_sent_in_one_write():
     _with_server(main)
 
 
-def test_a_wrong_correlation_id_closes_the_connection_and_fails_all_who_wait():
+def test_a_wrong_correlation_id_closes_the_connection_and_fails_its_requests():
     async def main(world, server):
         connection = await _open(world)
         waiting = [_send(connection) for _ in range(3)]
@@ -84,7 +84,7 @@ def test_a_wrong_correlation_id_closes_the_connection_and_fails_all_who_wait():
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
     ],
 )
-def test_a_malformed_response_closes_its_own_connection_only(lie):
+def test_a_malformed_response_closes_its_connection_and_no_other(lie):
     async def main(world, server):
         bad, good = await _open(world), await _open(world)
         waiting = _send(bad)
@@ -129,7 +129,7 @@ def test_a_connection_closed_within_a_response_leaves_the_request_unanswered():
     _with_server(main)
 
 
-def test_silence_ends_the_connection_one_request_timed_out_the_others_unanswered():
+def test_a_request_timeout_closes_the_connection_and_fails_its_other_requests():
     async def main(world, server):
         connection = await _open(world)
         patient, hasty = _send(connection, 9_000), _send(connection, 2_000)
@@ -159,7 +159,7 @@ def test_the_timeout_of_an_answered_request_does_not_close_the_connection():
     _with_server(main)
 
 
-def test_a_cancelled_caller_leaves_the_connection_to_the_others():
+def test_cancelling_one_request_does_not_disturb_others_of_its_connection():
     async def main(world, server):
         connection = await _open(world)
         first, second = asyncio.ensure_future(_wait(connection)), asyncio.ensure_future(_wait(connection))
@@ -178,7 +178,7 @@ def test_a_cancelled_caller_leaves_the_connection_to_the_others():
     _with_server(main)
 
 
-def test_an_idle_connection_is_closed_and_one_that_is_used_is_not():
+def test_a_connection_is_closed_after_connections_max_idle_ms_without_a_request():
     async def main(world, server):
         server.answers[HeartbeatRequest] = lambda line, request, version, number: line.reply(
             HeartbeatRequest, version, number, OK

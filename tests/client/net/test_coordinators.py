@@ -24,8 +24,8 @@ def _coordinator_is(where: dict):
     return answer
 
 
-def test_a_coordinator_that_moved_is_found_again():
-    """What aiokafka did not do after a failover (its notes of 0.12 to 0.14)."""
+def test_a_moved_coordinator_is_looked_up_again_after_not_coordinator():
+    """aiokafka did not do this after a failover (its notes of 0.12 to 0.14)."""
 
     async def main(world):
         servers = [await start_scripted(world.net, 9092), await start_scripted(world.net, 9093)]
@@ -55,7 +55,7 @@ def _end_txn(number: int, where: dict):
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_aiokafka_1134_a_coordinator_that_is_silent_or_gone_is_looked_up_again(silent):
+def test_aiokafka_1134_a_silent_or_stopped_coordinator_is_looked_up_again(silent):
     async def main(world):
         servers = [await start_scripted(world.net, 9092), await start_scripted(world.net, 9093)]
         where = {"node": 1}
@@ -80,7 +80,7 @@ def test_aiokafka_1134_a_coordinator_that_is_silent_or_gone_is_looked_up_again(s
 
 
 def test_a_coordinator_connection_is_separate_from_other_requests():
-    """A fetch that waits at the broker would else hold up each heartbeat and each commit."""
+    """Otherwise a fetch that waits at the broker would delay each heartbeat and each commit."""
 
     async def main(world):
         await world.start_broker()

@@ -178,7 +178,7 @@ def test_session_renewals_lose_and_reorder_no_requests():
 
 
 @pytest.mark.parametrize("act", ["refuse", "cut", "ignore"])
-def test_a_failed_renewal_ends_the_connection_with_held_requests_unsent(act, caplog):
+def test_a_failed_session_renewal_closes_the_connection_and_fails_waiting_requests(act, caplog):
     async def main(server):
         connection = await server.open()
         server.script[2] = getattr(server, act)
@@ -316,7 +316,7 @@ def test_a_client_with_removed_credentials_fails_once_its_session_ends():
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
-def test_a_login_that_is_cancelled_at_any_await_leaves_nothing_behind(mechanism):
+def test_a_login_cancelled_at_any_await_leaves_no_connection_open(mechanism):
     async def provide():
         await asyncio.sleep(0.01)
         return "token", 60_000

@@ -46,7 +46,7 @@ def tokens_of(application, *pauses_s, provider=None):
     return run(main)
 
 
-async def test_a_token_request_that_got_no_thread_is_made_by_the_next_attempt():
+async def test_if_no_thread_can_start_the_token_call_fails_and_a_second_call_works():
     application = Application("one")
     source = TokenSource(application.answer, SystemClock())
     with threads_left(0), pytest.raises(BrokerUnreachableError, match="no further thread"):
@@ -66,7 +66,7 @@ def test_a_token_of_unknown_lifetime_is_requested_each_time():
     assert tokens_of(application, 0, 0, 0, 0) == ["one", "two", "a.b.c", "a.!!!.c"]
 
 
-def test_a_jwt_and_a_time_of_its_end_define_how_long_it_is_valid():
+def test_a_token_is_renewed_after_80_percent_of_its_exp_or_stated_lifetime():
     def life_of(make):
         async def main(world):
             application = Application(make(world.environment.clock.now_ms() / 1000 + 100))
@@ -86,7 +86,7 @@ def test_a_jwt_and_a_time_of_its_end_define_how_long_it_is_valid():
 
 
 @pytest.mark.parametrize("kind", ["function", "partial", "callable", "lambda"])
-def test_a_provider_may_be_any_callable(kind):
+def test_a_token_provider_may_be_a_function_partial_callable_object_or_lambda(kind):
     application = Application("one")
 
     class Callable:

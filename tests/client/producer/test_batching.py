@@ -37,7 +37,7 @@ def contents(batch):
 
 
 @pytest.mark.requirement("S-10")
-def test_records_of_a_partition_go_together_until_the_batch_is_full():
+def test_records_of_a_partition_fill_one_batch_before_the_next_is_begun():
     making = Making(max_batch_bytes=3 * (RECORD_OVERHEAD_BYTES + 10))
     placed = [making.add(b"%010d" % n) for n in range(7)]
     assert [index for _, index in placed] == [0, 1, 2, 0, 1, 2, 0]
@@ -47,7 +47,7 @@ def test_records_of_a_partition_go_together_until_the_batch_is_full():
     assert making.accumulator.filled
 
 
-def test_a_record_larger_than_a_batch_has_one_to_itself():
+def test_a_record_larger_than_max_batch_size_gets_a_batch_of_its_own():
     making = Making()
     for size in (10, 5_000, 10):
         making.add(bytes(size))
@@ -60,7 +60,7 @@ def test_a_record_of_exactly_the_buffer_size_is_accepted(more):
     assert making.add(bytes(200 - RECORD_OVERHEAD_BYTES)) is not None
 
 
-def test_headers_count_with_their_names_and_contents():
+def test_headers_bytes_counts_header_names_values_and_a_bounded_overhead():
     assert headers_bytes([]) == 0
     assert 3 + 5 + 4 <= headers_bytes([("abc", b"hello"), ("name", None)]) <= 4 * 7 + 5 + 2 * 8
     making = Making(max_record_bytes=200)
@@ -68,14 +68,14 @@ def test_headers_count_with_their_names_and_contents():
 
 
 @pytest.mark.parametrize("more", [{"max_record_bytes": 100}, {"memory_bytes": 100}])
-def test_a_record_that_nothing_could_hold_is_refused_at_once(more):
+def test_a_record_above_the_maximum_size_raises_record_too_large_at_once(more):
     making = Making(**more)
     with pytest.raises(RecordTooLargeError, match="116 bytes is larger than the maximum of 100"):
         making.add(bytes(100))
     assert not making.accumulator.incomplete
 
 
-def test_buffer_memory_is_held_until_its_batch_is_completed():
+def test_buffer_memory_is_freed_when_its_batch_is_acknowledged_not_when_sent():
     making = Making(memory_bytes=300)
     room = []
     making.accumulator.on_room = lambda: room.append(making.accumulator.free_bytes)
@@ -91,7 +91,7 @@ def test_buffer_memory_is_held_until_its_batch_is_completed():
     assert making.accumulator.free_bytes == 300 - 216, "done twice is counted once"
 
 
-def test_cve_2026_35554_the_bytes_of_a_batch_are_its_own_and_stay_the_same():
+def test_cve_2026_35554_bytes_of_a_failed_batch_are_not_overwritten_by_the_next():
     """CVE-2026-35554: a buffer was used again while its first content was still being written."""
     making = Making()
     making.add(b"first")
@@ -105,7 +105,7 @@ def test_cve_2026_35554_the_bytes_of_a_batch_are_its_own_and_stay_the_same():
     assert sent == copy
 
 
-def test_rewriting_sequence_and_producer_keeps_the_bytes_of_the_records():
+def test_a_new_producer_epoch_and_sequence_change_only_a_batchs_header_bytes():
     making = Making()
     making.add(b"v")
     (batch,) = making.drain()
@@ -126,7 +126,7 @@ def test_records_without_a_key_stay_in_one_partition_until_its_batch_is_taken():
     assert making.add()[0].partition.index != places[5]
 
 
-def test_a_key_has_its_partition_and_a_partition_that_is_named_wins():
+def test_the_key_decides_the_partition_unless_the_caller_names_one():
     making = Making(partitions=10)
     assert making.add(key=b"abc")[0].partition.index == 479470107 % 10
     assert making.add(key=b"abc", partition=2)[0].partition.index == 2
@@ -170,7 +170,7 @@ def test_a_batch_expires_delivery_timeout_ms_after_its_first_record():
     assert not making.accumulator.active
 
 
-def test_partitions_are_sent_in_turn():
+def test_a_partition_that_was_served_goes_to_the_end_of_the_sending_order():
     making = Making(partitions=3)
     for index in range(3):
         making.add(partition=index)
@@ -180,7 +180,7 @@ def test_partitions_are_sent_in_turn():
     assert list(accumulator.active) == [partitions[1], partitions[2], partitions[0]]
 
 
-def test_both_halves_of_a_split_batch_answer_for_their_records():
+def test_each_half_of_a_split_batch_gives_its_records_their_offsets_or_error():
     making = Making()
     for n in range(5):
         making.add(b"%d" % n, key=b"k", headers=(("h", b"%d" % n),), at=n, partition=0)
@@ -206,7 +206,7 @@ def test_both_halves_of_a_split_batch_answer_for_their_records():
         batch.metadata(3)
 
 
-def test_a_topic_that_grows_keeps_its_buffered_batches():
+def test_buffered_batches_stay_when_their_topic_gets_more_partitions():
     making = Making(partitions=2)
     making.add(partition=1)
     before = list(making.topic.partitions)
@@ -239,11 +239,11 @@ def test_accepted_records_leave_once_in_order_and_their_memory_is_released(rows)
     assert not making.accumulator.incomplete
 
 
-def test_headers_are_counted_with_at_least_their_size():
+def test_headers_bytes_is_at_least_the_size_of_names_and_values_in_utf_8():
     assert headers_bytes((("é", b"12"), ("n", None))) >= 1 + 2 + 1 + 2 + 1 + 1 + 1
 
 
-def test_values_appended_together_make_the_same_batches_as_one_by_one():
+def test_extend_with_many_values_makes_the_same_batches_as_adding_each():
     values = [bytes(size % 90) if size % 7 else None for size in range(500)]
 
     def taken(at_once):
@@ -273,7 +273,7 @@ def test_send_many_accepts_as_many_values_as_fit_in_the_buffer():
 
 
 @pytest.mark.parametrize(("base_offset", "offsets"), [(-1, [-1, -1]), (0, [0, 1]), (1, [1, 2])])
-def test_a_record_is_behind_the_base_offset_and_nowhere_if_that_is_unknown(base_offset, offsets):
+def test_a_records_offset_is_base_offset_plus_index_or_minus_1_if_unknown(base_offset, offsets):
     making = Making()
     for _ in range(2):
         making.add()
@@ -285,7 +285,7 @@ def test_a_record_is_behind_the_base_offset_and_nowhere_if_that_is_unknown(base_
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 10_000])
 @pytest.mark.parametrize("name", ["", "n", "é" * 100])
-def test_headers_count_for_about_as_many_bytes_as_they_are_encoded_in(name, size):
+def test_headers_bytes_is_close_to_the_encoded_size_of_the_headers(name, size):
     headers = [(name, bytes(size)), (name, None)]
     taken = len(payload([None], [b"v"], [5], {0: headers})) - len(payload([None], [b"v"], [5], {}))
     assert taken - 4 <= headers_bytes(headers) <= taken + 6 * len(name) + 16  # 4: the record's own length grows

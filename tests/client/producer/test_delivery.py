@@ -23,7 +23,7 @@ def run(cluster, work):
     return cluster.loop.run_until_complete(work)
 
 
-def test_wait_returns_which_deliveries_are_done(world):
+def test_asyncio_wait_returns_the_deliveries_that_are_done_and_those_pending(world):
     cluster = world(leaders=(1, 2))
     first, second = cluster.inside(lambda: (cluster.deliver(0), cluster.deliver(1)))
     cluster.next().answer(offset=4)
@@ -39,7 +39,7 @@ def test_wait_returns_which_deliveries_are_done(world):
     assert run(cluster, asyncio.wait([first, second])) == ({first, second}, set())
 
 
-def test_wait_ends_at_the_first_failed_delivery(world, caplog):
+def test_asyncio_wait_with_first_exception_ends_at_the_first_failed_delivery(world, caplog):
     cluster = world(leaders=(1, 2))
     bad, waiting = cluster.inside(lambda: (cluster.deliver(0), cluster.deliver(1)))
     cluster.turn()
@@ -80,7 +80,7 @@ def test_cancelling_an_awaiter_does_not_cancel_the_delivery(world):
     assert cluster.result(delivery).offset == 3
 
 
-def test_callbacks_are_called_once_and_later_with_the_delivery(world):
+def test_done_callbacks_get_the_delivery_once_in_a_later_turn_of_the_loop(world):
     cluster = world()
     delivery = cluster.put()
     seen = []
@@ -143,8 +143,8 @@ def test_a_failed_delivery_that_is_awaited_is_not_logged(world, caplog):
     assert not caplog.records
 
 
-def test_a_callback_that_is_a_method_can_be_removed_too(world):
-    """Each look at a method makes another object, equal to the one before."""
+def test_a_done_callback_that_is_a_bound_method_can_be_removed(world):
+    """Each access to a method makes another object, so callbacks are compared by equality."""
     cluster = world()
     delivery, seen = cluster.put(), []
     cluster.inside(lambda: delivery.add_done_callback(seen.append))

@@ -44,7 +44,7 @@ def test_a_restarted_client_reads_the_highest_sequence_and_writes_nothing_twice(
     within(main)
 
 
-def test_sending_a_sequence_again_waits_for_its_first_delivery():
+def test_a_sequence_sent_twice_is_written_once_and_the_second_is_a_duplicate():
     async def main(world):
         async with named(world, linger_ms=50) as producer:
             first = await producer.send("t", b"1", partition=0, sequence=1)
@@ -67,7 +67,7 @@ def test_a_lost_produce_answer_causes_no_duplicate_and_no_error():
     within(main)
 
 
-def test_only_the_newest_of_two_producers_of_a_name_may_write():
+def test_starting_a_producer_name_again_fences_the_producer_started_before():
     async def main(world):
         async with named(world) as old:
             await old.send_and_wait("t", b"1", partition=0, sequence=1)
@@ -133,7 +133,7 @@ def test_a_topic_with_another_number_of_partitions_is_an_error():
     within(main)
 
 
-def test_a_batch_that_the_topic_finds_too_large_is_split_and_keeps_its_sequences():
+def test_a_batch_above_max_message_bytes_is_split_and_keeps_its_sequences():
     async def main(world):
         topic = world.broker.topics.create("t", 1)
         world.broker.topics.alter_configs(topic, {"max.message.bytes": "300"})
@@ -188,7 +188,9 @@ CHAOS = [
 
 @pytest.mark.parametrize("seed", range(6))
 def test_clients_that_are_killed_and_replaced_write_each_record_once(seed):
-    """Each life sends its source from the beginning, or from the highest; the broker is restarted in between."""
+    """Each new client sends its records from the first, or from after the last sequence. The broker restarts in
+    between.
+    """
 
     async def main(world):
         chance = random.Random(seed)

@@ -53,7 +53,7 @@ async def all_slots_are_usable(pool):
 
 
 @both
-def test_as_many_transactions_are_open_at_once_as_there_are_slots_and_no_more(version):
+def test_a_pool_of_size_3_has_at_most_3_transactions_open_at_once(version):
     async def main(world: TxnWorld) -> None:
         most = 0
 
@@ -153,7 +153,7 @@ def test_waiting_longer_than_max_wait_ms_raises_pool_busy_and_begins_nothing():
     within(main)
 
 
-def test_a_batch_that_got_no_pool_slot_is_returned_again():
+def test_a_batch_whose_transaction_raised_pool_busy_is_returned_again():
     async def main(world: TxnWorld) -> None:
         await write(world, b"1", b"2")
         async with pool_of(world, size=1, max_wait_ms=500) as pool, member(world) as consumer:
@@ -206,7 +206,7 @@ def test_a_pool_transaction_cancelled_at_any_await_frees_its_slot(how):
 
 
 @pytest.mark.parametrize("how", ["aborted", "raised"])
-def test_a_transaction_that_ends_by_an_error_gives_its_slot_back(how):
+def test_a_pool_slot_can_be_used_again_after_its_transaction_failed(how):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             if how == "aborted":
@@ -234,7 +234,7 @@ def test_a_pool_retries_starting_a_producer_for_the_next_transaction():
 
 
 @both
-def test_an_unanswered_commit_is_resolved_by_the_next_user_of_the_slot(version):
+def test_a_commit_with_a_lost_answer_is_resolved_by_the_slots_next_transaction(version):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             await one(pool, b"a")
@@ -251,7 +251,7 @@ def test_an_unanswered_commit_is_resolved_by_the_next_user_of_the_slot(version):
     within(main, version)
 
 
-def test_resolve_and_the_pool_get_the_same_outcome_at_the_same_time():
+def test_concurrent_resolve_calls_and_a_pool_transaction_all_get_committed():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             silence = world.faults.blackhole("EndTxn", when="after_write")
@@ -287,7 +287,7 @@ def test_a_pool_start_fences_and_aborts_its_predecessor_on_every_slot(version):
     within(main, version)
 
 
-def test_a_second_start_does_nothing_and_does_not_fence_our_own():
+def test_starting_a_pool_again_does_not_fence_its_own_producers():
     async def main(world: TxnWorld) -> None:
         pool = pool_of(world, size=2)
         await asyncio.gather(pool.start(), pool.start())
@@ -302,7 +302,7 @@ def test_a_second_start_does_nothing_and_does_not_fence_our_own():
 
 
 @both
-def test_a_fenced_pool_raises_for_all_and_does_not_fence_back(version):
+def test_all_transactions_of_a_fenced_pool_raise_and_the_new_pool_is_not_fenced(version):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=2) as old:
             await one(old, b"a")
@@ -326,7 +326,7 @@ def test_a_fenced_pool_raises_for_all_and_does_not_fence_back(version):
 
 
 @both
-def test_waiting_in_a_pool_that_is_fenced_meanwhile_does_not_fence_back(version):
+def test_a_transaction_waiting_in_a_pool_raises_when_a_new_pool_fences_it(version):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as old:
             await one(old, b"a")
@@ -344,7 +344,7 @@ def test_waiting_in_a_pool_that_is_fenced_meanwhile_does_not_fence_back(version)
     within(main, version)
 
 
-def test_a_slot_that_was_fenced_because_it_was_slow_is_used_again():
+def test_a_pool_slot_whose_transaction_timed_out_is_used_again():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1, transaction_timeout_ms=5_000) as pool:
             await one(pool, b"a")
@@ -387,7 +387,7 @@ def test_a_pool_accepts_setting_names_of_other_clients():
 # ---- the end -------------------------------------------------------------------------------------------------------
 
 
-def test_close_waits_for_open_transactions_and_begins_none():
+def test_closing_a_pool_waits_for_open_transactions_and_refuses_waiting_ones():
     async def main(world: TxnWorld) -> None:
         pool = pool_of(world, size=1)
         with pytest.raises(IllegalStateError, match="not started"):

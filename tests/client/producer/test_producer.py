@@ -117,7 +117,7 @@ def test_an_invalid_record_is_refused_at_once_and_later_ones_are_written():
     within(main)
 
 
-def test_serializers_make_bytes_of_anything_and_are_not_asked_about_null():
+def test_serializers_are_called_for_keys_and_values_but_not_for_none():
     async def main(world):
         async with plain(world, value_serializer=str.encode, key_serializer=lambda n: b"%d" % n) as producer:
             await producer.send("t", "text", 5)
@@ -127,7 +127,7 @@ def test_serializers_make_bytes_of_anything_and_are_not_asked_about_null():
     within(main)
 
 
-def test_the_partition_is_the_named_one_or_that_of_key_or_partitioner():
+def test_send_uses_the_named_partition_else_the_partitioner_or_the_keys_hash():
     async def main(world):
         async with plain(world) as producer:
             assert (await producer.send_and_wait("t", b"v", partition=3)).partition == 3
@@ -151,7 +151,7 @@ def test_a_topic_that_never_appears_is_an_error_after_max_block_ms():
     within(main, auto_create_topics_enable=False)
 
 
-def test_a_record_larger_than_a_request_is_refused_when_it_is_taken():
+def test_send_raises_record_too_large_for_a_record_above_max_request_size():
     async def main(world):
         async with plain(world, max_request_size=1_000) as producer:
             with pytest.raises(RecordTooLargeError):
@@ -171,7 +171,7 @@ def test_records_are_written_with_every_compression_codec(codec):
     within(main)
 
 
-def test_the_level_of_compression_reaches_the_codec():
+def test_a_higher_compression_level_makes_smaller_batches():
     async def main(world):
         sizes = []
         for level, topic in ((1, "quick"), (22, "small")):
@@ -198,7 +198,7 @@ def test_the_producer_writes_to_every_release(release):
 # ---- its life ------------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_outside_of_start_and_close_raises():
+def test_producer_calls_raise_before_start_and_after_close():
     async def main(world):
         producer = plain(world)
         with pytest.raises(IllegalStateError, match="not started"):
@@ -260,7 +260,7 @@ def test_a_producer_accepts_java_setting_names():
     within(main)
 
 
-def test_a_partitioner_by_name_places_records():
+def test_the_partitioner_named_consistent_chooses_librdkafkas_partitions():
     async def main(world):
         async with plain(world, partitioner="consistent") as producer:
             keys = [b"key %d" % n for n in range(8)]
@@ -273,7 +273,7 @@ def test_a_partitioner_by_name_places_records():
 # ---- room ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_buffer_makes_send_wait_and_after_max_block_ms_fail():
+def test_send_with_a_full_buffer_raises_buffer_full_after_max_block_ms():
     async def main(world):
         world.faults.delay("Produce", 2.0).once()
         async with plain(world, buffer_memory=1_000, max_block_ms=500, max_request_size=1_000) as producer:
@@ -286,7 +286,7 @@ def test_a_full_buffer_makes_send_wait_and_after_max_block_ms_fail():
     within(main)
 
 
-def test_sends_waiting_for_buffer_memory_go_on_in_order_and_can_be_cancelled():
+def test_sends_waiting_for_buffer_memory_continue_in_order_or_can_be_cancelled():
     async def main(world):
         async with plain(world, buffer_memory=1_000, max_request_size=1_000) as producer:
             await producer.send("t", b"0".ljust(900))
@@ -324,7 +324,7 @@ def test_a_cancelled_send_and_wait_leaves_the_record_to_be_sent():
 
 
 @pytest.mark.requirement("S-47")
-def test_only_the_producer_s_own_retries_are_deduplicated():
+def test_a_retry_is_written_once_but_sending_the_value_again_writes_it_again():
     async def main(world):
         world.faults.disconnect("Produce", when="after_write").once()
         async with plain(world, **BROKEN) as producer:
@@ -349,7 +349,7 @@ def test_a_connection_cut_under_five_requests_loses_and_repeats_nothing(when):
     within(main)
 
 
-def test_timed_out_records_may_be_written_and_later_ones_are_written_once():
+def test_a_record_that_times_out_unanswered_is_reported_as_maybe_written():
     async def main(world):
         world.faults.blackhole("Produce", when="after_write").times(3)
         async with plain(world, delivery_timeout_ms=1_500, request_timeout_ms=500) as producer:
@@ -437,17 +437,17 @@ def chaos_with_deadlines(seed, count=200):
 
 @pytest.mark.requirement("S-41")
 @pytest.mark.parametrize("seed", range(6))
-def test_records_over_their_delivery_timeout_raise_that_error(seed):
+def test_under_faults_and_deadlines_deliveries_report_what_was_written(seed):
     chaos_with_deadlines(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6, 200))
-def test_records_over_their_delivery_timeout_are_reported_as_such_at_length(seed):
+def test_with_many_seeds_deliveries_under_deadlines_report_what_was_written(seed):
     chaos_with_deadlines(seed)
 
 
-def test_a_broker_that_is_stopped_and_started_again_gets_everything_once():
+def test_over_a_broker_restart_every_record_is_written_once():
     async def main(world):
         async with plain(world, **{**BROKEN, "delivery_timeout_ms": 60_000}) as producer:
             deliveries = []

@@ -101,7 +101,7 @@ def test_a_login_that_is_repaired_in_time_delivers_waiting_records():
     shut_out(main)
 
 
-def test_a_transaction_names_the_login_that_was_refused():
+def test_a_transaction_after_a_refused_login_raises_the_authentication_error():
     async def main(producer, broker):
         with pytest.raises(AuthenticationError, match="does not accept"):
             async with producer.transaction():

@@ -20,8 +20,8 @@ async def send_all(producer, sent, count=COUNT):
 
 
 @pytest.mark.slow
-def test_records_left_unsent_by_a_cancelled_send_can_be_sent_again_once():
-    """With batches of three records."""
+def test_after_a_send_cancelled_at_any_await_the_rest_can_be_sent_without_loss():
+    """Batches have room for three records, so sends also wait for a new batch."""
 
     async def main(world, cancelling):
         async with Producer(BOOTSTRAP, environment=world.world.environment, max_batch_size=500) as producer:
@@ -36,7 +36,7 @@ def test_records_left_unsent_by_a_cancelled_send_can_be_sent_again_once():
     assert at_every_turn(main) > COUNT // 4
 
 
-def test_a_record_that_waited_while_its_transaction_ended_is_not_taken_into_the_next():
+def test_a_send_still_waiting_when_its_transaction_ended_raises_illegal_state():
     async def main(world):
         producer = await world.producer(max_batch_size=500)
         async with producer.transaction() as tx:

@@ -21,7 +21,7 @@ def world():
     loop.close()
 
 
-def test_records_taken_in_one_turn_leave_in_one_request_for_each_broker(world):
+def test_records_of_one_loop_turn_are_sent_in_one_request_to_each_broker(world):
     cluster = world(leaders=(1, 2, 1))
     cluster.inside(lambda: [cluster.append(partition) for partition in (0, 1, 2)])
     cluster.turn()
@@ -47,7 +47,7 @@ def test_the_sender_uses_any_produce_version_the_broker_offers(world, version):
     assert cluster.result(delivery) == ("t", 0, 4, 5)
 
 
-def test_without_a_topic_id_and_with_transactions_v1_an_older_version_is_used(world):
+def test_produce_12_is_used_without_a_topic_id_and_11_with_transactions_v1(world):
     cluster = world(version=13)
     cluster.put()
     assert cluster.next().version == 12
@@ -94,7 +94,7 @@ def test_a_request_does_not_exceed_max_request_size(world):
 
 
 @pytest.mark.requirement("S-43", "S-46")
-def test_an_error_that_may_pass_is_tried_again_with_the_same_bytes_and_back_off(world):
+def test_a_retriable_error_is_retried_with_the_same_bytes_after_a_back_off(world):
     cluster = world()
     delivery = cluster.put()
     waits, bytes_sent = [], set()
@@ -132,7 +132,7 @@ def test_an_out_of_order_error_is_retried_with_back_off_until_the_timeout(world)
 
 
 @pytest.mark.requirement("S-44")
-def test_if_the_second_of_five_requests_fails_all_are_stored_in_order(world):
+def test_if_the_second_of_five_requests_fails_the_rest_is_sent_again_in_order(world):
     cluster = world(max_batch_size=1)
     cluster.introduce()
     for n in range(5):
@@ -154,7 +154,7 @@ def test_if_the_second_of_five_requests_fails_all_are_stored_in_order(world):
     assert [*landed, *cluster.next().values()] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_librdkafka_4438_4736_a_cut_connection_has_all_sent_again_byte_for_byte(world):
+def test_librdkafka_4438_4736_after_a_cut_connection_the_same_bytes_are_sent_again(world):
     """librdkafka 2.5: a batch was made anew for its retry, and the broker took it for another."""
     cluster = world(max_batch_size=1)
     cluster.introduce()
@@ -181,7 +181,7 @@ def test_a_duplicate_counts_as_delivered_at_an_unknown_offset(world):
 
 @pytest.mark.requirement("S-07", "S-41")
 @pytest.mark.parametrize("maybe", [True, False])
-def test_a_delivery_timeout_error_says_if_the_record_may_be_written(world, maybe):
+def test_maybe_written_of_a_delivery_timeout_says_if_a_request_was_sent(world, maybe):
     cluster = world(delivery_timeout_ms=1_000)
     delivery = cluster.put()
     while cluster.loop.time() < 0.9:
@@ -201,7 +201,8 @@ def test_a_delivery_timeout_error_says_if_the_record_may_be_written(world, maybe
     assert not after.done()
 
 
-def test_an_answer_after_its_batch_was_given_up_changes_nothing_but_closes_the_gap(world):
+def test_a_success_after_the_delivery_timeout_makes_a_new_epoch_unnecessary(world):
+    """The batch's error stays, but its sequence is known to be written: the next batch continues it."""
     cluster = world(delivery_timeout_ms=1_000)
     delivery = cluster.put()
     late = cluster.next()
@@ -255,7 +256,7 @@ def test_a_permanent_error_fails_only_its_own_batch(world, code):
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code.retriable])
-def test_a_retriable_error_never_ends_the_sender(world, code):
+def test_a_batch_is_sent_again_after_a_retriable_error_and_metadata_is_marked_stale(world, code):
     cluster = world()
     delivery = cluster.put()
     cluster.next().answer(code)
@@ -293,7 +294,7 @@ def test_a_retry_goes_to_the_partitions_new_leader(world):
     assert cluster.next().node_id == 2
 
 
-def test_librdkafka_1_9_a_topic_made_again_is_written_by_its_new_id_in_sequence(world):
+def test_librdkafka_1_9_a_recreated_topic_gets_its_new_id_and_the_next_sequence(world):
     cluster = world(version=13, topic_id=TOPIC_ID)
     cluster.put()
     cluster.next().answer()
@@ -306,7 +307,7 @@ def test_librdkafka_1_9_a_topic_made_again_is_written_by_its_new_id_in_sequence(
     assert sent.batch().base_sequence == 1
 
 
-def test_a_broker_that_cannot_be_reached_is_tried_until_it_can(world):
+def test_requests_to_an_unreachable_broker_are_retried_until_it_is_reachable(world):
     cluster = world()
     cluster.up = False
     cluster.put()
@@ -318,7 +319,7 @@ def test_a_broker_that_cannot_be_reached_is_tried_until_it_can(world):
 
 
 @pytest.mark.requirement("S-07")
-def test_with_retries_limited_the_last_failure_is_the_error(world):
+def test_after_retries_attempts_the_delivery_raises_the_last_error(world):
     cluster = world(retries=1)
     delivery = cluster.put()
     cluster.next().answer(BUSY)
@@ -377,7 +378,7 @@ def test_zstd_on_a_broker_without_it_raises_an_error_naming_zstd(world):
         cluster.result(delivery)
 
 
-def test_linger_gathers_records_and_flush_does_not_wait_for_it(world):
+def test_records_within_linger_ms_share_a_batch_and_flush_sends_it_at_once(world):
     cluster = world(linger_ms=50)
     cluster.put(b"1")
     cluster.put(b"2")
@@ -415,7 +416,7 @@ def test_a_failed_transactional_batch_fails_the_batches_after_it_too(world):
     assert (cluster.sent[-1].batch().producer_epoch, cluster.sent[-1].batch().base_sequence) == (1, 0)
 
 
-def test_a_batch_unanswered_at_the_end_of_a_transaction_is_not_sent_in_the_next(world):
+def test_an_unanswered_batch_of_an_ended_transaction_is_not_sent_in_the_next(world):
     cluster = world(transactional_id="x")
     delivery = cluster.put(b"old")
     late = cluster.next()
@@ -448,8 +449,8 @@ def test_dropping_unsent_batches_keeps_those_in_flight(world):
     assert settling.done()
 
 
-def test_cve_2026_35554_bytes_on_the_wire_are_of_their_own_topic_after_an_expiry(world):
-    """CVE-2026-35554: after an expiry, memory still being written was given to another batch."""
+def test_cve_2026_35554_bytes_of_an_expired_request_are_not_overwritten(world):
+    """CVE-2026-35554: after an expiry, memory that was still being written to the socket was given to another batch."""
     cluster = world(delivery_timeout_ms=1_000, leaders=(1, 1), buffer_memory=1 << 16)
     cluster.put(b"first" * 100, partition=0)
     request = cluster.next()

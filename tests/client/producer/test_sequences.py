@@ -13,7 +13,7 @@ BUSY = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 @pytest.mark.requirement("S-38", "S-39")
-def test_a_batch_gets_its_sequence_when_taken_and_acknowledgements_are_kept():
+def test_a_batch_gets_its_sequence_when_sent_and_the_highest_acked_one_is_noted():
     sequences, entry = producer()
     first, second = Sent(3), Sent(2)
     assert (first.sequence, first.identity) == (-1, None)
@@ -68,7 +68,7 @@ def test_dropping_a_batch_leaves_a_gap_only_if_it_has_a_sequence(which, transact
 
 
 @pytest.mark.parametrize("producer_id", [7, 2**40])
-def test_a_producer_id_fenced_in_any_epoch_is_replaced_by_a_new_one(producer_id):
+def test_an_invalid_epoch_error_of_an_older_epoch_still_asks_for_a_new_id(producer_id):
     sequences, entry = Sequences(), PartitionEntry()
     sequences.begin(ProducerIdentity(producer_id + 0, 0))
     send(sequences, entry, batch := Sent(1))
@@ -77,7 +77,7 @@ def test_a_producer_id_fenced_in_any_epoch_is_replaced_by_a_new_one(producer_id)
     assert (sequences.identity, sequences.wants_identity) == (None, True)
 
 
-def test_a_new_producer_requests_no_new_producer_id():
+def test_wants_identity_is_false_before_anything_failed():
     assert not Sequences().wants_identity
     assert not producer()[0].wants_identity
 
@@ -102,7 +102,9 @@ def test_a_sixth_batch_waits_for_the_first():
 
 
 def test_one_batch_is_in_flight_until_the_broker_knows_the_producer():
-    """A broker that knows nothing of a producer takes any sequence for its first: the second must not come before."""
+    """A broker that does not know a producer accepts any sequence as its first: the second batch must not arrive
+    before the first. In a transaction the broker knows the producer, and five may be in flight.
+    """
     sequences, entry = producer(is_known=False)
     send(sequences, entry, first := Sent())
     assert not sequences.may_take_new(entry)
@@ -114,7 +116,7 @@ def test_one_batch_is_in_flight_until_the_broker_knows_the_producer():
 
 @pytest.mark.parametrize("before", [0, 1, 7])
 def test_the_oldest_unanswered_batch_is_never_more_than_four_behind_the_newest(before):
-    """The broker remembers five batches: a sixth behind one that may have been written would make it a stranger."""
+    """The broker remembers five batches. With a sixth, it could not recognise a retry of the first as a duplicate."""
     sequences, entry = producer()
     for _ in range(before):
         send(sequences, entry, one := Sent())
@@ -166,7 +168,7 @@ def test_a_duplicate_sequence_error_counts_as_written():
 
 
 @pytest.mark.requirement("S-41")
-def test_a_timed_out_batch_that_may_be_written_makes_its_lane_begin_an_epoch():
+def test_after_an_unanswered_batch_timed_out_its_partition_uses_a_new_epoch():
     sequences, entry = producer()
     batch = Sent(4)
     send(sequences, entry, batch)
@@ -177,7 +179,8 @@ def test_a_timed_out_batch_that_may_be_written_makes_its_lane_begin_an_epoch():
     assert (after.identity, after.sequence) == ((7, 1), 0)
 
 
-def test_a_gap_that_a_later_batch_proves_to_be_none_costs_no_epoch():
+def test_a_success_of_the_next_batch_proves_a_timed_out_one_written():
+    """The broker accepts only the next sequence. So there is no gap, and the producer needs no new epoch."""
     sequences, entry = producer()
     first, second = Sent(), Sent()
     send(sequences, entry, first, second)
@@ -206,8 +209,10 @@ def test_librdkafka_4438_a_batch_that_may_be_written_keeps_its_sequence():
     assert sequences.judge(entry, third, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is Verdict.DUPLICATE
 
 
-def test_a_retry_with_an_unexpected_sequence_may_still_have_been_written():
-    """It may have forgotten the producer since: then it finds unexpected what it has written."""
+def test_a_retry_refused_as_out_of_order_fails_as_maybe_written():
+    """The broker may have written the first attempt and then forgotten the producer; then the same sequence is
+    unexpected.
+    """
     sequences, entry = producer()
     first, second, third = batches = [Sent(name=n) for n in range(3)]
     send(sequences, entry, *batches)
@@ -244,7 +249,7 @@ def test_after_a_broker_lost_acknowledged_batches_a_new_epoch_is_used(code):
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_after_ambiguous_errors_a_batch_keeps_its_sequence(code):
+def test_after_an_error_that_proves_nothing_a_retry_keeps_epoch_and_sequence(code):
     sequences, entry = producer()
     batch = Sent()
     send(sequences, entry, batch)
@@ -254,7 +259,7 @@ def test_after_ambiguous_errors_a_batch_keeps_its_sequence(code):
     assert (batch.identity, batch.sequence) == ((7, 0), 0)
 
 
-def test_a_bug_of_the_broker_fails_a_batch_that_may_have_been_written():
+def test_unknown_server_error_fails_a_batch_as_maybe_written():
     sequences, entry = producer()
     batch = Sent()
     send(sequences, entry, batch)
@@ -262,7 +267,7 @@ def test_a_bug_of_the_broker_fails_a_batch_that_may_have_been_written():
     assert batch.maybe_written
 
 
-def test_an_earlier_attempt_may_have_been_written_whatever_a_later_one_gets():
+def test_a_batch_stays_maybe_written_whatever_error_its_retries_get():
     sequences, entry = producer()
     batch = Sent()
     send(sequences, entry, batch)
@@ -292,7 +297,7 @@ def test_other_partitions_continue_with_their_current_epoch():
     assert fresh.identity == (7, 1)
 
 
-def test_each_lane_that_restarts_its_sequence_gets_its_own_epoch():
+def test_each_partition_that_restarts_its_sequence_gets_its_own_epoch():
     sequences, one = producer()
     other = PartitionEntry()
     for entry in (one, other):
@@ -302,8 +307,8 @@ def test_each_lane_that_restarts_its_sequence_gets_its_own_epoch():
     assert sequences.again(other).identity == (7, 2)
 
 
-def test_an_id_without_epochs_left_is_given_up():
-    """Epoch 32,767 is the broker's own (KIP-360)."""
+def test_a_new_producer_id_is_requested_when_the_last_epoch_is_used_up():
+    """Clients use epochs up to 32,766; epoch 32,767 is reserved for the broker (KIP-360)."""
     assert LAST_EPOCH == 32_766
     sequences, entry = producer()
     sequences.begin(ProducerIdentity(7, LAST_EPOCH))
@@ -315,7 +320,7 @@ def test_an_id_without_epochs_left_is_given_up():
     assert sequences.again(entry).identity == (8, 0)
 
 
-def test_an_epoch_the_broker_no_longer_takes_needs_a_new_id():
+def test_invalid_producer_epoch_retries_the_batch_under_a_new_producer_id():
     sequences, entry = producer()
     send(sequences, entry, batch := Sent())
     assert sequences.judge(entry, batch, ErrorCode.INVALID_PRODUCER_EPOCH) is Verdict.AGAIN
@@ -356,7 +361,7 @@ def test_the_parts_of_a_split_batch_keep_its_sequence_numbers():
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_the_first_batch_and_one_of_two_records_are_split_as_any_other(idempotent):
+def test_the_parts_of_a_split_first_batch_get_consecutive_sequences(idempotent):
     sequences, entry = producer(idempotent=idempotent)
     send(sequences, entry, large := Sent(2))
     assert sequences.judge(entry, large, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
@@ -365,7 +370,7 @@ def test_the_first_batch_and_one_of_two_records_are_split_as_any_other(idempoten
     assert [one.sequence for one in entry.window] == ([0, 1] if idempotent else [-1, -1])
 
 
-def test_one_record_that_is_too_large_fails_and_the_next_begins_in_a_new_epoch():
+def test_a_single_too_large_record_fails_and_the_next_batch_has_a_new_epoch():
     sequences, entry = producer()
     send(sequences, entry, large := Sent(1))
     assert sequences.judge(entry, large, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.FAILED
@@ -374,7 +379,7 @@ def test_one_record_that_is_too_large_fails_and_the_next_begins_in_a_new_epoch()
 
 
 @pytest.mark.requirement("S-45")
-def test_without_idempotence_a_retry_may_overtake_unless_one_is_in_flight_at_most():
+def test_without_idempotence_only_one_batch_in_flight_keeps_the_order():
     sequences, entry = Sequences(idempotent=False), PartitionEntry()
     first, second = Sent(name=1), Sent(name=2)
     send(sequences, entry, first, second)

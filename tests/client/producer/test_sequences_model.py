@@ -95,7 +95,7 @@ def play(steps):
 @pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=400)
-def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
+def test_after_any_losses_and_repeats_records_are_written_once_and_in_order(steps):
     sequences, entry, log, wire, dropped, acked, leave = play(steps)
     for _ in range(200):  # then everything goes well
         while wire:
@@ -119,12 +119,14 @@ def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
 
 @given(STEPS)
 @settings(max_examples=100)
-def test_librdkafka_4736_no_sequence_number_is_used_for_two_contents(steps):
+def test_librdkafka_4736_a_sequence_number_is_never_sent_with_other_records(steps):
     play(steps)  # asserts it at every sending
 
 
 def test_librdkafka_1_9_sequences_continue_after_a_topic_was_missing_for_a_while():
-    """librdkafka 1.9: metadata without the topic made it begin again at 0, which the broker took for duplicates."""
+    """In librdkafka 1.9, metadata without the topic restarted sequences at 0, and the broker took new batches for
+    duplicates.
+    """
     sequences, entry = producer()
     send(sequences, entry, first := Sent(3))
     sequences.judge(entry, first, NONE)

@@ -8,7 +8,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["come", "give back", "leave", "dismi
 
 
 @given(size=st.integers(1, 4), steps=STEPS)
-def test_no_caller_waits_while_a_slot_is_free_and_none_shares_a_slot(size, steps):
+def test_no_caller_waits_while_a_slot_is_free_and_no_two_share_a_slot(size, steps):
     slots = Slots(size)
     held, queue = {}, []  # slot → who; who waits, in order
     for number, (what, which) in enumerate(steps):
@@ -40,7 +40,7 @@ def test_no_caller_waits_while_a_slot_is_free_and_none_shares_a_slot(size, steps
         assert not queue or len(held) == size
 
 
-def test_a_slot_that_is_given_back_goes_to_the_next_waiter():
+def test_give_back_returns_the_longest_waiter_or_none_if_nobody_waits():
     slots = Slots(1)
     assert slots.take() == 0
     slots.wait("a")

@@ -132,7 +132,7 @@ def test_preparing_for_an_already_decided_batch_aborts_the_transaction():
     with_job(work)
 
 
-def test_a_task_that_is_closed_before_it_prepares_leaves_nothing_open():
+def test_closing_a_task_before_prepare_aborts_its_transaction():
     async def work(job):
         task = job.task()
         await task.begin()
@@ -144,7 +144,7 @@ def test_a_task_that_is_closed_before_it_prepares_leaves_nothing_open():
     with_job(work)
 
 
-def test_a_ledger_task_takes_its_transactional_id_when_it_begins():
+def test_a_ledger_task_initialises_its_transactional_id_in_begin():
     async def work(job):
         task = job.task()
         known = job.world.broker.transactions.transactions
@@ -173,7 +173,7 @@ def test_a_task_whose_id_is_refused_leaves_the_shared_cluster_open():
     with_job(work)
 
 
-def test_a_dropped_task_leaves_the_shared_cluster_open():
+def test_a_garbage_collected_task_leaves_the_shared_cluster_open():
     async def work(job):
         tasks, other = [job.task("fencepost.once.b")], job.task()
         await tasks[0].begin()
@@ -213,7 +213,7 @@ def test_a_record_that_is_too_large_is_refused_and_its_task_can_be_closed():
     with_job(work)
 
 
-def test_a_batch_that_the_broker_refuses_spoils_the_transaction():
+def test_prepare_raises_if_the_broker_refused_a_batch():
     async def work(job):
         task = job.task(max_request_size=4_000_000)
         await task.begin()
@@ -237,7 +237,7 @@ def test_preparing_on_a_broker_without_a_ledger_is_refused():
     with_job(work, release="4.0")
 
 
-def test_without_a_transactional_id_finish_reports_whether_all_is_written():
+def test_without_a_transactional_id_finish_raises_if_a_record_was_not_written():
     async def work(job):
         task = job.task(None)
         await task.begin()
@@ -255,7 +255,7 @@ def test_without_a_transactional_id_finish_reports_whether_all_is_written():
     with_job(work, message_max_bytes=1_000_000)
 
 
-def test_tasks_share_the_connections_of_a_cluster_and_leave_it_as_it_was():
+def test_closed_tasks_leave_no_listener_on_their_shared_cluster():
     async def work(job):
         before = len(job.cluster.on_metadata)
         for number in range(5):

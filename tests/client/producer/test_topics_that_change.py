@@ -24,14 +24,14 @@ def partitions_of_keys(cluster):
 
 
 @pytest.mark.parametrize("ids", [IDS, [NO_ID, NO_ID]], ids=["with topic ids", "without"])
-def test_keys_go_to_the_partitions_of_a_topic_made_again_with_fewer(world, ids):
+def test_keys_are_hashed_over_the_fewer_partitions_of_a_recreated_topic(world, ids):
     cluster = world(leaders=(1,) * 8, topic_id=ids[0])
     cluster.lead((1,) * 8, ids[0])
     cluster.lead((1, 1), ids[1])
     assert partitions_of_keys(cluster) == [partition_of(b"%d" % number, 2) for number in range(20)]
 
 
-def test_a_broker_that_lags_does_not_take_partitions_of_the_same_topic_back(world):
+def test_metadata_with_fewer_partitions_of_the_same_topic_id_is_ignored(world):
     cluster = world(leaders=(1,) * 8, topic_id=IDS[0])
     cluster.lead((1,) * 8, IDS[0])
     cluster.lead((1,) * 4, IDS[0])

@@ -71,7 +71,7 @@ def same(buffer, low=0, high=1 << 63, asked=None):
 
 
 @given(contents, st.sampled_from([0, 3]), st.booleans(), asked_columns, st.integers(90, 200), st.integers(90, 50_000))
-def test_columns_have_the_records_that_a_consumer_would_return(drawn, codec, appended, asked, low, high):
+def test_columns_of_a_batch_equal_the_records_that_a_consumer_returns(drawn, codec, appended, asked, low, high):
     made, offset, timestamp = [], 99, 1_700_000_000_000
     for step, late, key, value, headers in drawn:
         offset += step
@@ -116,14 +116,14 @@ def test_runs_of_equally_shaped_records_decode_to_the_same_columns(drawn, asked,
 
 
 @given(st.binary(max_size=60), st.integers(1, 3))
-def test_malformed_records_are_refused_by_both_readers_alike(noise, count):
+def test_malformed_records_get_the_same_result_from_the_column_and_plain_readers(noise, count):
     sound = bytearray(build([Record(n, 0, b"k", b"v") for n in range(count)]))
     broken = sound[:61] + noise
     broken[8:12] = (len(broken) - 12).to_bytes(4, "big")
     same(bytes(broken))
 
 
-def test_a_batch_emptied_by_cleaning_adds_nothing():
+def test_a_batch_without_records_after_compaction_gives_no_rows():
     assert same(build([], base_offset=5, last_offset_delta=3)) == []
 
 

@@ -123,7 +123,7 @@ def test_any_wrong_byte_in_mixed_records_decodes_as_in_the_plain_decoder(at, val
     same(damaged)
 
 
-def test_timestamps_and_offsets_at_the_ends_of_their_range_are_read():
+def test_timestamps_and_offsets_close_to_2_to_the_63_are_decoded():
     same(build([Record(n, 2**63 - 1 - n, None, b"v") for n in range(40)]))
     same(build([Record(2**63 - 41 + n, 5, None, b"v") for n in range(40)], base_offset=2**63 - 41))
 
@@ -168,7 +168,7 @@ USUAL = [
 MANY = build(USUAL)
 
 
-def test_usual_records_between_others_decode_as_in_the_plain_decoder():
+def test_a_mix_of_usual_and_unusual_records_decodes_as_in_the_plain_decoder():
     assert len(same(MANY)) == len(USUAL)
     gaps = [record._replace(offset=record.offset + record.offset // 100) for record in USUAL]
     assert len(same(build(gaps))) == len(USUAL)
@@ -221,7 +221,7 @@ def test_bytes_after_the_last_record_raise_at_each_read():
 
 @pytest.mark.slow
 def test_decoding_unusual_records_leaves_no_traceback_in_memory():
-    """It did: a traceback of the one exception that all of them raised, and with it the frames of every reader."""
+    """It once raised one exception object for all of them, whose traceback kept the frames of every reader."""
     made = [Record(i, 7, b"k" * (1 + 90 * i), b"v" * (1 + 9000 * (i % 2)), ()) for i in range(6)]
     batch = read(memoryview(build(made)))
     records_of(batch, "t", 0)

@@ -44,7 +44,7 @@ def test_a_marker_decides_its_producers_records_since_the_last_marker() -> None:
     ]
 
 
-def test_records_of_a_transaction_known_to_be_open_hold_back_no_others() -> None:
+def test_a_record_of_a_transaction_known_to_be_open_is_returned_at_once_as_open() -> None:
     fates = Fates({7: 3})
     assert fed(fates, [record(1, 7), marker(2, 7, COMMIT), record(3, 7), record(4)]) == [
         (1, COMMITTED),
@@ -65,7 +65,7 @@ steps = st.lists(st.tuples(st.sampled_from(["record", COMMIT, ABORT]), st.intege
 
 
 @given(steps)
-def test_every_entry_is_returned_once_in_order_with_the_fate_of_its_marker(
+def test_entries_are_returned_once_in_order_with_the_fate_their_next_marker_gives(
     script: list[tuple[str, int]],
 ) -> None:
     entries = [
@@ -106,6 +106,6 @@ def test_where_reading_stops_early_records_without_a_marker_are_undecided(
             assert fate not in (OPEN, UNDECIDED)
 
 
-def test_an_entry_whose_fate_was_known_before_keeps_it_and_waits_for_no_marker() -> None:
+def test_an_entry_that_already_has_a_fate_is_returned_at_once_with_it() -> None:
     entry = Entry(0, 7, 0, True, fate=ABORTED)
     assert fed(Fates(), [entry, marker(1, 7, COMMIT)]) == [(0, ABORTED), (1, MARKER)]

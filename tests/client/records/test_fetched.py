@@ -31,7 +31,7 @@ def values(found):
     return [record.value for record in found]
 
 
-def test_runs_end_where_batches_end_and_positions_follow():
+def test_run_returns_records_of_one_batch_at_most_and_advances_the_position():
     fetched = opened(written(0, b"a", b"b", b"c"), written(3, b"d"))
     assert (fetched.position, fetched.next_offset, fetched.at_most) == (0, 4, 4)
     assert values(fetched.run(2)) == [b"a", b"b"]
@@ -44,7 +44,7 @@ def test_runs_end_where_batches_end_and_positions_follow():
     assert fetched.run(5) == []
 
 
-def test_give_back_moves_the_position_back_to_the_returned_record():
+def test_give_back_n_makes_the_last_n_records_be_returned_again():
     fetched = opened(written(0, b"a", b"b", b"c"))
     fetched.run(3)
     fetched.give_back(2)
@@ -55,7 +55,7 @@ def test_give_back_moves_the_position_back_to_the_returned_record():
 
 
 @pytest.mark.requirement("S-104")
-def test_records_below_the_offset_asked_for_are_left_out():
+def test_records_below_the_requested_offset_are_not_returned():
     fetched = opened(written(0, b"a", b"b", b"c"), offset=2)
     assert values(fetched.run(9)) == [b"c"]
     assert fetched.position == 3
@@ -80,7 +80,7 @@ def test_skipped_batches_advance_the_position():
     assert (fetched.position, fetched.is_done) == (4, True)
 
 
-def test_a_batch_that_was_cut_off_comes_with_the_next_fetch():
+def test_a_batch_cut_off_at_the_end_is_omitted_and_its_offset_is_fetched_next():
     whole = written(0, b"a")
     for cut in range(1, len(whole)):
         fetched = opened(whole, written(1, b"b")[:cut])
@@ -117,7 +117,7 @@ def test_damage_to_the_frame_is_raised_after_the_valid_batches():
 
 
 def test_damage_that_is_raised_again_has_the_traceback_of_that_call_alone():
-    """It is one error, kept: its traceback grew with each call."""
+    """One exception object is kept and raised again: its traceback must not grow with each call."""
     damaged = bytearray(written(0, b"a"))
     damaged[16] = 9
     fetched = opened(bytes(damaged))

@@ -13,7 +13,7 @@ EVERY = b"".join(BATCHES)
 
 
 @given(st.integers(0, len(EVERY)))
-def test_a_batch_that_is_cut_off_is_left_out_and_its_size_known_once_its_length_is(cut):
+def test_a_cut_off_batch_is_omitted_and_its_size_reported_once_its_length_is_read(cut):
     found = WholeBatches(8, [EVERY[:cut]], leader_epoch=3)
     whole = [each for each, end in zip(BATCHES, ENDS, strict=True) if end <= cut]
     assert [bytes(batch.buffer) for batch in found.batches] == whole
@@ -24,7 +24,7 @@ def test_a_batch_that_is_cut_off_is_left_out_and_its_size_known_once_its_length_
 
 
 @pytest.mark.parametrize("at", [8, 16], ids=["length", "magic"])
-def test_damage_to_a_frame_keeps_the_batches_before_it(at):
+def test_batches_before_a_damaged_frame_are_returned(at):
     damaged = bytearray(EVERY)
     damaged[ENDS[0] + at] = 0xFF
     found = WholeBatches(10, [damaged])

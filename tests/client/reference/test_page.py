@@ -19,7 +19,7 @@ def test_the_sdk_reference_is_the_page_generated_from_the_code():
     )
 
 
-def test_every_setting_and_no_other_has_a_text():
+def test_the_documented_settings_are_exactly_the_keywords_of_the_client_classes():
     every = setting_docs.CONNECTION.keys()
     assert every | setting_docs.PRODUCER.keys() == keywords_of(ProducerSettings)
     assert every | setting_docs.CONSUMER.keys() == keywords_of(ConsumerSettings)
@@ -40,7 +40,7 @@ def refusal(cls, name):
 
 
 @pytest.mark.parametrize("cls", [ProducerSettings, ConsumerSettings, ShareConsumerSettings])
-def test_every_name_in_the_last_column_is_taken_by_from_config(cls):
+def test_from_config_accepts_every_setting_name_in_the_pages_last_column(cls):
     assert "no setting" in refusal(cls, "no.such.thing")
     for keyword in keywords_of(cls):
         for name in names_of(keyword):

@@ -45,7 +45,7 @@ def test_acknowledgements_are_sent_as_ranges_of_one_type_and_each_once() -> None
         held.acknowledge(number, 0, RELEASE, 1)
 
 
-def test_until_it_is_sent_another_acknowledgement_takes_the_place_of_the_first() -> None:
+def test_a_later_acknowledgement_replaces_one_that_was_not_sent_yet() -> None:
     held = Held(HOLD_MS)
     number = given_out(held, 0, 1).number
     held.acknowledge(number, 0, ACCEPT, 1)
@@ -72,7 +72,7 @@ def test_a_record_whose_lock_has_ended_can_neither_be_returned_nor_acknowledged(
         held.take(delivery.number, 0, LOCK_MS)
 
 
-def test_of_a_record_that_came_again_only_the_newest_delivery_counts() -> None:
+def test_acknowledging_an_older_delivery_of_a_redelivered_record_raises() -> None:
     held = Held(HOLD_MS)
     old = given_out(held, 0, 1)
     held.acknowledge(old.number, 1, ACCEPT, 1)
@@ -85,7 +85,7 @@ def test_of_a_record_that_came_again_only_the_newest_delivery_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", [ACCEPT, REJECT, RELEASE])
-def test_an_acknowledgement_that_is_dropped_unsent_is_a_failure_unless_it_gave_back(kind: AcknowledgeType) -> None:
+def test_losing_an_unsent_acknowledgement_sets_a_failure_unless_it_was_a_release(kind: AcknowledgeType) -> None:
     held = Held(HOLD_MS)
     held.acknowledge(given_out(held, 0, 0).number, 0, kind, 1)
     assert held.end_session(SESSION) == (kind is not RELEASE)
@@ -156,6 +156,9 @@ def doubted(count: int) -> Held:
 
 
 def test_after_an_abort_sent_records_are_released_except_lost_ones() -> None:
+    """A refused release names a partition only, so the client releases halves of the range until the lost record is
+    alone.
+    """
     held, lost, released = doubted(11), 4, set()
     requests = 0
     while held.has_unsent(SESSION):
@@ -193,7 +196,7 @@ def test_records_taken_by_a_transaction_but_not_sent_are_released() -> None:
     assert listed(held.drain(SESSION)) == [(1, 1, [2])]
 
 
-def test_nothing_is_handed_over_if_one_of_the_records_is_lost_meanwhile() -> None:
+def test_a_transaction_sends_no_acknowledgement_if_one_records_lock_has_ended() -> None:
     held = Held(HOLD_MS)
     delivery, other = given_out(held, 0, 0), given_out(held, 5, 5, now_ms=20_000)
     held.take(delivery.number, 0, 20_000)
@@ -244,14 +247,14 @@ def test_a_record_whose_renewal_was_refused_is_kept_until_its_lock_ends() -> Non
     assert held.next_ms() == NEVER_MS
 
 
-def test_a_session_ends_after_its_only_acknowledgement_was_dropped() -> None:
+def test_a_session_whose_gap_acknowledgement_expired_loses_nothing_at_its_end() -> None:
     held = Held(HOLD_MS)
     add(held, 0, 0, records=())
     held.renewals(LOCK_MS)
     assert held.end_session(SESSION) == 0
 
 
-def test_fetched_records_that_were_not_returned_can_be_given_back() -> None:
+def test_release_unread_releases_fetched_records_that_were_not_returned() -> None:
     held = Held(HOLD_MS)
     delivery = add(held, 0, 3)
     held.give(delivery, 1, 0)

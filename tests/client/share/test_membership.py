@@ -52,7 +52,7 @@ def test_a_later_heartbeat_has_the_epoch_and_only_what_has_changed() -> None:
     assert member.heartbeat_request().subscribed_topic_names == ["more", "orders"]
 
 
-def test_an_answer_without_an_assignment_leaves_it_as_it_was() -> None:
+def test_a_heartbeat_answer_without_an_assignment_keeps_the_last_one() -> None:
     member = joined()
     assert member.assigned == {Place(ID, 0), Place(ID, 1)}
     hear(member, answer(2))
@@ -61,7 +61,7 @@ def test_an_answer_without_an_assignment_leaves_it_as_it_was() -> None:
     assert (member.generation, member.assigned) == (3, frozenset())
 
 
-def test_a_heartbeat_that_got_no_answer_is_followed_by_one_with_everything() -> None:
+def test_after_an_unanswered_heartbeat_the_next_one_is_a_full_heartbeat() -> None:
     member = joined()
     member.heartbeat_request()
     member.on_no_response(member.stamp, final=False)
@@ -70,7 +70,7 @@ def test_a_heartbeat_that_got_no_answer_is_followed_by_one_with_everything() -> 
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
-def test_a_member_that_is_out_joins_again_and_reads_on_meanwhile(code: ErrorCode) -> None:
+def test_a_removed_member_rejoins_at_epoch_0_and_keeps_its_partitions_meanwhile(code: ErrorCode) -> None:
     member = joined()
     assert hear(member, answer(code=code)) is Turn.LEAVE_MEMBER
     assert (member.state, member.hurries, len(member.assigned)) == (State.JOINING, True, 2)
@@ -108,7 +108,7 @@ def test_an_answer_to_a_former_membership_changes_nothing() -> None:
     assert member.in_generation
 
 
-def test_leaving_is_one_heartbeat_and_only_if_it_may_have_joined() -> None:
+def test_leave_returns_one_heartbeat_and_none_for_a_member_that_never_joined() -> None:
     member = ShareMembership("billing", "m-1")
     assert member.leave() is None
     member.join()

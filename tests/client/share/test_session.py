@@ -51,7 +51,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
-def test_the_share_session_at_the_broker_has_the_last_wanted_partitions(steps: list[Step]) -> None:
+def test_after_losses_the_brokers_share_session_has_the_wanted_partitions(steps: list[Step]) -> None:
     session, broker = ShareSession(), Broker()
     for wanted, acked, fate in steps:
         if fate == "evicted":
@@ -71,7 +71,7 @@ def test_the_share_session_at_the_broker_has_the_last_wanted_partitions(steps: l
             assert (session.is_open, session.stamp) == (False, stamp + 1)
 
 
-def test_acknowledging_alone_counts_the_session_up_and_changes_no_partition() -> None:
+def test_an_acknowledgement_request_raises_the_epoch_and_changes_no_partition() -> None:
     session = ShareSession()
     session.ask(PLACES[:2], {})
     session.answered()
@@ -83,7 +83,7 @@ def test_acknowledging_alone_counts_the_session_up_and_changes_no_partition() ->
     assert not session.forgets(PLACES)
 
 
-def test_the_epoch_begins_at_one_again_after_the_last_number() -> None:
+def test_the_share_session_epoch_continues_with_1_after_its_highest_value() -> None:
     session = ShareSession()
     session.epoch = 2**31 - 1
     session.ask([], {})
@@ -91,7 +91,7 @@ def test_the_epoch_begins_at_one_again_after_the_last_number() -> None:
     assert session.epoch == 1
 
 
-def test_closing_sends_the_last_acknowledgements_and_needs_a_session() -> None:
+def test_close_returns_the_last_acknowledgements_or_none_without_a_session() -> None:
     session = ShareSession()
     assert session.close({}) is None
     session.ask(PLACES, {})

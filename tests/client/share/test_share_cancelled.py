@@ -78,7 +78,7 @@ def test_a_close_cancelled_anywhere_releases_unacknowledged_records() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["start", "read"])
-def test_a_worker_cancelled_while_it_begins_or_reads_keeps_no_record(how: str) -> None:
+def test_after_start_or_a_read_is_cancelled_every_record_is_still_delivered(how: str) -> None:
     async def main(world: Any, cancelling: Any) -> None:
         await write(world, b"0", b"1")
         consumer = sharer(world)

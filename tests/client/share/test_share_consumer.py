@@ -87,7 +87,7 @@ def test_share_consumers_of_one_partition_get_different_records() -> None:
     within(main)
 
 
-def test_a_held_record_is_renewed_so_that_nobody_else_gets_it() -> None:
+def test_a_returned_records_lock_is_renewed_so_that_nobody_else_gets_it() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"slow")
         async with sharer(world) as one, sharer(world) as two:
@@ -226,7 +226,7 @@ def test_a_lost_answer_opens_a_new_share_session() -> None:
     within(main)
 
 
-def test_the_last_acknowledgements_are_sent_by_close_and_all_else_is_given_back() -> None:
+def test_close_sends_acknowledgements_and_releases_unacknowledged_records() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1", b"2")
         consumer = sharer(world)
@@ -271,7 +271,7 @@ def test_a_record_that_cannot_be_deserialized_is_released_silently(mode: Any) ->
     within(main)
 
 
-def test_the_groups_first_offset_is_set_once_and_another_one_is_refused() -> None:
+def test_auto_offset_reset_unlike_the_share_groups_own_is_refused_at_start() -> None:
     async def main(world: TxnWorld) -> None:
         await make(world)
         await write(world, b"before")
@@ -330,7 +330,7 @@ def test_a_share_consumer_can_acknowledge_records_of_topics_it_left() -> None:
     within(main)
 
 
-def test_a_coordinator_that_is_not_there_yet_is_waited_for() -> None:
+def test_a_share_consumer_waits_for_a_coordinator_that_is_loading() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         world.faults.error("FindCoordinator", "COORDINATOR_NOT_AVAILABLE").times(3)

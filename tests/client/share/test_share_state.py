@@ -19,7 +19,7 @@ import fencepost as fp
 PARTITION = TopicPartition("t", 0)
 
 
-def test_the_state_counts_what_is_held_of_each_partition() -> None:
+def test_state_counts_unacknowledged_and_transactional_records_of_a_partition() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(10)])
         producer = await world.producer()
@@ -106,7 +106,7 @@ async def _one_sent(world: TxnWorld, spans: CollectedSpans) -> None:
         await producer.send_and_wait("t", b"0")
 
 
-def test_polls_the_work_on_a_record_and_commits_have_spans() -> None:
+def test_polls_processing_and_commits_of_a_share_consumer_have_spans() -> None:
     async def main(world: TxnWorld) -> None:
         spans = CollectedSpans()
         await _one_sent(world, spans)

@@ -48,7 +48,7 @@ def test_each_record_is_acknowledged_with_its_own_transaction() -> None:
     within(main)
 
 
-def test_acknowledgements_are_sent_beside_the_records_of_the_transaction() -> None:
+def test_commit_sends_records_and_acknowledgements_at_the_same_time() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer(linger_ms=60_000)
@@ -98,7 +98,7 @@ def pending(world: TxnWorld) -> int:
     return sum(each.last - each.first + 1 for window in windows if window is not None for each in window.pending)
 
 
-def test_a_record_is_rejected_with_the_transaction_beside_others_of_its_batch() -> None:
+def test_a_transaction_can_accept_some_records_of_a_batch_and_reject_others() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(5)])
         producer = await world.producer()
@@ -264,7 +264,7 @@ def test_a_slow_transaction_keeps_its_records_until_they_are_sent() -> None:
 
 
 @pytest.mark.requirement("S-130")
-def test_a_pending_record_is_nobodys_until_the_broker_aborts_its_dead_producer() -> None:
+def test_a_record_in_a_dead_producers_transaction_is_redelivered_after_its_abort() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         dead, producer = await world.producer("dead"), await world.producer("alive")

@@ -67,7 +67,7 @@ def test_a_refused_transaction_leaves_another_open_one_untouched(servers):
 
 
 def test_an_interrupt_before_the_first_step_cancels_the_call_after_that_step():
-    """An `__exit__` that never ran would leave its transaction open."""
+    """The call runs to its first await, so that its clean-up runs too: otherwise a transaction could stay open."""
     seen = []
 
     async def work():

@@ -20,7 +20,7 @@ def broker():
 
 
 @pytest.mark.slow
-def test_a_blocking_error_is_resolved_by_waiting(broker):
+def test_resolve_of_a_blocking_unknown_outcome_waits_and_returns_committed(broker):
     with sync.Producer(broker.bootstrap_servers, **HASTY) as producer:
         fault = broker.faults.blackhole("EndTxn", when="after_write")
         tx = producer.transaction()
@@ -35,7 +35,7 @@ def test_a_blocking_error_is_resolved_by_waiting(broker):
 
 
 @pytest.mark.slow
-def test_an_error_is_not_resolved_in_another_loop(broker):
+def test_resolve_raises_when_it_is_called_in_another_event_loop(broker):
     async def main():
         async with Producer(broker.bootstrap_servers, **HASTY) as producer:
             fault = broker.faults.blackhole("EndTxn", when="after_write")

@@ -84,7 +84,7 @@ def test_any_exception_aborts_a_transaction_and_is_raised_unchanged(broker, topi
     assert broker.lso(topic) == broker.hw(topic)
 
 
-def test_the_steps_of_a_transaction_can_be_taken_by_hand(broker, topic, producer):
+def test_begin_commit_and_abort_work_without_a_with_block(broker, topic, producer):
     producer.init_transactions()
     producer.begin_transaction()
     producer.send(topic, b"1")
@@ -110,7 +110,7 @@ def test_blocking_run_in_transaction_repeats_work_after_an_abort(broker, topic, 
     broker.faults.clear()
 
 
-def test_admin_forwards_every_method_with_its_signature(broker, topic):
+def test_sync_admin_has_every_method_of_admin_with_its_signature(broker, topic):
     public = {name for name, _ in inspect.getmembers(AsyncAdmin, inspect.iscoroutinefunction) if name[0] != "_"}
     assert public - set(dir(sync.Admin)) == set()
     with sync.Admin(broker.bootstrap_servers) as admin:
@@ -123,7 +123,7 @@ def test_admin_forwards_every_method_with_its_signature(broker, topic):
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
-def test_a_client_forwards_every_method(name):
+def test_each_sync_client_has_every_method_of_its_async_client(name):
     inner = {"Producer": AsyncProducer, "Consumer": AsyncConsumer}[name]
     public = {each for each in dir(inner) if each[0] != "_"} - {"settings"}
     assert public - set(dir(getattr(sync, name))) == set()
@@ -183,7 +183,7 @@ def test_a_batch_of_an_aborted_transaction_is_returned_again(broker, topic, prod
     assert broker.committed(topic)[topic, 0].offset == 3
 
 
-def test_a_consumer_gives_its_last_batch_to_a_transaction(broker, topic, producer):
+def test_a_blocking_transaction_commits_the_offsets_of_the_consumers_last_batch(broker, topic, producer):
     write(broker, topic, b"1")
     with consuming(broker, topic) as consumer:
         batch = next(consumer.batches())
@@ -283,7 +283,7 @@ def test_after_a_fork_old_clients_refuse_and_new_ones_work(broker, topic):
     assert values(broker, topic) == [b"child", b"parent"]
 
 
-def test_a_child_leaves_the_blocks_of_its_parents_clients_and_they_go_on(broker, topic):
+def test_a_forked_child_that_exits_leaves_its_parents_clients_usable(broker, topic):
     child = run_script(
         f"""
         import os, sys
@@ -418,7 +418,7 @@ def test_after_start_init_transactions_has_nothing_to_do(broker, topic, producer
     assert (producer.producer_id, producer.producer_epoch) == identity
 
 
-def test_a_blocking_share_consumer_gives_acknowledges_and_releases(broker, topic):
+def test_a_blocking_share_consumer_returns_acknowledges_and_releases_records(broker, topic):
     with sync.Producer(broker.bootstrap_servers) as producer:
         for value in (b"0", b"1", b"2"):
             producer.send_and_wait(topic, value)

@@ -95,7 +95,9 @@ async def test_an_exception_while_processing_is_recorded_in_the_span_and_raised(
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
-async def test_an_error_that_has_no_text_ends_the_span_too(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_an_exception_whose_str_fails_is_still_recorded_in_the_span(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     class WithoutText(Exception):
         def __str__(self) -> str:
             raise ZeroDivisionError

@@ -61,7 +61,7 @@ async def test_a_record_has_a_span_until_it_is_acknowledged_and_carries_its_cont
     assert await headers_in(broker, "a", 1) == [{"own": b"1", "traceparent": traceparent(sent)}]
 
 
-async def test_a_context_that_the_application_gave_stays_and_is_linked(
+async def test_a_traceparent_header_of_the_application_is_kept_and_linked(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     for topic, tracing in (
@@ -74,7 +74,7 @@ async def test_a_context_that_the_application_gave_stays_and_is_linked(
         assert await headers_in(broker, topic, 1) == [{"traceparent": TRACEPARENT}]
 
 
-async def test_of_other_headers_of_the_propagator_none_is_written_twice(
+async def test_a_baggage_header_of_the_application_is_not_overwritten_or_repeated(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     from opentelemetry import baggage, context
@@ -107,7 +107,7 @@ async def test_a_refused_record_has_the_brokers_error_in_its_span(broker: fp.Bro
 
 
 @pytest.mark.parametrize("record_spans", [True, False])
-async def test_a_record_without_an_answer_may_have_been_written(
+async def test_the_span_of_an_unanswered_record_says_it_may_have_been_written(
     broker: fp.Broker, spans: CollectedSpans, record_spans: bool
 ) -> None:
     faults = Faults(broker)
@@ -125,7 +125,7 @@ async def test_a_record_without_an_answer_may_have_been_written(
     assert second.attributes["fencepost.maybe_written"] is True
 
 
-async def test_a_batch_that_is_split_ends_each_of_its_records_spans(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_the_spans_of_all_records_of_a_split_batch_are_ended(broker: fp.Broker, spans: CollectedSpans) -> None:
     async with fp.Admin(broker.bootstrap_servers) as admin:
         await admin.create_topics([fp.NewTopic("halves", configs={"max.message.bytes": "600"})])
     async with fp.Producer(broker.bootstrap_servers, linger_ms=10_000, tracing=spans.provider) as producer:
@@ -136,7 +136,9 @@ async def test_a_batch_that_is_split_ends_each_of_its_records_spans(broker: fp.B
     assert sorted(offsets) == list(range(8))  # type: ignore[type-var]
 
 
-async def test_with_a_span_for_each_batch_all_its_records_carry_that(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_with_record_spans_off_all_records_of_a_batch_carry_the_batch_span(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     tracing = fp.Tracing(spans.provider, record_spans=False)
     async with fp.Producer(broker.bootstrap_servers, linger_ms=10_000, tracing=tracing) as producer:
         for name in ("first", "second", "second", "third"):
@@ -152,7 +154,9 @@ async def test_with_a_span_for_each_batch_all_its_records_carry_that(broker: fp.
     assert await headers_in(broker, "batched", 8) == [{"traceparent": traceparent(sent)}] * 8
 
 
-async def test_a_batch_that_was_sent_again_counts_its_attempts(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_the_span_of_a_batch_that_was_sent_again_has_its_number_of_attempts(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     faults = Faults(broker)
     tracing = fp.Tracing(spans.provider, record_spans=False)
     async with fp.Producer(broker.bootstrap_servers, tracing=tracing) as producer:
@@ -186,7 +190,7 @@ async def test_without_a_tracer_provider_no_headers_are_added(broker: fp.Broker)
 
 
 @pytest.mark.parametrize("record_spans", [True, False])
-async def test_headers_that_are_added_count_for_the_memory_and_are_given_back(
+async def test_added_trace_headers_count_as_buffered_bytes_until_they_are_sent(
     broker: fp.Broker, spans: CollectedSpans, record_spans: bool
 ) -> None:
     tracing = fp.Tracing(spans.provider, record_spans=record_spans)

@@ -86,7 +86,7 @@ async def work_through(broker: fp.Broker, topic: str, tracing: Any) -> None:
 @pytest.mark.parametrize(
     "method", ["start_span", "get_span_context", "is_recording", "set_attribute", "set_status", "add_link", "end"]
 )
-async def test_a_tracer_that_fails_fails_nothing_else_and_is_logged_once(
+async def test_a_failing_tracer_does_not_disturb_the_clients_and_is_logged_once(
     broker: fp.Broker, method: str, record_spans: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracers = FailingTracers(method)
@@ -101,7 +101,7 @@ async def test_a_tracer_that_fails_fails_nothing_else_and_is_logged_once(
 
 
 @pytest.mark.parametrize("record_spans", [True, False])
-async def test_a_propagator_that_fails_fails_nothing_else(broker: fp.Broker, record_spans: bool) -> None:
+async def test_a_failing_propagator_does_not_disturb_the_clients(broker: fp.Broker, record_spans: bool) -> None:
     propagator, spans = FailingPropagator(), CollectedSpans()
     tracing = fp.Tracing(spans.provider, propagator=propagator, record_spans=record_spans)
     topic = f"propagator-{record_spans}".lower()
@@ -123,7 +123,7 @@ async def test_the_context_of_a_record_is_a_parent_for_spans_of_the_application(
     assert not none.is_valid
 
 
-def test_settings_by_the_names_of_other_clients_may_be_traced_too(broker: fp.Broker) -> None:
+def test_clients_made_by_from_config_accept_the_tracing_argument(broker: fp.Broker) -> None:
     spans, config = CollectedSpans(), {"bootstrap.servers": broker.bootstrap_servers}
     with fp.sync.Producer.from_config(config, tracing=spans.provider) as producer:
         producer.send_and_wait("configured", b"v")
@@ -158,7 +158,7 @@ def test_clients_without_tracing_do_not_import_opentelemetry() -> None:
     assert run(program) == "[]"
 
 
-def test_naming_the_class_imports_nothing_of_opentelemetry() -> None:
+def test_accessing_fencepost_tracing_does_not_import_opentelemetry() -> None:
     program = "import sys, fencepost as fp; fp.Tracing; print('opentelemetry' in sys.modules)"
     assert run(program) == "False"
 

@@ -72,7 +72,7 @@ async def test_the_span_of_an_aborted_transaction_names_the_error(broker: fp.Bro
     assert (status_of(wanted), wanted.attributes["fencepost.transaction.outcome"]) == ("UNSET", "aborted")
 
 
-async def test_records_that_an_abort_dropped_have_failed(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_the_span_of_a_record_dropped_by_an_abort_has_an_error(broker: fp.Broker, spans: CollectedSpans) -> None:
     at = broker.bootstrap_servers
     async with fp.Producer(at, transactional_id="t", linger_ms=10_000, tracing=spans.provider) as producer:
         await producer.begin_transaction()
@@ -85,7 +85,9 @@ async def test_records_that_an_abort_dropped_have_failed(broker: fp.Broker, span
     assert parent_of(sent) == id_of(spans.one("transaction"))
 
 
-async def test_a_fenced_transaction_ends_with_that_error(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_the_span_of_a_fenced_transaction_has_producer_fenced_error(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     async with fp.Producer(broker.bootstrap_servers, transactional_id="fenced", tracing=spans.provider) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"v")
@@ -101,7 +103,7 @@ async def test_a_fenced_transaction_ends_with_that_error(broker: fp.Broker, span
     assert "another producer" in (transaction.status.description or "")
 
 
-async def test_an_unknown_outcome_sets_an_error_and_its_resolution_follows(
+async def test_an_unknown_outcome_is_an_error_in_the_span_and_resolve_adds_its_own(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     faults = Faults(broker)

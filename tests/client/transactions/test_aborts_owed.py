@@ -21,7 +21,7 @@ async def _failed_commit(world, producer, value=b"lost"):
 
 @both
 @pytest.mark.parametrize("commits", [True, False])
-def test_an_abort_that_failed_is_done_before_the_next_transaction(version, commits):
+def test_the_next_transaction_first_repeats_an_abort_that_failed(version, commits):
     async def main(world):
         producer = await world.producer()
         await write(producer, b"a")
@@ -61,7 +61,7 @@ def test_a_producer_that_is_closed_after_a_failed_commit_leaves_nothing_open(ver
 
 
 @both
-def test_a_commit_cancelled_in_the_moment_in_which_its_record_fails_is_an_abort(version):
+def test_a_commit_cancelled_while_one_of_its_records_fails_aborts(version):
     async def main(world):
         producer = await world.producer()
         await write(producer, b"a")
@@ -82,7 +82,7 @@ def test_a_commit_cancelled_in_the_moment_in_which_its_record_fails_is_an_abort(
 
 
 @both
-def test_an_abort_of_a_cancelled_commit_that_failed_is_done_before_the_next(version):
+def test_the_next_transaction_first_repeats_the_failed_abort_of_a_cancelled_commit(version):
     async def main(world):
         producer = await world.producer()
         await write(producer, b"a")
@@ -106,7 +106,7 @@ def test_an_abort_of_a_cancelled_commit_that_failed_is_done_before_the_next(vers
 
 
 @both
-def test_an_abort_of_a_cancelled_block_that_failed_is_done_before_the_next(version):
+def test_the_next_transaction_first_repeats_the_failed_abort_of_a_cancelled_block(version):
     async def work(producer):
         async with producer.transaction() as tx:
             await tx.send_and_wait("t", b"lost")

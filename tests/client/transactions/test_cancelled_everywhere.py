@@ -36,7 +36,7 @@ async def copy_until_it_is_known(producer, batch):
 
 
 @both
-def test_a_commit_is_cancelled_anywhere_and_its_batch_committed_once(version):
+def test_a_batch_is_committed_once_though_its_commit_is_cancelled_at_any_await(version):
     outcomes = set()
 
     async def main(world, cancelling):
@@ -59,7 +59,7 @@ def test_a_commit_is_cancelled_anywhere_and_its_batch_committed_once(version):
 
 
 @both
-def test_an_abort_is_cancelled_anywhere_and_nothing_of_it_is_seen(version):
+def test_an_abort_cancelled_at_any_await_leaves_no_visible_record(version):
     async def main(world, cancelling):
         await write(world, b"a", b"b")
         producer = await world.producer()

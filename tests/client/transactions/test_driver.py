@@ -24,7 +24,7 @@ OFFSETS = {TopicPartition("t", 0): OffsetAndMetadata(5)}
 
 @pytest.mark.requirement("S-115")
 @pytest.mark.requirement("S-135")
-def test_with_version_2_a_transaction_is_its_data_and_its_end():
+def test_a_version_2_transaction_sends_only_produce_and_end_txn():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
@@ -39,7 +39,7 @@ def test_with_version_2_a_transaction_is_its_data_and_its_end():
 
 
 @pytest.mark.requirement("S-77")
-def test_with_version_1_partitions_are_added_together_before_they_are_written_to():
+def test_with_version_1_partitions_are_added_in_one_request_before_the_writes():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
@@ -53,7 +53,7 @@ def test_with_version_1_partitions_are_added_together_before_they_are_written_to
     within(main, 1, num_partitions=2)
 
 
-def test_with_tv1_no_request_has_a_version_that_means_tv2():
+def test_with_transaction_version_1_requests_stay_below_the_versions_of_2():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
@@ -99,7 +99,7 @@ def test_an_empty_transaction_sends_no_request(version):
 
 
 @pytest.mark.requirement("S-93")
-def test_init_transactions_is_called_once():
+def test_a_second_init_transactions_raises_illegal_state():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await producer.init_transactions()
@@ -113,7 +113,7 @@ def test_init_transactions_is_called_once():
 
 
 @both
-def test_init_transactions_is_too_late_with_the_first_transaction(version):
+def test_init_transactions_after_the_first_transaction_raises(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction():
@@ -321,7 +321,7 @@ def test_a_batch_whose_transaction_cannot_begin_is_returned_again():
     within(main, 1)
 
 
-def test_a_consumer_refers_to_the_batch_it_yielded_last():
+def test_send_offsets_with_a_consumer_takes_its_last_batch_or_raises_without():
     class Consumer:
         last_batch: RecordingBatch | None = None
 
@@ -354,7 +354,7 @@ def test_javas_transaction_methods_mark_a_batch_as_committed(version, commit):
     within(main, version)
 
 
-def test_an_unanswered_batch_is_unknown_and_a_cancelled_commit_is_committed():
+def test_a_batch_is_told_committed_after_a_cancelled_commit_and_unknown_unanswered():
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")

@@ -43,7 +43,7 @@ def test_a_lost_commit_or_answer_is_resolved_by_sending_the_commit_again(version
 @both
 @pytest.mark.requirement("S-138")
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_an_unanswered_commit_is_an_error_of_its_own_and_resolved_by_an_answer_only(version, when):
+def test_an_unanswered_commit_blocks_the_producer_until_resolve_gets_an_answer(version, when):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         silence = world.faults.blackhole("EndTxn", when=when)
@@ -86,7 +86,7 @@ def test_a_commit_that_never_arrived_is_aborted_or_unknown_after_the_timeout(ver
 
 
 @both
-def test_after_an_unknown_outcome_init_transactions_lets_the_producer_go_on(version):
+def test_after_an_unknown_outcome_init_transactions_makes_the_producer_usable(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         silence = world.faults.blackhole("EndTxn")
@@ -174,7 +174,7 @@ def test_a_delivery_that_nobody_awaited_fails_the_commit(version):
 
 
 @both
-def test_kgo_de5af46_all_writes_failed_and_the_transaction_is_ended_all_the_same(version):
+def test_kgo_de5af46_a_transaction_whose_only_write_failed_is_aborted(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.error("Produce", "INVALID_RECORD", when="after_write").once()
@@ -188,7 +188,7 @@ def test_kgo_de5af46_all_writes_failed_and_the_transaction_is_ended_all_the_same
 
 
 @both
-def test_librdkafka_3575_out_of_order_aborts_and_loses_nothing(version):
+def test_librdkafka_3575_an_out_of_order_error_aborts_only_its_transaction(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.error("Produce", "OUT_OF_ORDER_SEQUENCE_NUMBER").on_call(2)
@@ -202,7 +202,7 @@ def test_librdkafka_3575_out_of_order_aborts_and_loses_nothing(version):
 
 
 @both
-def test_librdkafka_1_7_the_cluster_goes_down_between_send_and_commit(version):
+def test_librdkafka_1_7_a_broker_that_stops_before_the_commit_aborts_it(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await write(producer, b"a")
@@ -233,7 +233,7 @@ def test_a_transaction_continues_after_a_restart_of_the_broker(version):
 
 
 @both
-def test_kafka_12152_13794_late_batches_of_an_aborted_one_do_not_disturb_the_next(version):
+def test_kafka_12152_13794_a_transaction_commits_after_one_with_lost_batches(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(delivery_timeout_ms=3_000)
         await write(producer, b"a", partition=0)
@@ -252,7 +252,7 @@ def test_kafka_12152_13794_late_batches_of_an_aborted_one_do_not_disturb_the_nex
 @both
 @pytest.mark.requirement("S-67")
 def test_a_write_that_fails_while_the_commit_begins_prevents_the_commit(version):
-    """In whichever turn of the loop its answer comes: what was written beside it must not be committed without it."""
+    """Whenever its answer arrives: records written in the same transaction must not be committed without it."""
 
     async def main(world: TxnWorld) -> None:
         for turns in range(8):
@@ -301,7 +301,7 @@ def test_a_write_that_fails_in_the_turn_of_the_commit_prevents_the_commit(versio
 
 
 @both
-def test_a_failed_abort_is_a_note_and_the_next_transaction_makes_it_good(version):
+def test_a_failed_abort_is_noted_on_the_exception_and_repeated_by_the_next_begin(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         silence = world.faults.blackhole("EndTxn")
@@ -390,7 +390,7 @@ def test_an_operators_abort_and_a_timeout_have_different_errors(version):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_confluent_python_1125_a_producer_does_not_fence_itself(version):
+def test_confluent_python_1125_a_repeated_init_producer_id_fences_nobody(version):
     async def main(world: TxnWorld) -> None:
         world.faults.disconnect("InitProducerId", when="after_write").times(2)
         producer = await world.producer()

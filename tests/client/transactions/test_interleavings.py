@@ -44,7 +44,7 @@ def explore(version, name, faults, rivals):
 @pytest.mark.requirement("S-138")
 @pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whatever_the_network_does_a_transaction_ends_as_its_client_was_answered(version, name):
+def test_in_all_runs_with_two_faults_a_transaction_ends_as_its_client_was_told(version, name):
     tried, endings = explore(version, name, 2, rivals=True)
     assert tried > 500
     assert len(endings) > 3, "the runs were meant to end in different ways"
@@ -53,7 +53,7 @@ def test_whatever_the_network_does_a_transaction_ends_as_its_client_was_answered
 @pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_transactions_end_as_answered_with_three_faults_per_run(version, name):
+def test_in_runs_with_three_faults_a_transaction_ends_as_its_client_was_told(version, name):
     tried, _ = explore(version, name, 3, rivals=True)
     assert tried > 10_000
 
@@ -130,7 +130,7 @@ BUGS = {
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_the_model_detects_each_known_bug_of_the_state_machine(name, monkeypatch):
+def test_exploring_detects_each_bug_planted_in_the_state_machine(name, monkeypatch):
     break_it, version, scenario = BUGS[name]
     break_it(monkeypatch)
     with pytest.raises(AssertionError):

@@ -60,13 +60,13 @@ def aborting(version: int = 2) -> ClientTransaction:
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 
-def test_every_event_has_an_answer_in_every_state():
+def test_the_transition_table_has_a_cell_for_every_event_in_every_state():
     assert set(TABLE) == set(Event)
     assert {len(row) for row in TABLE.values()} == {len(State)}
 
 
 @pytest.mark.parametrize("event", ASKED)
-def test_calls_of_the_application_are_never_treated_as_a_bug(event):
+def test_no_call_of_the_application_is_refused_as_a_bug_or_ignored(event):
     assert not {cell(event, state) for state in State} & {Refusal.BUG, Refusal.IGNORED}
 
 
@@ -74,7 +74,7 @@ def test_no_event_leaves_the_fatal_state():
     assert {cell(event, State.FATAL) for event in Event} == {Refusal.BROKEN, Refusal.IGNORED}
 
 
-def test_an_unknown_outcome_is_left_by_the_same_commit_or_a_new_identity_only():
+def test_only_the_same_commit_or_a_new_producer_id_ends_an_unknown_outcome():
     left = {event for event in Event if isinstance(cell(event, State.UNKNOWN_OUTCOME), State)}
     assert left == {Event.COMMIT, Event.INIT, Event.BROKEN}
 
@@ -92,7 +92,7 @@ def test_outside_of_a_transaction_nothing_is_written_committed_or_aborted(event,
 
 @pytest.mark.requirement("S-93")
 @pytest.mark.parametrize("state", [State.INITIALIZING, State.READY, State.IN_TRANSACTION])
-def test_a_producer_is_initialised_once(state):
+def test_init_transactions_raises_in_every_state_after_the_first_transaction(state):
     client = begun()
     client.state = state
     with pytest.raises(IllegalStateError, match="once"):
@@ -103,7 +103,7 @@ def test_a_producer_is_initialised_once(state):
 @pytest.mark.requirement("S-136")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_in_which_nothing_was_attempted_ends_without_a_request(version, commit):
+def test_a_transaction_without_any_write_ends_without_a_request(version, commit):
     client = begun(version, wrote=False)
     client.request(Event.COMMIT if commit else Event.ABORT)
     assert client.ends_without_request()
@@ -133,7 +133,8 @@ def test_with_version_2_the_next_transaction_has_the_epoch_of_the_answer():
     assert (client.state, client.identity, client.outcome) == (State.READY, NEXT, "committed")
 
 
-def test_with_version_1_a_new_epoch_comes_first_if_a_request_may_still_be_on_its_way():
+def test_with_version_1_a_resent_commit_makes_a_new_epoch_necessary():
+    """The first commit request may still arrive, and would otherwise end the next transaction."""
     client = committing(1)
     client.end_unanswered()
     assert client.ended(0, NO_IDENTITY) is Verdict.DONE
@@ -172,14 +173,14 @@ def test_an_abort_while_the_commit_is_sent_is_refused_and_changes_nothing():
     assert client.state is State.COMMITTING
 
 
-def test_fenced_after_an_unanswered_commit_the_outcome_is_unknown():
+def test_fenced_as_the_answer_to_a_resent_commit_leaves_the_outcome_unknown():
     client = committing(1)
     client.end_unanswered()
     client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
     assert (client.state, client.outcome) == (State.FATAL, "unknown")
 
 
-def test_not_open_after_an_unanswered_commit_means_that_it_was_aborted():
+def test_invalid_txn_state_for_a_resent_commit_means_it_was_aborted():
     client = committing()
     client.end_unanswered()
     client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
@@ -189,7 +190,7 @@ def test_not_open_after_an_unanswered_commit_means_that_it_was_aborted():
     assert (client.state, client.outcome) == (State.READY, "aborted")
 
 
-def test_with_version_1_not_open_after_an_unanswered_commit_proves_nothing():
+def test_with_version_1_invalid_txn_state_for_a_resent_commit_proves_nothing():
     client = committing(1)
     client.end_unanswered()
     client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
@@ -231,7 +232,7 @@ def test_with_version_1_the_abort_of_a_fenced_transaction_asks_for_a_new_epoch()
         (ErrorCode.PRODUCER_FENCED, ProducerFencedError),
     ],
 )
-def test_abortable_is_raised_where_doing_it_again_may_help_and_else_the_error_itself(code, kind):
+def test_commit_raises_abortable_only_for_write_errors_that_a_retry_may_avoid(code, kind):
     client = begun()
     client.refused_write(of_write(code), error_of(code))
     with pytest.raises(kind):
@@ -306,7 +307,7 @@ def test_kgo_6ecd2f9_an_error_that_proves_nothing_leaves_the_outcome_unknown(cod
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_kgo_42b3d83_after_an_unanswered_end_new_writes_are_refused(version):
+def test_kgo_42b3d83_after_an_unanswered_commit_writes_and_begin_are_refused(version):
     client = committing(version)
     client.end_unanswered()
     client.gave_up(RequestTimedOutError())
@@ -357,7 +358,7 @@ def test_kafka_13412_init_producer_id_may_be_sent_again_after_a_timeout():
     assert (client.state, client.identity) == (State.READY, NEXT)
 
 
-def test_kafka_13782_the_partition_that_is_added_is_the_one_that_is_written_to():
+def test_kafka_13782_only_a_partition_added_to_the_transaction_may_be_written_to():
     client = begun(1, wrote=False)
     client.may_write_to(A)
     client.may_write_to(B)
@@ -367,7 +368,7 @@ def test_kafka_13782_the_partition_that_is_added_is_the_one_that_is_written_to()
     assert not client.may_write_to(B)
 
 
-def test_kafka_14831_an_impossible_answer_is_fatal():
+def test_kafka_14831_an_answer_to_a_request_never_sent_is_fatal():
     client = begun()
     client.initialised(0, NEXT)  # nobody asked for it
     assert client.state is State.FATAL
@@ -375,7 +376,7 @@ def test_kafka_14831_an_impossible_answer_is_fatal():
         client.request(Event.COMMIT)
 
 
-def test_kafka_18227_the_version_of_transactions_changes_only_between_two_of_them():
+def test_kafka_18227_the_transaction_version_changes_only_between_transactions():
     client = begun(1)
     assert client.version == 1
     client.request(Event.COMMIT)
@@ -386,7 +387,7 @@ def test_kafka_18227_the_version_of_transactions_changes_only_between_two_of_the
     assert client.partitions == {B}
 
 
-def test_confluent_python_1125_librdkafka_3928_fenced_is_final():
+def test_confluent_python_1125_librdkafka_3928_no_call_works_after_fenced():
     client = ready(1)
     client.state = State.STALE
     client.request(Event.INIT)
@@ -404,7 +405,7 @@ def test_an_invalid_identity_from_init_producer_id_is_fatal():
     assert client.state is State.FATAL
 
 
-def test_an_end_of_version_2_without_a_new_epoch_has_one_asked_for():
+def test_a_version_2_end_answered_without_an_epoch_requires_init_producer_id():
     client = committing()
     client.ended(0, NO_IDENTITY)
     assert client.state is State.STALE

@@ -87,7 +87,7 @@ def test_a_transaction_whose_send_offsets_was_cancelled_cannot_commit(version):
 
 
 @both
-def test_later_offsets_still_sent_are_not_taken_back_by_those_of_the_batch(version):
+def test_committing_a_batch_does_not_lower_later_offsets_sent_in_the_transaction(version):
     async def main(world: TxnWorld) -> None:
         await write(world, b"a", b"b")
         producer = await world.producer()

@@ -31,7 +31,7 @@ async def _copy(producer, place):
 
 @both
 @pytest.mark.parametrize("dies", ["before its commit", "after its commit, without an answer"])
-def test_a_relay_that_dies_is_followed_by_one_that_copies_each_row_once(version, dies):
+def test_a_relay_that_replaces_a_dead_one_copies_each_outbox_row_once(version, dies):
     async def main(world):
         await make(world)
         first = await world.producer("relay")
