@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """One request. names: from the path. query: parsed by the route's parameters. given: the query as it was sent."""
+    """One HTTP request as a handler sees it. names: the parts of the path, such as topic_name, decoded. query: the
+    query parameters, checked and converted, with defaults. given: the query parameters as they were sent. body: the
+    parsed JSON; None if the route takes none.
+    """
 
     parts: "Parts"
     request: web.Request

@@ -15,7 +15,9 @@ RETRY_MS = 1_000
 
 
 class Connecting:
-    """Connects an Admin when it is needed, and reconnects. new_admin: makes an Admin that is not started."""
+    """Holds the console's one Admin, which it connects at its first use. new_admin: makes an Admin that is not
+    started. After a failed attempt the same error is raised for RETRY_MS, without another attempt.
+    """
 
     def __init__(self, new_admin: Callable[[], Admin], clock: Clock) -> None:
         self._new_admin = new_admin
@@ -33,6 +35,9 @@ class Connecting:
             return await self._connected()
 
     async def _connected(self) -> Admin:
+        """Return the Admin; connect it if no other caller has. Raises KafkaError; within RETRY_MS of a failed attempt
+        it raises that attempt's error again. To be called with the lock.
+        """
         if self._admin is not None:  # by somebody who waited before
             return self._admin
         if self._failure is not None and self._clock.monotonic_ms() - self._failed_ms < RETRY_MS:

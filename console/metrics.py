@@ -42,7 +42,7 @@ TOPIC, PARTITION, GROUP = "topic", "partition", "consumergroup"
 
 
 class Exported(NamedTuple):
-    """A gauge that is made here from what Admin reads."""
+    """A metric that the console computes from what Admin reads: name, label names and help text."""
 
     name: str
     labels: tuple[str, ...]
@@ -77,14 +77,16 @@ READ = (
 
 
 class _Samples:
-    """The gauges of one scrape."""
+    """The metrics of one scrape by name, and how many bytes their text may still have."""
 
     def __init__(self) -> None:
         self.families = {each.name: GaugeMetricFamily(each.name, each.help, labels=each.labels) for each in READ}
         self._left_bytes = MOST_BYTES
 
     def has_room(self, series: Iterable[tuple[int, tuple[str, ...]]]) -> bool:
-        """Reserve room for these series, (count, names) each. Returns False, and reserves none, if it is too little."""
+        """Reserve bytes of the answer for series: each entry is a number of series and the names in their labels.
+        Returns False, and reserves none, if they would exceed MOST_BYTES.
+        """
         size = sum(count * (SERIES_BYTES + sum(map(_written_bytes, names))) for count, names in series)
         if size > self._left_bytes:
             return False
@@ -92,6 +94,7 @@ class _Samples:
         return True
 
     def add(self, name: str, value: float, *labels: object) -> None:
+        """Add one value to a metric. labels: the label values, in the order of the metric's label names."""
         self.families[name].add_metric([str(each) for each in labels], value)
 
 
@@ -101,7 +104,7 @@ def _written_bytes(name: str) -> int:
 
 
 class _Once(Collector):
-    """What one scrape found, for prometheus_client's writer."""
+    """Passes the metrics of one scrape to prometheus_client, which writes the text."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
@@ -118,14 +121,18 @@ class Scraper:
         self._running: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
-        """Return the metrics in the text format. Raises KafkaError if the broker cannot be reached."""
+        """Return the metrics in Prometheus' text format. Callers at the same time share one scrape. Raises KafkaError
+        if the broker cannot be reached.
+        """
         if self._running is None or self._running.done():
             self._running = asyncio.ensure_future(metrics_text(await self._admin()))
         return await asyncio.shield(self._running)
 
 
 async def metrics_text(admin: Admin) -> bytes:
-    """Return one scrape in the text format. Raises KafkaError if the broker cannot be reached."""
+    """Read the cluster once and return its metrics in Prometheus' text format. A part that the broker refuses is left
+    out, and a metric reports that. Raises KafkaError if the broker cannot be reached.
+    """
     cluster = await admin.describe_cluster()
     samples = _Samples()
     _add_brokers(samples, cluster)
@@ -175,7 +182,9 @@ def _add_brokers(samples: _Samples, cluster: ClusterDescription) -> None:
 
 
 def _fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str, TopicDescription]:
-    """Return as many topics as the limit on series allows, each with all of its partitions."""
+    """Return as many topics, by name, as the limits on partitions and bytes allow, each with all of its partitions.
+    Adds a metric with how many partitions were left out.
+    """
     fitting, partitions, left_out = dict[str, TopicDescription](), 0, 0
     for name in sorted(topics):
         count = len(topics[name].partitions)
@@ -203,12 +212,15 @@ def _add_topics(samples: _Samples, topics: dict[str, TopicDescription]) -> None:
 
 
 class _Ends(NamedTuple):
+    """Offsets by partition: the first offset, the last stable offset and the high watermark."""
+
     oldest: dict[TopicPartition, int]
     stable: dict[TopicPartition, int]
     high: dict[TopicPartition, int]
 
 
 async def _read_ends(admin: Admin, topics: dict[str, TopicDescription]) -> _Ends:
+    """Read the first offset, last stable offset and high watermark of all partitions that have a leader."""
     led = [each for topic in topics.values() for each in topic.led]
     if not led:
         return _Ends({}, {}, {})
@@ -221,6 +233,7 @@ async def _read_ends(admin: Admin, topics: dict[str, TopicDescription]) -> _Ends
 
 
 def _add_ends(samples: _Samples, ends: _Ends) -> None:
+    """Add the metrics of the partitions' offsets."""
     for name, offsets in (
         ("kafka_topic_partition_oldest_offset", ends.oldest),
         ("kafka_topic_partition_current_offset", ends.high),
@@ -232,6 +245,7 @@ def _add_ends(samples: _Samples, ends: _Ends) -> None:
 
 
 async def _add_groups(samples: _Samples, admin: Admin, ends: _Ends) -> None:
+    """Add the metrics of up to MOST_GROUPS consumer groups, and one with how many groups were left out."""
     names = [each.group_id for each in await admin.list_groups()]
     left_out = max(0, len(names) - MOST_GROUPS)
     names = names[:MOST_GROUPS]
@@ -244,6 +258,7 @@ async def _add_groups(samples: _Samples, admin: Admin, ends: _Ends) -> None:
 
 
 def _add_held(samples: _Samples, found: Iterable[HeldOffsets]) -> None:
+    """Add for each group in how many partitions an open transaction blocks its committed offsets."""
     held: dict[str, set[TopicPartition]] = {}
     for each in found:
         held.setdefault(each.group_id, set()).update(each.partitions)
@@ -253,7 +268,9 @@ def _add_held(samples: _Samples, found: Iterable[HeldOffsets]) -> None:
 
 
 async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDescription | None, ends: _Ends) -> bool:
-    """Add the series of a group. Returns False, and adds none, if the limit on series does not allow it."""
+    """Add the members, committed offsets and lags of a group. group: its description; None if there is none. Returns
+    False, and adds none, if the limit on bytes does not allow it.
+    """
     offsets = await admin.list_group_offsets(name)
     counts = Counter(partition.topic for partition in offsets)
     series = [(1, (name,)), *((count * SERIES_OF_GROUP + 2, (name, topic)) for topic, count in counts.items())]

@@ -25,11 +25,13 @@ MOST_READINGS = 4  # of parts of a partition, each of which is in memory until i
 
 @dataclass(slots=True)
 class Parts:
-    """bootstrap: the broker's address as it was given, to show it. new_admin: an Admin that is not started.
+    """What all handlers of one console share. bootstrap: the broker's address as it was given, to show it. new_admin:
+    makes an Admin that is not started.
 
-    new_consumer: a Consumer without a group, not started, for the log of transactions; None: it is not read.
-    start: unguessable, of this console's start. searching: held by the one search for hanging transactions.
-    downloading: held by each download of a value. reading: by each page of records or blocks, the others wait.
+    new_consumer: makes a Consumer without a group, not started, for the log of transactions; None: it is not read.
+    start: unguessable, identifies this run of the console. searching: locked by the one search for hanging
+    transactions. downloading: limits downloads of a value at the same time. reading: limits pages of records or blocks
+    at the same time; others wait.
     """
 
     bootstrap: str
@@ -59,23 +61,24 @@ class Parts:
         self.model = ClusterModel(self.connecting.admin, self.events, self.clock, self.new_consumer)
 
     def look(self) -> None:
-        """Read the cluster regularly, as long as pages ask for it."""
+        """Read the cluster regularly as long as somebody looks; see ClusterModel.look."""
         self.model.look()
 
     def snapshot(self, view: View | None) -> dict[str, Any]:
-        """Return all that a page shows first. view: None for the last one."""
+        """Return what a page shows when it is opened, as JSON. view: None for the last one."""
         return self.model.snapshot(view)
 
     def hang_up(self) -> None:
-        """End the event streams."""
+        """End all event streams."""
         self.events.close()
 
     async def end(self) -> None:
+        """Stop reading the cluster and close the connection to the broker."""
         await self.model.close()
         await self.connecting.close()
 
     async def cluster(self) -> ClusterDescription:
-        """Describe brokers and features; the broker is asked at most once a second. Raises KafkaError."""
+        """Return brokers and features of the cluster, at most CLUSTER_FRESH_MS old. Raises KafkaError."""
         now_ms = self.clock.monotonic_ms()
         if self._cluster is None or now_ms - self._cluster_ms > CLUSTER_FRESH_MS:
             self._cluster = await (await self.connecting.admin()).describe_cluster()

@@ -1,4 +1,4 @@
-"""The table of what the console answers to: method, path, who may ask, parameters, body, and what the answer is.
+"""The type of a route: method, path, who may call it, parameters, body, and what it answers.
 
 The rule: the application, /openapi.json and its test are all made from this table. Pure except for its handlers.
 """
@@ -17,9 +17,11 @@ Handler = Callable[["Asked"], Awaitable[Any]]
 
 
 class Route(NamedTuple):
-    """path: as OpenAPI writes it. access: OPEN to everybody, after a LOGIN, or a CHANGE of the cluster.
+    """One address of the console. path: as OpenAPI writes it. access: OPEN to everybody, LOGIN for those logged in,
+    CHANGE if it changes the cluster. summary: its description in the OpenAPI document.
 
-    answer: the name of a schema, or a media type. body: the JSON schema of the request's body.
+    answer: the name of a schema, or a media type; empty: no body. query: its parameters. body: the JSON schema of the
+    request's body.
     """
 
     method: str

@@ -19,7 +19,10 @@ class BadAddress(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """How a console is served. token: None: no login. hosts: allowed Host names. changes_hint: how to allow changes."""
+    """How a console is served. bootstrap: the broker's address, to show it. token: for the login; None: no login.
+    hosts: allowed names in Host headers. insecure: allow other machines without a login. changes_hint: how to allow
+    changes.
+    """
 
     host: str
     port: int
@@ -32,7 +35,7 @@ class ConsoleSettings:
     changes_hint: str = ""
 
     def check(self) -> None:
-        """Check the settings. Raises BadAddress."""
+        """Raise BadAddress if other machines could connect without a login, or the token is too short."""
         if self.token is None and not self.insecure and not is_loopback(self.host):
             raise BadAddress(
                 f"{self.host} is reachable from other machines, and the console asks for no login there",

@@ -97,13 +97,17 @@ class Guard:
         return self._token is not None
 
     def serve_at(self, port: int) -> None:
-        """Note the port. It is part of the cookie's name, so that consoles on one host do not share sessions."""
+        """Set the port that this console listens on. It is part of the cookie's name, so that consoles on one host do
+        not share sessions.
+        """
         self.cookie = f"{COOKIE}_{port}"
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raise Problem unless the request names a host of ours and does not come from another site's page.
+        """Raise Problem unless the Host header names this console and the request does not come from another site's
+        page.
 
-        An address is always accepted: only a name can be made to resolve to this machine by somebody else.
+        A Host that is an IP address is always accepted: only a name can be made to resolve to this machine by somebody
+        else.
         """
         host = headers.get("Host", "")
         name = host_name(host)
@@ -119,7 +123,10 @@ class Guard:
     # ---- logins --------------------------------------------------------------------------------------------------
 
     def log_in(self, token: str, address: str, now_ms: int) -> str:
-        """Check the token and begin a session. Returns its id, for the cookie. Raises Problem."""
+        """Check the token and begin a session. Returns the session's id, for the cookie. Raises Problem if the token
+        is wrong, or after too many wrong ones from this address. Beyond MOST_SESSIONS the session that was used least
+        recently ends.
+        """
         self._check_token(token, address, now_ms)
         session = self._new_secret()
         self._sessions[session] = _Session(self._new_secret(), now_ms)
@@ -132,7 +139,9 @@ class Guard:
             self._sessions.pop(session, None)
 
     def csrf_of(self, session: str | None, now_ms: int) -> str | None:
-        """Return the CSRF token that requests for changes must contain; None without a session."""
+        """Return the CSRF token that requests for changes must contain, and note that the session is in use. None if
+        there is no such session, or it was not used for SESSION_MS. Without a login, all requests have the same token.
+        """
         if self._token is None:
             return self._csrf_without_login
         found = self._sessions.get(session or "")
@@ -144,7 +153,9 @@ class Guard:
         return found.csrf
 
     def check_login(self, headers: Mapping[str, str], session: str | None, address: str, now_ms: int) -> None:
-        """Raise Problem if a login is needed and the request has none. address: the client's."""
+        """Raise Problem if a login is needed and the request has neither a valid session nor the token in its
+        Authorization header. address: the client's.
+        """
         if self.csrf_of(session, now_ms) is not None:
             return
         token = _bearer_of(headers)
@@ -153,14 +164,15 @@ class Guard:
         self._check_token(token, address, now_ms)
 
     def _check_token(self, token: str, address: str, now_ms: int) -> None:
-        """Raise Problem if the token is wrong, or this address tried too many wrong ones."""
+        """Raise Problem if the token is wrong, or this address sent too many wrong ones."""
         self._tries.check(address, now_ms)
         if not self._is_token(token):
             self._tries.add(address, now_ms)
             raise Problem(NOT_LOGGED_IN, "that is not the token", "it is in the file of --http-token-file")
 
     def check_form(self, headers: Mapping[str, str], session: str | None, now_ms: int, *, with_csrf: bool) -> None:
-        """Raise Problem unless the body is JSON, sent by our own pages or by a script that sent the token itself.
+        """Raise Problem unless the body is JSON and, if with_csrf, was sent by this console's own pages or by a
+        script: it must contain the session's CSRF token in a header, or the login token in the Authorization header.
 
         To be called after check_login.
         """
@@ -192,6 +204,7 @@ def _bearer_of(headers: Mapping[str, str]) -> str | None:
 
 
 def _digest(token: str) -> bytes:
+    """Return the SHA-256 of a token. Any text has one, also text that is not valid Unicode."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 

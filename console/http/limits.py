@@ -37,7 +37,9 @@ class ConnectionLimits(Generic[K]):
         return list(self._addresses)
 
     def admit(self, key: K, address: str) -> list[K] | None:
-        """Count a new connection. Returns the connections to close for it; None: refuse it, it was not counted."""
+        """Count a new connection. Returns the connections to close for it: at a limit, the one that has waited longest
+        for its next request. Returns None, and does not count it, if no connection can be closed: then it is refused.
+        """
         counted = counted_as(address)
         closed: list[K] = []
         if self._counts[counted] >= self._most_of_address:
@@ -81,7 +83,7 @@ class ConnectionLimits(Generic[K]):
 
 
 class StreamLimits:
-    """The event streams that are open."""
+    """Counts the open event streams, in all and by client address."""
 
     def __init__(self, most: int = MOST_STREAMS, most_of_address: int = MOST_STREAMS_OF_ADDRESS) -> None:
         self._most, self._most_of_address = most, most_of_address
@@ -91,7 +93,7 @@ class StreamLimits:
         return self._counts.total()
 
     def add(self, address: str) -> None:
-        """Count one more stream of this address. Raises Problem if there are too many."""
+        """Count one more event stream of this address. Raises Problem, and does not count it, if there are too many."""
         counted = counted_as(address)
         if len(self) >= self._most:
             raise Problem(TOO_MANY, f"{self._most} event streams are open", "close a tab")
@@ -105,7 +107,7 @@ class StreamLimits:
 
 
 def _less(counts: Counter[str], counted: str) -> None:
-    """Count one less; an entry at 0 is removed."""
+    """Subtract one from the count of an address. A count of 0 is removed."""
     counts[counted] -= 1
     if not counts[counted]:
         del counts[counted]  # or each address that ever came stays

@@ -16,7 +16,10 @@ MOST_MS = (1 << 53) - 1  # what JSON's readers keep exact
 
 
 class Parameter(NamedTuple):
-    """A parameter of a route. kind: "text", "number", "flag" or "choice"."""
+    """A query parameter of a route. kind: "text", "number", "flag" or "choice". doc: its description in the OpenAPI
+    document. low, high: least and greatest value of a number, or length of a text. choices: the values that a "choice"
+    may have.
+    """
 
     name: str
     kind: str
@@ -56,7 +59,9 @@ def name_of(segment: str) -> str:
 
 
 def parse(parameters: Iterable[Parameter], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values by name, with defaults. Raises Problem, also for a name that is not in the table."""
+    """Return the parameters' values by name, converted and with defaults. given: the query as it was sent. Raises
+    Problem for a value that is not allowed, and for a name that the route does not know.
+    """
     parameters = tuple(parameters)
     for name in given:
         if all(name != each.name for each in parameters):
@@ -67,6 +72,7 @@ def parse(parameters: Iterable[Parameter], given: Mapping[str, str]) -> dict[str
 
 
 def _value(parameter: Parameter, text: str) -> Any:
+    """Convert a parameter's text to its value: int, bool or str. Raises Problem if the text is not allowed."""
     if parameter.kind == "number":
         return _number(parameter, text)
     if parameter.kind == "flag":
@@ -91,4 +97,5 @@ def _number(parameter: Parameter, text: str) -> int:
 
 
 def _refused(parameter: Parameter, wanted: str) -> Problem:
+    """Return the problem for a parameter with a wrong value. wanted: what it must be, as words for the message."""
     return Problem(BAD_PARAMETER, f"{parameter.name} must be {wanted}")

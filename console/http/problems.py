@@ -54,7 +54,9 @@ _BY_CLASS: tuple[tuple[type[KafkaError], int], ...] = (
 
 
 class Problem(Exception):
-    """Raised to end a request with an error. more: further fields of the answer."""
+    """Raised to end a request with an error answer. error_code: HTTP status and two more digits, as in Confluent's API
+    (40402). hint: what the user can do. more: further fields of the JSON body.
+    """
 
     def __init__(
         self, error_code: int, message: str, hint: str | None = None, more: dict[str, Any] | None = None
@@ -75,7 +77,9 @@ class Problem(Exception):
 
 
 def problem_of(error: KafkaError) -> Problem:
-    """Return the problem to answer with for an error of the SDK."""
+    """Return the problem to answer with for an error of the SDK, with its message and hint. An error code or class
+    without an entry in the table becomes FAILED.
+    """
     code = _BY_CODE.get(error.code)
     if code is None:
         code = next((number for kind, number in _BY_CLASS if isinstance(error, kind)), FAILED)

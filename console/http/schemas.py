@@ -18,7 +18,7 @@ NUMBER_OR_NULL = {"type": ["integer", "null"]}
 
 
 def fields(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the schema of an object with these properties."""
+    """Return the JSON schema of an object with these properties. All are required but the `optional` ones."""
     required = [each for each in properties if each not in optional]
     return {"type": "object", "properties": properties, "required": required}
 
@@ -32,7 +32,9 @@ def or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_body(schema: dict[str, Any], value: Any, where: str = "the body") -> Any:
-    """Return the value. Raises Problem if the schema does not allow it."""
+    """Return the value if the JSON schema allows it, otherwise raise Problem. where: names the value in the error
+    message.
+    """
     kind = _TYPES[schema["type"]]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise Problem(BAD_PARAMETER, f"{where} must be of type {schema['type']}")

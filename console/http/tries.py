@@ -17,7 +17,7 @@ LINE_EVERY_MS = 10_000
 
 
 class Tries:
-    """Counts wrong tokens by address. log: is given a line about them, at most one in LINE_EVERY_MS."""
+    """Counts wrong login tokens by client address. log: called with a line about them, once in LINE_EVERY_MS at most."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -35,7 +35,9 @@ class Tries:
             raise Problem(TOO_MANY, "this address sent too many wrong tokens", "wait a minute")
 
     def add(self, address: str, now_ms: int) -> None:
-        """Count a wrong token of this address."""
+        """Count a wrong token of this address, and log it if LINE_EVERY_MS have passed since the last line. Addresses
+        whose latest wrong token is older than TRIES_IN_MS are removed.
+        """
         counted = counted_as(address)
         self._wrong_ms[counted] = [*self._wrong_ms.pop(counted, ()), now_ms][-TRIES:]
         while len(self) > MOST_ADDRESSES or now_ms - next(iter(self._wrong_ms.values()))[-1] >= TRIES_IN_MS:
@@ -49,7 +51,9 @@ class Tries:
 
 
 def counted_as(address: str) -> str:
-    """Return the key under which the tries of an address are counted."""
+    """Return the key under which an address is counted: an IPv4 address itself, of an IPv6 address its first 64 bits,
+    since one client usually has all addresses with the same ones.
+    """
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

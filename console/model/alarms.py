@@ -1,4 +1,5 @@
-"""What stops somebody though no transaction blocks a partition. Pure.
+"""What keeps a client from working although no transaction blocks a partition: full disks, partitions without a
+leader, groups with blocked offsets, share groups with full windows. Pure.
 
 That is: a nearly full disk, partitions without a leader, offsets that a transaction holds, windows of share groups that
 are full because of one.
@@ -16,18 +17,21 @@ MOST_ALARMS = 100
 
 
 def alarm_rows(view: View) -> list[dict[str, Any]]:
-    """Return up to MOST_ALARMS rows: disks, partitions, groups (the longest held first), share groups."""
+    """Return up to MOST_ALARMS alarms: nearly full disks, partitions without a leader, groups whose offsets a
+    transaction blocks (the longest blocked first), and share groups whose window is full.
+    """
     rows = [_disk(each) for each in view.low_disks] + _leaderless(view) + [_held(each, view) for each in view.held]
     rows += _full_windows(view)
     return rows[:MOST_ALARMS]
 
 
 def ageless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows without their ages, for comparing: a growing age is not a change."""
+    """Return the alarms without age_ms and usable_bytes, for comparing two lists: that an age grows is not a change."""
     return [{name: value for name, value in row.items() if name not in ("age_ms", "usable_bytes")} for row in rows]
 
 
 def _disk(low: LowLogDir) -> dict[str, Any]:
+    """Return the alarm about a nearly full disk."""
     refused = "" if low.floor_bytes is None else ": produce requests are refused (storage.min.free.bytes)"
     return {
         "kind": "low_disk",
@@ -40,7 +44,7 @@ def _disk(low: LowLogDir) -> dict[str, Any]:
 
 
 def _leaderless(view: View) -> list[dict[str, Any]]:
-    """Return one row for all partitions without a leader, if there are any."""
+    """Return one alarm for all partitions without a leader; an empty list if there are none."""
     found = [
         TopicPartition(name, each.partition)
         for name, topic in view.topics.items()
@@ -61,7 +65,7 @@ def _leaderless(view: View) -> list[dict[str, Any]]:
 
 
 def _held(held: HeldOffsets, view: View) -> dict[str, Any]:
-    """Return the alarm about a group whose offsets are held by an open transaction."""
+    """Return the alarm about a group whose offsets an open transaction has pending."""
     owner, producer = held.description, held.open.producer
     return {
         "kind": "held_offsets",
@@ -81,7 +85,7 @@ def _held(held: HeldOffsets, view: View) -> dict[str, Any]:
 
 
 def _holder(held: HeldOffsets) -> str:
-    """Return the transaction that holds a group's offsets, as a text."""
+    """Return words that name the transaction which blocks a group's offsets."""
     producer = f"producer {held.open.producer.producer_id} epoch {held.open.producer.producer_epoch}"
     if held.hangs or held.description is None:
         return f"a transaction of {producer} that no coordinator will end"
@@ -89,7 +93,9 @@ def _holder(held: HeldOffsets) -> str:
 
 
 def _full_windows(view: View) -> list[dict[str, Any]]:
-    """Return one row for each share group and transaction in which the first records of full windows are pending."""
+    """Return one alarm for each pair of share group and transaction: the group's windows are full, and their first
+    records are acknowledged in this open transaction.
+    """
     found: dict[tuple[str, str | None, int], list[tuple[TopicPartition, ShareWindow]]] = {}
     for name, group in view.groups.items():
         for at, stands in (group.share or {}).items():
@@ -106,6 +112,9 @@ def _full_window(
     places: list[tuple[TopicPartition, ShareWindow]],
     view: View,
 ) -> dict[str, Any]:
+    """Return the alarm about one share group whose windows are full because of a transaction. places: the partitions,
+    each with its window. transactional_id: None if it is unknown.
+    """
     name = transactional_id or ""
     owner = view.open.get(name)
     shown = [at for at, _ in places[:SHOWN_IN_LIST]]

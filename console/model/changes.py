@@ -28,7 +28,7 @@ Event = tuple[str, dict[str, Any]]
 
 
 def changes(before: View, after: View) -> Iterator[Event]:
-    """Yield (name, data) of each event that happened between two views."""
+    """Yield (event name, data) for each difference between two successive views, as browsers are sent it."""
     counts = counts_row(after)
     if _ageless(counts) != _ageless(counts_row(before)):
         yield "counts", counts
@@ -46,10 +46,12 @@ def changes(before: View, after: View) -> Iterator[Event]:
 
 
 def _ageless(counts: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts without the one age among them, which grows with every view."""
     return {name: value for name, value in counts.items() if name != "oldest_open_ms"}
 
 
 def _held(view: View) -> set[Any]:
+    """Return what identifies each blocked partition and its state, for comparing two views."""
     return {
         (
             each.open.topic_partition,
@@ -64,12 +66,16 @@ def _held(view: View) -> set[Any]:
 
 
 def _waits_changed(before: View, after: View) -> bool:
-    """Return whether the set of waiting groups has changed. Groups not read again since are the same object."""
+    """Return whether other groups than before wait for a blocked partition. Returns False at once if the groups were
+    not read again in between.
+    """
     return before.groups is not after.groups and _waits(before) != _waits(after)
 
 
 def _waits(view: View) -> list[set[tuple[str, bool]]]:
-    """Return, for each blocker, the groups that wait or would wait for it."""
+    """Return for each blocked partition the groups that read it: (group, whether it has read up to the last stable
+    offset).
+    """
     return [
         {(group["consumer_group_id"], group["would_wait"]) for group in waiting_groups(each, view)}
         for each in view.blockers[:MOST_BLOCKERS]
@@ -77,11 +83,13 @@ def _waits(view: View) -> list[set[tuple[str, bool]]]:
 
 
 def _first(items: Iterable[Any]) -> tuple[list[Any], bool]:
+    """Return the first MOST items, and whether there are more."""
     found = list(islice(items, MOST + 1))
     return found[:MOST], len(found) > MOST
 
 
 def _transactions(before: View, after: View) -> Iterator[Event]:
+    """Yield one event with the transactions that began, changed or ended, if any. more: not all fit in the event."""
     begun = (each for name, each in after.open.items() if before.open.get(name) != each)
     ended, ended_more = _first(name for name in before.open if name not in after.open)
     changed, more = _first(begun)
@@ -95,6 +103,9 @@ def _transactions(before: View, after: View) -> Iterator[Event]:
 
 
 def _partitions(before: View, after: View) -> Iterator[Event]:
+    """Yield one event with the partitions whose offsets changed, if any. more: not all fit, or a partition was
+    deleted.
+    """
     moved = (at for at, offsets in after.offsets.items() if before.offsets.get(at) != offsets)
     changed, more = _first(moved)
     gone = any(at not in after.offsets for at in before.offsets)
@@ -104,6 +115,7 @@ def _partitions(before: View, after: View) -> Iterator[Event]:
 
 
 def _groups(before: View, after: View) -> Iterator[Event]:
+    """Yield one event with the groups that changed or were deleted, if any. more: not all fit in the event."""
     rows = {name: group_row(each, after) for name, each in after.groups.items()}
     old = {name: group_row(each, before) for name, each in before.groups.items()}
     changed, more = _first(row for name, row in rows.items() if old.get(name) != row)

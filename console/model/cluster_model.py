@@ -1,4 +1,4 @@
-"""The one reader of a cluster for all browsers: a view of it, renewed while somebody looks, and not otherwise.
+"""Reads the cluster for all browsers together: makes a new view regularly while somebody looks at a page.
 
 The rule: reading takes at most a quarter of the time, however large the cluster and however many look: the pause after
 a reading is LOAD times as long as it took. Groups are read less often, since each costs two requests.
@@ -45,13 +45,17 @@ SHOWN_OPEN = 100
 
 
 def pause_ms(took_ms: int, *, failed: bool) -> int:
-    """Return how long to wait before the next reading. After a failure it is short: the broker may soon be back."""
+    """Return how many milliseconds to wait before the cluster is read again. took_ms: how long the last reading took.
+    After a failure the pause is short, since the broker may soon be back.
+    """
     most_ms = MOST_PAUSE_AFTER_FAILURE_MS if failed else LOAD * took_ms
     return max(INTERVAL_MS - took_ms, min(LOAD * took_ms, most_ms))
 
 
 class ClusterModel:
-    """Reads the cluster. connect: returns the Admin. events: where changes are published. new_consumer: see Tail."""
+    """Reads the cluster regularly into a View. connect: returns the connected Admin. events: receives what has
+    changed. new_consumer: makes the consumer that reads the log of transactions; None: it is not read.
+    """
 
     def __init__(
         self,
@@ -83,7 +87,9 @@ class ClusterModel:
         self._tail = Tail(connect, new_consumer, self._follow, lambda: self.is_wanted, clock)
 
     async def view(self) -> View:
-        """Return a recent view. Raises KafkaError if the broker could not be asked."""
+        """Return a view that is a few seconds old at most: the last one, or else the next. Raises KafkaError if the
+        broker could not be asked.
+        """
         now_ms = self._clock.monotonic_ms()
         self._wanted_until_ms = now_ms + LOOK_MS
         self.look()
@@ -93,7 +99,7 @@ class ClusterModel:
         return await self.next_view()
 
     async def next_view(self) -> View:
-        """Wait for the next view and return it. Raises KafkaError."""
+        """Wait until the cluster was read once more and return that view. Raises KafkaError if the reading fails."""
         self._wanted_until_ms = max(self._wanted_until_ms, self._clock.monotonic_ms() + LOOK_MS)
         self.look()
         if self._next is None:
@@ -101,7 +107,9 @@ class ClusterModel:
         return await asyncio.shield(self._next)
 
     def look(self) -> None:
-        """Read the cluster regularly, until no page has asked for a while."""
+        """Start the task that reads the cluster regularly, if it does not run. It ends when no page has asked for
+        LOOK_MS.
+        """
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="the console's reader")
 
@@ -115,11 +123,15 @@ class ClusterModel:
 
     @property
     def is_wanted(self) -> bool:
+        """Return whether somebody looks: an event stream is open, or a page asked in the last LOOK_MS."""
         return self._events.watchers > 0 or self._clock.monotonic_ms() < self._wanted_until_ms
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Read the cluster again and again while somebody looks. A failed reading is published as a problem, and tried
+        again.
+        """
         while self.is_wanted or self._next is not None:  # a pause may be longer than somebody who waits counts
             began_ms = self._clock.monotonic_ms()
             try:
@@ -133,6 +145,9 @@ class ClusterModel:
             await asyncio.sleep(pause_ms(self._took_ms, failed=self.problem is not None) / 1000)
 
     async def _read(self) -> View:
+        """Read the whole cluster and return the view. What this login or this broker does not allow is left out and
+        named in `missing`. Raises KafkaError.
+        """
         admin = await self._connect()
         cluster, topics = await admin.describe_cluster(), await admin.describe_topics()
         view = View(0, cluster, topics, await self._offsets(admin, topics.values()))
@@ -168,9 +183,13 @@ class ClusterModel:
 
     @staticmethod
     async def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, Offsets]:
+        """Read the offsets of all partitions with a leader, without internal topics."""
         return await read_offsets(admin, [at for topic in topics if not topic.is_internal for at in topic.led])
 
     async def _read_groups(self, admin: Admin, missing: list[str]) -> dict[str, Group]:
+        """Return the groups by name: read now, or, if that was done a short time ago, the last ones. With them reads
+        what alarms need. missing: gets a line if this login may not list them.
+        """
         began_ms = self._clock.monotonic_ms()
         if began_ms < self._groups_due_ms:
             return self._groups
@@ -182,6 +201,7 @@ class ClusterModel:
         return found
 
     async def _read_rights(self, admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
+        """Return one line for each kind of thing that this login may not see. Checked every RIGHTS_INTERVAL_MS only."""
         if self._clock.monotonic_ms() >= self._rights_due_ms:
             self._left_out = await left_out(admin, topics)
             self._release = await release_of(admin)
@@ -207,7 +227,7 @@ class ClusterModel:
             self._next = None
 
     def _follow(self, record: Record) -> None:
-        """Take a record of __transaction_state, and publish the events that it means."""
+        """Take a record of __transaction_state, and publish the transaction events that follow from it."""
         found = read_record(record.key, record.value)
         if found is not None:
             name, status = found
@@ -216,11 +236,14 @@ class ClusterModel:
             self._tell(self._story.follow(name, status, record.timestamp_ms))
 
     def _tell(self, story: Iterable[dict[str, Any]]) -> None:
+        """Publish events about transactions."""
         for each in story:
             self._events.publish("txn", each)
 
     def _fail(self, error: KafkaError) -> None:
-        """Keep the error of a failed read, and publish it once."""
+        """Store the error of a failed reading, publish it if the reading before succeeded, and raise it in those who
+        wait for a view.
+        """
         if self.problem is None:
             self._events.publish("problem", problem_row(error))
         self.problem = error
@@ -230,7 +253,10 @@ class ClusterModel:
             self._next = None
 
     def snapshot(self, view: View | None) -> dict[str, Any]:
-        """Return all that a page shows first. Its size is bounded, whatever the cluster's."""
+        """Return what a page shows when it is opened, as JSON: cluster, counts, open transactions, blocked partitions,
+        alarms and recent events. Its size is bounded. view: None for the last one; if there is none yet, lists are
+        empty.
+        """
         if view is None:
             view = self._view
         found: dict[str, Any] = {
@@ -256,6 +282,7 @@ class ClusterModel:
 
 
 def _rows(view: View) -> dict[str, Any]:
+    """Return the part of a snapshot that depends on the view only, so that it is made once for all browsers."""
     blockers = blocker_rows(view, MOST_BLOCKERS)
     return {
         "cluster": cluster_row(view),
@@ -269,7 +296,7 @@ def _rows(view: View) -> dict[str, Any]:
 
 
 class KafkaErrorOfBug(KafkaError):
-    """Stands for a bug of the console, where an error of the broker is expected."""
+    """A KafkaError made of an unexpected exception: a bug of the console is shown like an error of the broker."""
 
     def __init__(self, error: Exception) -> None:
         from ...client.errors import ErrorCode
@@ -282,7 +309,9 @@ def problem_row(error: KafkaError) -> dict[str, Any]:
 
 
 async def _or_none(asking: Awaitable[T], missing: list[str], what: str) -> T | None:
-    """Await an answer. None, and a note in `missing`, if the broker is too old or this login may not read it."""
+    """Await a call of Admin. Returns None, and adds a line to `missing`, if the broker is too old or this login may
+    not read it. what: names the thing in that line.
+    """
     try:
         return await asking
     except UnsupportedVersionError:
@@ -293,7 +322,9 @@ async def _or_none(asking: Awaitable[T], missing: list[str], what: str) -> T | N
 
 
 async def _read_alarms(admin: Admin) -> tuple[tuple[HeldOffsets, ...], tuple[LowLogDir, ...]]:
-    """Read held offsets and low disks. Empty where the broker or this login cannot: `missing` says so already."""
+    """Return the groups whose offsets a transaction blocks, and the nearly full disks. Empty where the broker is too
+    old or this login may not see them.
+    """
     held: list[HeldOffsets] = []
     low: list[LowLogDir] = []
     with suppress(UnsupportedVersionError, AuthorizationError):

@@ -1,8 +1,9 @@
-"""Events for browsers (server-sent events): one ring for all, and each browser's place in it.
+"""Events for browsers (server-sent events): the last ones are in one list for all browsers, and each knows the number
+of the last event it saw.
 
 The rule: an event is encoded once, however many browsers look. A browser is a number, its place in the ring, so a slow
-one holds no memory here: when the ring has gone past its place, it gets a snapshot and goes on from there.
-Source: WHATWG HTML, "Server-sent events".
+one holds no memory here: when the ring has gone past its place, it gets a snapshot and goes on from there. Source:
+WHATWG HTML, "Server-sent events".
 """
 
 import asyncio
@@ -15,17 +16,21 @@ KEPT_BYTES = 4 << 20
 
 
 class Encoded(NamedTuple):
+    """One event: its number, and its bytes as they are sent."""
+
     number: int
     data: bytes
 
 
 def encode(name: str, event_id: str, data: Any) -> bytes:
-    """Encode one event. Its JSON has no line breaks, so one `data:` line is enough."""
+    """Return one server-sent event as bytes. Its JSON has no line breaks, so one `data:` line is enough."""
     return f"event: {name}\nid: {event_id}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 
 class Events:
-    """The ring of events. start: identifies this run of the console; ids with another start are not known here."""
+    """The last events, numbered from 1. start: identifies this run of the console; an event id with another start is
+    unknown here.
+    """
 
     def __init__(self, start: str) -> None:
         self._start = start
@@ -38,6 +43,7 @@ class Events:
 
     @property
     def last_id(self) -> str:
+        """Return the id of the last event."""
         return self.id_of(self._last)
 
     @property
@@ -46,10 +52,13 @@ class Events:
         return self._last
 
     def id_of(self, number: int) -> str:
+        """Return the id of the event with this number, as browsers get it."""
         return f"{self._start}-{number}"
 
     def number_of(self, event_id: str) -> int | None:
-        """Return the number of the event that a browser saw last; None if the browser must begin with a snapshot."""
+        """Return the number in an event id that a browser sends to continue after. None if the id is from another run
+        or later events are not stored any more: then the browser must begin with a snapshot.
+        """
         start, _, digits = event_id.rpartition("-")
         if start != self._start or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
             return None
@@ -57,11 +66,12 @@ class Events:
         return number if self.has_all_after(number) else None
 
     def has_all_after(self, number: int) -> bool:
-        """Return whether every event after this one is still kept."""
+        """Return whether every event after this number is still stored."""
         first = self._kept[0].number if self._kept else self._last + 1
         return first - 1 <= number <= self._last
 
     def publish(self, name: str, data: Any) -> None:
+        """Add an event and wake the event streams. The oldest are removed beyond KEPT_EVENTS or KEPT_BYTES."""
         self._last += 1
         encoded = Encoded(self._last, encode(name, self.last_id, data))
         self._kept.append(encoded)
@@ -71,12 +81,12 @@ class Events:
         self._wake()
 
     def after(self, number: int) -> list[Encoded]:
-        """Return the events after this one. All of them must still be kept."""
+        """Return the events after this number, the oldest first. All of them must still be stored."""
         count = self._last - number
         return [self._kept[i] for i in range(len(self._kept) - count, len(self._kept))] if count else []
 
     async def news(self, number: int, wait_s: float) -> None:
-        """Wait until there is an event after this one, the streams are closed, or wait_s have passed."""
+        """Wait until there is an event after this number, the streams are closed, or wait_s seconds have passed."""
         if self._last > number or self.closed:
             return
         try:

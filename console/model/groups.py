@@ -17,7 +17,7 @@ _AT_ONCE = 50
 
 
 async def read_groups(admin: Admin, listed: Sequence[GroupListing]) -> dict[str, Group]:
-    """Return the groups by name. Each costs two requests."""
+    """Return the groups by name. Groups are read _AT_ONCE at a time; each costs two requests."""
     found: dict[str, Group] = {}
     for start in range(0, len(listed), _AT_ONCE):
         some = listed[start : start + _AT_ONCE]
@@ -34,6 +34,7 @@ async def read_groups(admin: Admin, listed: Sequence[GroupListing]) -> dict[str,
 
 
 async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    """Return the group's committed offset of each partition; empty if it was deleted, or this login may not see it."""
     try:
         return {at: each.offset for at, each in (await admin.list_group_offsets(group)).items()}
     except KafkaError:  # it is gone, or this login may not see it
@@ -43,7 +44,9 @@ async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
 async def _share_group(
     admin: Admin, group: str
 ) -> tuple[GroupDescription | None, Mapping[TopicPartition, SharePartitionOffsets]]:
-    """Read a share group. Offsets may be visible though members are not: those need rights to all their topics."""
+    """Return a share group's description, None if it cannot be read, and its offsets, empty if they cannot. Offsets
+    may be visible though the description is not: that needs rights to all topics of its members.
+    """
     described: GroupDescription | None
     try:
         described = (await admin.describe_share_groups(group)).get(group)

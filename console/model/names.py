@@ -1,4 +1,4 @@
-"""Which transactional id a producer id belongs to, as far as it was seen. Pure.
+"""Transactional ids by producer id, as far as the console has seen them. Pure.
 
 A coordinator gives a producer id to one transactional id and to no other, ever; so what was seen once stays true, also
 after the id has expired. What was not seen is shown as producer id and epoch.
@@ -18,6 +18,9 @@ class ProducerNames(Mapping[tuple[int, int], str]):
         self._most = most
 
     def add(self, producer_id: int, transactional_id: str) -> None:
+        """Remember the transactional id of a producer id; -1 is ignored. The one added longest ago is forgotten beyond
+        the limit.
+        """
         if producer_id >= 0:
             self._names[producer_id] = transactional_id
             self._names.move_to_end(producer_id)

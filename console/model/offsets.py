@@ -1,4 +1,4 @@
-"""The offsets of many partitions, read in an order in which none contradicts another.
+"""The offsets of many partitions, read in an order that leaves start ≤ last stable offset ≤ high watermark.
 
 The rule: the high watermark is read last, so it is never below the others; a partition that is deleted meanwhile is
 left out, so that one deleted topic does not hide all others.
@@ -13,7 +13,9 @@ from .view import Offsets
 
 
 async def read_offsets(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offsets]:
-    """Read the offsets of the partitions. Raises KafkaError."""
+    """Return first offset, last stable offset and high watermark of each partition; one that does not exist is left
+    out. Raises KafkaError.
+    """
     if not partitions:
         return {}
     stable = await admin.ends(partitions, LATEST, "read_committed", skip_missing=True)

@@ -1,4 +1,4 @@
-"""Whether the login sees all there is: brokers leave out of their lists what a login may not describe, and say nothing.
+"""Whether this login sees everything: a broker leaves out of its lists, silently, what a login may not describe.
 
 The rule: ask about names that nobody has. "Not found" is answered to a login that may describe all names; "not
 authorized" means that its lists may leave something out.
@@ -16,10 +16,11 @@ _CONSUMER_OFFSETS, _TRANSACTION_STATE = "__consumer_offsets", "__transaction_sta
 
 
 async def left_out(admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
-    """Return one line for each kind of thing that lists may lack. topics: those that are listed.
+    """Return one line for each kind of thing that the broker's lists may lack for this login. topics: the names that
+    it lists.
 
-    Groups and transactions are asked about only if their topic is there: without it there are none, and a broker would
-    make it for the answer.
+    Groups and transactions are asked about only if their internal topic exists: without it there are none, and the
+    question would make the broker create it.
     """
     if await _is_refused(admin.describe_topics(NAME)):
         return (f"topics, groups, transactions: {ONLY}",)
@@ -32,6 +33,7 @@ async def left_out(admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
 
 
 async def _is_refused(asking: Awaitable[Any]) -> bool:
+    """Return whether this call of Admin fails because the login lacks the right."""
     try:
         await asking
     except AuthorizationError:

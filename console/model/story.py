@@ -1,4 +1,5 @@
-"""What happened to transactions, one line an event: from one status of an id to the next. Pure.
+"""Derives events about transactions (begun, committed, fenced, …) from successive statuses of a transactional id.
+Pure.
 
 The rule: it compares what an id was with what it is, wherever that comes from: the log of transactions has every step,
 lists of transactions only those that a reading came upon. What is first seen of an id that is open shows that it began.
@@ -27,19 +28,21 @@ _ENDS = {
 
 
 class Story:
-    """The last status of each id, and the last events."""
+    """The last known status of each transactional id, and the latest events about them, the newest first."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Status] = OrderedDict()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
 
     def begin(self, listed: Mapping[str, TransactionListing], described: Mapping[str, TransactionDescription]) -> None:
-        """Take over the state of all ids before the first event."""
+        """Store the current status of all ids, without any event. Called once, before the others."""
         for name, each in listed.items():
             self._remember(name, status_of(each, described.get(name)))
 
     def follow(self, name: str, status: Status | None, at_ms: int) -> list[dict[str, Any]]:
-        """Return the events that an id's new status means. status: None if the id has expired."""
+        """Take the new status of a transactional id and return the events that it means. status: None if the id has
+        expired.
+        """
         before = self._known.get(name)
         if status is None:
             self._known.pop(name, None)
@@ -59,7 +62,9 @@ class Story:
         described: Mapping[str, TransactionDescription],
         at_ms: int,
     ) -> list[dict[str, Any]]:
-        """Return the events that happened between the last lists and these."""
+        """Return the events that lead from the ids listed last to these. described: the descriptions of open
+        transactions.
+        """
         found: list[dict[str, Any]] = []
         for name, each in listed.items():
             status = status_of(each, described.get(name))
@@ -70,6 +75,7 @@ class Story:
         return found
 
     def _remember(self, name: str, status: Status) -> None:
+        """Store the status of an id; beyond REMEMBERED ids, forget the one that changed longest ago."""
         self._known[name] = status
         self._known.move_to_end(name)
         if len(self._known) > REMEMBERED:
@@ -85,7 +91,7 @@ def status_of(listed: TransactionListing, described: TransactionDescription | No
 
 
 def _kinds(before: Status | None, now: Status) -> Iterator[str]:
-    """Yield the kinds of events that lead from one transaction state to the next."""
+    """Yield the kinds of events that explain the step between two statuses of an id. before: None for a new id."""
     if before is not None and _is_fenced(before, now):
         yield "txn.fence"
     if now.state == "Ongoing":
@@ -98,7 +104,7 @@ def _kinds(before: Status | None, now: Status) -> Iterator[str]:
 
 
 def _differ(before: Status, now: Status) -> bool:
-    """Return whether another producer, or a later epoch of the same one, has the id now."""
+    """Return whether the id has another producer now, or a different epoch. An unknown epoch (None) is not compared."""
     epochs = (before.producer_epoch, now.producer_epoch)
     return before.producer_id != now.producer_id or (None not in epochs and epochs[0] != epochs[1])
 
@@ -109,6 +115,7 @@ def _is_fenced(before: Status, now: Status) -> bool:
 
 
 def _event(kind: str, name: str, status: Status, at_ms: int) -> dict[str, Any]:
+    """Return one event about a transactional id as JSON. kind: for example "txn.begin"."""
     return {
         "type": kind,
         "transactional_id": name,
@@ -121,4 +128,5 @@ def _event(kind: str, name: str, status: Status, at_ms: int) -> dict[str, Any]:
 
 
 def _shown(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    """Return the first SHOWN_PARTITIONS partitions as JSON."""
     return [partition_name(each) for each in sorted(partitions)[:SHOWN_PARTITIONS]]

@@ -1,4 +1,4 @@
-"""Follows __transaction_state, where it may be read: every step of every transaction, as it happens.
+"""Reads __transaction_state, if this login may, so that every step of a transaction is seen when it happens.
 
 The rule: it reads from the end on, and only while somebody looks. Where the topic may not be read, or does not exist,
 the lists of transactions tell the story; it is tried again after RETRY_MS.
@@ -23,7 +23,9 @@ MOST_RECORDS = 500
 
 
 class Tail:
-    """Reads the topic. new_consumer: makes one without a group; None: never read. on_record: takes each record."""
+    """Reads __transaction_state from its end on, while `is_wanted` is true. new_consumer: makes a Consumer without a
+    group; None: the topic is never read. on_record: called with each record. `follows`: whether it is being read now.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,9 @@ class Tail:
         self.follows = False
 
     def look(self) -> None:
-        """Follow the topic, until no page has asked for a while."""
+        """Start reading the topic, unless that is done already or failed a short time ago. It ends when no page asks
+        any more.
+        """
         if self._new_consumer is None or self._clock.monotonic_ms() < self._due_ms:
             return
         if self._task is None or self._task.done():
@@ -55,6 +59,7 @@ class Tail:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, new_consumer: Callable[[], Consumer]) -> None:
+        """Read new records of all partitions and pass them on, until nobody looks or the broker refuses."""
         try:
             topic = (await (await self._connect()).describe_topics([TOPIC]))[TOPIC]
             async with new_consumer() as consumer:

@@ -1,4 +1,4 @@
-"""Records of __transaction_state: what became of one transactional id, as Kafka and fencepost write it. Pure.
+"""Decodes records of __transaction_state, as Kafka and fencepost write them: the status of a transactional id. Pure.
 
 The rule: versions 0 and 1 of the value are read, and tagged fields stepped over; anything else is None: of a record
 that it does not understand, the console says nothing. Source: Kafka's TransactionLogKey, TransactionLogValue.
@@ -35,7 +35,9 @@ class Status(NamedTuple):
 
 
 def read_record(key: bytes | None, value: bytes | None) -> tuple[str, Status | None] | None:
-    """Decode to (transactional id, status), status None for an expired id. Returns None if it cannot be decoded."""
+    """Decode a record to (transactional id, status); the status is None if the id has expired. Returns None if the
+    record cannot be decoded.
+    """
     try:
         name = _read_key(key or b"")
         return name, None if value is None else _read_value(value)
@@ -44,6 +46,7 @@ def read_record(key: bytes | None, value: bytes | None) -> tuple[str, Status | N
 
 
 def _read_key(data: bytes) -> str:
+    """Return the transactional id in a key. Raises ValueError or struct.error."""
     version, size = struct.unpack_from(">hh", data)
     if version != 0 or size < 0 or len(data) != 4 + size:
         raise ValueError("the key does not hold a transactional id")
@@ -51,6 +54,7 @@ def _read_key(data: bytes) -> str:
 
 
 def _read_value(data: bytes) -> Status:
+    """Return the status in a value. Raises ValueError or struct.error."""
     version, producer_id, epoch, _, number = _HEAD.unpack_from(data)
     if not 0 <= version <= _NEWEST or not 0 <= number < len(STATES):
         raise ValueError("the version of the record or its state is not known")
@@ -59,7 +63,9 @@ def _read_value(data: bytes) -> Status:
 
 
 def _partitions(data: bytes, position: int) -> list[TopicPartition]:
-    """Decode compact arrays of partitions, with tagged fields after each topic."""
+    """Decode the partitions of a value from version 1 on, which begin at `position`: compact arrays, with tagged
+    fields after each topic.
+    """
     count, position = read_uvarint(data, position)
     found: list[TopicPartition] = []
     for _ in range(max(0, count - 1)):
@@ -75,6 +81,7 @@ def _partitions(data: bytes, position: int) -> list[TopicPartition]:
 
 
 def _old_partitions(data: bytes, position: int) -> list[TopicPartition]:
+    """Decode the partitions of a value of version 0, which begin at `position`: arrays with 32-bit lengths."""
     (count,) = struct.unpack_from(">i", data, position)
     position += 4
     found: list[TopicPartition] = []
@@ -91,12 +98,16 @@ def _old_partitions(data: bytes, position: int) -> list[TopicPartition]:
 
 
 def _numbers(data: bytes, position: int, name: str, length: int) -> list[TopicPartition]:
+    """Decode `length` partition numbers of topic `name` that begin at `position`. Raises ValueError if there are
+    fewer.
+    """
     if not 0 <= length <= (len(data) - position) // 4:
         raise ValueError("the count of partitions is larger than the bytes left allow")
     return [TopicPartition(name, each) for each in struct.unpack_from(f">{length}i", data, position)]
 
 
 def _skip_tags(data: bytes, position: int) -> int:
+    """Return the position after the tagged fields that begin at `position`."""
     count, position = read_uvarint(data, position)
     for _ in range(count):
         _, position = read_uvarint(data, position)

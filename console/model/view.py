@@ -1,4 +1,4 @@
-"""One look at a cluster, as values, and the rows that pages show of it. Pure.
+"""The state of a cluster at one moment, and its rows as pages and the REST API show them. Pure.
 
 The rule: a row has the names of Confluent's REST API where that has them; ages are of the moment of the view.
 """
@@ -31,7 +31,7 @@ NAME_CHARS = 200_000  # in the transactional ids of one list
 
 
 class Offsets(NamedTuple):
-    """Three offsets of a partition: where its log begins, its last stable offset, its high watermark."""
+    """Three offsets of a partition: the start of its log, its last stable offset, its high watermark."""
 
     start: int
     stable: int
@@ -39,9 +39,10 @@ class Offsets(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group. description: None if it was gone when it was described. committed: partition → offset.
+    """A group. description: None if it was deleted before it was described, or may not be seen. committed: the
+    committed offset of each partition.
 
-    share: where a share group stands; it has no committed offsets.
+    share: of a share group its offsets in each partition, since it has no committed ones; None for other groups.
     """
 
     listing: GroupListing
@@ -52,7 +53,10 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at one moment. listed: all transactional ids. open: open transactions. missing: what was not read."""
+    """The cluster at one moment. at_ms: when, by the wall clock. listed: all transactional ids. open: those with an
+    open transaction. prepared: those that wait for a decision. blockers: the partitions that transactions block. held:
+    groups whose offsets a transaction has pending. missing: one line for each thing that could not be read.
+    """
 
     at_ms: int
     cluster: ClusterDescription
@@ -84,7 +88,7 @@ def partition_name(partition: TopicPartition) -> dict[str, Any]:
 
 
 def offsets_row(partition: TopicPartition, offsets: Offsets | None) -> dict[str, Any]:
-    """Return the row of a partition's offsets. offsets: None without a leader."""
+    """Return the row of a partition's offsets. offsets: None if it has no leader, then they are null."""
     start, stable, end = offsets or (None, None, None)
     return {
         **partition_name(partition),
@@ -95,7 +99,9 @@ def offsets_row(partition: TopicPartition, offsets: Offsets | None) -> dict[str,
 
 
 def prepared_row(prepared: PreparedTransaction | None) -> dict[str, Any] | None:
-    """Return which decision a transaction waits for; None if it waits for none. sink, batch: ledger key and number."""
+    """Return which decision a prepared transaction waits for; None if it waits for none. In it sink and batch are the
+    ledger's key and number, and held is true if the decision is made outside, for example in a database.
+    """
     if prepared is None:
         return None
     return {"sink": prepared.sink, "batch": prepared.number, "query": prepared.owner, "held": prepared.held}
@@ -107,7 +113,9 @@ def transaction_row(
     blocks: Mapping[int, Mapping[str, int]],
     shown: int = SHOWN_PARTITIONS,
 ) -> dict[str, Any]:
-    """Return the row of one transaction. blocks: from blocks_by_producer(). shown: how many partitions at most."""
+    """Return the row of one transaction. blocks: from blocks_by_producer(). shown: how many of its partitions are
+    listed at most.
+    """
     is_open = found.is_open
     age = max(0, view.at_ms - found.started_ms) if found.started_ms is not None and is_open else None
     return {
@@ -131,7 +139,7 @@ def transaction_row(
 
 
 def listed_row(found: TransactionListing) -> dict[str, Any]:
-    """Return the row of an id without an open transaction, from the list: other fields are null."""
+    """Return the row of a transactional id without an open transaction; fields that the list lacks are null."""
     return {
         "kind": "KafkaTransaction",
         "transactional_id": found.transactional_id,
@@ -153,14 +161,18 @@ def listed_row(found: TransactionListing) -> dict[str, Any]:
 
 
 def share(age_ms: int | None, timeout_ms: int | None) -> float | None:
-    """Return age / timeout; None if either is not known."""
+    """Return which share of its timeout a transaction has used: age / timeout, 1.0 at the timeout. None if either is
+    unknown.
+    """
     if age_ms is None or timeout_ms is None or timeout_ms <= 0:
         return None
     return round(age_ms / timeout_ms, 3)
 
 
 def blocks_by_producer(view: View) -> dict[int, dict[str, int]]:
-    """Return producer id → how many partitions, records and groups its transaction holds."""
+    """Return by producer id how many partitions, records and groups its open transaction blocks. Computed once for
+    each view.
+    """
     if view.blocks is None:
         found: dict[int, dict[str, int]] = {}
         waiting: dict[int, set[str]] = {}
@@ -180,7 +192,9 @@ def blocks_by_producer(view: View) -> dict[int, dict[str, int]]:
 
 
 def _readers_of(view: View) -> Mapping[TopicPartition, list[tuple[str, int]]]:
-    """Map each partition to (group, committed offset) of the groups that committed one."""
+    """Return by partition the (group, committed offset) of each group with an offset there. Computed once for each
+    view.
+    """
     if view.readers is None:
         found: dict[TopicPartition, list[tuple[str, int]]] = {}
         for group in view.groups.values():
@@ -192,7 +206,9 @@ def _readers_of(view: View) -> Mapping[TopicPartition, list[tuple[str, int]]]:
 
 
 def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
-    """Return the groups that read the blocked partition. would_wait: it has read all that read_committed allows now."""
+    """Return the groups that have a committed offset in the blocked partition. would_wait: the group has read up to
+    the last stable offset, so with read_committed it gets nothing now.
+    """
     return [
         {
             "consumer_group_id": name,
@@ -205,9 +221,9 @@ def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
 
 
 def blocker_row(blocker: Blocker, view: View, shown: int = SHOWN_PARTITIONS) -> dict[str, Any]:
-    """Return one blocked partition, and which transaction holds its last stable offset.
+    """Return the row of one blocked partition, and which transaction keeps its last stable offset back.
 
-    shown: how many partitions and groups at most. Groups that would wait come first.
+    shown: how many partitions and groups are listed at most. Groups that would wait come first.
     """
     at, producer, owner = blocker.open.topic_partition, blocker.open.producer, blocker.description
     age = None if blocker.since_ms is None else max(0, view.at_ms - blocker.since_ms)
@@ -241,7 +257,7 @@ def blocker_row(blocker: Blocker, view: View, shown: int = SHOWN_PARTITIONS) -> 
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
-    """Return the sentence that says which transaction blocks the partition's readers."""
+    """Return a sentence that says which transaction blocks this partition. row: made by blocker_row."""
     at = f"{row['topic_name']}-{row['partition_id']}"
     held = f"{at} is held at offset {row['last_stable_offset']}, {row['waiting']} before its end,"
     producer = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
@@ -254,14 +270,16 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
-    """Return the rows of up to `most` blocked partitions, the longest blocked first."""
+    """Return the rows of up to `most` blocked partitions, the longest blocked first. Fewer if transactional ids are
+    very long.
+    """
     oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
     names = (each.description.transactional_id if each.description else "" for each in oldest)
     return [blocker_row(each, view, SHOWN_IN_LIST) for each in oldest[: _fitting(names)]]
 
 
 def open_rows(view: View, most: int) -> list[dict[str, Any]]:
-    """Return the rows of up to `most` open transactions, the oldest first."""
+    """Return the rows of up to `most` open transactions, the oldest first. Fewer if their ids are very long."""
     blocks = blocks_by_producer(view)
     oldest = nsmallest(
         most, view.open.values(), key=lambda each: (each.started_ms or view.at_ms, each.transactional_id)
@@ -271,7 +289,9 @@ def open_rows(view: View, most: int) -> list[dict[str, Any]]:
 
 
 def _fitting(names: Iterable[str]) -> int:
-    """Return how many names fit in NAME_CHARS together: an id may have 32,767 characters."""
+    """Return how many of these names have NAME_CHARS characters together, at least 1: an id may have 32,767
+    characters.
+    """
     chars = count = 0
     for each in names:
         chars += len(each)
@@ -282,7 +302,9 @@ def _fitting(names: Iterable[str]) -> int:
 
 
 def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:
-    """Return sums over the topic's partitions; None before they are read."""
+    """Return sums over the topic's partitions: records retained, records that open transactions block, blocked
+    partitions. None if no offsets are known yet.
+    """
     known = [view.offsets[each] for each in topic.topic_partitions if each in view.offsets]
     if not known:
         return None
@@ -294,10 +316,10 @@ def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:
 
 
 def group_lag(group: Group, view: View) -> dict[str, int | None]:
-    """Return the lags, summed over the partitions that the group has committed offsets of.
+    """Return the group's lags in records, summed over the partitions that it has committed offsets of.
 
-    A share group's is what it has not done yet, up to the high watermark. It is blocked in a partition of which it gets
-    nothing new, since its window is full because of a transaction.
+    A share group's lag is what it has not finished yet, up to the high watermark. For it, a partition counts as blocked
+    if its window is full because of a transaction, so that the group gets no new records there.
     """
     if group.share is not None:
         stands = group.share.values()
@@ -317,7 +339,7 @@ def group_lag(group: Group, view: View) -> dict[str, int | None]:
 
 
 def group_row(group: Group, view: View) -> dict[str, Any]:
-    """Return the fields that the list of groups shows besides Confluent's."""
+    """Return the fields of a group that fencepost adds to Confluent's."""
     return {
         "consumer_group_id": group.listing.group_id,
         "state": group.description.state if group.description else group.listing.state,
@@ -349,11 +371,12 @@ def counts_row(view: View) -> dict[str, Any]:
 
 
 def oldest_ms(found: Iterable[TransactionDescription], at_ms: int) -> int | None:
-    """Return the age of the oldest open transaction."""
+    """Return the age of the oldest of these open transactions in milliseconds; None if there are none. at_ms: now."""
     return max((max(0, at_ms - each.started_ms) for each in found if each.started_ms is not None), default=None)
 
 
 def cluster_row(view: View) -> dict[str, Any]:
+    """Return the cluster's id, controller, brokers and release as JSON."""
     cluster = view.cluster
     return {
         "cluster_id": cluster.cluster_id,

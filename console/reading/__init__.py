@@ -1,1 +1,3 @@
-"""What lies in a partition, for the console: records with their fates, and the timeline of batches and markers."""
+"""What is in a partition, for the console: records, each with its transaction's outcome, and the timeline of batches
+and markers.
+"""

@@ -1,4 +1,4 @@
-"""Transactional ids of the producers of a window, as far as they are known.
+"""The transactional ids of the producers whose records are shown, as far as they can be found.
 
 The rule: an id is shown only while a coordinator or the console's own memory knows it; an expired one is not guessed,
 and the page shows producer id and epoch.
@@ -16,7 +16,9 @@ _MOST_ASKED = 200
 
 
 async def find_names(admin: Admin, entries: Iterable[Entry], remembered: Names) -> dict[int, str]:
-    """Return producer id → transactional id."""
+    """Return producer id → transactional id for the transactional entries. remembered: those known already; others are
+    asked from the broker. An id that is not found is left out.
+    """
     by_id = {producer_id: name for (producer_id, _), name in remembered.items()} if remembered else {}
     wanted = {each.producer_id for each in entries if each.transactional and each.producer_id >= 0}
     missing = sorted(wanted - by_id.keys())[:_MOST_ASKED]

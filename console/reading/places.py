@@ -1,4 +1,4 @@
-"""Where in a partition to read: its ends now, an offset, a time, or a number of records before the end.
+"""At which offset a page of records begins: given as an offset, a time, or a number of records before the end.
 
 The rule: an offset outside of the log becomes the nearest one inside, so a link stays useful after retention.
 """
@@ -34,12 +34,12 @@ class Ends:
     high: int
 
     def inside(self, offset: int) -> int:
-        """Return the offset, or the nearest one that is in the log."""
+        """Return the offset, or the nearest one from start to high watermark."""
         return min(max(offset, self.start), self.high)
 
 
 async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
-    """Read the ends as they are now. Raises: KafkaError, UnknownTopicError."""
+    """Read first offset, last stable offset and high watermark now. Raises: KafkaError, UnknownTopicError."""
     high = (await admin.ends([partition], LATEST))[partition]
     stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
     start = (await admin.ends([partition], EARLIEST))[partition]
@@ -49,7 +49,9 @@ async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
 async def first_offset(
     admin: Admin, partition: TopicPartition, ends: Ends, asked: Mapping[str, Any], last: int, end: int
 ) -> int:
-    """Return the offset to begin at. asked: values of PLACES. last: its default. end: where the reader stops."""
+    """Return the offset at which to begin. asked: the query's values of PLACES (offset, time_ms, last). last: how many
+    records before `end` to begin if the query has none of them. end: where reading stops.
+    """
     if asked["offset"] is not None:
         return ends.inside(asked["offset"])
     if asked["time_ms"] is not None:

@@ -1,4 +1,5 @@
-"""The records of a partition as JSON: fate, producer, key, value and headers, each shortened; and one value in full.
+"""The records of a partition as JSON: transaction outcome, producer, key, value and headers, each shortened; and one
+value in full.
 
 The rule: bytes that are UTF-8 go out as text, others in base64, so nothing is lost and nothing is interpreted. What is
 read, decompressed and sent has limits; a batch beyond them is one row that says so.
@@ -38,7 +39,9 @@ _HIDDEN = frozenset({ABORTED, OPEN, UNDECIDED, MARKER})  # from read_committed r
 async def browse(
     admin: Admin, topic: str, partition: int, query: Mapping[str, str], *, names: Names | None = None
 ) -> dict[str, Any]:
-    """Return records from an `offset` or `time_ms` on, or the `last` ones. Raises: Problem, KafkaError."""
+    """Return a page of records as JSON: from an `offset` or `time_ms` on, or the `last` ones. query: the parameters as
+    they were sent. names: known transactional ids. Raises: Problem, KafkaError.
+    """
     where = TopicPartition(topic, partition)
     asked = parse(PARAMETERS, query)
     isolation, limit = asked["isolation"], asked["limit"]
@@ -65,7 +68,9 @@ async def browse(
 
 
 async def raw(admin: Admin, topic: str, partition: int, offset: int, what: str) -> bytes:
-    """Return the whole key, value or header (header-0 is the first) of a record. Raises: Problem, KafkaError."""
+    """Return the whole key, value or one header of a record. what: "key", "value" or "header-N", with N from 0.
+    Raises: Problem if there is no such record or part, KafkaError.
+    """
     where = TopicPartition(topic, partition)
     ends = await ends_of(admin, where)
     if not ends.start <= offset < ends.high:
@@ -85,7 +90,9 @@ def _no_record(where: TopicPartition, offset: int, hint: str) -> Problem:
 
 
 def _part(where: TopicPartition, record: Record, what: str) -> bytes:
-    """Return the key, the value or one header of the record as bytes."""
+    """Return the key, the value or one header of the record as bytes. what: as in raw(). Raises Problem if it is null
+    or missing.
+    """
     found: bytes | None = None
     if what in ("key", "value"):
         found = record.key if what == "key" else record.value
@@ -99,7 +106,7 @@ def _part(where: TopicPartition, record: Record, what: str) -> bytes:
 def _rows(
     where: TopicPartition, window: Window, limit: int, isolation: str, names: Mapping[int, str]
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows, and the offset after the last one."""
+    """Return up to `limit` rows of about PAGE_BYTES in all, and the offset at which the next page begins."""
     rows: list[dict[str, Any]] = []
     left = PAGE_BYTES
     for entry in window.entries:
@@ -117,6 +124,9 @@ def _rows(
 
 
 def _rows_of(where: TopicPartition, start: int, entry: Entry, names: Mapping[int, str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one batch from offset `start` on: one for each record, or one for a marker. A batch that
+    cannot be decoded gives a row with the problem.
+    """
     batch: Batch = entry.record
     facts: dict[str, Any] = {
         "state": entry.fate,
@@ -136,7 +146,7 @@ def _rows_of(where: TopicPartition, start: int, entry: Entry, names: Mapping[int
 
 
 def _decoded(where: TopicPartition, batch: Batch, start: int) -> Iterator[Record]:
-    """Return the records of a batch from an offset on. Raises: KafkaError."""
+    """Yield the records of a batch from offset `start` on. Raises KafkaError if they are damaged or too large."""
     records = Records(batch, *where, limit=DECOMPRESSED_BYTES)
     while records.left:
         for record in records.take(_PIECE):
@@ -145,6 +155,7 @@ def _decoded(where: TopicPartition, batch: Batch, start: int) -> Iterator[Record
 
 
 def _content(batch: Batch, record: Record) -> dict[str, Any]:
+    """Return sequence number, key, value and headers of a record as JSON."""
     sequence = -1
     if batch.base_sequence >= 0:
         sequence = batch.base_sequence + record.offset - batch.base_offset & SEQUENCE_MASK
@@ -159,7 +170,7 @@ def _content(batch: Batch, record: Record) -> dict[str, Any]:
 
 
 def shown(content: bytes | None) -> dict[str, Any] | None:
-    """Return bytes for JSON: text if they are UTF-8, else base64; shortened if long."""
+    """Return bytes as JSON: as text if they are UTF-8, else as base64. Only the first SHOWN_BYTES. None for null."""
     if content is None:
         return None
     part = content[:SHOWN_BYTES]

@@ -1,4 +1,4 @@
-"""The timeline of a partition: its batches as blocks, with their fates, transactions and markers.
+"""The timeline of a partition: its batches as blocks, with their transactions, outcomes and markers.
 
 The rule: a block is what lies in the log, with offsets as they are. One answer has at most MOST_BLOCKS, and
 `next_offset` is where it ended. LSO and HW are those of the moment of reading.
@@ -29,7 +29,9 @@ PARAMETERS = (
 async def read(
     admin: Admin, topic: str, partition: int, query: Mapping[str, str], *, names: Names | None = None
 ) -> dict[str, Any]:
-    """Return the blocks of offsets `from` to `to` (exclusive); default: the last ones. Raises: Problem, KafkaError."""
+    """Return the batches and markers of offsets `from` to `to` (exclusive) as JSON; by default the last ones. query:
+    the parameters as they were sent. Raises: Problem, KafkaError.
+    """
     where = TopicPartition(topic, partition)
     ends = await ends_of(admin, where)
     asked = parse(PARAMETERS, query)
@@ -55,6 +57,7 @@ async def read(
 
 
 def _block(entry: Entry, names: Mapping[int, str]) -> dict[str, Any]:
+    """Return one batch or marker as JSON. names: transactional id by producer id."""
     batch: Batch = entry.record
     has_producer = entry.producer_id >= 0
     return {

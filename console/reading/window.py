@@ -1,8 +1,8 @@
-"""The batches of a part of a partition, each with its fate.
+"""Reads a range of batches of a partition, each with its fate: committed, aborted, open or undecided.
 
 The rule: below the last stable offset all transactions have ended, and a read_committed fetch lists those that were
 aborted. From there on, batches are fetched read_uncommitted and their markers decide; if the marker of a shown batch is
-not among them, reading goes on to the high watermark, but not beyond a limit: then its fate is undecided, unless the
+not among them, reading continues to the high watermark, but not beyond a limit: then its fate is undecided, unless the
 partition itself lists its transaction as open. Every limit is in bytes or batches, so one request costs little.
 """
 
@@ -26,8 +26,9 @@ LARGEST_BATCH_BYTES = 32 << 20
 class Limits:
     """Where a window ends: at offset `end` (exclusive), or once it has these numbers of records, batches or bytes.
 
-    scan_bytes: how much is read after it in search of markers. hidden: fates that are left out where they are known at
-    once, which is below the last stable offset: they count only as hidden_bytes, of which a reader sees nothing.
+    scan_bytes: how many bytes after the window are searched for markers. hidden: fates (such as "aborted") whose
+    batches are left out, where the fate is known at once, which is below the last stable offset; up to hidden_bytes of
+    them are read for one window.
     """
 
     end: int
@@ -41,9 +42,10 @@ class Limits:
 
 @dataclass(slots=True)
 class Window:
-    """The entries, one for each batch, whose `record` is the Batch. next_offset: where the next window begins.
+    """The batches that were read: one entry for each, whose `record` is the Batch. next_offset: where the next window
+    begins.
 
-    problem: why it ends early, if a batch is damaged or too large.
+    problem: why the window ends early, if a batch is damaged or too large.
     """
 
     start: int
@@ -58,7 +60,9 @@ class Window:
 
 
 async def read_window(admin: Admin, partition: TopicPartition, start: int, limits: Limits) -> Window:
-    """Read from offset `start` on. Raises: KafkaError, OFFSET_OUT_OF_RANGE among others."""
+    """Read from offset `start` on until a limit is reached. A damaged or too large batch ends the window, with its
+    `problem` set. Raises KafkaError, OFFSET_OUT_OF_RANGE among others.
+    """
     reading = _Reading(Window(start, next_offset=start), limits)
     try:
         await _read(admin, partition, reading)
@@ -71,7 +75,9 @@ async def read_window(admin: Admin, partition: TopicPartition, start: int, limit
 
 
 class _Reading:
-    """A window that is being read."""
+    """The state while a window is being read. at_end: the end of the log was reached. is_full: the window takes no
+    more batches.
+    """
 
     def __init__(self, window: Window, limits: Limits) -> None:
         self.window, self.limits = window, limits
@@ -82,11 +88,15 @@ class _Reading:
         self._hidden_bytes = 0
 
     def is_complete(self) -> bool:
-        """Whether nothing is left to read: the window is full, and its fates are known or cost too much."""
+        """Return whether nothing is left to read: the window is full, and the fates of its batches are known or
+        finding them would read too much.
+        """
         return self.is_full and (not self.fates.has_undecided or self._scanned >= self.limits.scan_bytes)
 
     def add(self, batch: Batch, fate: str) -> None:
-        """Add the next batch, to the window or, after its end, only for its marker. fate: empty while unknown."""
+        """Take the next batch: into the window or, after the window's end, only to use it if it is a marker. fate:
+        empty while unknown.
+        """
         window, limits = self.window, self.limits
         is_shown = not self.is_full and batch.base_offset < limits.end
         self.is_full = not is_shown
@@ -119,13 +129,16 @@ class _Reading:
         _drain(self.fates.feed(entry))
 
     def note_ends(self, page: FetchedPage) -> None:
-        """Note the partition's current ends."""
+        """Store the partition's offsets as this fetch returned them."""
         window = self.window
         window.log_start_offset, window.high_watermark = page.log_start_offset, page.high_watermark
         window.last_stable_offset = page.last_stable_offset
 
 
 async def _read(admin: Admin, partition: TopicPartition, reading: _Reading) -> None:
+    """Fetch batches and add them until the reading is complete: read_committed up to the last stable offset, then
+    read_uncommitted.
+    """
     position, is_settled = reading.window.start, True
     while not reading.is_complete():
         page = await admin.read_page(
@@ -149,7 +162,9 @@ async def _read(admin: Admin, partition: TopicPartition, reading: _Reading) -> N
 
 
 async def _open_from(admin: Admin, partition: TopicPartition) -> dict[int, int]:
-    """Return the first offset of each open transaction in the partition, as far as this login may see them."""
+    """Return by producer id the first offset of each open transaction in the partition. Empty if this login or broker
+    does not allow it.
+    """
     try:
         found = await admin.open_transactions([partition])
     except (ClientError, KafkaError):  # before Kafka 2.8, or not allowed: they stay undecided
@@ -158,4 +173,5 @@ async def _open_from(admin: Admin, partition: TopicPartition) -> dict[int, int]:
 
 
 def _drain(entries: Iterable[Entry]) -> None:
+    """Run a generator to its end and drop what it yields: here only its effects are needed."""
     deque(entries, maxlen=0)

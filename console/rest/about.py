@@ -1,4 +1,4 @@
-"""The console itself: whether it lives, whether its broker answers."""
+"""Health of the console itself: whether it runs, and whether its broker answers."""
 
 from typing import Any
 
@@ -10,11 +10,14 @@ from ..routes import OPEN, Route
 
 
 async def healthy(asked: Asked) -> dict[str, Any]:
+    """Handle GET /healthz: the console runs, whatever its broker does."""
     return {"status": "ok"}
 
 
 async def ready(asked: Asked) -> web.Response:
-    """Answer whether the broker answers. Needs no login, so it shows no address and no full error."""
+    """Handle GET /readyz: status 200 if the broker answers, else 503 with the reasons. It needs no login, so it shows
+    no address and no full error.
+    """
     reasons: list[str] = []
     try:
         cluster = await asked.parts.cluster()

@@ -1,11 +1,12 @@
-"""What the console changes: it aborts and fences transactions. Each change is logged, done or refused.
+"""The changes that the console makes: it aborts and fences transactions. Each attempt is logged, whether it succeeds
+or is refused.
 
 The rule: a transaction ends as its coordinator ends it, by InitProducerId on its id; a marker is written to a partition
 only where the search for hanging transactions confirms that no coordinator will. A person confirms what they saw: if
 another transaction is open by then, nothing is done: InitProducerId has the producer id and epoch that were seen, so a
 broker refuses it for a later pair. (Producers of the old protocol keep the pair: one that begins its next transaction
-in the moment after the check loses that.) One that waits for the decision of its sink needs the sink and the
-batch confirmed besides: aborting it may lose a batch that a query believes to be safe.
+in the moment after the check loses that.) One that waits for the decision of its sink needs the sink and the batch
+confirmed besides: aborting it may lose a batch that a query believes to be safe.
 """
 
 import logging
@@ -28,6 +29,9 @@ _OTHER_PAIR = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 async def abort(asked: Asked) -> dict[str, Any]:
+    """Handle POST …/transactions/{transactional_id}:abort. Raises Problem unless the body confirms the name and
+    exactly this transaction is still open: the same producer id and epoch, and start time if given.
+    """
     await cluster_id(asked)
     name, body, admin = asked.names["transactional_id"], asked.body, await asked.admin()
     _check_confirmed(body, name)
@@ -45,6 +49,9 @@ async def abort(asked: Asked) -> dict[str, Any]:
 
 
 async def fence(asked: Asked) -> dict[str, Any]:
+    """Handle POST …/transactions/{transactional_id}:fence: abort an open transaction and refuse its producer from now
+    on. Raises Problem if there is no such id.
+    """
     await cluster_id(asked)
     name, admin = asked.names["transactional_id"], await asked.admin()
     _check_confirmed(asked.body, name)
@@ -53,6 +60,7 @@ async def fence(asked: Asked) -> dict[str, Any]:
 
 
 async def _described(admin: Admin, name: str) -> TransactionDescription:
+    """Return the description of a transactional id. Raises Problem if there is none."""
     found = (await admin.describe_transactions(name)).get(name)
     if found is None:
         raise Problem(NOT_FOUND, f"there is no transactional id {name[:200]}")
@@ -60,7 +68,10 @@ async def _described(admin: Admin, name: str) -> TransactionDescription:
 
 
 async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: str) -> dict[str, Any]:
-    """Abort or fence the transaction. A prepared one needs its sink and batch as a confirmation."""
+    """End the id's transaction by taking its next producer epoch, and return the answer. done: "aborted" or "fenced",
+    for log and answer. Raises Problem for a prepared transaction unless the body's confirm_prepared names its sink and
+    batch.
+    """
     name = found.transactional_id
     waiting = (await admin.prepared_transactions()).get(name)
     if waiting is not None and waiting.held:
@@ -97,6 +108,9 @@ async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: 
 
 
 async def abort_hanging(asked: Asked) -> dict[str, Any]:
+    """Handle POST …/partitions/{partition_id}:abort-hanging: write an abort marker. Raises Problem unless the given
+    transaction really hangs: no coordinator knows it.
+    """
     at, body, admin = await partition_of(asked), asked.body, await asked.admin()
     _check_confirmed(body, str(at))
     wanted = (body["start_offset"], body["producer_id"], body["producer_epoch"])
@@ -123,12 +137,13 @@ async def abort_hanging(asked: Asked) -> dict[str, Any]:
 
 
 def _denied(error: AuthorizationError, right: str) -> Problem:
-    """Return the problem for a refusal by the broker: an ACL may deny a single name, whatever else is allowed."""
+    """Return the problem for a change that the broker refused to this login. right: the ACL operation that it needs."""
     text = f"nothing has changed: the broker does not let this console's login do it ({error.code.name})"
     return Problem(DENIED, text, f"it needs {right}, and no rule that denies it: fencepost acl list shows the rules")
 
 
 def _check_confirmed(body: dict[str, Any], name: str) -> None:
+    """Raise Problem unless the body repeats the name of what changes."""
     if body["confirm"] != name:
         raise Problem(BAD_PARAMETER, f"confirm must be {name[:200]!r}, the name of what changes")
 

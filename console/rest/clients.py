@@ -1,4 +1,4 @@
-"""Who is connected: an API of fencepost's own, so on another broker the address says that it cannot tell."""
+"""Which clients are connected: an API of fencepost's own, so for another broker the answer is an error that says so."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from .places import cluster_id, link_of
 
 
 async def clients(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/clients: a page of connected clients, those with most requests first."""
     await cluster_id(asked)
     found = await (await asked.admin()).describe_clients()
     shown = matching(found, asked.query["contains"], lambda each: f"{each.client_id or ''} {each.host}")

@@ -21,15 +21,18 @@ _SOURCES = {
 
 
 async def clusters(asked: Asked) -> dict[str, Any]:
+    """Handle GET /v3/clusters: a list with the one cluster."""
     return whole("KafkaClusterList", "/v3/clusters", [_row(await asked.parts.cluster())])
 
 
 async def cluster(asked: Asked) -> dict[str, Any]:
+    """Handle GET /v3/clusters/{cluster_id}."""
     await cluster_id(asked)
     return _row(await asked.parts.cluster())
 
 
 def _row(found: ClusterDescription) -> dict[str, Any]:
+    """Return the cluster in Confluent's shape."""
     name = found.cluster_id or "unknown"
     links = ("brokers", "topics", "consumer_groups", "transactions", "blockers")
     return item(
@@ -46,16 +49,19 @@ def _row(found: ClusterDescription) -> dict[str, Any]:
 
 
 async def brokers(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/brokers: all brokers of the cluster."""
     name = await cluster_id(asked)
     found = await asked.parts.cluster()
     return whole("KafkaBrokerList", asked.request.path, [_broker(name, each) for each in found.nodes])
 
 
 async def broker(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/brokers/{broker_id}."""
     return _broker(await cluster_id(asked), await _node(asked))
 
 
 async def broker_configs(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/brokers/{broker_id}/configs: the broker's settings; values of secrets are null."""
     name, node = await cluster_id(asked), await _node(asked)
     found = await (await asked.admin()).describe_configs(brokers=[node.node_id])
     rows = [
@@ -66,6 +72,7 @@ async def broker_configs(asked: Asked) -> dict[str, Any]:
 
 
 async def _node(asked: Asked) -> Any:
+    """Return the broker that the path names. Raises Problem if there is none."""
     wanted = number_of(asked, "broker_id")
     for each in (await asked.parts.cluster()).nodes:
         if each.node_id == wanted:
@@ -74,6 +81,7 @@ async def _node(asked: Asked) -> Any:
 
 
 def _broker(name: str, node: Any) -> dict[str, Any]:
+    """Return a broker in Confluent's shape. name: the cluster's id."""
     return item(
         "KafkaBroker",
         [name, "brokers", node.node_id],

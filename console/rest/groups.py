@@ -1,4 +1,6 @@
-"""Consumer groups, their members and lags, in Confluent's shapes: to the high watermark there, to the LSO beside it."""
+"""Consumer groups, their members and lags, in Confluent's shapes: lag is up to the high watermark, and a field beside
+it has the lag up to the last stable offset.
+"""
 
 from typing import Any
 
@@ -14,6 +16,7 @@ from .places import cluster_id, group_of, link_of, number_of, offsets_now, view_
 
 
 async def groups(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/consumer-groups: a page of groups by name. Query: `contains` a text, has a `state`."""
     view = await view_of(asked)
     state = asked.query["state"]
     found = matching(view.groups.values(), asked.query["contains"], lambda each: each.listing.group_id)
@@ -34,6 +37,7 @@ def _state(group: Group) -> str:
 
 
 def _group(view: View, group: Group) -> dict[str, Any]:
+    """Return a group, of any kind, in Confluent's shape."""
     name = group.listing.group_id
     described = group.description
     path = [view.cluster_id, "share-groups" if group.share is not None else "consumer-groups", name]
@@ -56,6 +60,9 @@ def _group(view: View, group: Group) -> dict[str, Any]:
 
 
 async def group(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/consumer-groups/{consumer_group_id}: the group as the broker describes it now. Raises Problem if
+    there is none.
+    """
     view, described = await view_of(asked), await group_of(asked)
     admin = await asked.admin()
     listing = next((each for each in await admin.list_groups() if each.group_id == described.group_id), None)
@@ -66,12 +73,14 @@ async def group(asked: Asked) -> dict[str, Any]:
 
 
 async def consumers(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/consumers: the members of the group."""
     name, found = await cluster_id(asked), await group_of(asked)
     rows = [_consumer(name, found, each) for each in found.members]
     return whole("KafkaConsumerList", asked.request.path, rows)
 
 
 async def consumer(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/consumers/{consumer_id}: one member. Raises Problem if there is none."""
     name, found = await cluster_id(asked), await group_of(asked)
     for each in found.members:
         if each.member_id == asked.names["consumer_id"]:
@@ -95,7 +104,7 @@ def _consumer(name: str, found: GroupDescription, member: MemberDescription) -> 
 
 
 async def lags(asked: Asked) -> dict[str, Any]:
-    """Return the lag of each partition of the group."""
+    """Handle GET …/lags: the lag in each partition of the group, a page of them."""
     name, rows = await cluster_id(asked), await _lags(asked)
     return page(
         "KafkaConsumerLagList",
@@ -108,6 +117,7 @@ async def lags(asked: Asked) -> dict[str, Any]:
 
 
 async def lag(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/lags/…: the lag in one partition. Raises Problem if the group has no offset there."""
     name, number = await cluster_id(asked), number_of(asked, "partition_id")
     for row in await _lags(asked):
         if (row["topic_name"], row["partition_id"]) == (asked.names["topic_name"], number):
@@ -116,12 +126,15 @@ async def lag(asked: Asked) -> dict[str, Any]:
 
 
 def _lag(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Add Confluent's metadata to a row of _lags(). name: the cluster's id."""
     path = [name, "consumer-groups", row["consumer_group_id"], "lags", row["topic_name"]]
     return item("KafkaConsumerLag", [*path, "partitions", row["partition_id"]], row)
 
 
 async def _lags(asked: Asked) -> list[dict[str, Any]]:
-    """Read the lags now: committed offsets first, so that no lag is negative because its end was read earlier."""
+    """Read the group's lag in each partition now, as rows. Committed offsets are read first, so that no lag is
+    negative because its end was read earlier.
+    """
     found, admin = await group_of(asked), await asked.admin()
     committed = await admin.list_group_offsets(found.group_id)
     topics = await admin.describe_topics()
@@ -148,7 +161,7 @@ async def _lags(asked: Asked) -> list[dict[str, Any]]:
 
 
 def _reader(member: MemberDescription | None) -> dict[str, Any]:
-    """Return the fields that name the member who reads a partition; empty if there is none."""
+    """Return the fields that name the member to which a partition is assigned; empty if there is none."""
     return {
         "consumer_id": member.member_id if member else "",
         "instance_id": member.group_instance_id if member else None,
@@ -157,7 +170,7 @@ def _reader(member: MemberDescription | None) -> dict[str, Any]:
 
 
 async def lag_summary(asked: Asked) -> dict[str, Any]:
-    """Return the greatest and the total lag of the group."""
+    """Handle GET …/lag-summary: the greatest lag of a partition, and the total."""
     name, rows = await cluster_id(asked), await _lags(asked)
     group_id = asked.names["consumer_group_id"]
     most = max(rows, key=lambda row: row["lag"], default=None)

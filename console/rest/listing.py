@@ -30,7 +30,9 @@ def related(*parts: Any) -> dict[str, str]:
 
 
 def item(kind: str, parts: Iterable[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one item with its metadata. parts: of its path, cluster first."""
+    """Return one item in Confluent's shape: kind, metadata and these fields. parts: the names in its path, beginning
+    with the cluster's id.
+    """
     names = list(parts)
     resource = "/".join(f"{names[i].rstrip('s')}={names[i + 1]}" for i in range(1, len(names) - 1, 2))
     crn = f"crn:///kafka={names[0]}" + (f"/{resource}" if resource else "")
@@ -45,7 +47,8 @@ def page(
     key: Callable[[T], Key],
     row: Callable[[T], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return one page of these items. link: path and query of the request. row: called for items of the page only.
+    """Return one page of a list. link: path and query of the request. key: by which the list is sorted. row: makes the
+    JSON of an item, called only for those of the page.
 
     Raises Problem for a page token that is not of this list.
     """
@@ -71,7 +74,9 @@ def page(
 
 
 def _fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
-    """Return the first items, as many as have names of KEY_CHARS together; at least one. A name may have 32,767."""
+    """Return as many of the first items as have names of KEY_CHARS characters together, at least one. A name may have
+    32,767.
+    """
     chars = 0
     for count, each in enumerate(items):
         chars += sum(len(part) for part in key(each) if isinstance(part, str))
@@ -81,13 +86,15 @@ def _fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
 
 
 def whole(kind: str, path: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a list in one page, for lists that are always short."""
+    """Return all rows as a list in one page, for lists that are always short."""
     data = list(rows)
     return {"kind": kind, "metadata": {"self": path, "next": None}, "data": data, "total": len(data)}
 
 
 def matching(items: Iterable[T], contains: str | None, name: Callable[[T], str]) -> list[T]:
-    """Return the items whose name contains this text, in upper or lower case."""
+    """Return the items whose name contains this text; upper and lower case are the same. All if the text is empty or
+    None.
+    """
     if not contains:
         return list(items)
     wanted = contains.casefold()
@@ -95,10 +102,12 @@ def matching(items: Iterable[T], contains: str | None, name: Callable[[T], str])
 
 
 def _token(key: Key) -> str:
+    """Return the page token that continues a list after this key."""
     return base64.urlsafe_b64encode(json.dumps(key, ensure_ascii=False).encode()).decode().rstrip("=")
 
 
 def _read_token(text: str) -> Key:
+    """Return the key in a page token. Raises Problem if it is not valid."""
     try:
         found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
     except (ValueError, RecursionError):

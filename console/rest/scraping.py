@@ -8,6 +8,7 @@ from ..routes import Route
 
 
 async def metrics(asked: Asked) -> web.Response:
+    """Handle GET /metrics."""
     return web.Response(body=await asked.parts.scraper.text(), headers={"Content-Type": METRICS_CONTENT_TYPE})
 
 

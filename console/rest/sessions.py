@@ -1,4 +1,4 @@
-"""The page's login: what it may do, the exchange of the token for a cookie, and the end of that.
+"""The login of the pages: what a session may do, the exchange of the token for a cookie, and the logout.
 
 The cookie is HttpOnly, so no script reads it, and SameSite=Strict, so no other site's page sends it.
 """
@@ -18,11 +18,14 @@ log = logging.getLogger(__name__)
 
 
 async def show(asked: Asked) -> dict[str, Any]:
+    """Handle GET /v1/session: whether a login is needed, and what this session may do."""
     return await _facts(asked, asked.session)
 
 
 async def _facts(asked: Asked, session: str | None) -> dict[str, Any]:
-    """Return what the page needs to know about its session: CSRF token, cluster and rights."""
+    """Return what a page needs to know about its session: CSRF token, cluster and rights. session: its id, None
+    without one.
+    """
     guard = asked.parts.guard
     csrf = guard.csrf_of(session, asked.now_ms)
     return {
@@ -38,6 +41,7 @@ async def _facts(asked: Asked, session: str | None) -> dict[str, Any]:
 
 
 async def _cluster_id(asked: Asked) -> str | None:
+    """Return the cluster's id; None if the broker does not answer."""
     try:
         return (await asked.parts.cluster()).cluster_id
     except KafkaError:
@@ -45,7 +49,9 @@ async def _cluster_id(asked: Asked) -> str | None:
 
 
 async def begin(asked: Asked) -> web.Response:
-    """Log in with the console's token and set the session cookie."""
+    """Handle POST /v1/session: log in with the console's token and set the session cookie. Raises Problem if the token
+    is wrong.
+    """
     session = asked.parts.guard.log_in(asked.body["token"], asked.address, asked.now_ms)
     log.info("a login from %s", asked.address)
     response = web.json_response(await _facts(asked, session))
@@ -62,7 +68,7 @@ async def begin(asked: Asked) -> web.Response:
 
 
 async def end(asked: Asked) -> web.Response:
-    """Log out and delete the session cookie."""
+    """Handle DELETE /v1/session: log out and delete the session cookie."""
     asked.parts.guard.log_out(asked.session)
     response = web.Response(status=204)
     response.del_cookie(asked.parts.guard.cookie, path="/")

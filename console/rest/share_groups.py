@@ -1,4 +1,5 @@
-"""Share groups: their members, and where they stand in each partition; in shapes like those of consumer groups.
+"""Share groups: their members, and their offsets and window in each partition; in shapes like those of consumer
+groups.
 
 The rule: read now, not from the view. What is pending is named by its transactions, as far as the login may see them.
 """
@@ -19,6 +20,7 @@ SHOWN_RANGES = 20  # of each partition
 
 
 async def group(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/share-groups/{share_group_id}."""
     name, found = await cluster_id(asked), await _group_of(asked)
     path = [name, "share-groups", found.group_id]
     return item(
@@ -37,6 +39,7 @@ async def group(asked: Asked) -> dict[str, Any]:
 
 
 async def _group_of(asked: Asked) -> GroupDescription:
+    """Describe the share group that the path names. Raises Problem if there is none."""
     name = asked.names["share_group_id"]
     found = (await (await asked.admin()).describe_share_groups(name)).get(name)
     if found is None:
@@ -45,6 +48,7 @@ async def _group_of(asked: Asked) -> GroupDescription:
 
 
 async def consumers(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/share-groups/{share_group_id}/consumers: its members."""
     name, found = await cluster_id(asked), await _group_of(asked)
     return whole("KafkaShareGroupConsumerList", asked.request.path, [_consumer(name, found, e) for e in found.members])
 
@@ -64,6 +68,7 @@ def _consumer(name: str, found: GroupDescription, member: MemberDescription) -> 
 
 
 async def partitions(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/share-groups/{share_group_id}/partitions: a page of its offsets and windows."""
     name, found = await cluster_id(asked), await _group_of(asked)
     offsets = await (await asked.admin()).list_share_group_offsets(found.group_id)
     return page(
@@ -77,7 +82,9 @@ async def partitions(asked: Asked) -> dict[str, Any]:
 
 
 def partition_row(name: str, group_id: str, at: TopicPartition, offsets: SharePartitionOffsets) -> dict[str, Any]:
-    """Return what is shown of one partition. Everything of the window is null before a broker that does not tell it."""
+    """Return a share group's offset, lag and window in one partition. Fields of the window are null if the broker does
+    not tell them.
+    """
     window = offsets.window
     return item(
         "KafkaShareGroupPartition",

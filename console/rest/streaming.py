@@ -24,6 +24,9 @@ AT_ONCE_BYTES = 1 << 20  # events in one write; a browser that is further behind
 
 
 async def snapshot(asked: Asked) -> dict[str, Any]:
+    """Handle GET /v1/snapshot: what a page shows when it is opened. If the broker does not answer, it contains the
+    error.
+    """
     try:
         view = await asked.parts.model.view()
     except KafkaError:  # the snapshot has its text
@@ -32,6 +35,7 @@ async def snapshot(asked: Asked) -> dict[str, Any]:
 
 
 async def events(asked: Asked) -> web.StreamResponse:
+    """Handle GET /v1/events: an event stream. Raises Problem if too many are open."""
     parts = asked.parts
     parts.streams.add(asked.address)
     try:
@@ -41,7 +45,9 @@ async def events(asked: Asked) -> web.StreamResponse:
 
 
 async def _watch(asked: Asked) -> web.StreamResponse:
-    """Answer with an event stream that continues after the browser's last event."""
+    """Answer with an event stream that continues after the event in the Last-Event-ID header, or begins with a
+    snapshot.
+    """
     parts = asked.parts
     seen = parts.events.number_of(asked.request.headers.get("Last-Event-ID", ""))
     response = web.StreamResponse(headers=HEADERS | {"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
@@ -63,7 +69,9 @@ async def _watch(asked: Asked) -> web.StreamResponse:
 
 
 async def _stream(asked: Asked, response: web.StreamResponse, seen: int | None) -> None:
-    """Write events to the browser until the stream or its session ends."""
+    """Write events to the browser until the streams are closed, its session ends (Problem), or it takes no bytes for
+    WRITE_S (TimeoutError). seen: the number of the last event it has; None: it gets a snapshot first.
+    """
     parts, session = asked.parts, asked.session
     ring = parts.events
     while not ring.closed:

@@ -1,4 +1,4 @@
-"""Topics, their configs and partitions in Confluent's shapes, with the offsets that Kafka's own API has; records."""
+"""Topics, their configs and partitions in Confluent's shapes, with their offsets added; and records."""
 
 import asyncio
 from typing import Any
@@ -26,6 +26,7 @@ PIECE_BYTES = 64 << 10
 
 
 async def topics(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/topics: a page of topics by name."""
     view = await view_of(asked)
     shown = [each for each in view.topics.values() if asked.query["internal"] or not each.is_internal]
     found = matching(shown, asked.query["contains"], lambda each: each.name)
@@ -40,11 +41,13 @@ async def topics(asked: Asked) -> dict[str, Any]:
 
 
 async def topic(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/topics/{topic_name}."""
     view, found = await view_of(asked), await topic_of(asked)
     return _topic(view.cluster_id, found, topic_offsets(found, view))
 
 
 def _topic(name: str, found: TopicDescription, offsets: dict[str, int] | None) -> dict[str, Any]:
+    """Return a topic in Confluent's shape. name: the cluster's id. offsets: from topic_offsets()."""
     return item(
         "KafkaTopic",
         [name, "topics", found.name],
@@ -61,10 +64,12 @@ def _topic(name: str, found: TopicDescription, offsets: dict[str, int] | None) -
 
 
 async def configs(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/topics/{topic_name}/configs."""
     return whole("KafkaTopicConfigList", asked.request.path, await _configs(asked))
 
 
 async def one_config(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/topics/{topic_name}/configs/{name}. Raises Problem if there is no such config."""
     for each in await _configs(asked):
         if each["name"] == asked.names["name"]:
             return each
@@ -72,6 +77,7 @@ async def one_config(asked: Asked) -> dict[str, Any]:
 
 
 async def _configs(asked: Asked) -> list[dict[str, Any]]:
+    """Read the topic's configs and return them in Confluent's shape."""
     name, of = await cluster_id(asked), asked.names["topic_name"]
     found = (await (await asked.admin()).describe_configs(topics=of))[of]
     return [
@@ -81,6 +87,7 @@ async def _configs(asked: Asked) -> list[dict[str, Any]]:
 
 
 async def partitions(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/topics/{topic_name}/partitions: a page of partitions with their offsets now."""
     name, found = await cluster_id(asked), await topic_of(asked)
     offsets = await offsets_now(asked, found.led)
     return page(
@@ -94,6 +101,7 @@ async def partitions(asked: Asked) -> dict[str, Any]:
 
 
 async def partition(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/partitions/{partition_id}: one partition with its offsets now."""
     at, found = await partition_of(asked), await topic_of(asked)
     each = next(one for one in found.partitions if one.partition == at.partition)
     offsets = await offsets_now(asked, [at] if each.leader >= 0 else [])
@@ -103,6 +111,7 @@ async def partition(asked: Asked) -> dict[str, Any]:
 def _partition(
     name: str, topic_name: str, found: PartitionDescription, offsets: dict[TopicPartition, Offsets]
 ) -> dict[str, Any]:
+    """Return a partition in Confluent's shape, with its offsets. name: the cluster's id."""
     at = TopicPartition(topic_name, found.partition)
     known = offsets.get(at)
     return item(
@@ -120,6 +129,7 @@ def _partition(
 
 
 async def producers(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/partitions/{partition_id}/producers: the producers whose state the partition has."""
     at, view = await partition_of(asked), await view_of(asked)
     found = (await (await asked.admin()).describe_producers([at]))[at]
     return page(
@@ -153,6 +163,7 @@ def _producer(asked: Asked, view: View, at: TopicPartition, found: ProducerState
 
 
 async def records(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/partitions/{partition_id}/records: see reading.records.browse."""
     at = await partition_of(asked)
     names = asked.parts.model.names
     async with asked.parts.reading:
@@ -160,6 +171,7 @@ async def records(asked: Asked) -> dict[str, Any]:
 
 
 async def timeline(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/partitions/{partition_id}/timeline: see reading.timeline.read."""
     at = await partition_of(asked)
     names = asked.parts.model.names
     async with asked.parts.reading:
@@ -167,9 +179,10 @@ async def timeline(asked: Asked) -> dict[str, Any]:
 
 
 async def raw(asked: Asked) -> web.StreamResponse:
-    """Send a key, value or header as an attachment of no particular type, so that no browser shows or runs it.
+    """Handle GET …/records/{offset}/{part}: send a key, value or header as an attachment of no particular type, so
+    that no browser shows or runs it. Raises Problem if too many downloads run.
 
-    A value is in memory until it is taken, so few are sent at once, and none for longer than DOWNLOAD_S.
+    A value is in memory until it is sent, so few are sent at once, and none for longer than DOWNLOAD_S.
     """
     at, offset, part = await partition_of(asked), number_of_offset(asked), asked.names["part"]
     if asked.parts.downloading.locked():
@@ -185,7 +198,7 @@ async def raw(asked: Asked) -> web.StreamResponse:
 
 
 async def _send(request: web.Request, response: web.StreamResponse, content: bytes) -> None:
-    """Send the content in pieces. A browser that reads too slowly is disconnected."""
+    """Send the content in pieces. Disconnects a browser that has not taken it all within DOWNLOAD_S."""
     await response.prepare(request)
     try:
         async with asyncio.timeout(DOWNLOAD_S):
@@ -197,6 +210,7 @@ async def _send(request: web.Request, response: web.StreamResponse, content: byt
 
 
 def number_of_offset(asked: Asked) -> int:
+    """Return the offset in the path. Raises Problem if it is not a number."""
     text = asked.names["offset"]
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise Problem(BAD_PARAMETER, "offset must be a number")

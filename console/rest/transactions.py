@@ -1,4 +1,4 @@
-"""Transactions, which Confluent's API lacks, in its style: what is open, what holds back readers, what hangs."""
+"""Transactions, which Confluent's API lacks, in its style: which are open, which block readers, which hang."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +16,7 @@ from .places import cluster_id, link_of, view_of
 
 
 async def transactions(asked: Asked) -> dict[str, Any]:
+    """Handle GET …/transactions: a page of transactional ids, by name or by age, open or not."""
     view, query = await view_of(asked), asked.query
     found = matching(_listed(view, query), query["contains"], lambda each: each.transactional_id)
     blocks = blocks_by_producer(view)
@@ -43,19 +44,22 @@ def _listed(view: View, query: dict[str, Any] | Any) -> Iterable[TransactionList
 
 
 def _started(view: View, listed: TransactionListing) -> int:
-    """Return when the open transaction began; for an id without one, a time after all others."""
+    """Return the start time in ms of the id's open transaction; for an id without one, a time after all others."""
     found = view.open.get(listed.transactional_id)
     return found.started_ms if found is not None and found.started_ms is not None else 1 << 62
 
 
 def _row(view: View, listed: TransactionListing, blocks: dict[int, dict[str, int]]) -> dict[str, Any]:
+    """Return a transactional id's row with metadata. blocks: from blocks_by_producer()."""
     found = view.open.get(listed.transactional_id)
     row = listed_row(listed) if found is None else transaction_row(found, view, blocks)
     return item(row["kind"], [view.cluster_id, "transactions", listed.transactional_id], row)
 
 
 async def transaction(asked: Asked) -> dict[str, Any]:
-    """Describe the transaction as its coordinator knows it now."""
+    """Handle GET …/transactions/{transactional_id}: the transaction as its coordinator knows it now, and which client
+    owns it. Raises Problem if there is no such id.
+    """
     view, name, admin = await view_of(asked), asked.names["transactional_id"], await asked.admin()
     found = (await admin.describe_transactions(name)).get(name)
     if found is None:
@@ -65,7 +69,7 @@ async def transaction(asked: Asked) -> dict[str, Any]:
 
 
 async def _owner(asked: Asked, name: str) -> dict[str, Any] | None:
-    """Return which client owns the id; None if the broker is not fencepost, or the owner is gone."""
+    """Return which client owns the transactional id; None if nobody does any more, or the broker does not tell."""
     try:
         found = (await (await asked.admin()).describe_transaction_owners(name)).get(name)
     except (UnsupportedVersionError, AuthorizationError):
@@ -74,7 +78,7 @@ async def _owner(asked: Asked, name: str) -> dict[str, Any] | None:
 
 
 async def blockers(asked: Asked) -> dict[str, Any]:
-    """List the partitions whose readers wait for an open transaction."""
+    """Handle GET …/blockers: a page of partitions whose readers wait for an open transaction."""
     view = await view_of(asked)
     return page(
         "KafkaBlockedPartitionList",
@@ -87,7 +91,9 @@ async def blockers(asked: Asked) -> dict[str, Any]:
 
 
 async def hanging(asked: Asked) -> dict[str, Any]:
-    """Search for hanging transactions. One search at a time: it asks every partition for its producers."""
+    """Handle GET …/transactions:hanging: transactions that are open in a partition and unknown to every coordinator.
+    Searches one at a time, because it asks every partition for its producers.
+    """
     name, admin = await cluster_id(asked), await asked.admin()
     async with asked.parts.searching:
         found = await admin.find_hanging_transactions(open_for_ms=asked.query["older_than_ms"])

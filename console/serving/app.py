@@ -1,4 +1,4 @@
-"""The aiohttp application: every route of the table behind the guard, every answer with the security headers.
+"""The aiohttp application: checks every request before its handler, and sets the security headers of every answer.
 
 The rule: no request reaches a handler unchecked, and no answer, a refusal or an error too, leaves without the headers.
 What a handler raises is answered as JSON in one shape; a bug is answered as a bug, and logged.
@@ -72,12 +72,15 @@ async def _hang_up(app: web.Application) -> None:
 
 
 async def _end(app: web.Application) -> None:
+    """Close the parts when the application ends."""
     await app[PARTS].end()
 
 
 @web.middleware
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Check where the request comes from, and answer whatever happens."""
+    """The middleware of all requests: note for the connection limits that a request runs, and answer it with the
+    security headers.
+    """
     parts, connection = request.app[PARTS], request.transport
     if connection is not None:
         parts.connections.begin(connection)
@@ -92,6 +95,7 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 async def _answer(parts: Parts, request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Check host and query, call the handler, and turn any exception into an error answer."""
     try:
         parts.guard.check_host(request.headers)
         if len(request.query_string) > MOST_QUERY_CHARS:
@@ -114,12 +118,13 @@ async def _answer(parts: Parts, request: web.Request, handler: Handler) -> web.S
 
 
 def secure(response: web.StreamResponse) -> None:
-    """Set the headers of every answer."""
+    """Set the security headers that every answer has, and forbid caching unless the answer allows it."""
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")
 
 
 def _problem_of_http(error: web.HTTPException) -> Problem:
+    """Return the problem for an error that aiohttp raised, such as 404."""
     if error.status == 404:
         return Problem(NO_ROUTE, "there is no such address", "/openapi.json lists them")
     if error.status == 405:
@@ -135,6 +140,10 @@ def refusal(problem: Problem) -> web.Response:
 
 
 def _handler_of(parts: Parts, route: Route) -> Handler:
+    """Return the aiohttp handler of a route: it checks login, CSRF token, rights, parameters and body, and calls the
+    route's handler.
+    """
+
     async def handle(request: web.Request) -> web.StreamResponse:
         session = request.cookies.get(parts.guard.cookie)
         now_ms = parts.clock.monotonic_ms()  # logins outlast a step of the wall clock
@@ -157,6 +166,7 @@ def _handler_of(parts: Parts, route: Route) -> Handler:
 
 
 async def _body_of(request: web.Request) -> bytes:
+    """Return the request's body. Raises Problem if it does not arrive within BODY_S."""
     try:
         async with asyncio.timeout(BODY_S):
             return await request.read()
@@ -165,7 +175,7 @@ async def _body_of(request: web.Request) -> bytes:
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:
-    """Return the names in the path. Raises Problem for one that cannot be a name in Kafka."""
+    """Return the decoded names in the path. Raises Problem for one that cannot be a name in Kafka."""
     for name, text in found.items():
         if len(text) > LONGEST_NAME:
             raise Problem(BAD_PARAMETER, f"{name} is longer than {LONGEST_NAME} characters")
@@ -175,6 +185,7 @@ def _names(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def _json(raw: bytes) -> Any:
+    """Parse a body as JSON. Raises Problem if it is not."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):

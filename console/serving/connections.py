@@ -1,4 +1,5 @@
-"""One connection of a browser, around aiohttp's: whether it is let in, and how long it may keep the console waiting.
+"""One connection of a browser, wrapped around aiohttp's: whether it is accepted, and how long it may be idle or
+blocked.
 
 The rule: a connection that brings no whole request, or that takes nothing of an answer, ends; what it costs until then
 is bounded by http/limits.py. Of aiohttp only public names are used: each connection is a protocol of ours that hands
@@ -25,7 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class Answering(web.RequestHandler):
-    """Answer input that is not valid HTTP, without echoing it. It never reaches the application."""
+    """aiohttp's protocol, but input that is not valid HTTP gets a JSON error that does not repeat it. Such input never
+    reaches the application.
+    """
 
     __slots__ = ()
 
@@ -36,6 +39,9 @@ class Answering(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
+        """Return the answer to a request that is not valid HTTP, or whose handling failed. Raises ConnectionError if a
+        part of another answer is already sent.
+        """
         log.debug("a bad request from %s", request.remote, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer is sent already")
@@ -47,7 +53,7 @@ class Answering(web.RequestHandler):
 
 
 class Connection(asyncio.Protocol):
-    """One connection of a browser. inner: aiohttp's protocol, which handles its bytes."""
+    """One connection of a browser, counted by `limits`. inner: aiohttp's protocol, which gets its bytes."""
 
     def __init__(self, inner: web.RequestHandler, limits: ConnectionLimits[asyncio.Transport]) -> None:
         inner.__class__ = Answering  # nothing public makes a web.Server use another class
@@ -70,9 +76,11 @@ class Connection(asyncio.Protocol):
         self._set_timer("first request", REQUEST_S, self._close_without_request)
 
     def _set_timer(self, name: str, after_s: float, call: Callable[[], None]) -> None:
+        """Call `call` in after_s seconds, unless the connection ends before."""
         self._timers[name] = asyncio.get_running_loop().call_later(after_s, call)
 
     def _close_without_request(self) -> None:
+        """Close the connection if no request has arrived on it yet."""
         if self._limits.is_new(self._transport):
             self._transport.close()
 
@@ -104,13 +112,13 @@ class Connection(asyncio.Protocol):
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return the address of the other side."""
+    """Return the client's IP address; empty if the transport does not know it."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) and peer else ""
 
 
 def _crowded() -> bytes:
-    """Return the 503 response for when all connections are busy."""
+    """Return the bytes of the 503 response for a connection that is refused because too many are busy."""
     body = json.dumps(Problem(CROWDED, "too many connections are being answered", "try again").body()).encode()
     headers = {**HEADERS, "Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
     headers |= {"Content-Length": str(len(body)), "Retry-After": "5", "Connection": "close"}

@@ -25,6 +25,7 @@ _SHARE = {"type": ["number", "null"]}
 
 
 def _item(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one item in Confluent's shape, with these properties."""
     return fields({"kind": TEXT, "metadata": _METADATA, "cluster_id": TEXT, **properties})
 
 
@@ -240,7 +241,7 @@ _OTHERS = {
 
 
 def schemas() -> dict[str, Any]:
-    """Return every schema by its name."""
+    """Return every schema of the document by its name."""
     lists = {
         name: fields(
             {
@@ -256,7 +257,7 @@ def schemas() -> dict[str, Any]:
 
 
 def document(routes: Iterable[Route], version: str, cookie: str) -> dict[str, Any]:
-    """Return the whole document. cookie: the name of the session's cookie."""
+    """Return the OpenAPI document as JSON. cookie: the name of the session's cookie."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -280,6 +281,7 @@ def document(routes: Iterable[Route], version: str, cookie: str) -> dict[str, An
 
 
 def _operation(route: Route) -> dict[str, Any]:
+    """Return the description of one route: parameters, body, answers and who may call it."""
     names = [part[1:].partition("}")[0] for part in route.path.replace("{", "\0{").split("\0") if part[0] == "{"]
     parameters = [_in_path(each) for each in names]
     parameters += [
@@ -312,6 +314,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _answers(route: Route) -> dict[str, Any]:
+    """Return the successful answers of a route by HTTP status."""
     if not route.answer:
         return {"204": {"description": "Done"}}
     if "/" in route.answer:
@@ -324,6 +327,7 @@ def _answers(route: Route) -> dict[str, Any]:
 
 
 def _in_path(name: str) -> dict[str, Any]:
+    """Return the description of one parameter in a path."""
     schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
     if name in _NUMBERS:
         schema = {"type": "integer", "minimum": 0, "maximum": (1 << 31) - 1}

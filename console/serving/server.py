@@ -1,4 +1,4 @@
-"""Runs a console: listens, serves until it is asked to stop, and closes what is open.
+"""Runs a console: listens, serves until it is told to stop, and closes all connections.
 
 The rule: when it is asked to stop, event streams end at once, and other requests have two seconds.
 """
@@ -59,7 +59,7 @@ class Console:
         self.port = 0
 
     async def start(self) -> None:
-        """Start listening. Raises BadAddress."""
+        """Start listening; then `port` is the real port. Raises BadAddress if it cannot."""
         await self._runner.setup()
         settings = self._settings
         try:
@@ -75,15 +75,18 @@ class Console:
         self.parts.guard.serve_at(self.port)
 
     def _connection(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
         assert self._runner.server is not None
         return connections.Connection(self._runner.server(), self.parts.connections)
 
     @property
     def url(self) -> str:
+        """Return the URL at which the console is served."""
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         return f"http://{host}:{self.port}/"
 
     async def close(self) -> None:
+        """Stop listening, end open requests and abort the connections that remain."""
         if self._listening is not None:
             self._listening.close()
         await self._runner.cleanup()

@@ -1,4 +1,5 @@
-"""The pages' files: read once, sent from memory with an ETag; only what is in the folder, by its exact name.
+"""The files of the pages: read once, sent from memory with an ETag. Only a file in the folder is sent, by its exact
+name.
 
 The rule: a path is looked up in a table and never opened, so no path leads out of the folder.
 """
@@ -22,6 +23,8 @@ _TYPES = {
 
 
 class StaticFile(NamedTuple):
+    """One file of the pages. tag: a digest of its content, for the ETag."""
+
     content: bytes
     media_type: str
     tag: str
@@ -40,7 +43,7 @@ def read_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
 
 
 def answer(files: dict[str, StaticFile], name: str, request: web.Request) -> web.Response:
-    """Answer with a file. Raises Problem if there is no file of that name."""
+    """Return the response with a file; 304 if the browser has it. Raises Problem if there is no such file."""
     found = files.get(name)
     if found is None:
         raise Problem(NO_ROUTE, "there is no such file")

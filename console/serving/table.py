@@ -1,4 +1,4 @@
-"""All routes, from the modules that answer them, and the document that describes them."""
+"""The list of all routes, from the modules that handle them, and the OpenAPI document of them."""
 
 import functools
 from typing import Any
@@ -22,11 +22,13 @@ from .openapi import document
 
 
 async def openapi(asked: Asked) -> dict[str, Any]:
+    """Handle GET /openapi.json."""
     return _document(asked.parts.version, asked.parts.guard.cookie)
 
 
 @functools.cache
 def _document(version: str, cookie: str) -> dict[str, Any]:
+    """Return the OpenAPI document as JSON. cookie: the name of the session's cookie."""
     return document(routes(), version, cookie)
 
 
