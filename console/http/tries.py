@@ -17,7 +17,7 @@ LINE_EVERY_MS = 10_000
 
 
 class Tries:
-    """Counts wrong login tokens by client address. log: called with a line about them, once in LINE_EVERY_MS at most."""
+    """Counts wrong login tokens by client address. log: gets a line about them, once in LINE_EVERY_MS at most."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
