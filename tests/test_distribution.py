@@ -7,7 +7,7 @@ import distribution
 import installed
 
 
-def test_the_wheel_holds_the_package_alone(tmp_path):
+def test_the_wheel_contains_only_the_package(tmp_path):
     wheel = installed.wheel(tmp_path)
     names = distribution.names_in(wheel)
     assert distribution.foreign_in(wheel, names) == []
@@ -15,7 +15,7 @@ def test_the_wheel_holds_the_package_alone(tmp_path):
     assert distribution.main([str(wheel)]) == 0
 
 
-def test_tests_in_published_files_are_named(tmp_path, capsys):
+def test_a_wheel_or_sdist_with_test_files_is_refused_and_the_files_are_named(tmp_path, capsys):
     sdist = tmp_path / "fencepost-1.tar.gz"
     for name in ("fencepost-1/broker/broker.py", "fencepost-1/tests/test_tidy.py"):
         path = tmp_path / name

@@ -100,7 +100,7 @@ OWNERS = {  # of words that mean something of their own here
 
 
 @pytest.mark.parametrize("word", OWNERS)
-def test_a_word_of_our_own_is_in_the_glossary_that_its_module_names(word):
+def test_each_term_is_in_the_glossary_and_its_module_refers_to_the_glossary(word):
     module = (ROOT / OWNERS[word]).read_text()
     assert re.search(rf"^\| {word} \|", (ROOT / "docs" / "glossary.md").read_text(), flags=re.MULTILINE)
     assert "docs/glossary.md" in module.split('"""')[1], f"the docstring of {OWNERS[word]}"
@@ -168,7 +168,7 @@ def test_every_image_of_a_page_is_a_file_of_the_repository(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_row_of_a_table_stands_below_a_head(document):
-    """A blank line within a table makes raw text of the rows below it."""
+    """A blank line within a table ends it: the rows below are shown as plain text."""
     lines = prose(document).splitlines()
     for number, line in enumerate(lines):
         if line.startswith("|") and not (number and lines[number - 1].startswith("|")):

@@ -38,24 +38,24 @@ def titled(page: str) -> dict[str, str]:
 # ---- pages -------------------------------------------------------------------------------------------------------
 
 
-def test_every_code_that_the_broker_sends_has_an_advice(pages):
+def test_every_error_code_that_the_broker_sends_has_an_advice(pages):
     advised = pages.advice()
     assert advised.keys() <= set(ErrorCode.__members__)
     missing = pages.sent_codes() - advised.keys()
     assert not missing, "docs/site/error_advice.toml says what to do about each code that is sent"
 
 
-def test_every_code_has_one_entry(pages):
+def test_every_error_code_has_exactly_one_entry_on_the_error_page(pages):
     page = pages.errors_page()
     for code in ErrorCode:
         assert len(re.findall(rf"^(?:## |\| ){code.name} \({int(code)}\)", page, re.M)) == 1, code.name
 
 
-def test_the_page_of_errors_is_the_one_that_the_code_makes(pages):
+def test_the_error_page_is_the_one_generated_from_the_code(pages):
     assert (DOCS / "errors.md").read_text() == pages.errors_page(), "write it: python docs/site/pages.py --errors"
 
 
-def test_the_versions_of_the_apis_are_those_that_are_served(pages):
+def test_the_api_versions_on_the_site_are_those_that_are_served(pages):
     page = (DOCS / "compatibility.md").read_text()
     assert page.endswith("\n\n" + pages.api_versions()), "write it: python docs/site/pages.py --apis"
 
@@ -67,7 +67,7 @@ def test_every_command_is_in_the_reference(pages):
     assert "| `--data-dir DIR` |" in page
 
 
-def test_results_of_tests_become_rows_and_columns(pages, tmp_path):
+def test_the_compatibility_page_counts_passed_and_failed_tests_per_client(pages, tmp_path):
     results = tmp_path / "results.xml"
     results.write_text(
         "<testsuites><testsuite>"

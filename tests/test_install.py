@@ -77,7 +77,7 @@ def check_installed(python: Path, copy: Path, tests: list[str], *, editable: boo
     check([python, "-P", "-m", "pytest", "-q", *tests], copy / "a-b.c")
 
 
-def test_a_wheel_of_a_copy_in_a_folder_named_a_b_c_works_beside_anything(copy):
+def test_an_installed_wheel_works_beside_other_packages_named_broker_or_client(copy):
     python = install(copy)
     check_installed(python, copy, ["tests/protocol/test_errors.py"], editable=False)
     # As a worker of Spark begins: -c and -m put the current directory before what is installed.

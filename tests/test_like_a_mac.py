@@ -74,12 +74,12 @@ def run(*command, given=""):
     return done.stdout
 
 
-def test_a_broker_lives_dies_and_lives_again_with_its_transactions(on_a_mac, tmp_path):
+def test_without_linux_calls_a_broker_restarts_with_its_transactions(on_a_mac, tmp_path):
     run("-c", LIVES, str(tmp_path / "data"))
 
 
 @pytest.mark.parametrize("on_a_mac", ["like_a_mac"], indirect=True)
-def test_the_plugin_gives_tests_a_broker(on_a_mac, tmp_path):
+def test_without_linux_calls_the_pytest_plugin_gives_tests_a_broker(on_a_mac, tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     (tmp_path / "test_it.py").write_text(TESTS)
     assert "2 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path))

@@ -13,14 +13,14 @@ def test_all_138_requirements_are_stated_in_order():
     assert [identifier for identifier in stated if identifier.startswith("S-")] == [f"S-{n:02}" for n in range(1, 139)]
 
 
-def test_the_table_counts_the_tests_of_each_and_names_those_with_none():
+def test_the_table_counts_tests_per_requirement_and_lists_untested_ones():
     table = requirements_table.render(DOCUMENT, [("S-23", "tests/a.py::test_x[1]"), ("S-23", "tests/a.py::test_x[2]")])
     assert "S-23     1  " in table
     assert "            tests/a.py::test_x\n" in table
     assert "1 of 138 have a test; none: S-01" in table
 
 
-def test_waiting_requirements_are_not_listed_as_untested(tmp_path):
+def test_requirements_that_wait_for_a_feature_are_listed_apart_from_untested_ones(tmp_path):
     document = tmp_path / "requirements.md"
     document.write_text("| S-01 | one | security |\n| S-02 | two | |\n| S-03 | three | security |\n")
     table = requirements_table.render(document, [("S-03", "tests/a.py::test_x")])

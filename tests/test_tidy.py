@@ -103,8 +103,8 @@ def imports_among(path: Path, names: set[str]) -> list[str]:
     return [at(path, line, f"imports {name}") for name, line in imports_of(path) if name in names]
 
 
-def test_the_laws_are_asked_of_every_module():
-    """An area that moved, or a pattern that fits nothing, would let each of them pass."""
+def test_the_checks_of_this_file_see_at_least_the_known_number_of_modules():
+    """If an area moved, or a pattern matched nothing, each check would pass without looking at anything."""
     by_area = {area: sum(path.is_relative_to(ROOT / area) for path in MODULES) for area in AREAS}
     least = {"fencepost": 2, "effects": 15, "protocol": 30, "storage": 45, "broker": 150, "client": 100}
     least |= {"spark": 15, "console": 40, "cli": 60, "testing": 10, "bench": 40}
@@ -133,8 +133,8 @@ def modules_imported_by_a_test(path: Path) -> list[tuple[str, int]]:
     return [(match[1].replace(".", "/"), at) for at, line in lines if (match := IMPORT.match(line))]
 
 
-def test_imports_name_modules_that_are_there():
-    """A test that is seldom run would notice late that a module has moved."""
+def test_every_imported_module_of_this_project_exists():
+    """Without it, a test that seldom runs would fail long after a module has moved."""
     found = [(path, name, line) for path in MODULES for name, line in modules_imported_by(path)]
     found += [(path, name, line) for path in TESTS for name, line in modules_imported_by_a_test(path)]
     assert len(found) > 5000
@@ -143,7 +143,7 @@ def test_imports_name_modules_that_are_there():
     assert not [at(path, line, f"imports {name}") for path, name, line in found if name not in there]
 
 
-def test_imports_point_down():
+def test_each_package_imports_only_the_packages_below_it():
     assert not [
         found for path in MODULES for found in imports_among(path, set(AREAS) - BELOW[area_of(path)] - {area_of(path)})
     ]
@@ -218,7 +218,7 @@ def is_pure(path: Path) -> bool:
     return any(SAYS_PURE.search(ast.get_docstring(nodes_of(each)[0]) or "") for each in [path, *said])
 
 
-def test_pure_modules_do_not_touch_the_outside():
+def test_pure_modules_import_no_effects():
     pure = [path for path in MODULES if is_pure(path)]
     assert len(pure) >= LEAST_PURE
     assert not [found for path in pure for found in imports_among(path, OUTSIDE)]
@@ -230,14 +230,16 @@ def test_a_module_is_pure_if_it_or_its_package_says_so():
     assert not is_pure(ROOT / "broker/groups/coordinator.py"), "which speaks of the pure groups only"
 
 
-def test_modules_that_are_pure_except_for_something_are_listed_and_import_no_outside():
+def test_modules_documented_as_nearly_pure_are_listed_and_import_no_effects():
     said = {short(path): ast.get_docstring(nodes_of(path)[0]) or "" for path in MODULES}
     assert {name for name, text in said.items() if re.search(r"\bPure\b(?![.:;])", text)} == NEARLY_PURE
     assert not [found for name in NEARLY_PURE for found in imports_among(ROOT / name, OUTSIDE)]
 
 
-def test_nothing_is_raised_that_a_module_keeps():
-    """Each raise adds to the traceback of its exception, which keeps the frames, and all that these hold, for ever."""
+def test_no_module_raises_an_exception_object_that_it_keeps():
+    """Each raise adds to the traceback of its exception, which keeps the frames, and all that these refer to, in
+    memory.
+    """
     assert not [found for path in MODULES for found in _kept_and_raised(path)]
 
 
@@ -317,8 +319,8 @@ def test_simulated_code_uses_asyncio_timeout_not_wait_for():
     assert not [at(path, node.lineno, "uses asyncio.wait_for") for path, node in nodes if _waits_for(node)]
 
 
-def test_nobody_takes_annotations_out_of_a_namespace():
-    """Since Python 3.14 they are made when they are asked for: vars(cls) has none, and messages had no fields."""
+def test_no_module_reads_annotations_from_a_class_namespace():
+    """Since Python 3.14 annotations are created on demand: vars(cls) has none of them."""
     nodes = [(path, node) for path in MODULES for node in nodes_of(path)]
     assert not [
         at(path, node.lineno, "use inspect.get_annotations")
@@ -349,7 +351,7 @@ def test_names_of_tests_stay_short():
     assert not [at(path, n, f"{name} has {len(name)} characters") for path, n, name in named if len(name) > MAX_NAME]
 
 
-def test_no_test_is_named_by_a_code_that_nothing_here_defines():
+def test_no_test_name_begins_with_a_code_that_is_defined_nowhere():
     lines = [(path, each) for path in TESTS for each in enumerate(path.read_text().splitlines(), 1)]
     named = [(path, n, found[1]) for path, (n, line) in lines if (found := TEST.match(line))]
     assert not [at(path, n, name) for path, n, name in named if CODED.match(name)]
@@ -379,7 +381,7 @@ def test_every_package_is_named_in_pyproject():
     assert setuptools["package-dir"] == own | {f"fencepost.{a}": a for a in areas}
 
 
-def test_the_repository_speaks_of_the_project_alone():
+def test_no_module_or_page_contains_a_local_path_or_a_tracker_number():
     paths = [*MODULES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     lines = [(path, each) for path in paths for each in enumerate(path.read_text().splitlines(), 1)]
     assert not [at(path, n, found.group()) for path, (n, line) in lines if (found := ELSEWHERE.search(line))]

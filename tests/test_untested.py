@@ -35,7 +35,7 @@ def test_skip_reasons_are_counted_and_shown_once_without_details():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [("-n", "2")], ids=["workers"])
-def test_two_runs_are_one_line_of_all_that_they_skipped(tmp_path, workers):
+def test_skips_of_two_test_runs_are_summed_in_one_line(tmp_path, workers):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "test_it.py").write_text(SKIPPING)

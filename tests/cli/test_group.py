@@ -15,7 +15,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_group_describe_shows_lag_to_the_lso_and_to_the_end_and_why(terminal: Terminal) -> None:
+def test_group_describe_shows_lag_to_lso_and_to_high_watermark_and_the_blocker(terminal: Terminal) -> None:
     terminal.run("topic create orders")
     terminal.plain("orders", "a", "b", "c")
     terminal.run("group seek billing -t orders --to 1")
@@ -32,8 +32,10 @@ def test_group_describe_shows_lag_to_the_lso_and_to_the_end_and_why(terminal: Te
     assert (terminal.objects("group describe billing"))[0]["blocked"] == []
 
 
-def test_every_command_names_the_transaction_that_holds_a_groups_offsets(terminal: Terminal) -> None:
-    """Nothing else is blocked; another group's older transaction, in the same partition, is not meant."""
+def test_group_describe_why_blocked_and_doctor_name_the_holder_of_a_groups_offsets(terminal: Terminal) -> None:
+    """The holder is the open transaction with pending offsets of this group. Another group's older transaction in the
+    same partition is not named.
+    """
     terminal.run("topic create copied -p 2")
     terminal.plain("copied", "a", "b", "c")
     for name in ("copiers", "others"):
@@ -99,7 +101,7 @@ def test_group_describe_shows_members_with_their_partitions(terminal: Terminal) 
     consumer.close()
 
 
-def test_a_group_whose_broker_assigns_is_shown_like_any_other(terminal: Terminal) -> None:
+def test_group_commands_show_a_group_of_the_consumer_protocol(terminal: Terminal) -> None:
     terminal.run("topic create handed")
     with Consumer(
         terminal.bootstrap, topics=["handed"], group_id="newer", group_protocol="consumer", auto_offset_reset="earliest"

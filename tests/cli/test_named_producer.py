@@ -31,7 +31,7 @@ def write(terminal: Terminal, name: str, **topics: dict[int, int]) -> None:
     asyncio.run(work())
 
 
-def test_names_are_listed_with_their_highest_sequences_and_removed(terminal: Terminal) -> None:
+def test_named_producer_list_shows_highest_sequences_and_rm_removes_a_name(terminal: Terminal) -> None:
     assert terminal.run("named-producer list") == ""
     write(terminal, "sensor-7", readings={1: 41, 0: 12_000}, other={0: 3})
     write(terminal, "sensor-8")
@@ -52,7 +52,7 @@ def test_names_are_listed_with_their_highest_sequences_and_removed(terminal: Ter
     assert [each["name"] for each in terminal.objects("named-producer list")] == ["sensor-8"]
 
 
-def test_a_name_that_is_not_there_is_named(terminal: Terminal) -> None:
+def test_an_unknown_named_producer_exits_with_3_and_nothing_is_removed(terminal: Terminal) -> None:
     write(terminal, "sensor-8")
     for line in ("named-producer list nobody", "named-producer rm sensor-8 nobody"):
         code, cause, hint = terminal.refused(line)

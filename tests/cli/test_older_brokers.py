@@ -26,7 +26,7 @@ def test_consume_explains_open_records_once_it_reaches_the_end_of_the_log(termin
     assert [line.split()[0] for line in output[1:]] == ["?", "?"]
 
 
-def test_on_an_older_broker_lag_is_shown_without_its_reason(terminal: Terminal) -> None:
+def test_group_describe_on_an_older_broker_shows_lag_without_the_blocker(terminal: Terminal) -> None:
     terminal.run("group seek readers -t held --to start")
     (facts,) = terminal.objects("group describe readers")
     assert (facts["lag_lso"], facts["lag_hw"], facts["blocked"]) == (0, 2, [])

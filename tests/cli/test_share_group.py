@@ -17,7 +17,7 @@ def terminal() -> Iterator[Terminal]:
         yield opened
 
 
-def test_a_share_group_is_reset_described_and_deleted(terminal: Terminal) -> None:
+def test_share_group_commands_reset_list_describe_and_delete_a_group(terminal: Terminal) -> None:
     rows = terminal.objects("share-group reset workers -t work --to 0:2,1:end")
     assert [(each["before"], each["after"], each["moved"]) for each in rows] == [(None, 2, True), (None, 0, True)]
     assert terminal.run("share-group list").splitlines() == ["GROUP    STATE", "workers  Empty"]

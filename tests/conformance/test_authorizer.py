@@ -17,7 +17,7 @@ LIBRARIES = os.environ.get("KAFKA_LIBS", "")
 RULE_SETS = int(os.environ.get("RULE_SETS", "1500"))
 
 
-def test_the_authorizer_decides_as_kafkas_own_did() -> None:
+def test_the_authorizer_gives_the_2100_recorded_decisions_of_kafkas_authorizer() -> None:
     text = (HERE / "authorizer" / "decisions.tsv").read_text()
     lines = [line.split("\t") for line in text.splitlines()]
     asked = [line for line in lines if is_question(line)]
@@ -29,7 +29,7 @@ def test_the_authorizer_decides_as_kafkas_own_did() -> None:
 
 @pytest.mark.skipif(not LIBRARIES, reason="no Kafka to compare with: KAFKA_LIBS=the folder of its jars")
 @pytest.mark.parametrize("seed", [2, 3])
-def test_the_authorizer_decides_as_kafkas_own_does(seed: int) -> None:
+def test_the_authorizer_decides_random_questions_as_kafkas_own_class_does(seed: int) -> None:
     lines = list(questions(seed, RULE_SETS, 100))
     asked = [line for line in lines if is_question(line)]
     compared = zip(asked, ours(lines), kafkas(lines, LIBRARIES), strict=True)

@@ -88,7 +88,9 @@ def sides() -> Iterator[tuple[Side, Side, ServedBroker]]:
 
 
 @pytest.mark.parametrize("seed", range(LIVES if "KAFKA" in os.environ else 1))
-def test_kafka_and_we_answer_the_same(sides: tuple[Side, Side, ServedBroker], seed: int) -> None:
+def test_a_running_kafka_and_fencepost_answer_random_transactions_alike(
+    sides: tuple[Side, Side, ServedBroker], seed: int
+) -> None:
     kafka, ours, served = sides
     chance, name = random.Random(seed), f"beside-{seed}-{time.time_ns()}"
     pairs: list[tuple[Pair, Pair]] = [((-1, -1), (-1, -1)), ((5, 0), (5, 0))]  # as Kafka gave them, and as we did

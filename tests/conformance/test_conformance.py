@@ -34,7 +34,7 @@ def as_parameter(scenario: Scenario) -> object:
 
 
 @pytest.mark.parametrize("scenario", [as_parameter(scenario) for scenario in SCENARIOS])
-def test_each_scenario_is_answered_as_recorded_or_as_stated(
+def test_each_scenario_gets_kafkas_recorded_answer_or_the_stated_difference(
     scenario: Scenario, broker_for: Callable[[str], tuple[str, int]]
 ) -> None:
     expected: list[str] = []
@@ -48,12 +48,12 @@ def test_each_scenario_is_answered_as_recorded_or_as_stated(
         pytest.fail(f"{where}: {scenario.name}\n" + "\n".join(difference), pytrace=False)
 
 
-def test_every_scenario_has_a_name_of_its_own() -> None:
+def test_no_two_conformance_scenarios_of_a_folder_have_the_same_name() -> None:
     names = [(scenario.path.parent.name, scenario.name) for scenario in SCENARIOS]
     assert len(names) == len(set(names))
 
 
-def test_every_step_that_differs_says_why_and_how() -> None:
+def test_each_step_where_fencepost_differs_states_a_reason_and_its_own_answer() -> None:
     for scenario in SCENARIOS:
         for step in scenario.steps:
             where = f"{scenario.path.name}:{step.line + 1}"

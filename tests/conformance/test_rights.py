@@ -75,12 +75,14 @@ def parameters(cells: list[tuple[Row, int]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("row", "version"), parameters(CELLS))
-def test_each_right_is_needed_where_kafka_needs_it(row: Row, version: int, world: World) -> None:
+def test_each_request_needs_the_rights_that_kafka_needs_for_it(row: Row, version: int, world: World) -> None:
     check(row, version, world)
 
 
 @pytest.mark.parametrize(("row", "version"), parameters(OWN_CELLS))
-def test_each_right_to_our_own_apis_is_needed_as_written(row: Row, version: int, own_world: World) -> None:
+def test_each_request_of_fenceposts_own_apis_needs_the_rights_written_for_it(
+    row: Row, version: int, own_world: World
+) -> None:
     check(row, version, own_world)
 
 
@@ -92,7 +94,7 @@ def check(row: Row, version: int, world: World) -> None:
     assert differing == differences.of(name, expected)
 
 
-def test_the_page_about_security_tells_of_each_api_which_rights_it_needs() -> None:
+def test_the_security_page_lists_the_rights_that_each_api_needs() -> None:
     page = (HERE.parent.parent / "docs" / "security.md").read_text()
     reported: dict[str, set[str]] = {}
     for apis, text in re.findall(r"^\| ([A-Z]\w+(?:, [A-Z]\w+)*) \| (.*) \|$", page, re.MULTILINE):
@@ -105,12 +107,12 @@ def test_the_page_about_security_tells_of_each_api_which_rights_it_needs() -> No
     assert {api: rights for api, rights in reported.items() if api in APIS_BY_NAME} == found
 
 
-def test_every_api_that_is_served_has_a_row() -> None:
-    """A new one: write what is asked in rights/rows.py, and record what Kafka answers (README.md, "Rights")."""
+def test_every_served_api_has_a_row_in_the_rights_matrix() -> None:
+    """For a new API: write its requests in rights/rows.py and record what Kafka answers (README.md, "Rights")."""
     assert SERVED - {row.api for row in [*ROWS, *OWN_ROWS]} == differences.NO_RIGHT_NEEDED.keys() & SERVED
 
 
-def test_the_matrix_has_the_newest_version_of_every_api() -> None:
+def test_the_rights_matrix_has_the_newest_version_of_every_api() -> None:
     newest = {handler.api.name: handler.api.max for handler in HANDLERS.values()}
     cells = CELLS + OWN_CELLS
     for api in {row.api for row, _ in cells}:

@@ -47,7 +47,7 @@ async def something_happened(broker: ServedBroker) -> None:
             await producer.send_and_wait("orders", b"v")
 
 
-async def test_names_of_kafka_exporter_and_our_own_are_there_while_a_transaction_is_open() -> None:
+async def test_metrics_have_the_names_of_kafka_exporter_and_show_an_open_transaction() -> None:
     with ServedBroker() as broker:
         await something_happened(broker)
         at = f"127.0.0.1:{broker.port}"
@@ -75,7 +75,7 @@ async def test_names_of_kafka_exporter_and_our_own_are_there_while_a_transaction
     assert set(found["fencepost_scrape_errors"].values()) == {0}
 
 
-async def test_of_another_broker_its_own_counters_are_absent_and_all_else_is_there() -> None:
+async def test_for_a_kafka_broker_only_the_brokers_own_counters_are_absent() -> None:
     with ServedBroker() as broker:
         await something_happened(broker)
         broker.inside(lambda inside: cap(inside, "4.3"))
@@ -123,7 +123,7 @@ async def test_long_names_leave_out_topics_and_groups_before_the_text_is_too_lon
     assert sum(len(line) for line in text.splitlines(keepends=True) if name.encode() in line) <= most
 
 
-async def test_simultaneous_scrapes_share_one_reading_of_the_cluster() -> None:
+async def test_simultaneous_scrapes_read_the_cluster_only_once() -> None:
     asked = 0
     with ServedBroker() as broker:
         async with Admin(f"127.0.0.1:{broker.port}") as admin:

@@ -62,7 +62,7 @@ def console(broker: ServedBroker, story: Story) -> Iterator[ServedConsole]:
         yield served
 
 
-def test_the_overview_says_that_its_login_may_not_see_all(page: Page, console: ServedConsole) -> None:
+def test_the_overview_names_what_its_login_has_no_right_to_see(page: Page, console: ServedConsole) -> None:
     settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:root"}
     with ServedBroker(**settings) as guarded, ServedConsole(guarded.port) as limited:
         visit(page, limited, "")
@@ -154,7 +154,7 @@ def test_the_first_page_shows_blocking_transactions_and_can_abort_them(
         story.open.pop("culprit").commit_transaction()
 
 
-def test_a_group_that_waits_in_one_of_several_partitions_is_said_to_wait(
+def test_a_group_blocked_in_one_of_two_partitions_is_listed_as_waiting(
     page: Page, console: ServedConsole, story: Story
 ) -> None:
     story.create(atlas=1, zebra=1)
@@ -195,7 +195,7 @@ def prepare(broker: ServedBroker, transactional_id: str, sink: str, number: int)
     thread.join(60)
 
 
-def test_a_prepared_transaction_asks_again_and_names_sink_and_batch(
+def test_ending_a_prepared_transaction_asks_to_confirm_its_sink_and_batch(
     page: Page, console: ServedConsole, story: Story, broker: ServedBroker
 ) -> None:
     story.create(sunk=1)
@@ -288,7 +288,9 @@ def test_tabs_share_one_stream_which_ends_when_all_are_hidden_or_gone(
     wait_until(lambda: watchers() == 0)
 
 
-def test_nothing_that_a_cluster_contains_runs_in_the_page(page: Page, console: ServedConsole, story: Story) -> None:
+def test_no_name_or_value_of_a_cluster_is_executed_as_script_in_the_pages(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
     story.create(constructor=1, __proto__=1)
     hostile = story.producer(**{"client.id": HOSTILE})
     story.write(hostile, "constructor", HOSTILE, key=HOSTILE, headers=[(HOSTILE, HOSTILE.encode())])
@@ -353,9 +355,7 @@ def test_the_keyboard_reaches_pages_search_and_help(page: Page, console: ServedC
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_a_console_that_may_only_read_offers_no_change_and_says_why(
-    page: Page, broker: ServedBroker, story: Story
-) -> None:
+def test_a_read_only_console_offers_no_change_and_says_why(page: Page, broker: ServedBroker, story: Story) -> None:
     with ServedConsole(broker.port, changes_allowed=False, changes_hint="start it with --allow-changes") as console:
         visit(page, console, "transactions/holder")
         expect(page.locator(".actions")).to_contain_text("--allow-changes")
@@ -439,7 +439,7 @@ def test_overview_and_group_page_name_the_transaction_that_holds_offsets(
     expect(card).to_have_count(0, timeout=90_000)  # groups are read again after three times what a reading took
 
 
-def test_a_group_that_has_nothing_but_held_offsets_has_a_page(
+def test_a_group_with_only_pending_transactional_offsets_has_a_page(
     context: BrowserContext, broker: ServedBroker, console: ServedConsole
 ) -> None:
     holder = Terminal(broker).hold_offsets("first-holder", "to-be", "story", 1)

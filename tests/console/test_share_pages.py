@@ -12,7 +12,7 @@ from terminal import Terminal
 pytestmark = NEEDS_CHROMIUM
 
 
-def test_a_share_group_has_members_and_lag_and_its_page_names_what_fills_its_window(page: Page) -> None:
+def test_a_share_groups_page_names_the_transaction_that_fills_its_window(page: Page) -> None:
     with ServedBroker(group_share_partition_max_record_locks=LIMIT) as broker, ServedConsole(broker.port) as console:
         terminal = Terminal(broker)
         Story(terminal.bootstrap).create(jobs=1)

@@ -70,7 +70,7 @@ def test_a_right_to_left_name_is_isolated_from_the_text_beside_it() -> None:
     assert attributes["href"] == "#/שלום\u202e", "an address is not changed"
 
 
-def test_drawings_and_texts_of_many_lines_keep_their_characters() -> None:
+def test_svg_text_gets_no_bdi_element_and_pre_keeps_its_line_ends() -> None:
     script = """
     const made = [dom.s("text", null, given), dom.h("pre", null, given)];
     return made.map((each) => [each.children[0].localName ?? "text", each.text()]);

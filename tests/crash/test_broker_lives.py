@@ -51,13 +51,13 @@ def judged(disk: SimulatedDisk, seed: int, description: str) -> SimulatedDisk:
 
 
 @pytest.mark.requirement("S-11", "S-14", "S-31")
-def test_answered_and_shown_records_survive_a_power_cut_at_any_moment(busy):
+def test_acknowledged_and_fetched_records_survive_a_power_cut_at_any_moment(busy):
     for number, (description, image) in enumerate(crash_images(busy, limit=LIMIT, seed=SEED)):
         judged(image, number, description)
 
 
 @pytest.mark.requirement("S-11", "S-31")
-def test_killed_before_a_sync_restarted_then_unplugged_nothing_answered_is_lost(busy):
+def test_a_kill_a_restart_and_a_power_cut_lose_no_acknowledged_record(busy):
     moments = random.Random(SEED).sample(range(len(busy.operations)), LIMIT // 3)
     for moment in moments:
         disk = judged(busy.killed_at(moment), moment, f"killed after {moment}")

@@ -73,7 +73,7 @@ def judged(before, damaged, path, what):
     return found
 
 
-def test_the_small_directory_has_a_file_of_every_kind_and_units_in_no_segment(disk, before):
+def test_the_directory_that_is_damaged_below_has_a_file_of_every_kind(disk, before):
     assert {kind_of(path) for path in files_of(disk)} == set(KINDS)
     assert len(paths(disk, "checkpoint")) == 2
     assert len(paths(disk, "producers")) == 2
@@ -85,7 +85,7 @@ def test_the_small_directory_has_a_file_of_every_kind_and_units_in_no_segment(di
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_flipped_bit_is_found_or_harmless(disk, before, kind):
+def test_every_flipped_bit_is_detected_or_changes_no_recovered_data(disk, before, kind):
     random_ = random.Random(f"{SEED} bits {kind}")
     seen = Counter()
     bits = [
@@ -128,7 +128,7 @@ def said_of(damaged):
     return reason
 
 
-def test_every_flipped_bit_of_a_segment_is_found_by_the_broker_itself(disk, before):
+def test_every_flipped_bit_of_a_segment_is_detected_by_the_broker_itself(disk, before):
     """Not every consumer checks CRCs, so the broker must not return bytes that differ from those written."""
     random_ = random.Random(f"{SEED} bits that consumers do not look at")
     bits = [(path, bit) for path in paths(disk, "log") for bit in range(8 * len(content_of(disk, path)))]
@@ -138,7 +138,7 @@ def test_every_flipped_bit_of_a_segment_is_found_by_the_broker_itself(disk, befo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_truncation_is_found_or_harmless(disk, before, kind):
+def test_every_truncation_is_detected_or_changes_no_recovered_data(disk, before, kind):
     random_ = random.Random(f"{SEED} cuts {kind}")
     seen = Counter()
     cuts = []
@@ -162,8 +162,8 @@ def seal_of(content):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_runs_of_nuls_and_of_garbage_and_foreign_blocks_are_found_or_harmless(disk, before, kind):
-    """Runs of 512 or 4,096 bytes, aligned or not, of zeros, random bytes or bytes of another place in the file."""
+def test_overwritten_runs_of_bytes_are_detected_or_change_no_recovered_data(disk, before, kind):
+    """Runs of 1 to 4,096 bytes, aligned or not, of zeros, random bytes or bytes from another place in the file."""
     random_ = random.Random(f"{SEED} runs {kind}")
     found = paths(disk, kind)
     for _ in range(SAMPLE or 400):
@@ -180,7 +180,7 @@ def test_runs_of_nuls_and_of_garbage_and_foreign_blocks_are_found_or_harmless(di
         judged(before, overwrite(disk, path, position, data), path, f"{size} bytes at {position}")
 
 
-def test_every_deleted_file_is_reported_missing_or_harmless(disk, before):
+def test_every_deleted_file_is_reported_or_changes_no_recovered_data(disk, before):
     seen = {}
     for path in files_of(disk):
         seen.setdefault(kind_of(path), set()).add(judged(before, removed(disk, path), path, "all"))
@@ -194,7 +194,7 @@ def test_a_deleted_log_folder_is_reported_missing(disk, before, folder):
     assert judged(before, removed(disk, f"{ROOT}/{folder}"), f"{ROOT}/{folder}", "all") != "harmless"
 
 
-def test_deleting_all_files_of_one_kind_is_reported_or_harmless(disk, before):
+def test_deleting_all_files_of_one_kind_is_reported_or_changes_no_recovered_data(disk, before):
     for kind in KINDS:
         damaged = disk
         for path in paths(disk, kind):
@@ -204,7 +204,7 @@ def test_deleting_all_files_of_one_kind_is_reported_or_harmless(disk, before):
         assert (found == "harmless") == (kind in ("index", "timeindex", "txnindex", "producers")), (kind, found)
 
 
-def test_a_damaged_log_of_one_partition_leaves_the_others_served(disk, before):
+def test_with_one_damaged_log_the_logs_of_other_partitions_are_opened(disk, before):
     (path, *_) = [path for path in paths(disk, "log") if "/mixed-0." in path]
     after = examine(truncated(disk, path, 10))
     assert after.refused.keys() == {("mixed", 0)}
@@ -212,8 +212,8 @@ def test_a_damaged_log_of_one_partition_leaves_the_others_served(disk, before):
     assert after.logs["plain", 1] == before.logs["plain", 1]
 
 
-def test_a_refused_start_changes_nothing_and_is_refused_again(disk):
-    """Tried for the journal and checkpoints: restoring the damaged file restores the whole directory."""
+def test_a_start_refused_for_damage_changes_no_file_and_is_refused_again(disk):
+    """So whoever puts back the undamaged file has the whole directory again."""
     where = [(path, content_of(disk, path).find(b"only in the journal")) for path in paths(disk, "journal")]
     ((journal, position),) = [found for found in where if found[1] >= 0]
     for damaged in (flipped(disk, journal, 8 * position), removed(disk, journal)):
@@ -224,7 +224,7 @@ def test_a_refused_start_changes_nothing_and_is_refused_again(disk):
         assert again[0] == again[1] != ""
 
 
-def test_a_damaged_catalogue_is_refused_again_and_its_evidence_kept(disk):
+def test_a_damaged_catalogue_log_is_refused_at_every_start_and_not_overwritten(disk):
     (path, *_) = [path for path in paths(disk, "log") if "/__catalogue-0." in path]
     damaged = truncated(disk, path, 10)
     first, second = examine(damaged).refusal, examine(damaged.after_power_cut()).refusal
@@ -237,8 +237,8 @@ def test_a_damaged_catalogue_is_refused_again_and_its_evidence_kept(disk):
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_with_a_damaged_newest_checkpoint_the_older_one_restores_everything(workload):
-    """At any moment of any workload, and of the recovery after it: nothing acknowledged is lost."""
+def test_with_a_damaged_newest_checkpoint_the_older_one_restores_all_records(workload):
+    """After a power cut at any moment of a workload, and another one during the recovery: all acknowledged records."""
     disk = SimulatedDisk()
     workload(disk)
     count = 0

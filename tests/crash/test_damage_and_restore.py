@@ -263,6 +263,7 @@ def served_of(copy):
 
 @pytest.mark.parametrize("lives", [is_killed, goes_on])
 def test_following_the_hint_about_a_damaged_file_restores_all_records(lives):
+    """The broker's hint says which files to restore from a copy."""
     random_ = random.Random(f"{SEED} {lives.__name__}")
     copy = left_by_a_broker()
     before = served_of(copy)
@@ -274,8 +275,8 @@ def test_following_the_hint_about_a_damaged_file_restores_all_records(lives):
 
 
 @pytest.mark.parametrize("topic", ["plain-0.1", "mixed-0.2", "__consumer_offsets-0.4", "__transaction_state-0.3"])
-def test_journal_parts_kept_for_a_damaged_log_are_restored_from_a_copy_as_well(topic):
-    """The log's folder and what the journal had for it are damaged one after the other."""
+def test_damaged_journal_parts_of_an_offline_log_can_be_restored_from_a_copy(topic):
+    """First the log's folder is damaged, then the file in which the broker keeps what the journal had for it."""
     random_ = random.Random(f"{SEED} kept {topic}")
     copy = left_by_a_broker()
     before = served_of(copy)

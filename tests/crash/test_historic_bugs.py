@@ -37,8 +37,8 @@ QUICK = small(log_checkpoint_interval_ms=1_000, log_cleaner_backoff_ms=1_000)
 # Apache Kafka, the log layer
 
 
-def test_kafka_3968_a_new_segment_does_not_vanish_with_the_power():
-    """The directory was not synced: a segment whose bytes were all on disk had no name."""
+def test_kafka_3968_a_new_segment_survives_a_power_cut():
+    """In Kafka, the directory was not synced: a segment whose bytes were all on disk had no name."""
     disk = SimulatedDisk()
     w = Workload(disk)
     log = w.make("a", segment_bytes=200)
@@ -88,8 +88,10 @@ def test_kafka_16541_a_file_is_synced_before_its_rename_and_the_directory_after(
         assert directory_syncs[0] - rename.index < 12, f"{rename} is made durable only by {directory_syncs[0]}"
 
 
-def test_kafka_17181_a_write_that_was_cut_short_is_never_taken_for_whole():
-    """A full volume gives a short write before it gives ENOSPC: of segments, indexes, checkpoints, snapshots."""
+def test_kafka_17181_a_short_write_on_a_full_disk_damages_no_recovered_data():
+    """A full disk writes a part of the bytes before it returns ENOSPC: tried for segments, indexes, checkpoints and
+    snapshots.
+    """
     for part in ("/logs/a-0.1/", "checkpoint-", ".index", ".producers"):
         for short in (1, 60, -1):
             disk = SimulatedDisk()
@@ -135,7 +137,7 @@ def _snapshot(w: Workload) -> None:
 
 
 def test_kafka_10471_a_crash_in_the_middle_of_recovery_is_not_taken_for_a_clean_end():
-    """A file that said "shut down cleanly" was left by the recovery itself; the next start checked nothing."""
+    """In Kafka, the recovery itself left a file that said "shut down cleanly", and the next start checked nothing."""
     disk = SimulatedDisk()
     w = Workload(disk)
     log = w.make("a")
@@ -154,8 +156,10 @@ def test_kafka_10471_a_crash_in_the_middle_of_recovery_is_not_taken_for_a_clean_
         check(image)
 
 
-def test_kafkas_recovery_cut_at_the_first_bad_batch_though_good_ones_followed():
-    """With replicas the rest comes back from them. Alone, acknowledged records were gone without a word."""
+def test_recovery_does_not_truncate_the_log_at_a_damaged_batch_before_good_ones():
+    """Kafka truncates there: replicas have the rest, but on a single broker acknowledged records would be lost
+    silently. Here reading the damaged batch raises.
+    """
     disk = SimulatedDisk()
     driven = Driven(disk)
     log = driven.create("a")
@@ -177,8 +181,8 @@ def test_kafkas_recovery_cut_at_the_first_bad_batch_though_good_ones_followed():
         values_of(found)
 
 
-def test_kafka_9065_a_gap_at_the_end_of_a_compacted_log_ends_no_reader_in_a_loop():
-    """A coordinator that loaded its log asked for ever for the offset that compaction had taken."""
+def test_kafka_9065_a_fetch_of_any_offset_in_a_compacted_log_makes_progress():
+    """In Kafka, a coordinator that loaded its log asked for ever for an offset that compaction had removed."""
     with SimulatedBroker(QUICK, disk=SimulatedDisk(history=False)) as broker:
         broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))
         for number in range(12):
@@ -201,8 +205,8 @@ def test_kafka_9065_a_gap_at_the_end_of_a_compacted_log_ends_no_reader_in_a_loop
             assert [record.offset for record in read_all(again, "c")] == left
 
 
-def test_kafka_9666_ids_are_not_used_up_by_retries_while_nothing_can_be_written():
-    """Every retry of InitProducerId moved the epoch on although its record could not be written."""
+def test_kafka_9666_retried_init_producer_id_on_a_full_disk_uses_up_no_producer_id():
+    """In Kafka, every retry of InitProducerId raised the epoch although its record could not be written."""
     disk = SimulatedDisk(capacity_bytes=24 << 20, history=False)
     with SimulatedBroker(small(storage_min_free_bytes=4 << 20), disk=disk) as broker:
         capacity, disk.capacity_bytes = disk.capacity_bytes, 24 << 20
@@ -219,8 +223,8 @@ def test_kafka_9666_ids_are_not_used_up_by_retries_while_nothing_can_be_written(
 # Redpanda, NATS, kfake
 
 
-def test_redpanda_def3776_nothing_behind_a_batch_not_persisted_is_acknowledged():
-    """Sequence 5 failed to reach the disk, 6 was in the next round and was acknowledged."""
+def test_redpanda_def3776_a_batch_behind_a_failed_write_is_not_acknowledged():
+    """In Redpanda, sequence 5 failed to reach the disk, and 6, in the next write, was acknowledged."""
     disk = SimulatedDisk()
     delays = slow(disk)
     broker = SimulatedBroker(small(), disk=disk)
@@ -250,7 +254,7 @@ def test_redpanda_def3776_nothing_behind_a_batch_not_persisted_is_acknowledged()
 
 
 def test_nats_2026_compacted_segments_are_synced_before_a_checkpoint_names_them():
-    """Block compaction went by the sync of everything else, and just-compacted blocks were skipped by the next one."""
+    """In NATS, compacted blocks were renamed without a sync of their own, and the next sync skipped them."""
     disk = SimulatedDisk()
     broker = SimulatedBroker(QUICK, disk=disk)
     broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))
@@ -266,8 +270,8 @@ def test_nats_2026_compacted_segments_are_synced_before_a_checkpoint_names_them(
         end(again)
 
 
-def test_kfake_c7cc61e_an_orderly_end_under_load_neither_loses_nor_doubles(tmp_path):
-    """Requests were served between the saving of the state and the exit, and came twice after the restart."""
+def test_kfake_c7cc61e_stopping_under_load_loses_and_repeats_no_acknowledged_record(tmp_path):
+    """In kfake, requests were served between the saving of the state and the exit, and came twice after the restart."""
     with broker_process(str(tmp_path / "data")) as broker:
         with WireClient("127.0.0.1", broker.port) as client:
             client.call(create("t"))
@@ -298,8 +302,8 @@ def _send_until_it_ends(broker, acknowledged: int) -> int:
             acknowledged += 1
 
 
-def test_kfake_d222eb3_nothing_meant_for_a_deleted_topic_gets_into_its_successor():
-    """Neither requests of a producer that knows the old topic nor unflushed records of it reach the new one."""
+def test_kfake_d222eb3_no_record_of_a_deleted_topic_gets_into_the_recreated_one():
+    """Neither requests of a producer that knows the old topic nor its unflushed records reach the new topic."""
     disk = SimulatedDisk()
     delays = slow(disk)
     broker = SimulatedBroker(QUICK, disk=disk)

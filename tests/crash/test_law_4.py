@@ -215,7 +215,7 @@ def test_coordinator_state_replayed_from_the_log_equals_that_from_snapshots(seed
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("HISTORIES", "3"))))
-def test_the_older_of_two_checkpoints_and_the_journal_behind_it_give_the_same_state(seed):
+def test_recovery_from_the_older_checkpoint_gives_the_same_state_as_from_the_newest(seed):
     history = History(seed, upkeep_seed=seed)
     for _ in range(5):
         history.run(STEPS // 5)

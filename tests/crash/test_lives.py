@@ -54,7 +54,7 @@ def moments(disk: SimulatedDisk) -> list[int]:
 
 @pytest.mark.requirement("S-11")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_killed_between_write_and_sync_then_a_power_cut_nothing_answered_is_lost(workload):
+def test_after_a_kill_before_a_sync_and_a_power_cut_acknowledged_records_are_there(workload):
     disk = SimulatedDisk()
     workload(disk)
     for moment in moments(disk):
@@ -70,7 +70,7 @@ def test_killed_between_write_and_sync_then_a_power_cut_nothing_answered_is_lost
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_after_two_power_cuts_units_lost_in_the_first_do_not_return(workload):
+def test_journal_entries_lost_in_a_first_power_cut_do_not_return_after_a_second(workload):
     disk = SimulatedDisk()
     workload(disk)
     for description, image in crash_images(disk, limit=2 * LIMIT, seed=4):
@@ -84,7 +84,7 @@ def test_after_two_power_cuts_units_lost_in_the_first_do_not_return(workload):
 
 
 def test_acknowledged_records_survive_six_alternating_kills_and_power_cuts():
-    """Each life begins where the one before was killed, or unplugged, and each goes on with the same producers."""
+    """Each broker starts where the one before was killed or lost power, and the same producers continue."""
     disk = SimulatedDisk()
     WORKLOADS[0](disk)
     for number in range(6):
@@ -95,8 +95,8 @@ def test_acknowledged_records_survive_six_alternating_kills_and_power_cuts():
     check(disk.after_power_cut())
 
 
-def test_a_killed_first_start_leaves_no_directory_that_a_power_cut_takes_away():
-    """The data directory may be several levels deep, each made by a start that was killed before it was through."""
+def test_a_data_directory_made_by_killed_starts_survives_a_power_cut():
+    """Its parents may each be made by a start that was killed; the start that serves must sync them all."""
     deep = "/srv/app/data"
     disk = SimulatedDisk()
     opened(disk, deep).close()
@@ -151,7 +151,7 @@ def test_in_every_mode_acknowledged_records_survive_a_kill():
         check(disk.killed_at(moment))
 
 
-def test_in_other_modes_a_power_cut_takes_only_the_unsynced_and_none_of_mode_fsync():
+def test_a_power_cut_loses_unsynced_records_of_other_modes_and_none_of_mode_fsync():
     disk = SimulatedDisk()
     mixed_traffic(disk, "power cut")
     for description, image in crash_images(disk, limit=60, seed=6):

@@ -73,7 +73,7 @@ def says_moved(broker: BrokerProcess, place: Place) -> bool:
     return any(line.startswith(error) for line in broker.lines) and len(hints) == 1
 
 
-def test_a_broker_whose_directory_was_moved_takes_nothing_from_its_successor(place: Place) -> None:
+def test_stopping_a_broker_whose_directory_was_moved_leaves_the_new_brokers_files(place: Place) -> None:
     old = place.serve()
     fill(old, 5, "old")
     place.path.rename(place.moved)

@@ -99,7 +99,7 @@ def played() -> tuple[SimulatedDisk, list[Any]]:
 
 
 @pytest.mark.slow
-def test_after_a_power_cut_the_highest_sequence_is_what_is_in_the_log() -> None:
+def test_after_a_power_cut_a_named_producers_highest_sequence_matches_the_log() -> None:
     disk, states = played()
     seen = 0
     for description, image in crash_images(disk, limit=LIMIT, seed=1):

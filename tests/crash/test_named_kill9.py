@@ -63,7 +63,7 @@ def values(bootstrap: str, partition: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_source_that_is_sent_again_after_every_kill_is_written_once(tmp_path):
+def test_records_a_named_producer_sends_again_after_each_kill_are_written_once(tmp_path):
     seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
     print("SEED", seed)
     chance = random.Random(seed)

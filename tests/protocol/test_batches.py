@@ -25,7 +25,7 @@ def view(*parts: bytes) -> memoryview:
     return memoryview(b"".join(parts))
 
 
-def test_a_header_takes_61_bytes():
+def test_the_header_of_a_record_batch_has_61_bytes():
     assert HEADER_BYTES == HEADER.size == 61
 
 
@@ -185,7 +185,7 @@ PRODUCER = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
 
 
 @pytest.mark.parametrize("attributes", [0, 1, 4, 0x10, 0x14])
-def test_a_timestamp_type_is_set_and_taken_back_beside_all_other_attributes(attributes):
+def test_setting_and_clearing_log_append_time_changes_no_other_attribute(attributes):
     producer = PRODUCER if attributes & 0x10 else {}
     found = check_produced(view(batch(b"x" * 40, records=3, attributes=attributes, **producer)))
     changed = with_log_append_time(found, NOW_MS)

@@ -13,7 +13,7 @@ def test_error_codes_names_and_retriability_are_those_of_kafka_4_3() -> None:
     assert ours == theirs
 
 
-def test_error_numbers_agree_with_another_clients_table() -> None:
+def test_every_error_number_of_kafka_python_is_an_error_code() -> None:
     errors = [error for error in vars(kafka_errors).values() if isinstance(getattr(error, "errno", None), int)]
     assert len(errors) > 80
     assert {error.errno for error in errors} <= {int(code) for code in ErrorCode}
@@ -30,5 +30,5 @@ def test_an_errors_text_is_its_detail_or_the_message_of_its_code() -> None:
     assert KafkaError(ErrorCode.NONE).text == "No error."
 
 
-def test_a_detail_is_cut_to_the_size_of_a_field() -> None:
+def test_an_error_text_is_truncated_to_fit_a_string_field_of_32767_bytes() -> None:
     assert len(KafkaError(ErrorCode.INVALID_CONFIG, "é" * 100_000).text.encode()) < 32_767

@@ -51,7 +51,7 @@ def test_a_frame_that_arrives_byte_by_byte_is_decoded() -> None:
     assert fed(framer, *(stream[i : i + 1] for i in range(len(stream)))) == [b"a" * 3000, b"b"]
 
 
-def test_a_frame_that_comes_byte_by_byte_costs_little_more_than_its_bytes() -> None:
+def test_a_frame_that_arrives_in_small_chunks_takes_less_than_twice_its_size() -> None:
     size = 100_000
     framer = Framer()
     chunks = [bytes([i % 256, i % 255]) for i in range(size // 2)]

@@ -130,7 +130,7 @@ def smallest_value(kind: Any, version: int) -> Any:
 
 @of_every_message()
 def test_a_decoded_message_takes_at_most_a_small_multiple_of_its_bytes(cls: type, version: int) -> None:
-    """An object for each item is what Python costs; nobody gets more than that for a byte."""
+    """Each item of an array is a Python object; its memory is bounded per byte of the message."""
     decode = decoder(cls, version)
     for f in schema_of(cls).fields:
         if isinstance(f.kind, Array) and version in f.versions:

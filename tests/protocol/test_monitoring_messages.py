@@ -65,7 +65,7 @@ def test_monitoring_responses_have_the_documented_bytes(key: int, response: obje
         (20006, DescribeMetricsRequest(), "00"),
     ],
 )
-def test_monitoring_requests_survive_a_round_trip(key: int, request_: object, written: str) -> None:
+def test_an_encoded_monitoring_request_decodes_to_an_equal_one(key: int, request_: object, written: str) -> None:
     body = 4 + 2 + 2 + 4 + 2 + 1 + 1
     frame = b"".join(encode_request(APIS[key], 0, 9, "c", request_))
     assert frame[body:].hex() == written.replace(" ", "")

@@ -21,11 +21,11 @@ def test_an_unsigned_varint_of_more_than_32_bits_is_malformed(data: bytes) -> No
         read_uvarint(data, 0)
 
 
-def test_a_number_that_fits_no_unsigned_varint_is_not_written() -> None:
+def test_uvarint_raises_value_error_for_a_number_above_32_bits() -> None:
     with pytest.raises(ValueError, match="does not fit"):
         uvarint(1 << 32)
 
 
-def test_a_tagged_section_counts_its_fields_and_says_their_sizes() -> None:
+def test_a_tagged_section_begins_with_its_count_and_each_field_with_tag_and_size() -> None:
     assert tagged_section([]) == b"\0"
     assert tagged_section([(0, b"a"), (200, b"")]) == b"\x02\x00\x01a\xc8\x01\x00"

@@ -42,7 +42,7 @@ def contents(shapes, times_over=1) -> list[Record]:
 
 
 @given(some, st.sampled_from([1, 1, 100]), st.sampled_from(Codec))
-def test_offsets_times_keys_and_tombstones_are_those_of_the_records(shapes, times_over, codec):
+def test_raw_and_times_give_the_offsets_times_keys_and_tombstones_of_a_batch(shapes, times_over, codec):
     sent = contents(shapes, times_over)
     found = opened(build(sent, codec=codec))
     assert list(times(found, payload(found))) == [(each.offset, each.timestamp) for each in sent]
@@ -89,7 +89,7 @@ def test_a_batch_emptied_by_cleaning_keeps_offsets_sequences_and_timestamp(codec
 
 
 @given(some, st.data())
-def test_damaged_records_give_the_same_result_as_the_thorough_decoder(shapes, data):
+def test_damage_that_raw_does_not_refuse_changes_no_offset_time_or_key(shapes, data):
     built = bytearray(build(contents(shapes)))
     for _ in range(data.draw(st.integers(1, 3))):
         built[data.draw(st.integers(61, len(built) - 1))] = data.draw(st.integers(0, 255))

@@ -47,7 +47,7 @@ def contents(shapes, times=1) -> list[Record]:
 
 
 @given(few, st.sampled_from([1, 1, 20, 1500]), st.sampled_from(Codec))
-def test_records_without_a_key_are_found_in_a_batch(shapes, times, codec):
+def test_the_check_for_missing_keys_names_each_record_without_a_key(shapes, times, codec):
     sent = contents(shapes, times)
     keyless = [n for n, each in enumerate(sent) if each.key is None]
     outcome = checked(opened(build(sent, codec=codec)))

@@ -122,7 +122,7 @@ def test_we_read_batches_that_kafka_python_builds(contents, codec):
 
 
 @given(shapes())
-def test_uncompressed_batches_are_the_same_byte_for_byte(contents):
+def test_uncompressed_batches_equal_those_of_aiokafka_byte_for_byte(contents):
     builder = aiokafka.DefaultRecordBatchBuilder(2, 0, 0, 7, 3, 5, 1 << 20)
     for each in contents:
         builder.append(each.offset, each.timestamp, each.key, each.value, list(each.headers))
@@ -178,7 +178,7 @@ def test_a_count_too_large_for_the_bytes_is_refused_before_the_first_record():
 
 
 def test_an_uncompressed_batch_is_read_beyond_the_decompression_limit():
-    """It is in memory already; and the broker's own logs are never refused for what was once written to them."""
+    """Its bytes are in memory already, and a log must stay readable whatever limit is set later."""
     large = bytes(DECOMPRESSED_LIMIT_BYTES)
     (record,) = records(opened(build([Record(0, 0, b"k", large)])), limit=100)
     assert record.value == large

@@ -113,7 +113,7 @@ def test_encoding_null_in_a_version_that_does_not_allow_it_raises() -> None:
         decoder(EverythingRequest, 0)(at_zero, 0)
 
 
-def test_instances_have_slots_equality_and_a_repr() -> None:
+def test_messages_have_equality_a_repr_and_no_undeclared_attributes() -> None:
     part = EverythingRequest.Part(number=1)
     assert part == EverythingRequest.Part(number=1, name=None)
     assert part != EverythingRequest.Part(number=2)
@@ -148,7 +148,7 @@ def test_a_struct_encoded_by_itself_is_not_flexible() -> None:
     ("text", "versions"),
     [("3+", Versions(3, 32767)), ("0-12", Versions(0, 12)), ("5", Versions(5, 5)), ("none", Versions(1, 0))],
 )
-def test_versions_are_written_as_kafka_writes_them(text: str, versions: Versions) -> None:
+def test_versions_of_parses_kafkas_notation_of_versions(text: str, versions: Versions) -> None:
     assert versions_of(text) == versions
 
 

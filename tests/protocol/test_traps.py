@@ -89,7 +89,7 @@ def test_produce_is_listed_from_0_and_served_from_3() -> None:
     assert all(api.advertised_min == api.min for api in APIS.values() if api is not produce)
 
 
-def test_versions_for_replicas_are_declared_and_not_served() -> None:
+def test_only_versions_for_brokers_are_declared_above_the_served_maximum() -> None:
     beyond = {api.name: (api.max, api.declared.high) for api in APIS.values() if api.declared.high > api.max}
     assert beyond == {"InitProducerId": (5, 6), "AddPartitionsToTxn": (3, 5)}
 
@@ -185,7 +185,7 @@ def test_the_header_of_an_api_that_we_do_not_know_can_be_read() -> None:
     assert (header.api_key, header.api_version) == (999, 77)
 
 
-def test_the_correlation_id_is_echoed() -> None:
+def test_a_response_begins_with_the_correlation_id_of_its_request() -> None:
     frame = b"".join(encode_response(APIS[22], 2, -1, APIS[22].response()))
     assert frame[4:9] == b"\xff\xff\xff\xff\0"
 
@@ -305,7 +305,7 @@ def test_metadata_versions_without_the_flag_allow_topic_creation() -> None:
     assert decoder(MetadataRequest, 4)(b"\0\0\0\0\0", 0)[0].allow_auto_topic_creation is False
 
 
-def test_cluster_operations_are_in_versions_8_to_10_and_a_top_error_from_13_on() -> None:
+def test_metadata_has_cluster_operations_in_8_to_10_and_an_error_code_from_13() -> None:
     response = MetadataResponse(brokers=[], topics=[], cluster_authorized_operations=5, error_code=129)
     for version in APIS[3].declared:
         read, _ = decoder(MetadataResponse, version)(body(response, version), 0)
@@ -324,7 +324,7 @@ def test_find_coordinator_has_only_lists_from_version_4_on(version: int) -> None
     assert (read.error_code, read.node_id, read.host, read.port, read.coordinators) == (0, -1, "", -1, [one])
 
 
-def test_find_coordinator_has_one_key_before_that() -> None:
+def test_find_coordinator_has_a_single_key_up_to_version_3() -> None:
     request = FindCoordinatorRequest(key="g", key_type=0)
     assert body(request, 0) == b"\0\x01g"
     assert body(request, 3) == b"\x02g\0\0"

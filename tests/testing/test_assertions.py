@@ -19,11 +19,11 @@ class Log(Asserting):
         ]
 
 
-def test_equal_records_differ_in_their_sequence_numbers():
+def test_assert_atomic_accepts_equal_values_with_different_sequence_numbers():
     Log((0, 0, b"1"), (0, 1, b"1")).assert_atomic(["t"], txn=lambda record: 1)
 
 
 @pytest.mark.parametrize("again", [(0, 0, b"1"), (1, 0, b"1"), (1, 1, b"1")])
-def test_a_retry_that_was_stored_again_and_a_second_commit_are_found(again):
+def test_assert_atomic_fails_for_a_record_stored_twice_or_committed_twice(again):
     with pytest.raises(AssertionError, match="visible more than once"):
         Log((0, 0, b"1"), again).assert_atomic(["t"], txn=lambda record: 1)

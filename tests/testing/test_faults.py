@@ -118,7 +118,7 @@ def test_answers_before_a_cut_still_arrive(faults, client, topic):
         client.receive()
 
 
-def test_a_delayed_request_keeps_its_place_and_moved_time_ends_the_delay(faults, client, broker, topic):
+def test_a_delayed_request_delays_those_behind_it_until_the_clock_is_advanced(faults, client, broker, topic):
     faults.delay("Produce", 3600).once()
     client.send(produce(topic, batch(timestamp=now())))
     client.send(MetadataRequest(topics=[]))
@@ -129,7 +129,7 @@ def test_a_delayed_request_keeps_its_place_and_moved_time_ends_the_delay(faults,
     assert client.receive().brokers
 
 
-def test_a_delayed_answer_belongs_to_a_request_processed_at_once(faults, client, broker, topic):
+def test_a_delay_after_the_write_delays_only_the_answer(faults, client, broker, topic):
     faults.delay("Produce", 3600, when="after_write").once()
     client.send(produce(topic, batch(timestamp=now())))
     assert client.nothing_comes()
@@ -138,7 +138,7 @@ def test_a_delayed_answer_belongs_to_a_request_processed_at_once(faults, client,
     assert answers(client.receive())[0] == (0, 0)
 
 
-def test_a_delayed_request_is_done_even_if_its_client_has_left(faults, client, broker, topic):
+def test_a_delayed_request_is_processed_even_if_its_client_has_disconnected(faults, client, broker, topic):
     faults.delay("Produce", 3600).once()
     client.send(produce(topic, batch(timestamp=now())))
     assert client.nothing_comes()
@@ -156,7 +156,7 @@ def test_a_blackhole_keeps_the_connection_and_answers_nothing(faults, client, br
     assert end_of(broker, topic) == written
 
 
-def test_a_blackhole_is_for_one_client_only(faults, client, broker):
+def test_a_blackhole_with_a_client_id_affects_that_client_only(faults, client, broker):
     faults.blackhole(client_id="worker-1")
     with WireClient(broker.host, broker.port, client_id="worker-1") as worker:
         worker.send(MetadataRequest(topics=[]))
@@ -177,7 +177,7 @@ def test_a_duplicated_request_of_an_idempotent_producer_writes_once(faults, clie
     assert end_of(broker, topic) == 1
 
 
-def test_faults_meet_requests_that_wait_too(faults, client, broker, topic):
+def test_a_fault_after_the_write_also_applies_to_a_fetch_that_waited(faults, client, broker, topic):
     faults.error("Fetch", "UNKNOWN_TOPIC_OR_PARTITION", when="after_write").once()
     client.send(fetch(topic, 0, max_wait_ms=10_000_000), 11)
     assert client.nothing_comes()
@@ -198,7 +198,7 @@ def test_faults_stay_active_over_a_broker_restart(faults, broker):
         assert init(client) == NOT_COORDINATOR
 
 
-def test_without_faults_the_broker_serves_as_if_there_could_be_none(faults, broker):
+def test_removing_the_last_fault_restores_the_servers_plain_serve_function(faults, broker):
     def serving(inner):
         return inner.server.serve
 

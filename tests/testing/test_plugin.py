@@ -55,7 +55,7 @@ WITH_AIOKAFKA = """
 
 
 @pytest.mark.parametrize("source", [WITH_CONFLUENT, WITH_KAFKA_PYTHON], ids=["confluent", "kafka-python"])
-def test_sync_tests_use_any_client(run, source):
+def test_sync_tests_can_use_each_supported_client(run, source):
     run(source, subprocess=True).assert_outcomes(passed=1)  # kafka-python leaves sockets behind
 
 
@@ -324,7 +324,7 @@ def test_a_broker_halt_caused_by_the_test_does_not_fail_it(run):
     """).assert_outcomes(passed=1)
 
 
-def test_assertions_name_the_wrong_records(run):
+def test_a_failing_plugin_assertion_names_the_wrong_records(run):
     run("""
         import pytest
         from confluent_kafka import Producer
@@ -402,7 +402,7 @@ def test_workers_of_xdist_have_brokers_of_their_own(run):
     result.assert_outcomes(passed=8)
 
 
-def test_the_same_tests_run_against_a_broker_elsewhere(run):
+def test_tests_run_against_an_external_broker_and_skip_what_needs_an_own_one(run):
     from fencepost.broker.embedded.broker import Broker
 
     with Broker() as elsewhere:

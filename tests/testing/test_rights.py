@@ -69,7 +69,7 @@ def test_a_broker_with_users_and_rules_serves_each_client_by_its_rights(run, pyt
     run(WITH_RIGHTS).assert_outcomes(passed=6)
 
 
-def test_users_and_rules_of_a_broker_of_a_test_s_own(run):
+def test_fp_broker_factory_accepts_users_and_acls_and_refuses_acls_without_users(run):
     run("""
         import pytest
         from fencepost import AclBinding

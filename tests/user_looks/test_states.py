@@ -400,7 +400,7 @@ STATES: dict[str, tuple[Callable[[Path], Any], Cells]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_tool_names_the_cause_of_each_state(
+def test_each_tool_of_an_operator_names_the_cause_of_each_broken_state(
     state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "fencepost")
@@ -418,12 +418,12 @@ def test_each_tool_names_the_cause_of_each_state(
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_state_is_tried_with_every_tool_or_gives_a_reason(state: str) -> None:
+def test_each_broken_state_lists_the_expected_words_of_every_tool(state: str) -> None:
     assert set(EVERYWHERE) <= set(STATES[state][1])
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_on_call_page_has_a_row_for_each_state_with_a_command_that_tells(state: str) -> None:
+def test_the_on_call_page_names_for_each_state_a_command_that_shows_its_cause(state: str) -> None:
     rows = [line for line in ON_CALL.read_text().splitlines() if line.startswith("|") and f"**{state}**" in line]
     (row,) = rows
     _, _, asked, *_ = row.split("|")
@@ -432,8 +432,7 @@ def test_the_on_call_page_has_a_row_for_each_state_with_a_command_that_tells(sta
     assert [look for look in tells if names.get(look, look) in asked], f"{asked} asks none of {tells}"
 
 
-def test_commands_of_that_page_are_there(tmp_path: Path) -> None:
-    """Each `fencepost …` of it is a command with these options."""
+def test_every_command_and_option_on_the_on_call_page_exists(tmp_path: Path) -> None:
     from click.testing import CliRunner
     from fencepost.cli import main
 

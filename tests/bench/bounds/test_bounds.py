@@ -19,7 +19,8 @@ def ignore(line: str) -> None:
     pass
 
 
-def test_every_bound_has_an_aim_and_every_aim_of_a_bound_is_measured() -> None:
+def test_the_measured_bounds_are_exactly_those_that_the_aims_name() -> None:
+    """A bound is a ratio to a peer of the same run, or a limit for one figure; an aim says which value it must have."""
     judged = {aim.scenario for aim in AIMS if aim.scenario.startswith("bound ")}
     spark = {f"bound Spark {what}" for what in ("read", "write", "copy", "guarantees")}
     assert judged == set(PLAIN) | spark
@@ -40,7 +41,7 @@ def test_each_bound_measures_all_figures_its_aims_need_in_every_round(
     assert {figure for each in found.values() for figure in each.figures} <= set(FIGURES)
 
 
-def test_the_quick_bounds_are_bounds() -> None:
+def test_each_bound_of_a_quick_run_is_in_the_table_of_bounds() -> None:
     assert set(QUICK) < set(PLAIN)
 
 
@@ -55,7 +56,7 @@ def test_measurements_reverse_their_order_from_round_to_round() -> None:
     assert "".join(order) == "abbaab"
 
 
-def test_figures_are_kept_by_round() -> None:
+def test_by_figure_turns_a_dict_per_round_into_a_tuple_per_figure() -> None:
     assert by_figure([{"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": (1.0, 3.0), "b": (2.0, 4.0)}
     assert by_figure([]) == {}
 

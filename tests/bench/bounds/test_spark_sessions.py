@@ -32,7 +32,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
         yield found
 
 
-def test_a_spark_session_answers_several_orders_and_ends_with_its_with_block(made: Session) -> None:
+def test_a_spark_session_answers_several_commands_with_their_results(made: Session) -> None:
     assert made.version == "4.3.0"
     assert made.do("read", topic="a")["topic"] == "a"
     answer = made.do("copy", options={"a": "b"})
@@ -47,7 +47,7 @@ def test_no_spark_session_outlives_its_with_block(tmp_path: Path, monkeypatch: p
     assert gone(pid)
 
 
-def test_a_failing_order_is_reported_and_the_spark_session_continues(made: Session) -> None:
+def test_a_failing_command_raises_spark_failed_and_the_session_continues(made: Session) -> None:
     with pytest.raises(SparkFailed, match=r"^fencepost, fail: IllegalState: no$"):
         made.do("fail")
     assert made.do("read")["seconds"] == 1.5

@@ -87,7 +87,7 @@ def test_an_aim_without_measurements_of_both_peers_is_judged_absent() -> None:
     assert judge([ours, theirs], [FEWER])[0].outcome is Outcome.ABSENT
 
 
-def test_an_aim_without_a_peer_is_judged_by_our_own_figure() -> None:
+def test_an_aim_without_a_peer_is_judged_by_fenceposts_figure_alone() -> None:
     growth = Aim("row", "growth ids", "growth", OS, None, 1.2, 0)
     for value, expected in ((1.2, Outcome.MET), (1.21, Outcome.MISSED)):
         verdict = judge([rates("growth ids", OS, value, value, figure="growth")], [growth])[0]
@@ -104,8 +104,8 @@ def test_the_ratio_of_p99_to_p50_is_judged_round_by_round() -> None:
     assert judge([rates("transactions", FSYNC, 1.0, p50_ms=[0.0], p99_ms=[1.0])], [steady])[0].outcome is Outcome.ABSENT
 
 
-def test_the_aims_include_two_bounds_for_durable_writes() -> None:
-    """Two bounds that were lost once, when others moved here."""
+def test_the_aims_include_the_p99_ratio_and_the_rate_of_durable_writes() -> None:
+    """These two were once lost when other aims were moved."""
     aims = [replace(each, row="") for each in AIMS]
     assert Aim("", "transactions 16p 4x1", "p99_over_p50", FSYNC, None, 3, 0) in aims
     assert Aim("", "small 16x1 over 16", "rate", FSYNC, KAFKA_FLUSH, 2.5) in aims
@@ -153,7 +153,7 @@ def test_each_load_whose_rate_or_cpu_is_judged_has_an_aim_for_its_p99() -> None:
         assert tails == {(FSYNC, KAFKA), (FSYNC, KAFKA_FLUSH), (OS, KAFKA)}
 
 
-def test_an_aim_for_p99_is_judged_by_its_single_rounds() -> None:
+def test_an_aim_for_p99_is_met_only_if_every_round_meets_it() -> None:
     tail = Aim("row", "small 64x1", "p99_ms", FSYNC, KAFKA, 1.2)
     assert outcome(tail, 0.9, 1.1, 1.2) is Outcome.MET
     assert outcome(tail, 0.9, 1.1, 1.4) is Outcome.MUST

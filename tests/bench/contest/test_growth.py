@@ -36,7 +36,7 @@ def sample(cpu_us: float) -> Sample:
     return Sample(1000, 0, 1.0, int(cpu_us * 1e6), 0, 0.1)
 
 
-def test_growth_is_one_ratio_per_round():
+def test_growth_is_the_ratio_of_cpu_per_request_with_many_to_few_in_each_round():
     few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
     busier = replace(sample(15), others_cpu=0.04)
     many = Finding("growth", "request", "many", [sample(11), sample(20), busier])
@@ -105,7 +105,7 @@ def test_without_full_only_the_start_is_measured(monkeypatch):
     assert asked == [([names.FSYNC, names.KAFKA], 3)]
 
 
-def test_only_the_wanted_bounds_are_measured_and_only_on_the_named_servers(monkeypatch):
+def test_only_selected_growth_scenarios_run_and_only_on_selected_servers(monkeypatch):
     def recovery(name, size, tells):
         yield f"recovery {name}"
 

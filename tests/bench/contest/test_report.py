@@ -69,7 +69,7 @@ def test_the_table_shows_the_ratio_and_outcome_of_each_aim() -> None:
     assert row(text, "ready after start")[2:4] == ["–", "–"]
 
 
-def test_the_report_names_the_limit_of_a_figure() -> None:
+def test_the_report_marks_saturated_clients_cold_peers_and_a_higher_p99() -> None:
     cold = replace(rates("small 64x1", KAFKA, 1.0, p99_ms=[2.0]), warm=False)
     found = (replace(rates("small 64x1", FSYNC, 1.0, p99_ms=[3.0]), saturated=True, others_cpu=0.034), cold)
     text = report.remarks(result_file.Result(FACTS, found, tuple(judge(found))))

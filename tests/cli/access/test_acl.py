@@ -45,7 +45,7 @@ def test_acl_commands_add_list_and_remove_acls(terminal: Terminal) -> None:
     assert "no rules; fencepost acl add adds one" in terminal.err
 
 
-def test_wrong_acl_arguments_exit_with_their_code_and_cause(terminal: Terminal) -> None:
+def test_wrong_acl_arguments_exit_with_2_or_3_and_print_the_cause(terminal: Terminal) -> None:
     for line, code, cause in [
         ("acl add", 2, "no user is given"),
         ("acl add --allow a", 2, "no resource is given"),

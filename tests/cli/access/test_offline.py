@@ -66,7 +66,7 @@ def test_an_offline_change_beside_a_running_broker_fails_with_a_hint(tmp_path: P
         ("acl list --data-dir=", 2, "--data-dir is empty"),
     ],
 )
-def test_wrong_data_dir_options_exit_with_their_code_and_create_nothing(
+def test_wrong_data_dir_options_print_cause_and_hint_and_create_nothing(
     tmp_path: Path, line: str, code: int, cause: str
 ) -> None:
     shell = Shell()
@@ -77,7 +77,7 @@ def test_wrong_data_dir_options_exit_with_their_code_and_create_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_offline_commands_refuse_a_damaged_directory_as_serve_does(tmp_path: Path) -> None:
+def test_user_list_on_a_damaged_directory_exits_with_1_and_changes_nothing(tmp_path: Path) -> None:
     directory, shell = tmp_path / "data", Shell()
     shell.run(f"user add alice --password-stdin --data-dir {directory}", b"secret\n")
     for path in directory.glob("checkpoint-*"):

@@ -46,7 +46,7 @@ def test_quota_commands_set_list_and_remove_quotas(terminal: Terminal) -> None:
     assert "no quotas; fencepost quota set sets one" in terminal.err
 
 
-def test_wrong_quota_arguments_exit_with_their_code_and_cause(terminal: Terminal) -> None:
+def test_wrong_quota_arguments_exit_with_2_or_3_and_print_the_cause(terminal: Terminal) -> None:
     for line, code, cause in [
         ("quota set user=alice", 2, "no quota is given"),
         ("quota set --produce 5", 2, "nobody is named"),

@@ -116,7 +116,7 @@ def test_acl_list_with_a_shorthand_finds_the_acls_it_adds() -> None:
     assert [{**each, "host": None} for each in added] == found
 
 
-def test_an_empty_acl_filter_is_recognised_as_matching_everything() -> None:
+def test_says_nothing_is_true_only_without_any_acl_option() -> None:
     assert NOTHING.says_nothing
     for field, value in {"principals": [ALICE], "hosts": ["h"], "operations": ["read"], "producer": True}.items():
         assert not wanted(**{field: value}).says_nothing
@@ -131,7 +131,7 @@ def test_acl_user_options_accept_a_name_without_the_user_prefix() -> None:
     ]
 
 
-def test_every_acl_word_of_the_command_line_is_known_to_the_sdk() -> None:
+def test_the_sdk_accepts_every_acl_the_command_line_can_describe() -> None:
     assert set(OPERATIONS) <= set(KNOWN)
     asked = wanted(principals=[ALICE], operations=OPERATIONS, resources=[ORDERS, BILLING, ID])
     for rule in rules_of(asked):

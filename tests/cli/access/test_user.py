@@ -55,7 +55,7 @@ def test_an_unknown_user_exits_with_3_and_removes_nobody(terminal: Terminal) -> 
     assert terminal.run("user rm bob") == "bob removed\n"
 
 
-def test_a_password_is_typed_twice_where_there_is_a_terminal(
+def test_user_add_on_a_terminal_asks_for_the_password_twice(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, cause, hint = terminal.refused("user add dave")
@@ -85,6 +85,6 @@ def test_an_unusable_password_is_refused_and_not_shown(terminal: Terminal, given
     assert terminal.objects("user list") == []
 
 
-def test_a_password_as_an_argument_is_wrong_usage(terminal: Terminal) -> None:
+def test_user_add_with_a_password_as_an_argument_exits_with_2(terminal: Terminal) -> None:
     terminal.run("user add alice secret")
     assert (terminal.code, "unexpected extra argument" in terminal.err) == (2, True)

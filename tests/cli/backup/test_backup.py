@@ -70,7 +70,7 @@ def test_backups_of_a_broker_under_load_hold_whole_transactions_in_order(broker,
         assert copy.stop() == 0
 
 
-def test_a_backup_of_a_damaged_directory_has_the_rest_and_ends_with_code_1(tmp_path):
+def test_a_backup_of_a_damaged_directory_copies_the_rest_and_exits_with_1(tmp_path):
     with SimulatedBroker(BrokerSettings(log_dir="/d")) as world:
         for topic in "ab":
             world.ask(create(topic))
@@ -182,7 +182,7 @@ def test_a_stopped_broker_is_backed_up_and_restored_only_into_empty_folders(stop
 
 @pytest.mark.slow
 def test_a_backup_to_a_full_disk_prints_one_line_and_leaves_no_files(stopped, tmp_path):
-    """The limit on the size of files gives the error that a full disk gives elsewhere: at any byte of a write."""
+    """The disk is a tmpfs of 8 KiB."""
     volume = tmp_path / "volume"
     volume.mkdir()
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]

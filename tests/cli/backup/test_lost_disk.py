@@ -67,7 +67,7 @@ def url(request, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_lost_disk_loses_only_unshipped_records_and_no_half_transaction(url, tmp_path):
+def test_after_a_lost_disk_the_backup_restores_only_whole_transactions(url, tmp_path):
     broker = BrokerProcess(
         str(tmp_path / "data"), "-X", "journal.max.bytes=8388608", "--backup", url, "--backup-every", "200ms"
     )
@@ -87,7 +87,7 @@ def test_a_lost_disk_loses_only_unshipped_records_and_no_half_transaction(url, t
 
 
 @pytest.mark.slow
-def test_a_stopped_broker_has_shipped_everything_to_the_store(tmp_path):
+def test_a_broker_that_is_stopped_first_backs_up_all_committed_records(tmp_path):
     url = f"file://{tmp_path / 'store'}"
     broker = BrokerProcess(str(tmp_path / "data"), "--backup", url)
     broker.start()
@@ -105,8 +105,10 @@ def test_a_stopped_broker_has_shipped_everything_to_the_store(tmp_path):
 
 
 @pytest.mark.long
-def test_followers_and_brokers_that_are_killed_again_and_again_lose_nothing_covered(url, tmp_path):
-    """Each time the follower, or the broker with it, is killed at another moment; then the disk is lost."""
+def test_after_12_killed_followers_the_backup_restores_whole_transactions(url, tmp_path):
+    """Each `backup --follow` is killed at another moment and replaced; the broker is killed at the end. The restored
+    records are compared with those that were committed.
+    """
     directory = tmp_path / "data"
     broker = BrokerProcess(str(directory), "-X", "journal.max.bytes=8388608")
     broker.start()

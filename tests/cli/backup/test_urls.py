@@ -63,7 +63,7 @@ def test_backup_to_a_url_can_be_listed_verified_and_restored(written, url, tmp_p
     assert run("log", "verify", tmp_path / "copy").exit_code == 0
 
 
-def test_a_second_backup_ships_only_what_is_new(written, url):
+def test_a_second_backup_writes_fewer_bytes_than_the_first(written, url):
     first = json.loads(run("backup", written, url, "-o", "json").stdout)
     second = json.loads(run("backup", written, url, "-o", "json").stdout)
     assert second["bytes"] < first["bytes"]
@@ -71,7 +71,7 @@ def test_a_second_backup_ships_only_what_is_new(written, url):
     assert len(run("store", "status", url).stdout.splitlines()) == 6
 
 
-def test_a_moment_is_named_in_iso_8601(written, url, tmp_path):
+def test_restore_at_takes_an_iso_8601_time_and_refuses_one_before_the_backup(written, url, tmp_path):
     run("backup", written, url)
     newest_ms = json.loads(run("store", "status", url, "-o", "json").stdout)["newest_ms"]
     facts = json.loads(run("restore", url, "--data-dir", tmp_path / "copy", "--at", "2100-01-01", "-o", "json").stdout)
@@ -84,7 +84,7 @@ def test_a_moment_is_named_in_iso_8601(written, url, tmp_path):
     )
 
 
-def test_damage_in_the_store_is_named_and_the_exit_code_is_1(written, url, tmp_path):
+def test_store_verify_and_restore_name_a_damaged_object_and_exit_with_1(written, url, tmp_path):
     run("backup", written, url)
     part = next((tmp_path / "store" / "0" / "parts").iterdir())
     part.write_bytes(part.read_bytes()[:-1] + b"?")
@@ -110,12 +110,12 @@ def test_damage_in_the_store_is_named_and_the_exit_code_is_1(written, url, tmp_p
         (["serve", "--backup", "ftp://x"], "no store of objects is known by ftp://"),
     ],
 )
-def test_wrong_usage_is_refused(words, cause, url, tmp_path):
+def test_wrong_backup_and_restore_arguments_exit_with_2_and_the_cause(words, cause, url, tmp_path):
     places = {"DIR": tmp_path / "d", "FOLDER": tmp_path / "f", "URL": url}
     assert cause in refused(*(places.get(word, word) for word in words), code=USAGE)[0]
 
 
-def test_store_and_restore_refuse_a_url_without_a_backup(url, tmp_path):
+def test_store_and_restore_commands_refuse_a_url_without_a_backup(url, tmp_path):
     assert refused("store", "status", url, code=3)[0] == f"{url} has neither a backup nor a journal"
     assert refused("store", "verify", url, code=3)[0] == f"{url} has neither a backup nor a journal"
     assert refused("restore", url, tmp_path / "copy")[0].startswith(f"{url} has no backup, or one")
@@ -142,7 +142,9 @@ def bucket(monkeypatch, tmp_path):
         (403, "AccessDenied", "the store does not allow it"),
     ],
 )
-def test_a_wrong_bucket_or_missing_rights_are_one_line_and_one_hint(written, bucket, status, code, cause, tmp_path):
+def test_store_errors_of_bucket_or_rights_are_printed_as_one_cause_and_one_hint(
+    written, bucket, status, code, cause, tmp_path
+):
     commands = (
         ["backup", written], ["backup", "--follow", written], ["store", "status"], ["store", "verify"],
         ["restore", "--data-dir", tmp_path / "copy"],
@@ -155,7 +157,7 @@ def test_a_wrong_bucket_or_missing_rights_are_one_line_and_one_hint(written, buc
     assert not (tmp_path / "copy").exists()
 
 
-def test_without_the_library_the_extra_is_named(written, monkeypatch):
+def test_backup_to_s3_without_obstore_names_the_extra_to_install(written, monkeypatch):
     import builtins
 
     imported = builtins.__import__

@@ -13,7 +13,7 @@ def samples(text):
     return {each.name: each.value for family in text_string_to_metric_families(text) for each in family.samples}
 
 
-def test_the_metrics_are_in_prometheus_text_format():
+def test_prometheus_text_has_the_backups_counts_bytes_and_loss_window():
     text = prometheus_text(Told(1500, 500, 2, 10, 4096, 77), 1_000_000)
     assert samples(text) == {
         "fencepost_backup_points_total": 2,
@@ -24,11 +24,11 @@ def test_the_metrics_are_in_prometheus_text_format():
     }
 
 
-def test_before_the_first_point_there_is_no_loss_window():
+def test_prometheus_text_omits_the_loss_window_before_the_first_checkpoint():
     assert "fencepost_backup_loss_window_seconds" not in samples(prometheus_text(Told(None, None, 0, 0, 0, 0), 1))
 
 
-def test_the_file_of_metrics_is_replaced_whole(tmp_path):
+def test_write_metrics_replaces_the_file_and_leaves_no_other(tmp_path):
     path = tmp_path / "backup.prom"
     write_metrics(str(path), "one\n")
     write_metrics(str(path), "two\n")
@@ -48,7 +48,7 @@ class Clocked:
         self.now_s += seconds
 
 
-def test_each_wait_in_a_row_is_longer_up_to_a_bound_and_all_are_one_line():
+def test_pauses_between_retries_grow_to_a_limit_and_the_error_is_logged_once():
     world = Clocked()
     waits = []
     for _ in range(20):
@@ -62,7 +62,7 @@ def test_each_wait_in_a_row_is_longer_up_to_a_bound_and_all_are_one_line():
     assert world.patience.trouble == "a: 503"
 
 
-def test_when_the_store_answers_again_that_is_said_once():
+def test_the_end_of_an_outage_of_the_store_is_logged_once():
     world = Clocked()
     for _ in range(SAID_AFTER):
         world.patience(TROUBLE)
@@ -73,21 +73,21 @@ def test_when_the_store_answers_again_that_is_said_once():
     assert world.patience.trouble == ""
 
 
-def test_one_lost_answer_is_not_worth_a_line():
+def test_a_single_failed_request_to_the_store_is_not_logged():
     world = Clocked()
     world.patience(TROUBLE)
     world.patience.over()
     assert world.said == []
 
 
-def test_where_there_is_an_end_to_it_the_trouble_is_raised_then():
+def test_with_a_limit_of_60_seconds_the_stores_error_is_raised_after_it():
     world = Clocked(most_s=60)
     with pytest.raises(Unclear):
         [world.patience(TROUBLE) for _ in range(1000)]
     assert 60 <= world.now_s <= 60 + LONGEST_PAUSE_S
 
 
-def test_a_signal_ends_a_wait():
+def test_a_signal_interrupts_the_wait_before_the_next_retry():
     def check():
         if world.now_s > 1:
             raise KeyboardInterrupt

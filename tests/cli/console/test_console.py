@@ -63,7 +63,7 @@ def test_a_port_in_use_is_an_error_with_a_hint(broker: ServedBroker) -> None:
     assert "port 0" in result.output
 
 
-def test_without_the_extra_the_console_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_console_without_aiohttp_exits_with_1_and_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     found = importlib.util.find_spec

@@ -46,7 +46,7 @@ def words(terminal: Terminal, line: str) -> list[list[str]]:
 # ---- what became of each -------------------------------------------------------------------------------------------
 
 
-def test_each_record_is_explained_with_a_rule_where_read_committed_stops(terminal: Terminal, story: str) -> None:
+def test_consume_explain_marks_each_record_and_draws_a_line_at_the_lso(terminal: Terminal, story: str) -> None:
     output = words(terminal, f"consume {story}:0 --explain")
     signs = [line[0] for line in output]
     assert signs == ["·", "C", "C", "◆", "A", "A", "◆", "───", "story-0", "?", "?", "C", "◆"]
@@ -170,7 +170,7 @@ def test_consume_ends_silently_when_its_output_pipe_closes(terminal: Terminal) -
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
 @pytest.mark.parametrize("more", ["-e", "--explain", "-e -o json", "--show-control"])
-def test_a_full_output_is_reported(terminal: Terminal, story: str, more: str) -> None:
+def test_consume_into_a_full_device_exits_with_1_and_names_the_cause(terminal: Terminal, story: str, more: str) -> None:
     line = f"{FENCEPOST} consume {story} {more} -b {terminal.bootstrap} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)
     assert done.returncode == 1

@@ -15,11 +15,11 @@ from fencepost.cli import main
 @pytest.mark.parametrize(
     "arguments", [["--lines", "0"], ["--lines", "-1"], *(["--lose", x] for x in ("nan", "1.5", "1"))]
 )
-def test_demo_refuses_numbers_too_small_to_show_anything(arguments: list[str]) -> None:
+def test_demo_with_too_small_numbers_exits_with_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(main, ["demo", *arguments]).exit_code == 2
 
 
-def test_a_terminated_demo_leaves_nothing(tmp_path: Path) -> None:
+def test_a_demo_ended_by_sigterm_exits_with_130_and_removes_its_files(tmp_path: Path) -> None:
     demo = subprocess.Popen(
         [sys.executable, "-m", "fencepost", "demo"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},

@@ -42,7 +42,7 @@ def test_each_order_has_an_invoice_though_worker_and_broker_are_killed(
     }
 
 
-def test_the_counts_name_orders_without_an_invoice_and_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_reports_orders_without_an_invoice_and_orders_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
     class Message:
         def __init__(self, number: int) -> None:
             self._number = number
@@ -56,7 +56,7 @@ def test_the_counts_name_orders_without_an_invoice_and_with_two(monkeypatch: pyt
     assert (worked.invoices, worked.lost, worked.twice, worked.good) == (4, 2, 1, False)
 
 
-def test_workers_and_broker_are_killed_while_there_is_work() -> None:
+def test_the_plan_kills_workers_and_broker_within_the_first_90_of_100_orders() -> None:
     for seed in range(50):
         plan = Plan.of(seed, 100, 5, 2)
         assert (len(plan.worker_dies_at), len(plan.broker_dies_at)) == (5, 2)

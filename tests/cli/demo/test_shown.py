@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_the_demo_shows_its_story_in_the_console() -> None:
+def test_transactions_of_the_demo_appear_in_the_consoles_snapshot() -> None:
     command = [sys.executable, "-m", "fencepost", "demo", "--console", "--pace", "200ms"]
     seen: set[str] = set()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -119,7 +119,7 @@ def test_doctor_recognises_kafka_releases_newest_first() -> None:
     assert sorted(RELEASES, reverse=True) == list(RELEASES)
 
 
-def test_health_exits_with_0_or_1(terminal: Terminal) -> None:
+def test_health_exits_with_0_if_the_broker_answers_and_else_with_1(terminal: Terminal) -> None:
     assert terminal.run("health").startswith(f"healthy: {terminal.bootstrap} answers in ")
     assert terminal.objects("health")[0]["healthy"] is True
     assert terminal.refused("health -b 127.0.0.1:1 --timeout 300ms")[0] == 1

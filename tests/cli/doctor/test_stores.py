@@ -27,7 +27,7 @@ def simulated(monkeypatch):
     return use
 
 
-def test_a_directory_passes_and_nothing_is_left_in_it(tmp_path):
+def test_doctor_passes_a_local_directory_as_store_and_leaves_no_file_in_it(tmp_path):
     found, code = checks(f"file://{tmp_path}/store")
     assert code == 0, found
     assert {each["state"] for each in found.values()} == {"ok"}, found
@@ -42,7 +42,7 @@ class Ignores(SimulatedObjects):
         self.put(name, content)
 
 
-def test_a_store_on_which_two_can_win_is_refused(simulated):
+def test_doctor_fails_a_store_where_two_creates_of_one_name_succeed(simulated):
     simulated(Ignores())
     found, code = checks("file:///simulated")
     assert code == 1
@@ -58,14 +58,14 @@ class Full(SimulatedObjects):
         raise Exists(name, "412")
 
 
-def test_a_store_that_creates_no_name_is_refused_after_some_races(simulated):
+def test_doctor_fails_a_store_where_no_conditional_create_succeeds(simulated):
     simulated(Full())
     found, code = checks("file:///simulated")
     assert (code, found["create"]["state"]) == (1, "failed")
     assert found["create"]["text"] == f"in {stores.MOST_RACES} races no create of a new name succeeded often enough"
 
 
-def test_one_of_whose_addresses_the_condition_is_not_kept_is_refused(simulated, monkeypatch):
+def test_doctor_fails_a_store_if_one_of_its_addresses_ignores_conditional_creates(simulated, monkeypatch):
     kept, ignored = SimulatedObjects(), Ignores()
     ignored.content = kept.content
     simulated(kept)
@@ -74,7 +74,7 @@ def test_one_of_whose_addresses_the_condition_is_not_kept_is_refused(simulated, 
     assert (code, found["create"]["state"], found["addresses"]["text"]) == (1, "failed", "2: each takes part")
 
 
-def test_one_that_keeps_what_is_deleted_or_holds_a_backup_is_warned_of(simulated):
+def test_doctor_warns_of_a_store_that_keeps_deleted_objects_or_has_a_backup(simulated):
     objects = simulated(SimulatedObjects())
     objects.faults.keeps = 1.0
     objects.content["0/claims/0000000001"] = b"of a follower"
@@ -82,14 +82,14 @@ def test_one_that_keeps_what_is_deleted_or_holds_a_backup_is_warned_of(simulated
     assert (code, found["delete"]["state"], found["use"]["state"]) == (0, "warning", "warning")
 
 
-def test_one_that_does_not_list_what_was_created_is_refused(simulated, monkeypatch):
+def test_doctor_fails_a_store_that_does_not_list_created_objects(simulated, monkeypatch):
     objects = simulated(SimulatedObjects())
     monkeypatch.setattr(objects, "list", lambda prefix, after="": [])
     found, code = checks("file:///simulated")
     assert (code, found["list"]["state"]) == (1, "failed")
 
 
-def test_a_cached_mount_is_refused_before_anything_is_written(monkeypatch, tmp_path):
+def test_doctor_fails_a_store_on_an_nfs_mount_before_it_writes_anything(monkeypatch, tmp_path):
     mount = Mount(str(tmp_path), "nfs4", frozenset({"rw"}))
     monkeypatch.setattr(stores, "mount_of_url", lambda url: mount)
     found, code = checks(f"file://{tmp_path}/store")

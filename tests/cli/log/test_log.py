@@ -380,7 +380,7 @@ def trimmed(tmp_path: Path) -> Path:
     return directory.left_in(tmp_path / "trimmed")
 
 
-def test_verify_also_checks_a_second_snapshot_of_the_same_offset(trimmed: Path) -> None:
+def test_verify_reports_damage_in_the_second_producer_snapshot_of_an_offset(trimmed: Path) -> None:
     copy = only(trimmed, "logs/a-0.*/*.copy.producers")
     assert run("verify", trimmed).exit_code == 0
     _flip(copy, 50)
@@ -421,7 +421,7 @@ def test_verify_refuses_a_path_that_is_not_a_data_directory(tmp_path: Path, name
 
 
 @pytest.mark.parametrize("inside", [["sub/x.txt"], ["sub/"], []])
-def test_the_error_names_a_foreign_directory_as_it_was_given(tmp_path, inside):
+def test_the_error_about_a_foreign_directory_shows_the_path_as_it_was_typed(tmp_path, inside):
     for name in inside:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("x")

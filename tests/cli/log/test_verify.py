@@ -185,7 +185,9 @@ def test_verify_reports_a_file_where_a_log_folder_belongs(transactions: Path, tm
     assert {str(Path(fact["path"]).parent) for fact in damage} == {str(folder)}
 
 
-def test_verify_takes_only_a_folder_for_a_removed_log(transactions: Path, tmp_path: Path) -> None:
+def test_verify_says_the_broker_removes_an_unknown_folder_but_not_a_file_or_link(
+    transactions: Path, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(transactions, tmp_path / "copy"))
     (copy / "logs" / "gone-0.900").mkdir()
     (copy / "logs" / "file-0.901").touch()
@@ -200,7 +202,7 @@ def test_verify_takes_only_a_folder_for_a_removed_log(transactions: Path, tmp_pa
     }
 
 
-def test_a_file_in_the_place_of_the_journal_is_one_line_of_cause(transactions: Path, tmp_path: Path) -> None:
+def test_verify_exits_with_1_if_the_journal_is_a_file_and_not_a_directory(transactions: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(transactions, tmp_path / "copy"))
     shutil.rmtree(copy / "journal")
     (copy / "journal").touch()
@@ -259,7 +261,7 @@ def test_verify_makes_a_second_pass_if_a_running_broker_removed_a_file(busy: Bus
     assert busy.passes == 2
 
 
-def test_verify_notes_files_missing_at_different_places_in_each_pass(busy: Busy, tmp_path: Path) -> None:
+def test_verify_reports_no_damage_for_files_that_a_running_broker_keeps_removing(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[number % 2]
     assert verify(tmp_path / "d") == (0, [])
     assert busy.passes == verification.PASSES_BESIDE_A_BROKER

@@ -48,7 +48,7 @@ def test_short_copies_and_pipes_show_no_progress(clock, monkeypatch):
     assert pipe.getvalue() == ""
 
 
-def test_a_copy_stops_between_two_pieces_on_a_signal(clock):
+def test_after_a_signal_the_progress_report_raises_keyboard_interrupt(clock):
     with Interruption() as interruption, copying.copying(interruption, "copied") as report:
         report(1, 2)
         interruption.wanted = True
@@ -95,6 +95,6 @@ def test_an_error_is_one_line_of_cause_and_one_of_hint(error, cause, hint):
     assert hint in failure.hint
 
 
-def test_a_bug_is_not_taken_for_an_error_of_the_user():
+def test_failure_of_raises_an_unexpected_exception_unchanged():
     with pytest.raises(ZeroDivisionError):
         copying.failure_of(ZeroDivisionError(), "look")

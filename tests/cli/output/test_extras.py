@@ -41,7 +41,7 @@ def test_a_missing_library_is_named_with_its_extra(
     assert result.stdout == ""  # nothing was begun
 
 
-def test_an_import_that_fails_in_the_middle_of_a_command_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_error_inside_a_command_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def import_it(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")
 
@@ -53,7 +53,7 @@ def test_an_import_that_fails_in_the_middle_of_a_command_is_explained(monkeypatc
     )
 
 
-def test_a_missing_module_of_fencepost_is_reported_as_a_bug() -> None:
+def test_explain_missing_returns_none_for_a_missing_module_of_fencepost() -> None:
     assert extras.explain_missing(ModuleNotFoundError(name="fencepost.nonsense")) is None
 
 

@@ -64,7 +64,7 @@ def test_arguments_quoted_in_usage_errors_are_made_printable() -> None:
     assert "x" + SHOWN[:-1] in error
 
 
-def test_a_terminal_gets_a_records_text_and_a_pipe_its_bytes() -> None:
+def test_a_format_for_a_terminal_replaces_control_characters_and_for_a_pipe_none() -> None:
     record = Record("t", 0, 0, 0, 0, b"k\n", b"\xff\x1b[2J", (("h\r", b"\x07"),))
     assert form_of(r"%k %s %h\n")(record) == b"k\n \xff\x1b[2J h\r=\x07\n"
     assert form_of(r"%k %s %h\n", shown=True)(record).decode() == "k� ��[2J h�=�\n"

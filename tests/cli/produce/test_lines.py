@@ -34,7 +34,7 @@ async def all_lines(written: list[bytes]) -> list[bytes]:
     [([], []), ([b"a\nb\n"], [b"a", b"b"]), ([b"a\n\nb"], [b"a", b"", b"b"]),
      ([b"x" * 200_000, b"y\nz"], [b"x" * 200_000 + b"y", b"z"])],
 )  # fmt: skip
-async def test_input_lines_are_read_whole_however_they_arrive(written: list[bytes], found: list[bytes]) -> None:
+async def test_lines_yields_whole_lines_however_the_input_is_split(written: list[bytes], found: list[bytes]) -> None:
     assert await all_lines(written) == found
 
 
@@ -43,7 +43,7 @@ async def test_reading_lines_without_a_free_thread_raises_cannot_start_thread() 
         await anext(lines(0))
 
 
-async def test_input_is_read_only_a_few_blocks_ahead() -> None:
+async def test_300000_input_lines_larger_than_the_read_ahead_are_all_read_in_order() -> None:
     numbers = b"".join(b"%d\n" % number for number in range(300_000))
     assert await all_lines([numbers]) == numbers.splitlines()
 

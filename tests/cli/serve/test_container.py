@@ -86,7 +86,7 @@ def image(tmp_path: Path) -> Image:
     return made
 
 
-def test_the_images_user_serves_from_the_installed_wheel_until_it_is_asked_to_stop(image):
+def test_the_container_image_serves_as_its_user_and_ends_with_0_at_its_stopsignal(image):
     words = ("user", "add", "alice", "--data-dir", DATA, "--password-stdin")
     assert image.run(*words, given="correct horse\n")[0] == 0
     broker = image.start(*list_after("CMD", image.text))

@@ -19,7 +19,7 @@ main()
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("last_step", ["atexit.register(end)", "serving.remove_scratch = end"])
 def test_a_signal_in_the_last_steps_of_serve_changes_no_exit_code(last_step: str, tmp_path: Path) -> None:
-    """Its standard output cannot be written, so it ends by itself with code 1."""
+    """Standard output cannot be written, so serve ends with code 1; a signal arrives while it ends."""
     command = [sys.executable, "-c", SIGNALLED.format(last_step), "serve", "--listen", "127.0.0.1:0", "--ephemeral"]
     with open("/dev/full", "w") as full:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path)

@@ -173,7 +173,7 @@ def test_settings_come_from_flags_then_environment_then_file(serve: Runner, tmp_
     assert "names that only Kafka needs are ignored: process.roles" in one.process.stderr.read()
 
 
-def test_a_start_can_ignore_dynamic_settings(serve: Runner) -> None:
+def test_serve_with_ignore_dynamic_ignores_settings_changed_at_runtime(serve: Runner) -> None:
     configs = [IncrementalAlterConfigsRequest.Resource.Config(name="max.connections", config_operation=0, value="10")]
     resource = IncrementalAlterConfigsRequest.Resource(resource_type=4, resource_name="1", configs=configs)
     asked = DescribeConfigsRequest.Resource(resource_type=4, resource_name="1", configuration_keys=["max.connections"])
@@ -294,8 +294,10 @@ def test_serve_starts_and_stops_with_its_standard_files_closed(closed: list[int]
         assert process.wait(READY_S) == 0
 
 
-def test_a_library_keeps_the_number_of_a_closed_standard_file(tmp_path: Path) -> None:
-    """libffi opens a file of its own when ctypes is imported, before any code of fencepost runs."""
+def test_serve_does_not_replace_a_file_that_a_library_opened_as_number_1(tmp_path: Path) -> None:
+    """With standard output closed, libffi opens a file of its own as number 1 when ctypes is imported, before any code
+    of fencepost runs.
+    """
     library = tmp_path / "library"
     library.write_bytes(b"")
     script = f"""
@@ -377,7 +379,7 @@ def test_a_directory_of_a_newer_version_is_refused_and_left_alone(serve: Runner)
     assert sorted((path, path.read_bytes()) for path in directory.rglob("*") if path.is_file()) == before
 
 
-def test_a_damaged_journal_is_refused_with_the_place(serve: Runner) -> None:
+def test_serve_on_a_damaged_journal_exits_with_1_and_names_the_file(serve: Runner) -> None:
     directory = serve.directory / "d"
     one = serve("--listen", "127.0.0.1:0", "--data-dir", "d")
     one.ready()
@@ -434,7 +436,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
         (errno.EIO, "-X storage.unreadable.partitions=offline"),
     ],
 )
-def test_a_start_that_the_system_refuses_a_file_has_its_own_code_and_changes_nothing(
+def test_serve_exits_with_75_and_changes_nothing_if_a_file_cannot_be_opened(
     serve: Runner, served: Path, number: int, expected: str
 ) -> None:
     before = files_of(served)
@@ -451,7 +453,7 @@ def test_a_start_that_the_system_refuses_a_file_has_its_own_code_and_changes_not
     assert not any("OFFLINE" in line for line in healthy.expected)
 
 
-def test_a_partition_the_device_cannot_read_is_left_out_by_the_hint_and_comes_back(serve: Runner, served: Path) -> None:
+def test_serve_starts_without_an_unreadable_partition_if_told_to_and_later_has_it(serve: Runner, served: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data-dir", "d")
     program = [str(UNOPENABLE_SERVE), "logs/a-0.", str(errno.EIO)]
     without = serve(*arguments, "-X", "storage.unreadable.partitions=offline", program=program)

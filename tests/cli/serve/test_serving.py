@@ -118,7 +118,7 @@ def test_the_printed_command_to_add_a_first_user_works(tmp_path):
     assert (tmp_path / "a b" / "journal").exists()
 
 
-def test_the_hint_for_a_removed_directory_names_no_useless_command():
+def test_the_hint_to_add_users_to_an_ephemeral_broker_suggests_data_dir():
     assert without_users("/tmp/x", ephemeral=True).endswith("use --data-dir DIR instead of --ephemeral")
 
 

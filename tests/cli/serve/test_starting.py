@@ -60,7 +60,7 @@ def test_a_low_disk_fails_the_start_naming_the_setting():
     assert "storage.min.free.bytes" in failure.hint
 
 
-def test_the_hint_to_start_without_a_partition_is_given_only_where_it_helps():
+def test_only_an_unreadable_partition_file_gets_the_hint_to_start_without_it():
     elsewhere = OSError(5, "Input/output error", "d/journal/00000000000000000001.journal")
     tried = BrokerSettings(log_dir="d", storage_unreadable_partitions="offline")
     catalogue = OSError(5, "Input/output error", "d/logs/__catalogue-0.0/00000000000000000000.0.log")

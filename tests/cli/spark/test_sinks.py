@@ -59,7 +59,9 @@ def decided(broker: ServedBroker, key: str, number: int, *items: Any) -> None:
     broker.close_clients()
 
 
-def test_sinks_are_listed_with_batch_number_and_waiting_transactions(broker: ServedBroker, terminal: Terminal) -> None:
+def test_spark_list_shows_each_sinks_batch_number_and_waiting_transactions(
+    broker: ServedBroker, terminal: Terminal
+) -> None:
     decided(broker, "orders", 7, prepared(broker, "once-a", "orders", 7))
     decided(broker, "fencepost.write.1", 0)
     decided(broker, "orders#writes", 3)

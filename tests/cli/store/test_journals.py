@@ -53,7 +53,7 @@ def written(url):
     return url
 
 
-def test_a_journal_is_shown_and_verified(written):
+def test_store_status_and_verify_describe_a_sound_journal(written):
     status = run("store", "status", written)
     assert status.exit_code == 0, status.output
     assert [line.split()[0] for line in status.stdout.splitlines()] == ["owner", "newest", "point", "epochs", "store"]
@@ -65,7 +65,7 @@ def test_a_journal_is_shown_and_verified(written):
     assert json.loads(run("store", "verify", written, "-o", "json").stdout)["damaged"] == []
 
 
-def test_damage_is_named_by_both_and_the_exit_code_is_1(written, tmp_path):
+def test_store_verify_and_status_exit_with_1_on_a_damaged_journal(written, tmp_path):
     rounds = sorted((tmp_path / "store" / "0" / "journal").rglob("[0-9][0-9]"))
     rounds[-2].write_bytes(rounds[-2].read_bytes()[:-1] + b"?")
     name = str(rounds[-2].relative_to(tmp_path / "store"))
@@ -77,7 +77,7 @@ def test_damage_is_named_by_both_and_the_exit_code_is_1(written, tmp_path):
     assert run("store", "status", written).exit_code == 1
 
 
-def test_a_restore_makes_a_directory_that_is_served_without_the_store(written, tmp_path):
+def test_restore_of_a_journal_makes_a_sound_data_directory_with_its_last_entry(written, tmp_path):
     restored = run("restore", written, "--data-dir", tmp_path / "copy")
     assert restored.exit_code == 0, restored.output
     assert restored.stdout.startswith(f"{tmp_path / 'copy'}: a point and ")
@@ -87,13 +87,13 @@ def test_a_restore_makes_a_directory_that_is_served_without_the_store(written, t
     assert ": sound: " in run("restore", "--check", written).stdout
 
 
-def test_of_a_journal_only_its_newest_state_is_restored(written, tmp_path):
+def test_restore_of_a_journal_with_at_is_refused(written, tmp_path):
     cause, hint = refused("restore", written, tmp_path / "copy", "--at", "2026-01-01", code=2)
     assert cause == f"{written} has a journal, and of that its newest state only"
     assert hint.startswith("leave out --at")
 
 
-def test_a_restore_of_a_damaged_journal_is_refused_by_the_objects_name(written, tmp_path):
+def test_restore_of_a_journal_without_one_object_is_refused_naming_the_object(written, tmp_path):
     rounds = sorted((tmp_path / "store" / "0" / "journal").rglob("[0-9][0-9]"))
     rounds[-2].unlink()
     cause, _ = refused("restore", written, tmp_path / "copy")
@@ -104,7 +104,7 @@ def test_a_restore_of_a_damaged_journal_is_refused_by_the_objects_name(written, 
 # ---- take ----------------------------------------------------------------------------------------------------
 
 
-def test_take_ends_the_owner_and_whoever_waits_begins_at_once(url):
+def test_store_take_fences_the_owner_and_the_next_broker_serves(url):
     owner = serve(url)
     owner.ask(create("t"))
     taken = run("store", "take", url, "--yes")
@@ -124,7 +124,7 @@ def test_take_ends_the_owner_and_whoever_waits_begins_at_once(url):
     after.stop()
 
 
-def test_take_asks_first_and_only_where_there_is_an_owner(written, tmp_path):
+def test_store_take_needs_yes_and_is_refused_without_an_owner(written, tmp_path):
     cause, hint = refused("store", "take", written, code=2)
     assert cause == f"{written} is owned by epoch 1, node 1"
     assert hint.startswith("--yes")
@@ -146,21 +146,21 @@ def plain(tmp_path):
         return left_in(tmp_path / "plain", broker.disk, "/d")
 
 
-def test_a_backup_into_a_journal_is_refused(written, plain):
+def test_backup_into_a_store_that_has_a_journal_is_refused_and_changes_nothing(written, plain):
     before = run("store", "status", written, "-o", "json").stdout
     for words in (["backup", plain, written], ["backup", "--follow", plain, written]):
         assert refused(*words)[0] == f"{written} holds the journal of brokers"
     assert run("store", "status", written, "-o", "json").stdout == before
 
 
-def test_a_journal_in_a_backup_is_refused(plain, url):
+def test_serving_a_journal_in_a_store_that_has_a_backup_is_refused(plain, url):
     assert run("backup", plain, url).exit_code == 0
     with pytest.raises(StoreDamaged, match="it holds a backup"):
         serve(url)
     assert refused("store", "take", url, "--yes", code=3)[0] == f"{url} has no journal of a broker"
 
 
-def test_a_backup_of_a_directory_whose_journal_is_elsewhere_is_refused(url, tmp_path):
+def test_backup_of_a_directory_whose_journal_is_in_a_store_is_refused(url, tmp_path):
     with SimulatedBroker(
         BrokerSettings(log_dir="/d"), in_store=InStore(open_objects(url), lambda seconds: None)
     ) as broker:

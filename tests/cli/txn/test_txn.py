@@ -29,7 +29,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_the_transaction_that_holds_the_last_stable_offset_is_named_in_one_sentence(terminal: Terminal) -> None:
+def test_txn_why_blocked_names_the_transaction_at_the_lso_in_one_line(terminal: Terminal) -> None:
     terminal.run("topic create held -p 2")
     terminal.plain("held", "a")
     producer = terminal.open_transaction("holder", "held", "b", "c")
@@ -52,7 +52,7 @@ def hold(broker: Any, name: str) -> Any:
     return item
 
 
-def test_a_held_transaction_is_named_as_one_and_not_ended_by_hand(terminal: Terminal) -> None:
+def test_a_transaction_held_for_a_ledger_decision_is_shown_and_cannot_be_ended(terminal: Terminal) -> None:
     terminal.run("topic create waits")
     terminal.open_transaction("orders-1", "waits", "a")
     item = terminal.broker.inside(lambda broker: hold(broker, "orders-1"))
@@ -103,7 +103,7 @@ def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_refused(termi
 def test_txn_abort_does_not_end_a_transaction_begun_after_the_lookup(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its id has a new producer by then: the one that was to be aborted is gone already."""
+    """Between lookup and abort the id gets a new producer, which ends the transaction that was to be aborted."""
     terminal.run("topic create began")
     terminal.open_transaction("successor", "began", "a")
     describe, producers = Admin.describe_transactions, []

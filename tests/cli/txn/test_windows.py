@@ -14,7 +14,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_a_window_that_is_full_of_pending_records_names_their_transaction(terminal: Terminal) -> None:
+def test_txn_commands_name_the_transaction_that_fills_a_share_groups_window(terminal: Terminal) -> None:
     terminal.run("topic create jobs")
     terminal.plain("jobs", *map(str, range(LIMIT + 20)))
     assert terminal.run("txn why-blocked") == "no partition is blocked\n"

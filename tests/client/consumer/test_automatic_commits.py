@@ -70,7 +70,7 @@ def test_records_of_a_failed_block_are_read_again_and_earlier_ones_are_not(work,
 
 
 @pytest.mark.parametrize("work", [_one_by_one, _batches])
-def test_auto_commit_also_commits_assigned_partitions(work):
+def test_auto_commit_commits_partitions_assigned_by_hand_when_a_block_fails(work):
     async def read(world):
         async with reader(world, group_id="g", enable_auto_commit=True) as consumer:
             consumer.assign([PLACE])

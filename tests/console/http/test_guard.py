@@ -53,7 +53,7 @@ def test_following_a_link_from_another_site_works() -> None:
     guard().check_host({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
 
 
-def test_the_token_opens_a_session_and_the_session_cookie_a_login() -> None:
+def test_a_session_made_with_the_token_is_valid_until_logout_or_session_ms_idle() -> None:
     kept = guard()
     assert refusal(lambda: kept.check_login({}, None, HERE, 0)) == 40101
     assert refusal(lambda: kept.check_login({}, "made up", HERE, 0)) == 40101

@@ -26,7 +26,7 @@ def test_the_longest_idle_connection_is_closed_first_and_never_one_in_a_request(
     assert not limits.is_new(6)
 
 
-def test_an_address_with_many_connections_takes_no_places_of_others() -> None:
+def test_an_ip_address_at_its_connection_limit_replaces_only_its_own_connections() -> None:
     limits: ConnectionLimits[int] = ConnectionLimits(most=10, most_of_address=2)
     assert limits.admit(0, "10.0.0.9") == []
     for key in (1, 2):

@@ -26,7 +26,9 @@ class HandClock(SystemClock):
         return self.ms
 
 
-async def test_a_request_during_the_pause_after_a_failure_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_view_requested_in_the_pause_after_a_failure_gets_the_next_attempts_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cluster_model, "pause_ms", lambda *_, **__: 50)
     clock = HandClock()
     tries = 0
@@ -50,7 +52,7 @@ async def test_a_request_during_the_pause_after_a_failure_is_answered(monkeypatc
     await model.close()
 
 
-def test_the_pause_is_a_share_of_the_time_but_short_after_a_failure() -> None:
+def test_the_pause_is_proportional_to_the_collection_time_and_short_after_a_failure() -> None:
     assert pause_ms(20_000, failed=False) == LOAD * 20_000
     assert pause_ms(20_000, failed=True) == MOST_PAUSE_AFTER_FAILURE_MS
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS
@@ -89,7 +91,7 @@ async def test_a_topic_deleted_during_collection_does_not_hide_others(monkeypatc
             assert await admin.open_transactions() == []
 
 
-async def test_a_blocked_partition_that_is_deleted_hides_no_other() -> None:
+async def test_blockers_at_skips_a_deleted_partition_and_returns_the_others() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin, fp.Producer(at, transactional_id="payments") as producer:

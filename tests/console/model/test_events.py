@@ -39,7 +39,7 @@ def test_kept_events_are_bounded_in_number_and_in_bytes() -> None:
     assert len(events.after(events.last - 1)) == 1
 
 
-async def test_waiting_for_events_ends_with_an_event_the_end_or_a_timeout() -> None:
+async def test_news_returns_at_an_event_at_close_or_after_its_timeout() -> None:
     events = Events("s")
     await events.news(0, 0.01)
     waiting = asyncio.create_task(events.news(0, 60))

@@ -54,7 +54,7 @@ def lists(*states: tuple[str, str]) -> tuple[dict, dict]:
     return listed, described
 
 
-def test_the_first_state_gives_no_event_and_later_changes_do() -> None:
+def test_compare_gives_events_for_changes_since_begin_and_none_without_a_change() -> None:
     story = Story()
     story.begin(*lists(("old", "CompleteCommit")))
     assert story.compare(*lists(("old", "CompleteCommit")), 1) == []
@@ -81,14 +81,14 @@ def test_the_story_of_a_topic_ignores_listings_older_than_its_log() -> None:
     assert story.compare(*lists(("t", "CompleteCommit")), 2) == []
 
 
-def test_the_last_events_are_kept_the_newest_first_and_no_more() -> None:
+def test_recent_has_only_the_last_events_newest_first() -> None:
     story = Story()
     for number in range(2 * RECENT):
         story.follow(f"t{number}", status("Ongoing", A), number)
     assert [each["at_ms"] for each in story.recent] == list(range(2 * RECENT - 1, RECENT - 1, -1))
 
 
-def test_an_added_partition_gives_an_event_even_if_it_sorts_first() -> None:
+def test_adding_a_partition_to_a_transaction_gives_a_partition_added_event() -> None:
     story = Story()
     story.follow("t", status("Ongoing", B), 5)
     (added,) = story.follow("t", status("Ongoing", A, B), 6)

@@ -87,7 +87,7 @@ def test_a_group_counts_as_waiting_if_it_read_up_to_the_last_stable_offset() -> 
     assert topic_offsets(found.topics["t0"], found) == {"retained": 10, "held": 4, "blocked_partitions": 1}
 
 
-def test_a_share_groups_lag_is_what_it_has_not_done_and_full_windows_are_blocked() -> None:
+def test_group_lag_of_a_share_group_sums_its_partitions_and_counts_full_windows() -> None:
     full = ShareWindow(100, 100, 60, (PendingRange(3, 62, "id0", 0, "m"),))
     at = [TopicPartition("t0", number) for number in range(3)]
     stands = [SharePartitionOffsets(3, 0, 40, full), SharePartitionOffsets(4, 0, 2), SharePartitionOffsets(0, 0, None)]
@@ -105,13 +105,13 @@ def test_a_share_groups_lag_is_what_it_has_not_done_and_full_windows_are_blocked
     )
 
 
-def test_waiting_groups_are_counted_again_when_the_view_changed() -> None:
+def test_blocks_by_producer_counts_the_groups_of_the_current_view() -> None:
     before = view(groups={"there": 6})
     assert blocks_by_producer(before)[0]["groups"] == 1
     assert blocks_by_producer(replace(before, groups={}))[0]["groups"] == 0
 
 
-def test_the_sentence_names_the_blocking_transaction_and_its_decision() -> None:
+def test_a_blockers_sentence_names_its_transaction_and_the_decision_it_waits_for() -> None:
     found = view()
     assert blocker_rows(found, 1)[0]["sentence"] == (
         "t0-0 is held at offset 6, 4 before its end, by transaction id0 of producer 0 epoch 2, Ongoing"
@@ -129,7 +129,7 @@ def reported(before: View, after: View) -> dict[str, Any]:
     return dict(changes(before, after))
 
 
-def test_a_growing_age_alone_sends_no_event() -> None:
+def test_a_view_in_which_only_ages_have_grown_sends_no_event() -> None:
     before = view(groups={"g": 1})
     assert reported(before, replace(before, at_ms=900_000)) == {}
 

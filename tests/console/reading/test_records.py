@@ -82,13 +82,13 @@ async def test_each_record_is_shown_with_its_fate_and_its_producer(admin: Admin)
     assert (rows[5]["value"]["truncated"], rows[5]["value"]["size"]) == (True, SHOWN_BYTES + 3)
 
 
-async def test_the_committed_view_shows_only_what_read_committed_returns(admin: Admin) -> None:
+async def test_the_read_committed_view_shows_only_what_read_committed_returns(admin: Admin) -> None:
     page = await records.browse(admin, TOPIC, 0, {"offset": "0", "isolation": "read_committed"})
     assert [row["offset"] for row in page["data"] if row["offset"] < page["last_stable_offset"]] == [0, 1, 5]
     assert [row["offset"] for row in page["data"]] == [0, 1, 5]
 
 
-async def test_the_last_records_of_the_committed_view_are_those_before_the_lso(admin: Admin) -> None:
+async def test_the_last_records_of_the_read_committed_view_end_before_the_lso(admin: Admin) -> None:
     asked = {"last": "1", "isolation": "read_committed"}
     page = await records.browse(admin, TOPIC, 0, asked)
     assert (page["last_stable_offset"], page["high_watermark"]) == (6, 10)
@@ -187,7 +187,7 @@ def test_text_truncated_inside_a_character_is_still_shown_as_text() -> None:
 
 
 async def test_a_committed_page_has_records_however_many_are_aborted(admin: Admin, broker: ServedBroker) -> None:
-    """Empty pages would have to be clicked through: what is left out does not count."""
+    """Aborted records do not count for the length of a page; otherwise somebody would page through empty ones."""
     common = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "linger.ms": 0, "batch.num.messages": 1}
     loser = Producer(common | {"transactional.id": "loser-of-many"})
     loser.init_transactions(10)

@@ -109,7 +109,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 6), st.data())
-async def test_every_batch_has_the_fate_that_the_whole_log_shows(
+async def test_every_batch_is_committed_aborted_or_open_as_the_whole_log_says(
     script: list[tuple[str, int, int]], page: int, data: st.DataObject
 ) -> None:
     log = log_of(script)
@@ -125,7 +125,7 @@ async def test_every_batch_has_the_fate_that_the_whole_log_shows(
 
 
 @given(STEPS, st.integers(1, 6), st.integers(1, 5), st.booleans(), st.data())
-async def test_beyond_the_limit_of_the_search_a_fate_is_right_or_undecided(
+async def test_if_the_marker_search_stops_early_a_fate_is_right_or_undecided(
     script: list[tuple[str, int, int]], page: int, batches: int, lists_open: bool, data: st.DataObject
 ) -> None:
     log = log_of(script)
@@ -160,7 +160,7 @@ async def test_a_window_ends_at_each_of_its_limits(limit: str) -> None:
     assert (len(window.entries), window.next_offset, broker.pages) == (3, 6, 1)
 
 
-async def test_the_search_for_markers_stops_once_all_fates_are_known() -> None:
+async def test_the_marker_search_stops_once_every_batchs_outcome_is_known() -> None:
     steps = [("records", 1, 1), ("records", 2, 1), ("commit", 2, 0)] + [("records", -1, 1)] * 50
     broker = Broker(log_of(steps), page=1)
     window = await window_of(broker, 1, Limits(2))

@@ -50,7 +50,7 @@ def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[Non
 
 
 @pytest.mark.parametrize("change", ["abort", "fence"])
-async def test_a_transaction_that_begins_after_the_check_is_left_alone(
+async def test_aborting_does_not_end_a_transaction_that_begins_after_the_check(
     console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     async with fp.Producer(f"127.0.0.1:{broker.port}", transactional_id=f"late-{change}") as producer:
@@ -101,8 +101,8 @@ async def test_fencing_a_described_producer_does_not_fence_its_successor(
         await first.close()
 
 
-async def test_an_id_whose_transactions_have_no_timeout_is_fenced(console: ConsoleClient, broker: ServedBroker) -> None:
-    """Its timeout is one that no broker takes of others (KIP-939)."""
+async def test_a_two_phase_transactional_id_can_be_fenced(console: ConsoleClient, broker: ServedBroker) -> None:
+    """Its transactions have the timeout 2^31-1, which brokers refuse from other producers (KIP-939)."""
     request = InitProducerIdRequest(transactional_id="two-phase", transaction_timeout_ms=1, enable2_pc=True)
     async with Admin(f"127.0.0.1:{broker.port}") as admin:
         with WireClient("127.0.0.1", broker.port) as client:  # no broker lists the version of this request
@@ -115,8 +115,8 @@ async def test_an_id_whose_transactions_have_no_timeout_is_fenced(console: Conso
         assert (status, done["next_epoch"]) == (200, answer.producer_epoch + 2), done
 
 
-async def test_a_rule_that_denies_one_name_is_named_when_a_change_of_it_fails() -> None:
-    """The overview cannot know: it asks for rights in general."""
+async def test_changing_a_transaction_that_an_acl_denies_gets_403_naming_the_right() -> None:
+    """The overview cannot show this: it asks for rights to all names, not to single ones."""
     rights = ["ALL TOPIC = *", "ALL TRANSACTIONAL_ID = *", "DESCRIBE CLUSTER = kafka-cluster"]
     rules = [rule(f"allow User:ANONYMOUS {each}") for each in rights]
     settings = {"authorizer_class_name": guarded().authorizer_class_name, "super_users": "User:root"}

@@ -64,7 +64,7 @@ def committed_offset(broker: ServedBroker, group: str, topic: str, offset: int) 
     consumer.close()
 
 
-async def test_the_cluster_and_its_broker_have_confluents_shape(console: ConsoleClient) -> None:
+async def test_cluster_broker_and_configs_have_the_fields_of_confluents_rest_api(console: ConsoleClient) -> None:
     found = await console.get("/v3/clusters")
     (cluster,) = found["data"]
     assert (found["kind"], cluster["kind"]) == ("KafkaClusterList", "KafkaCluster")
@@ -127,7 +127,7 @@ async def test_an_invalid_query_parameter_is_named(console: ConsoleClient, query
     assert query.partition("=")[0] in body["message"]
 
 
-async def test_a_partition_that_is_held_back_is_shown_with_the_blocker(
+async def test_a_partition_whose_lso_is_held_back_is_shown_with_the_transaction(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     before = (await console.get("topics/orders/partitions/0"))["high_watermark"]
@@ -208,7 +208,7 @@ async def test_transactions_are_listed_the_oldest_first_and_filtered(
             each.abort_transaction(10)
 
 
-async def test_clients_and_the_owner_of_a_transaction_are_known_on_fencepost(
+async def test_clients_are_listed_and_a_transactions_owner_is_shown_on_fencepost(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     producer = opened(broker, "owned", "orders", count=1)
@@ -255,7 +255,9 @@ async def test_a_prepared_transaction_ends_only_when_sink_and_batch_are_confirme
     assert not (await console.get("transactions/prepared"))["is_open"]
 
 
-async def test_a_held_transaction_is_not_ended_by_the_console(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_ending_a_transaction_held_for_a_ledger_decision_gets_409(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     opened(broker, "held", "orders")
     body = await seen(console, "held")
     item = Item("held", body["producer_id"], body["producer_epoch"])
@@ -278,7 +280,9 @@ def _body(change: str, seen: dict[str, Any]) -> dict[str, Any]:
     return seen if change == "abort" else {"confirm": seen["confirm"]}
 
 
-async def test_records_and_timeline_are_those_of_the_partition(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_records_a_records_value_and_the_timeline_of_a_partition_are_returned(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     producer = opened(broker, "seen", "payments", count=1)
     producer.commit_transaction(10)
     page = await console.get("topics/payments/partitions/0/records?last=2")
@@ -436,7 +440,7 @@ async def test_a_read_only_console_changes_nothing(console: ConsoleClient, broke
     producer.abort_transaction(10)
 
 
-async def test_a_transaction_that_its_coordinator_knows_does_not_hang(
+async def test_abort_hanging_is_refused_for_a_transaction_its_coordinator_knows(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     console.console.parts.hangs_after_ms = 0

@@ -12,7 +12,7 @@ from served_broker import ServedBroker
 import fencepost as fp
 
 
-async def test_a_share_group_has_a_page_of_its_own_and_other_names_none() -> None:
+async def test_a_share_group_has_resources_of_its_own_and_an_unknown_one_gets_404() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin:

@@ -212,7 +212,7 @@ async def test_a_wrong_http_method_is_answered_with_the_allowed_ones(console: Co
     assert "GET" in headers["Allow"]
 
 
-async def test_the_console_is_ready_while_its_broker_answers_and_else_says_why() -> None:
+async def test_readyz_is_200_while_the_broker_answers_and_else_503_with_the_reason() -> None:
     with ServedBroker() as broker:
         async with console_of(f"127.0.0.1:{broker.port}") as client:
             assert await client.get("/readyz") == {"ready": True, "reasons": []}
@@ -226,7 +226,7 @@ async def test_the_console_is_ready_while_its_broker_answers_and_else_says_why()
         assert snapshot["problem"]["message"]
 
 
-async def test_an_address_for_others_needs_a_token_of_some_length() -> None:
+async def test_an_address_reachable_by_others_needs_a_token_that_is_not_too_short() -> None:
     def settings(host: str, **more: object) -> ConsoleSettings:
         return ConsoleSettings(host=host, port=0, bootstrap="x:1", version="1", **more)  # type: ignore[arg-type]
 
@@ -255,8 +255,8 @@ async def test_the_console_ends_while_event_streams_are_open(broker: ServedBroke
         await client.console.close()
 
 
-async def test_a_compressed_body_is_not_expanded(closed: ConsoleClient) -> None:
-    """A megabyte of it would hold up everybody for as long as a gigabyte takes to expand."""
+async def test_a_compressed_request_body_is_refused_with_422(closed: ConsoleClient) -> None:
+    """A megabyte can expand to a gigabyte, and expanding it would block all other requests."""
     body = gzip.compress(json.dumps({"token": TOKEN}).encode())
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     status, _, answer = await closed.ask("POST", "/v1/session", headers=headers, data=body)

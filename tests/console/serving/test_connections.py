@@ -54,7 +54,7 @@ async def become(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_many_silent_connections_keep_nobody_out(console: ConsoleClient) -> None:
+async def test_a_new_connection_closes_the_oldest_silent_one_at_the_limit(console: ConsoleClient) -> None:
     console.console.parts.connections = ConnectionLimits(most=4, most_of_address=3)
     silent = [await connect(console, b"GET / HTTP/1.1\r\n", f"127.0.0.{each}") for each in (2, 2, 2, 3)]
     asking = await connect(console, HEALTH, "127.0.0.4")
@@ -118,7 +118,7 @@ async def test_the_connection_limit_allows_a_hundred_browsers() -> None:
 async def test_a_request_is_dropped_when_its_browser_disconnects(
     console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its stream ends at once, and not with the next event, which may never come."""
+    """Its event stream ends at once, and not with the next event, which may never come."""
     monkeypatch.setattr(streaming, "COMMENT_S", 1e6)
     parts = console.console.parts
     reader, writer = await connect(console, EVENTS)

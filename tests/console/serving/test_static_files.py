@@ -13,7 +13,7 @@ def test_the_total_size_of_the_consoles_scripts_is_limited() -> None:
     assert sum(len(text.encode()) for text in SCRIPTS.values()) < MOST_SCRIPT_BYTES
 
 
-def test_no_script_makes_markup_or_code_of_text() -> None:
+def test_no_script_uses_inner_html_eval_or_other_ways_to_run_text() -> None:
     forbidden = (
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|DOMParser|javascript:"
     )
