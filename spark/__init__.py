@@ -16,6 +16,7 @@ __all__ = ["FencepostDataSource", "session"]
 
 
 def __getattr__(name: str) -> object:
+    """Import a public name on its first use. An import that fails says which package to install."""
     module = _FROM.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

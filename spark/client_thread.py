@@ -25,7 +25,7 @@ PAUSE_S = 0.3
 
 
 class HasConnection(Protocol):
-    """Options that contain the settings of a connection."""
+    """Options that include the settings of a connection."""
 
     @property
     def connection(self) -> ConnectionSettings:
@@ -34,7 +34,9 @@ class HasConnection(Protocol):
 
 
 class _Clusters:
-    """The clusters and the loop of this process."""
+    """The open clusters of one process by their settings, and the event loop that they run in. pid: that process,
+    since a forked child must not use them.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -46,6 +48,7 @@ _clusters: _Clusters | None = None
 
 
 def _of_this_process() -> _Clusters:
+    """Return the clusters of this process; a forked child gets new, empty ones."""
     global _clusters
     if _clusters is None or _clusters.pid != os.getpid():
         _clusters = _Clusters()
@@ -53,7 +56,9 @@ def _of_this_process() -> _Clusters:
 
 
 def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """Run the coroutine in the loop's thread and return its result. Raises RequestTimedOutError, and its errors."""
+    """Run the coroutine in the client's loop, in its thread, and wait for its result. Raises what the coroutine
+    raises, and RequestTimedOutError after timeout_s seconds.
+    """
 
     async def bounded() -> T:
         try:
@@ -68,12 +73,16 @@ def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-    """Start the coroutine in the loop's thread without waiting. It must limit its own time."""
+    """Start the coroutine in the client's loop and return its future without waiting. The coroutine must limit its own
+    time.
+    """
     return asyncio.run_coroutine_threadsafe(coroutine, _of_this_process().loop)
 
 
 def cluster_for(options: HasConnection) -> Cluster:
-    """Return the started cluster of these servers and security. Raises BrokerUnreachableError, AuthenticationError."""
+    """Return this process's Cluster for these servers and security settings, started at the first call. Raises
+    BrokerUnreachableError, AuthenticationError.
+    """
     clusters = _of_this_process().clusters
     settings = options.connection
     cluster = clusters.get(settings)
@@ -84,7 +93,9 @@ def cluster_for(options: HasConnection) -> Cluster:
 
 
 async def _start_cluster(settings: ConnectionSettings) -> Cluster:
-    """Start a Cluster. Waits while a broker restarts, because a failed task may end the whole query."""
+    """Start a Cluster. Tries again for START_MS while the broker cannot be reached, because a failed task may end the
+    whole query.
+    """
     deadline = Deadline(SYSTEM.clock, START_MS)
     while True:
         cluster = Cluster(settings)
@@ -99,7 +110,7 @@ async def _start_cluster(settings: ConnectionSettings) -> Cluster:
 
 
 def close_all() -> None:
-    """Close all clusters of this process: for tests, and for a clean exit."""
+    """Close all clusters of this process. For tests, and when a process exits."""
     opened = _of_this_process().clusters
     clusters = list(opened.values())
     opened.clear()

@@ -39,20 +39,23 @@ class FencepostDataSource(DataSource):
         return dict(self.options)
 
     def schema(self) -> str:
-        """The schema of Spark's Kafka source."""
+        """Return the columns of Spark's Kafka source, with `headers` if the option includeHeaders is true."""
         return schema_text(includes_headers(self._given))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query. Raises InvalidConfigurationError for a wrong option or schema."""
         with add_hint():
             check_schema(schema)
             return BatchReader(source_options(self._given, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming query. Raises InvalidConfigurationError for a wrong option or schema."""
         with add_hint():
             check_schema(schema)
             return StreamReader(source_options(self._given, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the writer of one `df.write`. Raises errors of options and of the connection."""
         from .sink.writer import batch_writer
 
         with add_hint():
@@ -60,6 +63,7 @@ class FencepostDataSource(DataSource):
             return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return the writer of a streaming query's micro-batch. Raises errors of options and of the connection."""
         from .sink.writer import stream_writer
 
         with add_hint():

@@ -1,4 +1,4 @@
-"""Shows the hint of a client's error to users of Spark. Pure.
+"""Adds the hint of a client's error to what users of Spark see. Pure.
 
 The rule: an error of the client has its hint in an attribute, and Spark shows only a traceback. So the hint is added as
 a note, which a traceback shows below the error. It names settings as options of Spark, so that it can be followed.
@@ -20,7 +20,9 @@ _WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 @contextmanager
 def add_hint() -> Iterator[None]:
-    """Return a context manager and decorator that adds the hint to an error raised inside."""
+    """Return a context manager and decorator that adds the hint of a ClientError raised inside to its notes, which a
+    traceback shows.
+    """
     try:
         yield
     except ClientError as error:
@@ -32,6 +34,9 @@ def add_hint() -> Iterator[None]:
 
 
 def _hint(error: ClientError) -> str:
+    """Return the hint for an error, in terms of Spark's options where the client's own hint does not fit; empty if
+    there is none.
+    """
     while isinstance(error, AbortableTransactionError) and isinstance(error.__cause__, ClientError):
         error = error.__cause__
     own = "" if isinstance(error, AbortableTransactionError) else error.hint  # else: abort and retry, as Spark does
@@ -58,6 +63,6 @@ def _hint(error: ClientError) -> str:
 
 
 def _option(found: re.Match[str]) -> str:
-    """Return a setting of the client as Spark's options name it; any other word unchanged."""
+    """Return a setting of the client as Spark's options name it (kafka.batch.size); any other word unchanged."""
     word = found[0]
     return word if word not in _KEYWORDS else KAFKA + next(iter(names_of(word)), word.replace("_", "."))

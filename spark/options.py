@@ -76,9 +76,10 @@ FETCH_BYTES = 4 << 20
 def read_names(
     given: Mapping[str, str], known: Iterable[str], tolerated: Iterable[str] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (own options by their proper names, `kafka.*` without the prefix). Names are case-insensitive.
+    """Return (the options that are not `kafka.*`, by their proper names; the `kafka.*` ones without the prefix).
+    known: the proper names. tolerated: further names that are ignored. Upper and lower case are the same.
 
-    Raises InvalidConfigurationError.
+    Raises InvalidConfigurationError for an unknown name, with the nearest known one.
     """
     names = {name.lower(): name for name in known}
     ignored = {name.lower() for name in tolerated}
@@ -102,6 +103,9 @@ def read_names(
 
 
 def _nearest(low: str, names: Mapping[str, str]) -> str:
+    """Return the end of an error message that suggests the most similar name; empty if none is similar. low: the
+    unknown name in lower case. names: the proper names by their lower-case form.
+    """
     if low in ("bootstrap.servers", "bootstrapservers", "bootstrap_servers", "brokers"):
         return "; did you mean 'kafka.bootstrap.servers'?"
     text = nearest(low, names)
@@ -111,18 +115,20 @@ def _nearest(low: str, names: Mapping[str, str]) -> str:
 
 
 def connection_of(settings: ConnectionSettings) -> AdminSettings:
-    """Return only the connection settings: all with the same servers and security share a connection."""
+    """Return only the settings of the connection. Those with the same servers and security are equal, so they share a
+    connection.
+    """
     kept = {one.name: getattr(settings, one.name) for one in fields(AdminSettings)}
     return AdminSettings(**{**kept, "allow_auto_create_topics": False})
 
 
 def redact(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without secrets, for display."""
+    """Return the options with `***` in place of passwords and the like, for display."""
     return {name: "***" if _SECRET.search(name) else value for name, value in given.items()}
 
 
 def truth(name: str, value: str) -> bool:
-    """Parse true or false. Raises InvalidConfigurationError."""
+    """Parse "true" or "false". name: of the option, for the error. Raises InvalidConfigurationError."""
     found = {"true": True, "false": False}.get(value.strip().lower())
     if found is None:
         raise _wrong(name, value, "true or false")
@@ -148,7 +154,9 @@ def duration_ms(name: str, value: str) -> int:
 
 
 def _amount(name: str, value: str, units: Mapping[str, float], words: str) -> float:
-    """Parse a number with a unit such as `20k` or `5m`. Raises: InvalidConfigurationError."""
+    """Parse a number with a unit such as `20k` or `5m`. words: what the value must be, for the error. Raises:
+    InvalidConfigurationError.
+    """
     found = _AMOUNT.fullmatch(value.strip().lower())
     if found is None or found[2] not in units or len(found[1]) > len(str(_MOST)) or not int(found[1]):
         raise _wrong(name, value, words)
@@ -159,6 +167,7 @@ def _amount(name: str, value: str, units: Mapping[str, float], words: str) -> fl
 
 
 def _wrong(name: str, value: str, wanted: str) -> InvalidConfigurationError:
+    """Return the error for an option with a wrong value. wanted: what the value must be, as words."""
     shown = "***" if _SECRET.search(name) else repr(value)
     return InvalidConfigurationError(f"option {name!r} must be {wanted}, not {shown}")
 
@@ -175,7 +184,7 @@ class Selection:
     partitions: tuple[TopicPartition, ...] = ()
 
     def selects(self, topic: str) -> bool:
-        """Return whether a topic is selected."""
+        """Return whether at least one partition of this topic is selected."""
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(each.topic == topic for each in self.partitions)
@@ -186,13 +195,15 @@ class Selection:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The topics that must exist; none for a pattern."""
+        """Return the topics that must exist; empty if a pattern selects them."""
         return self.topics or tuple(sorted({each.topic for each in self.partitions}))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to start or end. One of: an edge (EARLIEST, LATEST), offsets (each may be an edge), times in ms."""
+    """Where to start or end. One of: an edge (EARLIEST, LATEST) for all partitions, an offset for each (which may be
+    an edge), a time in ms for each, or one time in ms for all.
+    """
 
     edge: int | None = None
     offsets: Offsets | None = None
@@ -203,7 +214,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Times are milliseconds, sizes bytes; None: no limit. fetch: the client's settings for reading."""
+    """The options of the source. Times are milliseconds, sizes bytes; None: no limit. fetch: the client's settings for
+    reading. max_offsets, min_offsets, max_bytes, max_delay_ms: of a micro-batch. …_each: of a Spark partition.
+    """
 
     connection: AdminSettings
     fetch: ConsumerSettings
@@ -230,7 +243,9 @@ class SourceOptions:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Parse the options of the source. Raises InvalidConfigurationError."""
+    """Parse the options of the source. streaming: for a stream, which has limits but no end, or else a batch. Raises
+    InvalidConfigurationError.
+    """
     own, kafka = read_names(given, SOURCE_NAMES)
     notes = [
         f"option {name!r} has no effect here and is ignored"
@@ -272,12 +287,15 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Whether rows have headers, for the schema, which Spark asks for before other options are checked."""
+    """Return whether rows have headers. Spark asks for the schema before other options are checked."""
     found = {name.lower(): value for name, value in given.items()}.get("includeheaders", "false")
     return truth("includeHeaders", found)
 
 
 def _isolation(own: str | None, alias: str | None) -> int:
+    """Return the isolation level, by default read_committed. own, alias: the values of isolationLevel and
+    kafka.isolation.level; None: not set. Raises InvalidConfigurationError if both are set and differ.
+    """
     if own is not None and alias is not None and own.lower() != alias.lower():
         raise InvalidConfigurationError(f"isolationLevel is {own!r} but kafka.isolation.level is {alias!r}")
     name, value = ("isolationLevel", own) if own is not None else ("kafka.isolation.level", alias)
@@ -289,20 +307,26 @@ def _isolation(own: str | None, alias: str | None) -> int:
 
 
 def _number(own: Mapping[str, str], name: str) -> int | None:
+    """Parse an option that is a whole number; None if it is not set."""
     return whole(name, own[name]) if name in own else None
 
 
 def _bytes(own: Mapping[str, str], name: str) -> int | None:
+    """Parse an option that is a size; None if it is not set."""
     return amount_of_bytes(name, own[name]) if name in own else None
 
 
 def _refuse_ends(own: Mapping[str, str]) -> None:
+    """Raise InvalidConfigurationError if a stream has an option that sets an end."""
     for name in ENDS:
         if name in own:
             raise InvalidConfigurationError(f"option {name!r} is for batch queries: a stream has no end")
 
 
 def _selection(own: Mapping[str, str]) -> Selection:
+    """Parse which topics or partitions to read. Raises InvalidConfigurationError unless exactly one such option is
+    set.
+    """
     given = [name for name in SELECTS if name in own]
     if len(given) != 1:
         named = " and ".join(given) if given else "none"
@@ -336,7 +360,7 @@ def _selection(own: Mapping[str, str]) -> Selection:
 
 
 def _why_no_pattern(text: str) -> str:
-    """Return why Python cannot use the pattern; empty if it can."""
+    """Return why Python cannot use the regular expression; empty if it can."""
     if _CLASS_IN_CLASS.search(text):
         return "a character class within a character class"
     try:
@@ -347,6 +371,7 @@ def _why_no_pattern(text: str) -> str:
 
 
 def _starting(own: Mapping[str, str], streaming: bool) -> Bound:
+    """Parse where to start. Raises InvalidConfigurationError if a batch would start at the latest offset."""
     strategy = own.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         raise _wrong("startingOffsetsByTimestampStrategy", strategy, "error or latest")
@@ -357,6 +382,7 @@ def _starting(own: Mapping[str, str], streaming: bool) -> Bound:
 
 
 def _ending(own: Mapping[str, str]) -> Bound:
+    """Parse where a batch ends. Raises InvalidConfigurationError if it would end at the earliest offset."""
     bound = _bound(own, *ENDS, default="latest", lenient=True)
     if bound.edge == EARLIEST or EARLIEST in (bound.offsets or {}).values():
         raise InvalidConfigurationError("a batch query cannot end at the earliest offset: nothing would be read")
@@ -364,7 +390,9 @@ def _ending(own: Mapping[str, str]) -> Bound:
 
 
 def _bound(own: Mapping[str, str], time: str, times: str, offsets: str, *, default: str, lenient: bool) -> Bound:
-    """Parse the first of three options that is set, in the order in which Spark checks them."""
+    """Parse the first of three options that is set, in the order in which Spark checks them. time, times, offsets:
+    their names. default: for `offsets`. lenient: a time after the last record means the end, and is no error.
+    """
     if time in own:
         return Bound(timestamp=whole(time, own[time], 0), latest_if_none=lenient)
     if times in own:
@@ -380,7 +408,9 @@ def _bound(own: Mapping[str, str], time: str, times: str, offsets: str, *, defau
 
 
 def _by_partition(name: str, value: str, form: str, least: int) -> Offsets:
-    """Parse offsets given as JSON, topic → partition → offset. Raises: InvalidConfigurationError."""
+    """Parse JSON of topic → partition → number. form: an example for the error. least: the smallest number that is
+    allowed. Raises InvalidConfigurationError.
+    """
     found: dict[TopicPartition, int] = {}
     for topic, numbers in _json(name, value, form).items():
         if topic.startswith("@"):  # a key that fencepost adds to the offsets of a checkpoint
@@ -397,6 +427,7 @@ def _by_partition(name: str, value: str, form: str, least: int) -> Offsets:
 
 
 def _json(name: str, value: str, form: str) -> dict[str, Any]:
+    """Parse a JSON object. form: an example for the error. Raises InvalidConfigurationError."""
     try:
         found = json.loads(value)
     except ValueError:
@@ -407,4 +438,5 @@ def _json(name: str, value: str, form: str) -> dict[str, Any]:
 
 
 def _is_count(value: object, least: int = 0) -> bool:
+    """Return whether the value is an integer, at least `least`, that fits in 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST

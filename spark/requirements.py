@@ -39,12 +39,12 @@ def explain_import_error(problem: Exception) -> str:
 
 
 def with_remedy(problem: ImportError) -> ImportError:
-    """Return the same import error, with the package to install in its text."""
+    """Return an import error of the same class whose text says which package to install."""
     return type(problem)(explain_import_error(problem), name=_package_of(problem))
 
 
 def _package_of(problem: Exception) -> str | None:
-    """Return the package that an import did not find."""
+    """Return the top-level package that an import did not find; None for another error."""
     return problem.name.partition(".")[0] if isinstance(problem, ImportError) and problem.name else None
 
 
@@ -55,11 +55,13 @@ def version_of(text: str) -> tuple[int, int]:
 
 
 def _too_old(found: str) -> str:
+    """Return the error text for a Spark that is too old. found: its version."""
     oldest = ".".join(map(str, OLDEST_SPARK))
     return f"fencepost needs Spark {oldest} or later, and this is {found}: pip install 'pyspark>={oldest}'"
 
 
 def _spark_version() -> str | None:
+    """Return the version of pyspark; None if it is not installed."""
     try:
         return str(importlib.import_module("pyspark").__version__)
     except ImportError:

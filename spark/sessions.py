@@ -64,7 +64,9 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
 
 
 def _is_remote(builder: "SparkSession.Builder") -> bool:
-    """Return whether it connects to a Spark Connect server, which has a Java. For `local` one is started here."""
+    """Return whether the session connects to a Spark Connect server elsewhere, which has its own Java. A server called
+    `local` is started on this machine.
+    """
     server = getattr(builder, "_options", {}).get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
     return bool(server) and not server.startswith("local")
 

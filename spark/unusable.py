@@ -8,7 +8,9 @@ from .requirements import SparkUnusable, explain_import_error
 
 
 def refusing_source(problem: Exception) -> type[DataSource]:
-    """Return a data source that Spark can register. Each use of it raises SparkUnusable, with one line."""
+    """Return a data source that Spark can register, each use of which raises SparkUnusable. problem: why the real one
+    could not be imported; it becomes the one line of the error.
+    """
     reason = explain_import_error(problem)
 
     class Unusable(DataSource):

@@ -13,7 +13,8 @@ FOLDER, DESCRIPTION = "spark.sql.streaming.checkpointLocation", "spark.job.descr
 
 
 def place_of(folder: str | None, description: str | None, query_id: str | None) -> str | None:
-    """Return the checkpoint's path, if it comes from the session's setting and the query's name; else None.
+    """Return the path of the query's checkpoint, if it is made of the session's checkpoint folder and the query's
+    name; else None. description: the job's description as Spark sets it, which contains both name and id.
 
     A query without a name gets a new checkpoint at each start, so nobody can set its checkpoint back.
     """
@@ -22,7 +23,9 @@ def place_of(folder: str | None, description: str | None, query_id: str | None) 
 
 
 def read(place: str | None, *names: str) -> str | None:
-    """Read a file of the checkpoint. None: it does not exist, or this process cannot read it."""
+    """Return the text of a file in the checkpoint. place: the checkpoint's path. names: the file's path in it. None:
+    it does not exist, or this process cannot read it.
+    """
     path = _path(place or "")
     if path is None:
         return None
@@ -34,7 +37,7 @@ def read(place: str | None, *names: str) -> str | None:
 
 
 def query_id(place: str | None) -> str | None:
-    """Return the id of the query that the checkpoint belongs to."""
+    """Return the id of the query that the checkpoint at this path belongs to; None if it cannot be read."""
     text = read(place, "metadata")
     try:
         return None if text is None else str(json.loads(text).get("id") or "") or None

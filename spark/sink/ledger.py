@@ -47,7 +47,9 @@ _OF_THE_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATIO
 
 
 class Facts(NamedTuple):
-    """What a sink needs to know about a broker."""
+    """What a sink needs to know about a broker. has_ledger: it is fencepost. prefix: of transactional ids that are
+    forgotten when their transaction ends. timeout_ms: the longest timeout of a transaction.
+    """
 
     has_ledger: bool
     prefix: str
@@ -55,7 +57,9 @@ class Facts(NamedTuple):
 
 
 async def facts(cluster: Cluster) -> Facts:
-    """Ask the broker for the Facts that a sink needs; waits while it restarts. Raises BrokerUnreachableError etc."""
+    """Ask the broker for the Facts that a sink needs; waits while it restarts. Raises BrokerUnreachableError and other
+    errors of the client.
+    """
     restarting = Deadline(cluster.environment.clock, START_MS)
     while True:
         try:
@@ -67,6 +71,7 @@ async def facts(cluster: Cluster) -> Facts:
 
 
 async def _facts(cluster: Cluster) -> Facts:
+    """Ask the broker once for the Facts that a sink needs."""
     connection = await cluster.any_node()
     if not connection.features.get(OWN_FEATURE, 0):
         return Facts(False, "", SAFE_TIMEOUT_MS)
@@ -114,13 +119,18 @@ async def find_topic(cluster: Cluster, topic: str, *, may_create: bool) -> None:
 
 
 def limits(found: Facts, prepared_timeout_ms: int) -> Limits:
-    """Return the limits of a task. If it dies before PrepareTxn, it blocks readers no longer than a prepared one."""
+    """Return the limits of a task. The transaction's timeout is at most prepared_timeout_ms: if a task dies before
+    PrepareTxn, its transaction blocks readers no longer than a prepared one would. prepared_timeout_ms: -1 for no
+    limit.
+    """
     timeout_ms = found.timeout_ms if prepared_timeout_ms < 0 else min(found.timeout_ms, prepared_timeout_ms)
     return Limits(found.prefix, timeout_ms, prepared_timeout_ms)
 
 
 async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) -> Any:
-    """Return the response, also one with an error code. Raises RequestTimedOutError and others: outcome unknown."""
+    """Send a request to the coordinator of this key, again after retriable errors, and return the response, also one
+    with an error code. Raises RequestTimedOutError and others: then it is unknown whether the broker carried it out.
+    """
 
     def verdict(response: Any) -> int:
         code = getattr(response, "error_code", 0)
@@ -130,7 +140,9 @@ async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) ->
 
 
 async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *, timeout_ms: float) -> R:
-    """Send the requests that the steps yield. Returns what the steps return."""
+    """Send each request that the generator yields to the coordinator of this key, and send the response into the
+    generator. Returns the generator's return value. timeout_ms: of each request.
+    """
     answer: Any = None
     while True:
         try:
@@ -142,7 +154,9 @@ async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *
 
 
 async def describe_entries(cluster: Cluster, *keys: str, timeout_ms: float) -> list[Any]:
-    """Return the entries of DescribeLedger for these keys, or for all."""
+    """Return the broker's description of these ledger keys, or of all if there are none given. Raises the broker's
+    error.
+    """
     answer: DescribeLedgerResponse = await ask(
         cluster, keys[0] if keys else "", DescribeLedgerRequest(keys=list(keys) or None), timeout_ms=timeout_ms
     )
@@ -152,7 +166,7 @@ async def describe_entries(cluster: Cluster, *keys: str, timeout_ms: float) -> l
 
 
 async def abort(cluster: Cluster, waiting: list[Written], *, timeout_ms: float) -> list[Written]:
-    """Abort these transactions one by one. Returns those that were still open."""
+    """Abort these transactions one by one. Returns those that were still open; errors of others are ignored."""
     ended = []
     for written in waiting:
         request = EndTxnRequest(
@@ -168,7 +182,9 @@ async def abort(cluster: Cluster, waiting: list[Written], *, timeout_ms: float) 
 
 
 async def forget(cluster: Cluster, *keys: str, timeout_ms: float) -> None:
-    """Remove entries. Raises the broker's error for the first that it did not remove."""
+    """Remove these keys from the ledger. A key that does not exist is no error. Raises the broker's error for the
+    first other one.
+    """
     if not keys:
         return
     answer: RemoveLedgerEntriesResponse = await ask(

@@ -1,4 +1,4 @@
-"""Which transactions of a sink's tasks no decision will end, so that the driver aborts them. Pure.
+"""Finds the transactions of a sink's tasks that no decision will end, so that the driver can abort them. Pure.
 
 The rule: they are aborted only so that readers need not wait for them, or so that a decision is not too large; the
 guarantee does not depend on it (protocol.py). A decision that lists one of them is refused as a whole.
@@ -19,11 +19,11 @@ from .protocol import SinkBatch, TaskDone, Written, written_for
 
 
 def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = "") -> Callable[[int, str], bool]:
-    """Return the `is_over` of open_steps for a micro-batch that Spark aborts. mark: of its query's attempts.
+    """Return the `is_over` of open_steps for a micro-batch that Spark aborts. messages: of its tasks, None for one
+    that failed. number: of the batch. mark: the prefix of all attempts of its query.
 
-    Only the messages have the attempt that failed. Without any message it is every attempt of the query up to that
-    batch: if another driver is about to decide one of these, its whole decision is refused, and the batch is written
-    again.
+    Only the messages tell which attempt failed. Without any message it is every attempt of the query up to that batch:
+    if another driver is about to decide one of these, its whole decision is refused, and the batch is written again.
     """
     attempts = {message.batch.attempt for message in messages if message is not None}
     if attempts:
@@ -32,7 +32,8 @@ def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = ""
 
 
 def others_than(batch: SinkBatch) -> Callable[[int, str], bool]:
-    """Return the `is_over` of open_steps that selects all attempts before this one, once a decision about it is made.
+    """Return the `is_over` of open_steps for use after a decision about this batch: it selects all earlier batches,
+    and all other attempts of this one.
 
     If another driver is about to decide one of these, its whole decision is refused, and the batch is written again.
     """

@@ -28,7 +28,8 @@ _SINK_ID = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MOST_SINK_ID_CHARS}}}")
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of the sink.
+    """The options of the sink. prepared_timeout_ms: how long a prepared transaction waits for its decision.
+    checkpoint: the query's checkpoint, if the option names it.
 
     None means, for topic: a column of the rows has it; for guarantee: the best one that the broker supports; for
     sink_id: the query's id; for batch_id: it is not a write of a foreachBatch.
@@ -46,7 +47,9 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Parse the options of the sink. Raises InvalidConfigurationError."""
+    """Parse the options of the sink. streaming: of a streaming query, or else of a df.write. Raises
+    InvalidConfigurationError.
+    """
     own, kafka = read_names(given, SINK_NAMES, SPARKS_OWN)
     spark = {name.lower(): value for name, value in given.items()}
     guarantee = own.get("deliveryGuarantee")
@@ -83,6 +86,9 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
 
 
 def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int | None]:
+    """Parse the options sinkId and batchId; None: not set. Raises InvalidConfigurationError for values or a
+    combination that are not allowed.
+    """
     sink_id = own.get("sinkId")
     if sink_id is not None and not _SINK_ID.fullmatch(sink_id):
         raise InvalidConfigurationError(
@@ -103,7 +109,8 @@ def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int 
 
 
 def stream_mark(options: SinkOptions) -> str:
-    """Return a prefix of all attempts of one query's output, which the process that aborts can compute, too.
+    """Return a prefix that all attempts of one query's output have. Another process with the same options computes the
+    same one, so it can find and abort them.
 
     16 hexadecimal digits; "" if no option distinguishes this query from others.
     """
@@ -114,10 +121,11 @@ def stream_mark(options: SinkOptions) -> str:
 
 
 def digest_of(topic: str | None, offsets: str | None) -> bytes:
-    """Return the digest of a decision. topic: None if it is a column of the rows.
+    """Return the digest by which a decision is recognised when it is made again. topic: None if it is a column of the
+    rows.
 
-    offsets: the batch's file in the checkpoint, None if it cannot be read. Only its planned offsets are used, not the
-    version, time and settings before them.
+    offsets: the text of the batch's file in the checkpoint, None if it cannot be read. Only its planned offsets are
+    used, not the version, time and settings before them.
     """
     found = sha256(b"*" if topic is None else b"=" + topic.encode()).digest()
     if offsets is not None:

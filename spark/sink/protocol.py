@@ -127,7 +127,9 @@ class SinkBatch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A transaction of a task: prepared, or aborted by PrepareTxn because its number was decided."""
+    """A transaction of a task: prepared, or aborted by PrepareTxn because the ledger had a decision for its batch
+    already.
+    """
 
     transactional_id: str
     producer_id: int
@@ -135,7 +137,7 @@ class Written(NamedTuple):
 
 
 class TaskDone(NamedTuple):
-    """A task's message to the driver."""
+    """A task's message to the driver: the transactions in which it wrote its part of the batch."""
 
     batch: SinkBatch
     partition: int
@@ -144,7 +146,9 @@ class TaskDone(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The decision about a batch. already: an earlier attempt was committed; this one is aborted."""
+    """The decision about a batch. already: the batch had been committed by an earlier attempt, so this attempt was
+    aborted. rows: written by this attempt. entry: the ledger's, None if the broker did not send it.
+    """
 
     number: int
     already: bool
@@ -206,9 +210,8 @@ def task_transactional_id(prefix: str, batch: SinkBatch, partition: int, task: i
 
 
 def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | None:
-    """Parse a task's transactional id to batch number and attempt. None: it is not an id of this sink.
-
-    sink: None for any.
+    """Parse a task's transactional id. Returns (batch number, attempt); None if it is not an id of this sink. sink:
+    None for any.
     """
     parts = name.removeprefix(prefix).rsplit(".", 5)
     if not name.startswith(prefix) or len(parts) != 6 or not parts[1].isdecimal():
@@ -219,7 +222,8 @@ def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | N
 def task_steps(
     batch: SinkBatch, partition: int, task: int, pieces: Iterable[Any], limits: Limits, now_ms: Callable[[], int]
 ) -> TaskSteps:
-    """Yield the steps of a task: write all pieces, prepare. task: its unique attempt. No rows: no transaction.
+    """Yield the steps of a task: begin transactions, write all pieces of rows in them, prepare them. Returns its
+    TaskDone. task: Spark's unique id of this try of the task. Without rows there is no transaction.
 
     A transaction older than a third of its timeout is prepared, and another begun, so that none times out. While a task
     waits for rows it cannot do that: then `Begin.prepare` does, at half of the timeout.
@@ -258,7 +262,9 @@ def task_steps(
 
 
 def carry_out(steps: TaskSteps, do: Callable[[Any], Any]) -> TaskDone:
-    """Run the steps of a task. do: carries out one step and returns its answer. Raises what `do` raises."""
+    """Run the steps of a task and return its TaskDone. do: carries out one step and returns its answer. What `do`
+    raises is raised inside the steps, which may abort first.
+    """
     try:
         step = next(steps)
         while True:
@@ -279,10 +285,11 @@ DriverSteps = Generator[Any, Any, Decided]
 
 
 def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSteps:
-    """Decide a batch of at least one task: yields requests to the coordinator, is sent their responses.
+    """Decide a batch of at least one task: yields requests to the coordinator, is sent their responses, returns what
+    was decided. digest: see options.digest_of.
 
-    The caller repeats a request that was not answered: a repeated decision is the same decision.
-    Raises SinkConflictError, BatchRefusedError, and other errors of the broker.
+    The caller repeats a request that was not answered: a repeated decision is the same decision. Raises
+    SinkConflictError, BatchRefusedError, and other errors of the broker.
     """
     done = complete(messages)
     batch = done[0].batch
@@ -301,7 +308,9 @@ def commit_steps(messages: Sequence[TaskDone | None], digest: bytes) -> DriverSt
 
 
 def complete(messages: Sequence[TaskDone | None]) -> list[TaskDone]:
-    """Return the messages. Raises BatchRefusedError unless they are one of each task, all of one attempt."""
+    """Return the tasks' messages without None. Raises BatchRefusedError unless there is one of each task, all of one
+    attempt.
+    """
     done = [message for message in messages if message is not None]
     if len(done) < len(messages):
         raise BatchRefusedError(f"{len(messages) - len(done)} of {len(messages)} tasks returned no message")
@@ -346,15 +355,16 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
 
 
 def _cut(digest: bytes) -> list[bytes]:
-    """Return the claims in a digest, the newest last."""
+    """Split a digest into the claims in it, the newest last."""
     size = 2 * _HALF_BYTES
     return [digest[start : start + size] for start in range(0, len(digest), size)]
 
 
 def refuse_late(key: str) -> EndTxnsRequest:
-    """Return the request that aborts a write without a sinkId. LEDGER_CONFLICT: it was committed, and stays so.
+    """Return the request that decides a write without a sinkId as aborted. The broker answers LEDGER_CONFLICT if it is
+    committed already, and it stays committed.
 
-    This aborts prepared transactions under the key; one that a late task prepares afterwards is aborted too.
+    This aborts the transactions prepared under the key; one that a late task prepares afterwards is aborted too.
     """
     return EndTxnsRequest(ledger_key=key, number=0, owner="", digest=b"", committed=False, transactions=[])
 
@@ -365,7 +375,9 @@ def is_too_large(error: KafkaError) -> bool:
 
 
 def forgettable(keys: Iterable[Any], now_ms: int) -> list[str]:
-    """Return the keys of old writes without a sinkId, among DescribeLedger's. now_ms: the broker's wall clock."""
+    """Return the keys of writes without a sinkId that were decided more than FORGOTTEN_AFTER_MS ago and have no
+    transaction waiting. keys: from DescribeLedger. now_ms: the broker's wall clock.
+    """
     return [
         key.key
         for key in keys
@@ -377,7 +389,9 @@ def forgettable(keys: Iterable[Any], now_ms: int) -> list[str]:
 
 
 def same_decision(entry: LedgerEntry, batch: SinkBatch, digest: bytes) -> bool:
-    """Return whether the entry is this decision. If a digest has no offsets, only the topic is compared."""
+    """Return whether the ledger's entry is the commit of this batch by this query. If one of the digests has no
+    offsets, only their topics are compared.
+    """
     if (entry.number, entry.owner, entry.committed) != (batch.number, batch.owner, True):
         return False
     found = bytes(entry.digest)
@@ -387,7 +401,9 @@ def same_decision(entry: LedgerEntry, batch: SinkBatch, digest: bytes) -> bool:
 
 
 def _interpret_response(batch: SinkBatch, digest: bytes, response: EndTxnsResponse, rows: int) -> Decided:
-    """Return what the broker's answer means for the batch. Raises: the error that stops the query."""
+    """Return what the broker's answer means for the batch. rows: written by this attempt. Raises: the error that stops
+    the query.
+    """
     entry = response.entry
     code = response.error_code
     if code == ErrorCode.NONE:
@@ -409,7 +425,9 @@ def _interpret_response(batch: SinkBatch, digest: bytes, response: EndTxnsRespon
 
 
 def _conflict(batch: SinkBatch, digest: bytes, entry: LedgerEntry) -> str:
-    """Return the error text for a ledger entry that does not fit."""
+    """Return the error text for a ledger entry that does not fit this batch: it names the query, batch, topic or
+    offsets that differ.
+    """
     last = f"the last batch of sink {batch.sink!r} is {entry.number} of query {entry.owner!r}"
     if entry.owner != batch.owner:
         return (
@@ -433,10 +451,12 @@ _REASONS = {
 
 
 def _reason(code: int) -> str:
+    """Return words for the error code with which the broker refused a transaction."""
     return next((text for known, text in _REASONS.items() if known == code), str(error_of(code)))
 
 
 def _item(written: Written) -> Any:
+    """Return a task's transaction as an item of an EndTxns request."""
     return EndTxnsRequest.Transaction(
         transactional_id=written.transactional_id,
         producer_id=written.producer_id,
@@ -445,5 +465,6 @@ def _item(written: Written) -> Any:
 
 
 def _check(code: int, message: str | None) -> None:
+    """Raise the broker's error if the code is not 0."""
     if code:
         raise error_of(code, message or str(error_of(code)))

@@ -54,6 +54,7 @@ class StepRunner:
         return self.close()
 
     def _begin(self, step: Begin) -> Written:
+        """Begin a transaction, and arrange that it is prepared when it becomes too old."""
         producer = self._producer = self._make_producer(step.transactional_id, step.timeout_ms)
         self._run(producer.begin())
         with self._lock:
@@ -62,6 +63,8 @@ class StepRunner:
         return Written(step.transactional_id, producer.producer_id, producer.producer_epoch)
 
     def _make_producer(self, transactional_id: str | None, timeout_ms: int) -> TaskProducer:
+        """Return a new producer, made in the loop's thread. transactional_id: None: without transactions."""
+
         async def make() -> TaskProducer:
             return TaskProducer(
                 self._cluster,
@@ -74,10 +77,14 @@ class StepRunner:
         return made
 
     def _run(self, work: Any) -> Any:
+        """Run a coroutine of the producer and wait for it, for as long as its own timeouts allow and a margin."""
         produce = self._options.produce
         return run(work, (produce.delivery_timeout_ms + 2 * produce.max_block_ms) / 1000 + MARGIN_S)
 
     async def _prepare_when_old(self, producer: TaskProducer, step: Begin) -> None:
+        """Prepare the transaction when it is prepare_after_ms old, after the rows that are being sent. It does nothing
+        if the task has prepared or aborted it before.
+        """
         await asyncio.sleep(step.prepare_after_ms / 1000)
         with self._lock:
             if self._aging is None:
@@ -89,7 +96,9 @@ class StepRunner:
         await producer.prepare(*step.prepare)
 
     def _stop_aging(self) -> Future[None] | None:
-        """Stop preparing by age. Returns the future that prepares the transaction, if that has begun."""
+        """Cancel the preparation by age if it has not begun. Returns its future if it has, to be waited for; else
+        None.
+        """
         with self._lock:
             aging, self._aging = self._aging, None
             if aging is not None and not self._is_old:
@@ -97,6 +106,9 @@ class StepRunner:
             return aging if self._is_old else None
 
     def _write(self, rows: TopicRows) -> int | None:
+        """Wait for the rows before these, then start to send these. Returns how many they are; None, and sends
+        nothing, if the transaction is being prepared because of its age.
+        """
         producer = self._producer
         assert producer is not None
         self._await_sent()
@@ -109,6 +121,7 @@ class StepRunner:
         return len(rows.values)
 
     def _await_sent(self) -> None:
+        """Wait until the rows given last are in the producer. Raises what sending them raised."""
         sending = self._sending
         try:
             if sending is not None:
@@ -117,6 +130,7 @@ class StepRunner:
             self._sending = None
 
     def _prepare(self, step: Prepare) -> None:
+        """Prepare the open transaction, unless that is done already because of its age, and release the producer."""
         self._await_sent()
         assert self._producer is not None
         preparing = self._stop_aging()
@@ -127,7 +141,7 @@ class StepRunner:
         self.close()
 
     def finish(self, pieces: Iterable[TopicRows]) -> int:
-        """Write all rows without a transaction, and wait for their acknowledgements. Returns how many."""
+        """Write all rows without a transaction, and wait for their acknowledgements. Returns the number of rows."""
         rows = 0
         for piece in pieces:
             if self._producer is None:
@@ -157,7 +171,7 @@ class StepRunner:
 
 
 def write_at_least_once(options: SinkOptions, pieces: Iterable[TopicRows]) -> int:
-    """Write rows without a transaction. Returns how many."""
+    """Write all rows without a transaction, and wait for their acknowledgements. Returns the number of rows."""
     runner = StepRunner(options)
     try:
         return runner.finish(pieces)

@@ -71,7 +71,9 @@ _logged: set[str] = set()
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """A task's message to the commit. done: None if it wrote at least once. checkpoint: see Place."""
+    """A task's message to the commit on the driver. done: None if it wrote without a transaction (at least once).
+    checkpoint: see Place.
+    """
 
     done: TaskDone | None
     rows: int
@@ -79,7 +81,9 @@ class TaskMessage(WriterCommitMessage):
 
 
 class Place(NamedTuple):
-    """This task's properties, as Spark sets them; None: not set. checkpoint: by `checkpoint.place_of`."""
+    """What Spark tells a task about itself; None: not set. task: the unique id of this try. run_id: of this start of
+    the query. checkpoint: the query's checkpoint, from `checkpoint.place_of`.
+    """
 
     partition: int
     task: int
@@ -90,7 +94,7 @@ class Place(NamedTuple):
 
 
 def place() -> Place:
-    """Return the Place of this task."""
+    """Return the Place of the running task. Raises WrongUseError outside a Spark task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -104,7 +108,9 @@ def place() -> Place:
 
 
 def _run_id(tags: str | None, job_group: str | None) -> str | None:
-    """Return the id of the stream's run, if the task belongs to a stream. None: unknown."""
+    """Return the id of this start of the streaming query, from the job's tags or else its group. None: it is no
+    stream, or the id is unknown.
+    """
     found = _SESSION.search(tags or "")
     if found is not None:
         return found[1]
@@ -129,7 +135,9 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "Bat
 def _writer_arguments(
     given: Mapping[str, str], schema: Any, *, streaming: bool
 ) -> tuple[SinkOptions, str, Limits, str, str | None]:
-    """Return the arguments of a writer. Raises InvalidConfigurationError and client errors."""
+    """Check options and schema, connect, and return a writer's arguments: options, guarantee, limits, attempt, query
+    id. Raises InvalidConfigurationError and client errors.
+    """
     options = sink_options(given, streaming=streaming)
     check_columns(schema, options.topic)
     cluster = cluster_for(options)
@@ -158,6 +166,7 @@ def _writer_arguments(
 
 
 def _warn_once(text: str) -> None:
+    """Log a warning, but only once in this process."""
     if text not in _logged:
         _logged.add(text)
         log.warning(text)
@@ -166,8 +175,8 @@ def _warn_once(text: str) -> None:
 class SinkWriter:
     """The base class of both writers.
 
-    attempt: unique to this attempt, and the same for all its tasks. query: the id in the checkpoint that the option
-    names; None: there is no such option, or this process cannot read the checkpoint.
+    attempt: unique to this attempt, and the same for all its tasks. query: the query's id, read from the checkpoint
+    that the option names; None: there is no such option, or this process cannot read the checkpoint.
     """
 
     is_stream: bool
@@ -183,7 +192,9 @@ class SinkWriter:
 
     @add_hint()
     def write(self, iterator: Iterable[Any]) -> TaskMessage:
-        """Write the rows of one task. They are visible only after the commit."""
+        """Write the rows of one Spark partition, in a task, and return the message for the commit. Exactly once:
+        readers see the rows only after the commit.
+        """
         pieces = self._pieces(iterator)
         if self.guarantee == AT_LEAST_ONCE:
             return TaskMessage(None, write_at_least_once(self.options, pieces))
@@ -197,12 +208,13 @@ class SinkWriter:
         return TaskMessage(done, done.rows, here.checkpoint)
 
     def _pieces(self, iterator: Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows of Arrow batches, by topic, as lists for the producer."""
         for batch in iterator:
             if batch.num_rows:
                 yield from columns_of(batch, self.options.topic)
 
     def batch_of(self, here: Place) -> SinkBatch:
-        """Return the batch of this task. Raises WrongUseError if a property of Spark that it needs is missing."""
+        """Return which batch this task writes. Raises WrongUseError if a property of Spark that it needs is missing."""
         options = self.options
         owner = here.query_id or ""
         if not self.is_stream:
@@ -231,7 +243,8 @@ class SinkWriter:
 
     @add_hint()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
-        """Commit the batch, or find that it was committed. None: it was written at least once, without a decision.
+        """Commit the batch, or find that it was committed before. number: the batch's number as Spark gives it to the
+        commit. None: the tasks wrote at least once, so there is nothing to decide.
 
         Raises SinkConflictError, BatchRefusedError, and RetriableError if the outcome is unknown.
         """
@@ -265,15 +278,19 @@ class SinkWriter:
         return decided
 
     def _send_decision(self, done: Sequence[TaskDone], digest: bytes) -> Decided:
+        """Ask the broker to commit these transactions as one decision. The request is repeated until it is answered or
+        the delivery timeout is over.
+        """
         timeout_ms = self.options.produce.delivery_timeout_ms
         steps = commit_steps(done, digest)
         deciding = ledger.carry_out(cluster_for(self.options), done[0].batch.sink, steps, timeout_ms=timeout_ms)
         return run(deciding, timeout_ms / 1000 + MARGIN_S)
 
     def _abort_left_open(self, sink: str | None, is_over: Callable[[int, str], bool], *first: Any) -> None:
-        """Abort open transactions that no decision will end, so that readers continue. If this fails, they time out.
+        """Abort open transactions that no decision will end, so that readers need not wait for their timeout. A
+        failure is only logged.
 
-        sink: None for any. first: requests to send before; their answers are ignored.
+        sink: None for any. is_over: see open_steps. first: requests to send before; their answers are ignored.
         """
         try:
             cluster = cluster_for(self.options)  # not in the loop's thread, because it blocks
@@ -284,6 +301,7 @@ class SinkWriter:
     async def _abort_open(
         self, cluster: Cluster, sink: str | None, is_over: Callable[[int, str], bool], first: Sequence[Any]
     ) -> None:
+        """Send the `first` requests, find the open transactions and abort them. Runs in the loop's thread."""
         key = sink or ""
         for request in first:
             await ledger.ask(cluster, key, request, timeout_ms=ABORT_TIMEOUT_MS)
@@ -292,7 +310,9 @@ class SinkWriter:
         await ledger.abort(cluster, left, timeout_ms=ABORT_TIMEOUT_MS)
 
     def _forget_old(self, now_ms: int) -> None:
-        """Remove old entries of writes without a sinkId: nobody can repeat them, and entries do not expire."""
+        """Remove old ledger entries of writes without a sinkId: nobody can repeat these writes, and entries do not
+        expire. now_ms: the broker's wall clock. A failure is only logged.
+        """
         try:
             cluster = cluster_for(self.options)
             run(self._remove_old_entries(cluster, now_ms), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
@@ -304,7 +324,9 @@ class SinkWriter:
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 
     def _planned_offsets(self, batch: SinkBatch, place: str | None) -> str | None:
-        """Return the batch's offsets file, if this process can read the checkpoint. place: found by the tasks."""
+        """Return the text of the batch's offsets file in the checkpoint; None if this process cannot read it, or the
+        checkpoint is another query's. place: the checkpoint as the tasks found it.
+        """
         given = self.options.checkpoint
         if not batch.owner or (given is None and checkpoint.query_id(place) != batch.owner):
             return None
@@ -312,12 +334,12 @@ class SinkWriter:
 
 
 class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
-    """One micro-batch."""
+    """Writes one micro-batch of a streaming query."""
 
     is_stream = True
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """Commit all of the batch, or nothing of it."""
+        """Commit all rows of the batch, or none. Raises as `decide`."""
         self.decide(messages, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
@@ -339,7 +361,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
 
 class BatchWriter(SinkWriter, DataSourceArrowWriter):
-    """One `df.write`."""
+    """Writes one `df.write`."""
 
     is_stream = False
 
@@ -355,10 +377,11 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
             self._forget_old(decided.entry.decided_ms)
 
     def _settle(self, error: RetriableError, is_shared: bool) -> None:
-        """Find out about a decision that was not answered. Returns only if the write was committed.
+        """Find out whether a write was committed, after its decision was not answered. Returns only if it was; raises
+        an error that says so if it was not, or if that is unknown.
 
-        Without a sinkId the write is aborted now, unless it was committed. With a sinkId the user can repeat it; if
-        it is a write in foreachBatch (is_shared), the query's next run does.
+        Without a sinkId the write is aborted now, unless it was committed. With a sinkId the user can repeat it; if it
+        is a write in foreachBatch (is_shared), the query's next run does.
         """
         unknown = f"it is unknown whether the write was committed: {error}"
         if self.options.sink_id is not None:

@@ -20,7 +20,7 @@ COLUMNS = {
 
 
 class TopicRows(NamedTuple):
-    """Records for one topic."""
+    """Records for one topic, as columns of the same length. keys, partitions, headers: None if no record has one."""
 
     topic: str
     values: Sequence[bytes | None]
@@ -33,7 +33,9 @@ class TopicRows(NamedTuple):
 
 
 def check_columns(schema: Any, topic: str | None) -> None:
-    """Check a schema, a StructType. Raises InvalidConfigurationError if it cannot be written."""
+    """Raise InvalidConfigurationError if rows of this schema (a StructType) cannot be written. topic: of the option;
+    None if a column must have it.
+    """
     types = {each.name: each.dataType.simpleString() for each in schema.fields}
     names = [each.name for each in schema.fields]
     for name in COLUMNS:
@@ -55,7 +57,9 @@ def check_columns(schema: Any, topic: str | None) -> None:
 
 
 def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
-    """Return the rows of each topic. batch: a pyarrow.RecordBatch. Raises InvalidConfigurationError."""
+    """Yield the rows of a pyarrow.RecordBatch, one TopicRows for each topic in it. topic: of the option; None: a
+    column has it. Raises InvalidConfigurationError.
+    """
     places = {name: index for index, name in enumerate(batch.schema.names)}
 
     def column(name: str) -> Any:
@@ -85,6 +89,7 @@ def _is_null(column: Any) -> bool:
 
 
 def _bytes(column: Any) -> list[bytes | None]:
+    """Convert a binary or string column to a list of bytes; None for null."""
     import pyarrow as pa
 
     if not pa.types.is_binary(column.type):
@@ -94,6 +99,7 @@ def _bytes(column: Any) -> list[bytes | None]:
 
 
 def _partitions(column: Any) -> list[int | None] | None:
+    """Convert the partition column to a list; None if there is none or all are null."""
     if _is_null(column):
         return None
     found: list[int | None] = column.to_pylist()
@@ -101,6 +107,9 @@ def _partitions(column: Any) -> list[int | None] | None:
 
 
 def _headers(column: Any) -> list[Any] | None:
+    """Convert the headers column to a list of (key, value) lists; None if there is none or all are null. Raises
+    InvalidConfigurationError for a null entry or key.
+    """
     if _is_null(column):
         return None
     entries = column.flatten()

@@ -21,14 +21,18 @@ EVERY_MS = 60_000
 
 
 class BlockedPartitions:
-    """Finds the partitions that have waited at the same last stable offset for WAITED_MS, with records after it."""
+    """Finds the partitions whose last stable offset has not moved for WAITED_MS although there are records after it:
+    an open transaction blocks them.
+    """
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}
         self._logged_ms = -float(EVERY_MS)
 
     def due(self, seen: Seen, now_ms: float) -> list[TopicPartition]:
-        """Return the partitions to log now: usually none."""
+        """Note the current ends of the logs, and return the blocked partitions to log now: usually none, at most once
+        in EVERY_MS. now_ms: monotonic.
+        """
         blocked = {tp: each.end for tp, each in seen.logs.items() if each.end < each.high_watermark}
         self._since = {
             tp: known if (known := self._since.get(tp)) is not None and known[0] == end else (end, now_ms)
@@ -43,7 +47,9 @@ class BlockedPartitions:
 
 
 async def log_blockers(settings: AdminSettings, blocked: Iterable[TopicPartition]) -> list[str]:
-    """Log which transactions block these partitions. Returns what was logged."""
+    """Log which transactions block these partitions. Returns the lines that were logged. An error while asking is
+    logged too, not raised.
+    """
     parts = list(blocked)
     names = ", ".join(map(str, parts))
     try:
@@ -61,7 +67,7 @@ async def log_blockers(settings: AdminSettings, blocked: Iterable[TopicPartition
 
 
 def describe(blocker: Blocker, now_ms: int) -> str:
-    """Return one sentence: partition, transactional id, age."""
+    """Return one sentence: the partition, the transaction that blocks it and for how long. now_ms: wall clock."""
     producer = blocker.open.producer
     where = (
         f"{blocker.open.topic_partition} is blocked at offset {blocker.last_stable_offset}, below its end at"

@@ -25,5 +25,6 @@ async def commit_to_group(cluster: Cluster, group: str, offsets: Offsets) -> Non
 
 
 def _first_error(response: OffsetCommitResponse) -> ErrorCode:
+    """Return the first error of a partition in the response; NONE if there is none."""
     codes = (code_of(each.error_code) for topic in response.topics for each in topic.partitions)
     return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)

@@ -34,7 +34,7 @@ class DataLost(OffsetOutOfRangeError):
 
 
 class Log(NamedTuple):
-    """The current offsets of a partition. end: up to where this isolation level may read."""
+    """The current offsets of a partition. end: the offset up to which (exclusive) this isolation level may read."""
 
     start: int
     end: int
@@ -42,12 +42,15 @@ class Log(NamedTuple):
 
 
 def _everything(_: TopicPartition) -> bool:
+    """Return True: every partition is selected."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The current state of the selected topics. ids: of topics that have one. selects: whether one is selected."""
+    """The current state of the selected topics. ids: topic ids, of topics that have one. selects: tells whether a
+    partition is selected.
+    """
 
     logs: Mapping[TopicPartition, Log]
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -56,9 +59,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a query is. offsets: the next one of each partition. ids: of the topics.
+    """How far a query has read. offsets: the next offset of each partition. ids: topic ids.
 
-    starts: for the batch that ends here, the starts of partitions that its start offset does not have.
+    starts: for the batch that ends here, the start offsets of partitions that its start position does not have.
     is_initial: no batch was planned yet, and the next call may return another position.
     """
 
@@ -69,7 +72,7 @@ class Position:
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, without `end` itself. topic_id: empty if the broker has no ids."""
+    """Offsets of one partition from start to end (exclusive). topic_id: empty if the broker has no ids."""
 
     topic: str
     partition: int
@@ -87,7 +90,7 @@ class Range(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The limits of one batch; None: no limit."""
+    """The limits of one micro-batch; None: no limit."""
 
     offsets: int | None = None
     payload_bytes: int | None = None
@@ -100,7 +103,7 @@ NO_LIMITS = Limits()
 
 
 def id_text(topic_id: bytes) -> str:
-    """Return the id as Kafka's tools print it; empty for none."""
+    """Return a topic id as Kafka's tools print it; empty for the zero id, which means none."""
     return "" if topic_id == ZERO_UUID else urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
@@ -117,7 +120,7 @@ def to_json(position: Position) -> Json:
 
 
 def nest(offsets: Offsets) -> Json:
-    """Return {"topic": {"0": 23}}, sorted."""
+    """Return the offsets as nested JSON, {"topic": {"0": 23}}, sorted."""
     found: Json = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -153,12 +156,14 @@ def _flat(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
 
 
 def initial(begins: Offsets, ids: Mapping[str, str]) -> Position:
-    """Return the position of a new query."""
+    """Return the position of a new query. begins: its start offsets. ids: topic ids."""
     return Position(dict(begins), dict(ids), is_initial=True)
 
 
 def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return (where each partition continues, what was lost). A deleted partition has no entry."""
+    """Return (the offset at which each existing partition continues, a text for each loss of records). A deleted
+    partition has a text but no offset.
+    """
     begins: dict[TopicPartition, int] = {}
     lost: list[str] = []
     topics = {tp.topic for tp in start.offsets}
@@ -184,21 +189,29 @@ def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], l
 
 
 def is_another(before: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
-    """Return whether the topic was deleted and created again; without ids only the name is compared."""
+    """Return whether the topic was deleted and created again: both ids are known and differ. Without ids this cannot
+    be seen, and the result is False.
+    """
     one, other = before.get(topic), now.get(topic)
     return bool(one) and bool(other) and one != other
 
 
 def _recreated_text(tp: TopicPartition, at: int) -> str:
+    """Return the message about a topic that was deleted and created again. at: the offset that the query
+    had reached.
+    """
     return f"topic {tp.topic} was deleted and created again: offset {at} of {tp} belongs to the deleted topic"
 
 
 def _missing_text(tp: TopicPartition, seen: Seen) -> str:
+    """Return the message about a partition that cannot be read any more."""
     return f"partition {tp} " + ("does not exist any more" if seen.selects(tp) else "is not selected any more")
 
 
 def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple[int, list[str]]:
-    """Move an offset into the log's range. Returns it, and a message if records were lost."""
+    """Move an offset into the log's range. Returns it, and a message if records were lost. is_identified: the topic
+    has an id, so it is known to be the same topic as before.
+    """
     if at < log.start:
         return log.start, [
             f"the records of {tp} from offset {at} to {log.start - 1} were deleted: its log starts at {log.start} now"
@@ -213,9 +226,8 @@ def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple
 def plan_batch(
     start: Position, seen: Seen, limits: Limits = NO_LIMITS, density: Mapping[TopicPartition, float] | None = None
 ) -> tuple[Position, list[str]]:
-    """Return (the end of the next batch, what was lost). The end is `start` itself if there is nothing new.
-
-    density: bytes of a record, by partition; needed if bytes are limited.
+    """Return (the position at which the next batch ends, a text for each loss). The position is `start` itself if
+    there is nothing new. density: bytes of a record, by partition; needed if bytes are limited.
     """
     begins, lost = begins_of(start, seen)
     latest = {tp: max(at, seen.logs[tp].end) for tp, at in begins.items()}
@@ -229,13 +241,15 @@ def plan_batch(
 
 
 def new_records(start: Position, seen: Seen) -> int:
-    """Return how many offsets can be read now."""
+    """Return how many offsets can be read now from `start` on, over all partitions."""
     begins, _ = begins_of(start, seen)
     return sum(max(0, seen.logs[tp].end - at) for tp, at in begins.items())
 
 
 def up_to(seen: Seen, target: Offsets) -> Seen:
-    """Return the position without records and partitions that are not in the target."""
+    """Return `seen` cut off at the target: without records after its offsets, and without partitions that it does not
+    have.
+    """
     logs = {tp: log._replace(end=min(log.end, target[tp])) for tp, log in seen.logs.items() if tp in target}
     return replace(seen, logs=logs)
 
@@ -243,7 +257,8 @@ def up_to(seen: Seen, target: Offsets) -> Seen:
 def limit(
     begins: Offsets, latest: Offsets, limits: Limits, density: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """Return ends within the limits, each partition by its share, and at least one record where there are new ones.
+    """Return an end offset (exclusive) for each partition, such that all together are within the limits: each gets the
+    same share of its new records, at least one. density: bytes of a record, by partition.
 
     So a limit may be exceeded by one record of each partition. Source: Spark's KafkaMicroBatchStream.rateLimit.
     """
@@ -262,7 +277,7 @@ def limit(
 
 
 def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], list[str]]:
-    """Return (the ranges that the batch between the two offsets reads, what is lost of them)."""
+    """Return (the ranges that the batch between two positions reads, a text for each loss of records in them)."""
     found: list[Range] = []
     lost: list[str] = []
     for tp, to in sorted(end.offsets.items()):
@@ -303,10 +318,11 @@ def split(
     max_bytes: int | None = None,
     density: Mapping[TopicPartition, float] | None = None,
 ) -> list[Range]:
-    """Return one range for each task, the largest first: a partition has one, or several by the arguments.
+    """Return the ranges that tasks read, the largest first: a partition is one range, or several if the arguments
+    demand it. density: bytes of a record, by partition.
 
-    These are the options minPartitions, maxRecordsPerPartition and maxBytesPerPartition.
-    Source: Spark's KafkaOffsetRangeCalculator, extended by bytes.
+    The arguments are the options minPartitions, maxRecordsPerPartition and maxBytesPerPartition. Source: Spark's
+    KafkaOffsetRangeCalculator, extended by bytes.
     """
     parts: list[Range] = []
     for each in whole:
@@ -322,6 +338,7 @@ def split(
 
 
 def _cut(whole: Range, count: int) -> list[Range]:
+    """Split a range into `count` ranges of nearly the same size, but not more than it has offsets."""
     count = max(1, min(count, whole.size))
     at = [whole.start + whole.size * number // count for number in range(count + 1)]
     return [whole._replace(start=first, end=last) for first, last in pairwise(at)]

@@ -1,9 +1,9 @@
-"""The readers that Spark calls: for a batch query, for a stream, and in the tasks of both.
+"""The classes that Spark calls to read: for a batch query, for a stream, and in the tasks of both.
 
 The rules: planning runs in a process of the driver and reading in others, so a task knows only its range. The end of a
 batch never changes once it was returned, and it is complete without the memory of this process: see `offsets`. Spark
-does not document the order of its calls, so nothing depends on `commit` or `stop`.
-Source: pyspark's DataSourceStreamReader; Spark's KafkaMicroBatchStream.
+does not document the order of its calls, so nothing depends on `commit` or `stop`. Source: pyspark's
+DataSourceStreamReader; Spark's KafkaMicroBatchStream.
 """
 
 import logging
@@ -66,7 +66,7 @@ IDLE_S = 0.05
 
 
 class Reader:
-    """The base class of both readers. It is pickled for the tasks."""
+    """The base class of both readers. Spark pickles it for the tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -74,7 +74,9 @@ class Reader:
         self._was_noted = False
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """The rows of a range as Arrow record batches. Raises DataLost and the client's errors."""
+        """Yield the rows of one range as Arrow record batches. Runs in a task. Raises DataLost and the client's
+        errors.
+        """
         whole = getattr(partition, "value", None)
         if not isinstance(whole, Range):  # Spark also makes a task for an empty batch
             return
@@ -84,6 +86,9 @@ class Reader:
                 yield to_batch(columns, whole.topic, whole.partition, schema)
 
     def _look(self, expected: Sequence[str] = ()) -> Seen:
+        """Return the selected topics as they are now; at the first call, log the notes about options. expected: topics
+        to wait for if they are missing.
+        """
         seen = run(survey.look(cluster_for(self._options), self._options, expected), PLANNING_S)
         if not self._was_noted:
             self._was_noted = True
@@ -98,11 +103,13 @@ class Reader:
         return seen
 
     def _resolve(self, seen: Seen, which: str) -> dict[TopicPartition, int]:
+        """Return the offset of each partition that an option means. which: "startingOffsets" or "endingOffsets"."""
         bound = self._options.starting if which == "startingOffsets" else self._options.ending
         resolving = survey.resolve(cluster_for(self._options), self._options, bound, seen, which)
         return dict(run(resolving, PLANNING_S))
 
     def _split(self, found: list[Range]) -> list[InputPartition]:
+        """Return the Spark partitions in which these ranges are read, split as the options demand."""
         options = self._options
         density = None
         if options.max_bytes_each is not None:
@@ -117,10 +124,12 @@ class Reader:
         return [InputPartition(each) for each in parts]
 
     def _densities(self, begins: dict[TopicPartition, int]) -> dict[TopicPartition, float]:
+        """Return bytes of a record for each partition, sampled at these offsets."""
         found = run(survey.densities(cluster_for(self._options), self._options, begins), PLANNING_S)
         return survey.spread(found, begins)
 
     def _handle_losses(self, lost: Sequence[str]) -> None:
+        """Raise DataLost for these losses, or only log them if failOnDataLoss is false."""
         if self._options.fail_on_loss and len(lost) > 1:
             handle_loss(self._options, f"{lost[0]} (and {len(lost) - 1} more)")
         for text in lost:
@@ -128,7 +137,7 @@ class Reader:
 
 
 class BatchReader(Reader, DataSourceReader):
-    """Reads a range of each partition. The ranges are fixed when Spark asks for the tasks."""
+    """Reads a range of each partition. The ranges are determined when Spark asks for the tasks."""
 
     @add_hint()
     def partitions(self) -> list[InputPartition]:
@@ -156,7 +165,9 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @add_hint()
     def initialOffset(self) -> Json:
-        """Return where a new query starts. It is the same at every call; a planned batch does not depend on it."""
+        """Return where a new query starts, as JSON. It is the same at every call; a batch that was planned does not
+        depend on it.
+        """
         if self._initial is None:
             seen = self._look(self._options.selection.named)
             self._initial = to_json(initial(self._resolve(seen, "startingOffsets"), seen.ids))
@@ -164,7 +175,7 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @add_hint()
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of this run: the current ends of the logs."""
+        """Set the end of this run (trigger availableNow) to the current ends of the logs."""
         seen = self._look(self._options.selection.named)
         self._target = {tp: each.end for tp, each in seen.logs.items()}
         waiting = [tp for tp, each in seen.logs.items() if each.end < each.high_watermark]
@@ -174,7 +185,9 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @add_hint()
     def plan(self, start: Json, *, is_limited: bool = True) -> Json:
-        """Return the end of the next batch: `start` itself if there is nothing new. Raises DataLost and others."""
+        """Return the end of the next batch as JSON: `start` itself if there is nothing new. is_limited: obey the
+        options that limit a batch. After a call without new records it waits a moment. Raises DataLost and others.
+        """
         position = from_json(start)
         if time.monotonic() - self._idle_s < IDLE_S:
             time.sleep(IDLE_S)
@@ -200,7 +213,9 @@ class _Stream(Reader, DataSourceStreamReader):
         return to_json(end)
 
     def _is_too_little(self, position: Position, seen: Seen) -> bool:
-        """Return whether to wait for more records. Always false in a run that has a fixed end."""
+        """Return whether to wait for more records, as minOffsetsPerTrigger demands. Always false in a run with a fixed
+        end.
+        """
         least = self._options.min_offsets
         if least is None or self._target is not None or position.is_initial:
             return False
@@ -208,13 +223,16 @@ class _Stream(Reader, DataSourceStreamReader):
         return new_records(position, seen) < least and has_waited_ms < self._options.max_delay_ms
 
     def _log_blockers(self, seen: Seen) -> None:
+        """Log which transactions block partitions of this query, if they have done so for some seconds."""
         if self._options.reads_committed:
             due = self._blocked.due(seen, time.monotonic() * 1000)
             if due:
                 run(log_blockers(self._options.connection, due), PLANNING_S)
 
     def reportLatestOffset(self) -> Json | None:
-        """The high watermarks, and the query's lag to them and to the readable ends, for the query's progress."""
+        """Return for the query's progress, as JSON: the high watermarks, and the query's lag in records to them and to
+        the readable ends. None before the first batch.
+        """
         seen, at = self._seen, self._at
         if seen is None or at is None:
             return None
@@ -228,7 +246,7 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @add_hint()
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of a batch: the same rows at every call."""
+        """Return the tasks of a batch: the same rows at every call. Raises DataLost and others."""
         if start == end:
             return []
         before, after = from_json(start), from_json(end)
@@ -260,7 +278,9 @@ if ADMISSION:
             return isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
 
         def getDefaultReadLimit(self) -> "ReadLimit":
-            """One of the limits that are set, so that Spark does not pass ReadAllAvailable."""
+            """Return one of the limits that are set. Then Spark does not pass ReadAllAvailable to latestOffset, which
+            takes all limits from the options.
+            """
             options = self._options
             if options.max_offsets is not None:
                 return ReadMaxRows(options.max_offsets)

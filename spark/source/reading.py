@@ -52,9 +52,10 @@ _GONE = (
 
 
 class _Answer(NamedTuple):
-    """found: the batches from `offset` on; None: there are no more. lost: what was lost before them, or why they end.
+    """The result of one fetch. found: the batches from `offset` on; None: there are no more. lost: what was lost
+    before them, or why they end; empty for nothing.
 
-    aborted: the aborted transactions that the broker lists with them.
+    aborted: (producer id, first offset) of the aborted transactions that the broker lists with them.
     """
 
     found: WholeBatches | None
@@ -64,7 +65,8 @@ class _Answer(NamedTuple):
 
 
 def chunks(options: SourceOptions, whole: Range, wanted: WantedColumns) -> Iterator[Columns]:
-    """Yield the records of the range that this isolation level may read, in order, some thousands at a time.
+    """Yield the records of the range that this isolation level may read, in order, some thousands at a time. wanted:
+    the columns to decode.
 
     Raises DataLost, CorruptRecordError, RequestTimedOutError after patience_ms without progress, and the like.
     """
@@ -108,7 +110,9 @@ def handle_loss(options: SourceOptions, text: str) -> None:
 
 
 def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, whole: Range, limit: int) -> None:
-    """Decode a batch into the columns, from offset `start` on. limit: of the bytes of its records, decompressed."""
+    """Check a batch and decode it into the columns, from offset `start` on, unless its transaction was aborted. limit:
+    the most bytes that its records may have, decompressed. Raises CorruptRecordError, RecordTooLargeError.
+    """
     try:
         verify(batch)  # also a hidden one: its damage may be in the fields by which it is hidden
         if not isolation.hides(batch):
@@ -197,7 +201,9 @@ class _Reading:
         self._most_bytes: int | None = None  # larger for a batch that is larger than the usual limit
 
     async def fetch(self, position: int) -> _Answer:
-        """Wait for records from this offset on. Raises RequestTimedOutError and others."""
+        """Wait for records from this offset on and return them. Raises RequestTimedOutError after patience_ms without
+        any, and errors that are not retriable.
+        """
         cluster = self._cluster
         deadline = Deadline(cluster.environment.clock, self._options.patience_ms)
         failure: KafkaError | None = None
@@ -240,7 +246,9 @@ class _Reading:
         ) from failure
 
     async def _part(self, position: int) -> FetchResponse.Topic.Partition:
-        """Fetch from the follower that the leader names; after its first failure, only from the leader."""
+        """Fetch once: from the follower that the leader has named, if any; after its first failure, only from the
+        leader.
+        """
         cluster, options, tp, most = self._cluster, self._options, self._tp, self._most_bytes
         if self._replica >= 0:
             try:
@@ -257,6 +265,7 @@ class _Reading:
         return part
 
     async def _refresh(self) -> None:
+        """Refresh the topic's metadata. Retriable errors are ignored."""
         try:
             await self._cluster.refresh([self._tp.topic])
         except KafkaError as error:
@@ -264,7 +273,9 @@ class _Reading:
                 raise
 
     async def _why_gone(self, position: int) -> str:
-        """Return why nothing can be read any more; empty if records can be read."""
+        """Return why nothing can be read any more: the topic was deleted, or created again. Empty if records can be
+        read.
+        """
         if not self._is_fresh:  # the metadata may still have a deleted topic
             self._is_fresh = True
             await self._refresh()
@@ -285,11 +296,16 @@ class _Reading:
         return f"partition {self._tp} does not exist any more, with its offsets {position} to {self._whole.end - 1}"
 
     def _aborted_ranges(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
+        """Return (producer id, first offset) of the aborted transactions in this answer; empty
+        with read_uncommitted.
+        """
         aborted = part.aborted_transactions if self._options.reads_committed else None
         return tuple((each.producer_id, each.first_offset) for each in aborted or ())
 
     async def _out_of_range(self, position: int) -> tuple[int | None, str]:
-        """Return (offset to continue at, or None; text about what was lost)."""
+        """Return where to continue after OFFSET_OUT_OF_RANGE: (offset, text about what was lost). The offset is None
+        if nothing of the range is left.
+        """
         begins = await self._end(EARLIEST)
         ends = await self._end(LATEST)
         end = self._whole.end
@@ -301,6 +317,7 @@ class _Reading:
         return position, ""  # the broker that answered was not up to date
 
     async def _end(self, which: int) -> int:
+        """Return the partition's earliest or latest offset. which: EARLIEST or LATEST."""
         found = await list_offsets(
             self._cluster, {self._tp: which}, READ_UNCOMMITTED, timeout_ms=self._options.fetch.default_api_timeout_ms
         )

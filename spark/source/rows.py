@@ -35,7 +35,7 @@ _LATEST_MS = (2**63 - 1) // 1000
 
 
 def schema_text(include_headers: bool) -> str:
-    """Return the columns of Spark's Kafka source, as a schema text."""
+    """Return the columns of Spark's Kafka source as a schema in SQL's form."""
     return ", ".join(f"{name} {type_}" for name, type_ in TYPES.items() if name != HEADERS or include_headers)
 
 
@@ -54,7 +54,9 @@ def check_schema(schema: StructType) -> None:
 
 
 def arrow_schema_of(schema: StructType) -> Any:
-    """Return the Arrow schema that Spark expects. Spark 4.1 has no time zone argument: it always uses UTC."""
+    """Return the Arrow schema that Spark expects. The to_arrow_schema of Spark 4.1 has no time zone argument: it
+    always uses UTC.
+    """
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
@@ -83,6 +85,7 @@ def to_batch(columns: Columns, topic: str, partition: int, schema: Any) -> Any:
 
 
 def _column(name: str, type_: Any, columns: Columns, topic: str, partition: int, count: int) -> Any:
+    """Return one column of the batch as an Arrow array. name: one of the source's. count: the number of rows."""
     if name == "key":
         return pa.array(columns.keys, type_)
     if name == "value":
@@ -101,6 +104,7 @@ def _column(name: str, type_: Any, columns: Columns, topic: str, partition: int,
 
 
 def _numbers(type_: Any, found: Any, count: int) -> Any:
+    """Return an Arrow array over a buffer of numbers, without copying."""
     return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(found)])
 
 

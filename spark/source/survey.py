@@ -1,4 +1,4 @@
-"""The selected topics in the cluster: their ids, and where their logs start and end.
+"""Reads the selected topics from the cluster: their ids, and where their logs start and end.
 
 The rule: a log ends where this isolation level may read to. Below the last stable offset every transaction has ended,
 so a range that ends there always contains the same records. A topic counts as missing only if it was not found for some
@@ -28,7 +28,8 @@ _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def look(cluster: Cluster, options: SourceOptions, expected: Collection[str] = ()) -> Seen:
-    """Return the selected partitions now. expected: topics to wait for if they are missing.
+    """Return the selected partitions as they are now. expected: topics to wait for, for MISSING_MS, if they are
+    missing.
 
     Raises the broker's errors, or RequestTimedOutError.
     """
@@ -50,6 +51,7 @@ async def look(cluster: Cluster, options: SourceOptions, expected: Collection[st
 
 
 async def _topics(cluster: Cluster, selection: Selection) -> dict[str, Topic]:
+    """Return the selected topics that exist, by name. Raises the broker's error for one that may not be read."""
     if selection.pattern:
         metadata = await cluster.refresh(all_topics=True)
     else:
@@ -66,6 +68,7 @@ async def _topics(cluster: Cluster, selection: Selection) -> dict[str, Topic]:
 
 
 async def _logs(cluster: Cluster, options: SourceOptions, topics: Mapping[str, Topic]) -> Seen:
+    """Return the offsets of the selected partitions of these topics."""
     selects = options.selection.has
     parts = [
         tp
@@ -85,6 +88,7 @@ async def _logs(cluster: Cluster, options: SourceOptions, topics: Mapping[str, T
 
 
 async def _edges(cluster: Cluster, parts: Iterable[TopicPartition], which: int, isolation: int) -> Offsets:
+    """Return the first or the last offset of each partition. which: EARLIEST or LATEST."""
     found = await list_offsets(cluster, dict.fromkeys(parts, which), isolation, timeout_ms=_LIST_MS)
     return {tp: each.offset for tp, each in found.items()}
 
@@ -125,11 +129,14 @@ async def resolve(cluster: Cluster, options: SourceOptions, bound: Bound, seen: 
 
 
 def _edge(log: Log, offset: int) -> int:
+    """Return the offset that EARLIEST or LATEST means in this log; any other offset unchanged."""
     return {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
 
 
 def _check_all(name: str, given: Offsets, seen: Seen) -> None:
-    """Raise InvalidConfigurationError unless every selected partition is listed, as in Spark's Kafka source."""
+    """Raise InvalidConfigurationError unless the offsets name exactly the selected partitions, as in Spark's Kafka
+    source. name: the option.
+    """
     left_out = sorted(set(seen.logs) - set(given))
     unknown = sorted(set(given) - set(seen.logs))
     if left_out or unknown:
@@ -143,13 +150,15 @@ def _check_all(name: str, given: Offsets, seen: Seen) -> None:
 
 
 async def densities(cluster: Cluster, options: SourceOptions, begins: Offsets) -> dict[TopicPartition, float]:
-    """Return bytes per record in the log, sampled at these offsets; no entry without records."""
+    """Return bytes per record for each partition, from a sample at these offsets; a partition without records is left
+    out.
+    """
     found = await asyncio.gather(*[_density(cluster, options, tp, at) for tp, at in begins.items()])
     return {tp: each for tp, each in zip(begins, found, strict=True) if each is not None}
 
 
 async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition, at: int) -> float | None:
-    """Estimate bytes per record from one small fetch; None if nothing could be read."""
+    """Estimate bytes per record from one small fetch at an offset; None if nothing could be read."""
     try:
         part = await fetch_once(cluster, options, tp, at, max_bytes=_SAMPLE_BYTES, max_wait_ms=0)
     except KafkaError:
@@ -162,10 +171,11 @@ async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition,
 
 
 def spread(found: Mapping[TopicPartition, float], parts: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-    """Return the density of each partition; the mean of the others if it has no sample."""
+    """Return bytes per record for each partition; one without a sample gets the mean of the samples."""
     mean = sum(found.values()) / len(found) if found else 1.0
     return {tp: found.get(tp, mean) for tp in parts}
 
 
 def starts_of(found: Iterable[Range]) -> dict[TopicPartition, int]:
+    """Return the start offset of each partition's range."""
     return {each.topic_partition: each.start for each in found}
