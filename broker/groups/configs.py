@@ -1,8 +1,4 @@
-"""The settings that single groups were given: kept in the catalogue, obeyed from the next heartbeat on.
-
-The rule: a group need not exist to have settings, and keeps them when it is deleted, as in Kafka; who has none obeys
-the broker's. A change is one unit of the catalogue, seen when it is durable like any other.
-"""
+"""The configs of single groups: stored in the catalogue, in effect from the next heartbeat on."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -31,15 +27,15 @@ class ConfigsByGroup:
         self._size_bytes: int | None = None
 
     def names(self) -> Iterable[str]:
-        """The groups that have settings of their own."""
+        """The ids of the groups that have configs of their own."""
         return self._topics.catalogue.group_configs
 
     def given(self, group_id: str) -> Mapping[str, str]:
-        """The settings that were stored for this group, by name."""
+        """Return the configs that were set for this group, by name; empty if none were."""
         return self._topics.catalogue.group_configs.get(group_id, {})
 
     def obeyed(self, group_id: str) -> GroupConfigs:
-        """The settings in effect for this group: its own, else the broker's."""
+        """Return the configs in effect for this group: its own where set, else the broker's defaults."""
         now = self._settings.now
         if self._obeyed_under is not now:
             self._obeyed_under = now
@@ -53,14 +49,17 @@ class ConfigsByGroup:
         return found
 
     def check(self, configs: Mapping[str, str]) -> None:
-        """Check that alter() would accept these. Raises INVALID_CONFIG."""
+        """Raise INVALID_CONFIG if alter() would not accept these configs."""
         try:
             check(configs, self._settings.now)
         except InvalidOption as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def alter(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Replace all settings of the group. Raises INVALID_CONFIG, POLICY_VIOLATION, KAFKA_STORAGE_ERROR."""
+        """Replace all configs of the group; an empty mapping removes them.
+
+        Raises INVALID_CONFIG; POLICY_VIOLATION if groups' configs take more memory than allowed; KAFKA_STORAGE_ERROR.
+        """
         self.check(configs)
         if not configs and not self.given(group_id):
             return
@@ -75,6 +74,7 @@ class ConfigsByGroup:
         self._obeyed.pop(group_id, None)
 
     def _bytes(self) -> int:
+        """Return the approximate memory in bytes that the configs of all groups take."""
         if self._size_bytes is None:
             kept = self._topics.catalogue.group_configs
             self._size_bytes = sum(_size_bytes(group_id, configs) for group_id, configs in kept.items())
@@ -82,11 +82,12 @@ class ConfigsByGroup:
 
 
 def _size_bytes(group_id: str, configs: Mapping[str, str]) -> int:
-    """The approximate memory in bytes that the settings of one group take."""
+    """Return the approximate memory in bytes that the configs of one group take."""
     return GROUP_BYTES + 4 * len(group_id) + sum(map(len, configs.values())) if configs else 0
 
 
 def _warn_of_bounds(group_id: str, given: Mapping[str, str], obeyed: GroupConfigs) -> None:
+    """Log each config whose value is outside the broker's bounds, so that the bound is in effect instead."""
     for name, text in given.items():
         value = getattr(obeyed, OPTIONS[name].field_name)
         if value != OPTIONS[name].parse(text):
@@ -94,7 +95,7 @@ def _warn_of_bounds(group_id: str, given: Mapping[str, str], obeyed: GroupConfig
 
 
 def _usable(group_id: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The stored settings that this version knows and accepts; each of the others is logged and ignored."""
+    """Return the stored configs that this version knows and accepts; each of the others is logged and ignored."""
     found = {}
     for name, text in given.items():
         try:

@@ -1,9 +1,4 @@
-"""What members of a classic consumer group tell each other, where a broker has to know it: in a conversion. Pure.
-
-Metadata of the protocol type "consumer" is a subscription, and what members are given an assignment. Newer versions
-only append fields, so those we know are read of any version; an assignment is written in the version of its reader.
-Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json (KIP-429, KIP-792, KIP-881).
-"""
+"""The subscriptions and assignments of classic consumers, encoded and decoded, for the conversion of groups. Pure."""
 
 from collections.abc import Iterable, Mapping
 from struct import Struct, error
@@ -22,7 +17,7 @@ class UnreadableMetadata(ValueError):
 
 
 class Subscribed(NamedTuple):
-    """What a member subscribes to, and what it has."""
+    """What a member subscribes to. owned: the partitions that it has now, by topic name."""
 
     topics: tuple[str, ...]
     owned: ByTopic
@@ -30,7 +25,7 @@ class Subscribed(NamedTuple):
 
 
 def read_subscription(metadata: bytes) -> Subscribed:
-    """Decode a subscription. Raises UnreadableMetadata."""
+    """Decode the metadata of a JoinGroup, as consumers encode it. Raises UnreadableMetadata."""
     reader = _Reader(metadata)
     version = reader.version()
     topics = tuple(reader.text() for _ in range(reader.count(2)))
@@ -42,7 +37,9 @@ def read_subscription(metadata: bytes) -> Subscribed:
 
 
 def read_assignment(assignment: bytes) -> ByTopic:
-    """Decode an assignment; empty bytes mean no partitions. Raises UnreadableMetadata."""
+    """Decode an assignment: returns the partitions by topic name. Empty bytes mean no partitions. Raises
+    UnreadableMetadata.
+    """
     if not assignment:
         return {}
     reader = _Reader(assignment)
@@ -53,7 +50,11 @@ def read_assignment(assignment: bytes) -> ByTopic:
 
 
 def assignment_for(metadata: bytes, partitions: ByTopic) -> bytes:
-    """Encode an assignment in the version that a member with this subscription reads. Raises UnreadableMetadata."""
+    """Encode these partitions as an assignment, in the version of the member's subscription. Raises
+    UnreadableMetadata.
+
+    metadata: the subscription that the member sent.
+    """
     parts = [_INT16.pack(min(_Reader(metadata).version(), NEWEST)), _INT32.pack(len(partitions))]
     for topic, numbers in partitions.items():
         name, numbers = topic.encode(), sorted(numbers)
@@ -62,13 +63,14 @@ def assignment_for(metadata: bytes, partitions: ByTopic) -> bytes:
 
 
 class _Reader:
-    """Steps through the bytes; each method raises UnreadableMetadata where they end too early."""
+    """Decodes the bytes field by field. Each method raises UnreadableMetadata if the bytes end too early."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._position = 0
 
     def number(self, form: Struct) -> int:
+        """Read one number of this form."""
         try:
             found: int = form.unpack_from(self._content, self._position)[0]
         except error:
@@ -77,6 +79,7 @@ class _Reader:
         return found
 
     def version(self) -> int:
+        """Read the version that the bytes begin with. Raises UnreadableMetadata if it is negative."""
         found = self.number(_INT16)
         if found < 0:
             raise UnreadableMetadata(f"the version is {found}")
@@ -106,6 +109,7 @@ class _Reader:
             raise UnreadableMetadata(f"a name is not UTF-8: {broken}") from None
 
     def skip_user_data(self) -> None:
+        """Read over the user data, a length of 32 bits (-1: null) and that many bytes."""
         length = self.number(_INT32)
         if length != -1:
             self._bytes(length)
@@ -119,6 +123,7 @@ class _Reader:
         return found
 
     def partitions(self) -> dict[str, list[int]]:
+        """Read an array of topics, each with its partitions. Returns the partitions by topic name."""
         found: dict[str, list[int]] = {}
         for _ in range(self.count(6)):
             of_topic = found.setdefault(self.text(), [])

@@ -1,9 +1,5 @@
-"""The coordinator of all classic groups: between requests, the pure groups, the loop's clock, and the log.
-
-The rules: a group decides, its record is written, its answers follow in the same step, and leave behind the reply
-barrier; every time limit is monotonic, so no clock that is set expires a member. A client that goes while its answer
-is held back stays a member until a timeout, as with Kafka. At start each group is as in its last record, and its
-members have a whole session to be heard of again.
+"""The coordinator of classic consumer groups: gives the pure groups their requests, the time and timers, and logs
+changes.
 """
 
 import asyncio
@@ -38,7 +34,7 @@ RECORD_OVERHEAD_BYTES = 256  # of a batch with one record
 
 
 class GroupCoordinator:
-    """All groups of one broker, and the timer of their time limits."""
+    """All classic groups of one broker, and the timer for their timeouts."""
 
     def __init__(self, shared: Shared, offsets: GroupOffsets, loop: asyncio.AbstractEventLoop) -> None:
         settings = shared.settings.now
@@ -60,7 +56,9 @@ class GroupCoordinator:
     # ---- start and end ---------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Load one group record from the log, at start. Raises UnreadableGroup, a ValueError."""
+        """Load one group record from the log, at start; a value of None deletes the group. Raises UnreadableGroup, a
+        ValueError.
+        """
         group_id = group_records.read_key(key)
         if value is None:
             self._loaded.pop(group_id, None)
@@ -70,14 +68,16 @@ class GroupCoordinator:
             self._values[group_id] = bytes(value)
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield records from which apply() restores the present state; groups may change between two of them."""
+        """Yield the (key, value) of all records that restore the present groups by apply(). Groups may change between
+        two of them.
+        """
         for group_id in list(self._values):
             value = self._values.get(group_id)
             if value is not None:
                 yield group_records.key(group_id), value
 
     def start(self) -> None:
-        """Begin the sessions of all members, after all records were applied."""
+        """Make the groups from the loaded records, and start the session timeouts of all members."""
         now_ms = self._clock.monotonic_ms()
         for group_id, kept in self._loaded.items():
             group = self.groups[group_id] = Group.restore(group_id, self._rules, self._log, kept, now_ms)
@@ -87,9 +87,10 @@ class GroupCoordinator:
         self._loaded.clear()
 
     def _empty_since_ms(self, kept: KeptGroup) -> int | None:
-        """When the group became empty, in the store's age; None if it has members.
+        """Return since when the group has no members, on the data directory's clock, in ms; None if it has members.
 
-        A record that another broker wrote has the wall time only, from which the age is computed.
+        That clock runs only while the broker does. A record that another broker wrote has only the wall time, from
+        which the time on that clock is computed.
         """
         if kept.members:
             return None
@@ -105,7 +106,9 @@ class GroupCoordinator:
     # ---- requests of members ---------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
-        """Handle a JoinGroup. `reply` is called once, now or later."""
+        """Handle a JoinGroup. `reply` is called once with the answer, now or later. A group that does not exist is
+        created.
+        """
         error = self.wrong_join(group_id, asked) or self._too_much(group_id, asked)
         if error is not None:
             reply(Joined(error, asked.member_id))
@@ -122,7 +125,7 @@ class GroupCoordinator:
             group.join(asked, reply, self._clock.monotonic_ms(), lambda: self._new_id(asked))
 
     def wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
-        """Return the error of a JoinGroup that is invalid in every state; None if there is none."""
+        """Return the error of a JoinGroup that no group could accept; None if there is none."""
         settings = self._settings.now
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not group_id:
@@ -140,7 +143,11 @@ class GroupCoordinator:
         return None if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def _has_room(self, growth: int, most: int, group_id: str) -> bool:
-        """Return whether the group may use that much more memory; empty groups without offsets are deleted for it."""
+        """Return whether all groups may use `growth` bytes more, up to `most`. If not yet, delete empty groups without
+        offsets.
+
+        group_id: the group that grows, which is not deleted.
+        """
         memory, offsets = self.memory, self._offsets
         if growth <= 0 or memory.size_bytes + growth <= most:
             return True
@@ -160,7 +167,7 @@ class GroupCoordinator:
         return False
 
     def _unknown(self, group_id: str) -> ErrorCode:
-        """Return the error for members of a group that is not in memory, such as one whose log is offline."""
+        """Return the error code for a request to a group that is not in memory; it may be that its log is offline."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
@@ -170,6 +177,7 @@ class GroupCoordinator:
         return ErrorCode.UNKNOWN_MEMBER_ID
 
     def _new_id(self, asked: Joining) -> str:
+        """Make a member id: the instance id or client id, cut to a bounded length, and a random UUID."""
         unique = f"-{UUID(bytes=self._rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
         if len(name) > MOST_OF_A_NAME // 4:  # an id is a text of the protocol too, and is kept
@@ -177,7 +185,7 @@ class GroupCoordinator:
         return name + unique
 
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
-        """Handle a SyncGroup. `reply` is called once, now or later."""
+        """Handle a SyncGroup. `reply` is called once with the answer, now or later."""
         group = self.groups.get(group_id)
         if group is None:
             reply(Synced(self._unknown(group_id)))
@@ -186,13 +194,16 @@ class GroupCoordinator:
             group.sync(asked, reply, self._clock.monotonic_ms())
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Handle a Heartbeat. Returns the error code: NONE, or for example REBALANCE_IN_PROGRESS to join again."""
         group = self.groups.get(group_id)
         if group is None:
             return self._unknown(group_id)
         return group.heartbeat(member_id, instance_id, generation, self._clock.monotonic_ms())
 
     def leave(self, group_id: str, leaving: Iterable[Leaving]) -> list[ErrorCode]:
-        """Handle a LeaveGroup. Returns an error for each member. Raises INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        """Handle a LeaveGroup. Returns an error code for each member. Raises INVALID_GROUP_ID,
+        COORDINATOR_NOT_AVAILABLE.
+        """
         group = self.groups.get(group_id)
         if group is None:
             error = self._unknown(group_id)
@@ -207,7 +218,8 @@ class GroupCoordinator:
     ) -> None:
         """Check that offsets may be committed, and restart the member's session timeout. Raises KafkaError.
 
-        Offsets committed without a member create the group if it does not exist.
+        A generation below 0 means a commit without a member: it is accepted for a group that does not exist, and
+        creates it. transactional: it is a TxnOffsetCommit.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -225,11 +237,13 @@ class GroupCoordinator:
         return self.groups.get(group_id)
 
     def ids(self) -> list[str]:
-        """The ids of all groups. Some may have only expired offsets, which have not been removed yet."""
+        """The ids of all groups, with members or with offsets only. Some may only have expired offsets, not removed
+        yet.
+        """
         return list(dict.fromkeys([*self._offsets.state.committed, *self.groups]))
 
     def delete(self, group_id: str) -> None:
-        """Delete a group and its offsets, in one unit. Raises KafkaError."""
+        """Delete a group and its offsets, in one atomic write. Raises KafkaError, such as NON_EMPTY_GROUP."""
         group, offsets = self.groups.get(group_id), self._offsets
         offsets.check_online(group_id)
         if group is None and not offsets.knows(group_id):
@@ -247,7 +261,7 @@ class GroupCoordinator:
         self._forget(group_id)
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete a group without members, since its last offset was deleted. Raises KafkaError."""
+        """Delete the group if it has no members; its last offset has been deleted. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is not None and group.state is State.EMPTY and not group.pending:
             self.delete(group_id)
@@ -264,18 +278,26 @@ class GroupCoordinator:
     # ---- groups that change their kind -----------------------------------------------------------------------
 
     def end(self, group_id: str) -> None:
-        """Remove a group that has become a consumer group: its tombstone is in the log."""
+        """Remove a group from memory that has become a consumer group; waiting members must join again. It is not in
+        the log.
+        """
         self.groups[group_id].end()
         self._forget(group_id)
 
     def formed(self, handed: HandOver) -> tuple[Group, tuple[bytes, bytes]]:
-        """Return a classic group made from a consumer group, and its record. Once that is committed, call begin()."""
+        """Make a classic group of a former consumer group. Returns it, with the key and value of its record.
+
+        The caller writes the record to the log, and then calls begin().
+        """
         group = Group.of(handed.group_id, self._rules, self._log, handed.members, handed.generation)
         kept = self._dated(group.to_keep())._replace(must_rebalance=handed.rebalance)
         return group, (group_records.key(handed.group_id), group_records.value(kept))
 
     def begin(self, group: Group, value: bytes, *, rebalance: bool) -> None:
-        """Take a group of formed() into service: its record is in the log."""
+        """Serve a group that formed() made, from now on. value: of its record, which is in the log.
+
+        rebalance: all its members must join again now.
+        """
         self.groups[group.group_id] = group
         self._values[group.group_id] = value
         with self._event(group):
@@ -284,7 +306,9 @@ class GroupCoordinator:
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def _log(self, group: Group, kept: KeptGroup) -> None:
-        """Write the group's new state to the log. Raises KafkaError, and then nothing was written."""
+        """Write the group's new state to the log. Raises KafkaError, and then nothing was written. Called by the
+        group.
+        """
         topic, kept = self._offsets.topic, self._dated(kept)
         value = group_records.value(kept)
         if not self.fits_a_record(value):
@@ -301,17 +325,18 @@ class GroupCoordinator:
         group.empty_since_ms = None if kept.members else kept.since_age_ms
 
     def _dated(self, kept: KeptGroup) -> KeptGroup:
-        """Return the group's record with the present time, from which its offsets' retention counts."""
+        """Return the group's record with the present time, from which the retention of its offsets counts."""
         return kept._replace(since_ms=self._clock.now_ms(), since_age_ms=self._store.age_ms())
 
     def fits_a_record(self, value: bytes) -> bool:
+        """Return whether a group's encoded state fits into message.max.bytes."""
         return len(value) + RECORD_OVERHEAD_BYTES <= self._settings.now.message_max_bytes
 
     # ---- time ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
-        """Change a group within the block. Afterwards set its alarm, and remove it if nothing needs it."""
+        """Surround a change of a group: afterwards set its alarm, or remove it if it is empty and was never written."""
         try:
             yield
         finally:
@@ -328,7 +353,7 @@ class GroupCoordinator:
         self._alarms.set(group.group_id, group.wake_ms)
 
     def _ring(self, group_ids: Iterable[str]) -> None:
-        """Handle the timeouts that are due in these groups."""
+        """Handle the timeouts of these groups. Called by the timer when their alarms are due."""
         now_ms = self._clock.monotonic_ms()
         try:
             for group in [self.groups[group_id] for group_id in group_ids]:
@@ -337,7 +362,7 @@ class GroupCoordinator:
             return  # nobody is answered any more
 
     def _expire(self, group: Group, now_ms: int) -> None:
-        """Let one group handle its timeouts. A bug affects this group alone, which is tried again later."""
+        """Let one group handle its timeouts. A bug affects only this group, which is tried again later."""
         if group.wake_ms > now_ms:
             self._see_to(group)
             return

@@ -1,9 +1,5 @@
-"""The record of a group in __consumer_offsets, byte for byte Kafka's, written in version 3 and read in all. Pure.
-
-Key: version 2 and the group id. No value means that the group is gone. Of a group without members the age of the store
-is kept, from which it is counted how long nobody was there; of one that was a consumer group, that everybody is to join
-again, for nothing else would make them. Such a record has version 4, which has room for that.
-Sources: Kafka's GroupMetadataKey.json, GroupMetadataValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
+"""The record of a classic group in __consumer_offsets, byte for byte Kafka's, written in version 3 and read in all.
+Pure.
 """
 
 from collections.abc import Mapping
@@ -29,7 +25,7 @@ class UnreadableGroup(ValueError):
 
 
 class KeptMember(NamedTuple):
-    """A member as the record has it. Timeouts in milliseconds."""
+    """A member, as in the record of its group. Timeouts in milliseconds."""
 
     member_id: str
     instance_id: str | None
@@ -42,9 +38,10 @@ class KeptMember(NamedTuple):
 
 
 class KeptGroup(NamedTuple):
-    """A group as the record has it; without members it is Empty, with members Stable.
+    """A group, as in its record: Empty if it has no members, else Stable.
 
-    since_ms, since_age_ms: when it became that, by the wall and by the store's age. must_rebalance: with members, too.
+    since_ms, since_age_ms: when it got into that state, by the wall clock and by the data directory's clock, which runs
+    only while the broker does. must_rebalance: its members must join again after a restart.
     """
 
     protocol_type: str
@@ -58,10 +55,12 @@ class KeptGroup(NamedTuple):
 
 
 def key(group_id: str) -> bytes:
+    """Return the key of a group's record."""
     return _INT16.pack(GROUP_KEY) + _text(group_id)
 
 
 def value(group: KeptGroup) -> bytes:
+    """Encode a group as the value of its record: in version 3, or in version 4 if it needs one of our tagged fields."""
     tags = {}
     if not group.members and group.since_age_ms != UNKNOWN_AGE:
         tags[AGE_TAG] = _INT64.pack(group.since_age_ms)
@@ -93,6 +92,7 @@ def value(group: KeptGroup) -> bytes:
 
 
 def _flexible_value(group: KeptGroup, tags: Mapping[int, bytes]) -> bytes:
+    """Encode a group in version 4, which has tagged fields. tags: their contents, by number."""
     parts = [
         _INT16.pack(FLEXIBLE),
         _compact(group.protocol_type.encode()),
@@ -121,15 +121,17 @@ def _flexible_value(group: KeptGroup, tags: Mapping[int, bytes]) -> bytes:
 
 
 def _compact(content: bytes) -> bytes:
+    """Encode bytes with a compact length (a varint, one more than the length)."""
     return uvarint(len(content) + 1) + content
 
 
 def _compact_text(text: str | None) -> bytes:
+    """Encode a nullable text with a compact length."""
     return b"\x00" if text is None else _compact(text.encode())
 
 
 def read_key(record_key: bytes) -> str:
-    """Return the group that a key of kind 2 names. Raises UnreadableGroup."""
+    """Decode the key of a group's record: return the group's id. Raises UnreadableGroup."""
     try:
         reader = _Reader(record_key, flexible=False)
         if reader.int16() != GROUP_KEY:
@@ -140,7 +142,7 @@ def read_key(record_key: bytes) -> str:
 
 
 def read_value(record_value: bytes) -> KeptGroup:
-    """Decode a group's record. Raises UnreadableGroup."""
+    """Decode the value of a group's record, of any version. Raises UnreadableGroup."""
     try:
         version = _INT16.unpack_from(record_value)[0]
         if not 0 <= version <= FLEXIBLE:
@@ -176,20 +178,23 @@ def _read_member(reader: "_Reader", version: int) -> KeptMember:
 
 
 def _text(text: str) -> bytes:
+    """Encode a text with a length of 16 bits."""
     encoded = text.encode()
     return _INT16.pack(len(encoded)) + encoded
 
 
 def _nullable(text: str | None) -> bytes:
+    """Encode a nullable text with a length of 16 bits, -1 for None."""
     return _INT16.pack(-1) if text is None else _text(text)
 
 
 def _blob(content: bytes) -> bytes:
+    """Encode bytes with a length of 32 bits."""
     return _INT32.pack(len(content)) + content
 
 
 class _Reader:
-    """Steps through a record."""
+    """Decodes a record field by field. flexible: lengths are compact, and there are tagged fields."""
 
     def __init__(self, buffer: bytes, *, flexible: bool, position: int = 0) -> None:
         self._buffer = buffer
@@ -215,22 +220,27 @@ class _Reader:
         return number
 
     def count(self) -> int:
+        """Read the number of items of an array; below 0 for null."""
         return self._uvarint() - 1 if self._flexible else self.int32()
 
     def nullable(self) -> str | None:
+        """Read a text; None if it is null."""
         length = self._uvarint() - 1 if self._flexible else self.int16()
         return None if length < 0 else self._bytes(length).decode()
 
     def text(self) -> str:
+        """Read a text. Raises UnreadableGroup if it is null."""
         text = self.nullable()
         if text is None:
             raise UnreadableGroup("a text that must not be null is null")
         return text
 
     def blob(self) -> bytes:
+        """Read a length and that many bytes."""
         return self._bytes(self.count())
 
     def _bytes(self, length: int) -> bytes:
+        """Read this number of bytes. Raises UnreadableGroup if the record is shorter."""
         end = self._position + length
         if length < 0 or end > len(self._buffer):
             raise UnreadableGroup(
@@ -241,7 +251,7 @@ class _Reader:
         return found
 
     def tags(self) -> dict[int, bytes]:
-        """Read the tagged fields that follow, by tag."""
+        """Read the tagged fields at this place: their contents, by number. Empty if the version has none."""
         found: dict[int, bytes] = {}
         for _ in range(self._uvarint() if self._flexible else 0):
             tag = self._uvarint()

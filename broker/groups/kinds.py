@@ -1,9 +1,5 @@
-"""Groups of all kinds, classic, of the newer protocol (KIP-848) and share groups: what concerns a group of any kind.
-
-The rule: a group id is of one kind at a time, and its offsets stay when it becomes one of the other kind: that is what
-a group does that nobody is in when the first member of the other protocol joins, and one with members as
-`group.consumer.migration.policy` lets it (consumer/migration.py). A share group stays one until it is deleted, and
-has no committed offsets. Source: Kafka's GroupMetadataManager.
+"""The groups of all kinds: classic ones, consumer groups of KIP-848, and share groups. It passes requests to the right
+kind.
 """
 
 import logging
@@ -38,7 +34,7 @@ SWEEP_PAUSE_S = 0.002
 
 
 class GroupKinds:
-    """All groups of one broker."""
+    """All groups of one broker, of every kind."""
 
     def __init__(
         self,
@@ -70,7 +66,7 @@ class GroupKinds:
             self._classic.apply(key, value)
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield records from which apply() restores the present state."""
+        """Yield the (key, value) of all records that restore the present groups by apply()."""
         yield from self._classic.records()
         yield from self._consumer.records()
         yield from self._share.records()
@@ -78,7 +74,7 @@ class GroupKinds:
     # ---- members ---------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
-        """Handle a JoinGroup. `reply` is called once, now or later."""
+        """Handle a JoinGroup, for a group of any kind. `reply` is called once with the answer, now or later."""
         found = self._consumer.groups.get(group_id)
         if group_id in self._share.groups:
             reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))
@@ -95,13 +91,14 @@ class GroupKinds:
         self._classic.join(group_id, asked, reply)
 
     def _join_consumer(self, group: MixedGroup, asked: Joining) -> Joined:
+        """Handle the JoinGroup of a classic member for a consumer group, and return the answer. Raises KafkaError."""
         error = self._classic.wrong_join(group.group_id, asked)
         if error is not None:
             raise KafkaError(error)
         return self._consumer.join(group, asked)
 
     def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
-        """Handle a SyncGroup. `reply` is called once, now or later."""
+        """Handle a SyncGroup. `reply` is called once with the answer, now or later."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             self._classic.sync(group_id, asked, reply)
@@ -112,7 +109,7 @@ class GroupKinds:
             reply(Synced(error.code))
 
     def classic_heartbeat(self, group_id: str, caller: Caller, user: Session) -> ErrorCode:
-        """Handle a Heartbeat of the classic protocol."""
+        """Handle a Heartbeat of the classic protocol, and return the error code for the answer."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             return self._classic.heartbeat(group_id, *caller)
@@ -123,12 +120,14 @@ class GroupKinds:
         return ErrorCode.NONE
 
     def classic_leave(self, group_id: str, leaving: Collection[Leaving]) -> list[ErrorCode]:
-        """Handle a LeaveGroup. Returns an error for each member. Raises KafkaError."""
+        """Handle a LeaveGroup. Returns an error code for each member. Raises KafkaError."""
         found = self._consumer.groups.get(group_id)
         return self._classic.leave(group_id, leaving) if found is None else self._consumer.classic_leave(found, leaving)
 
     def heartbeat(self, group_id: str, beat: Heartbeat) -> Answer:
-        """Handle a ConsumerGroupHeartbeat, by which a member also joins. Raises KafkaError."""
+        """Handle a ConsumerGroupHeartbeat, by which a member also joins. A classic group is converted. Raises
+        KafkaError.
+        """
         self._offsets.check_online(group_id)
         self._check_no_share_group(group_id)
         if group_id in self._consumer.groups:
@@ -147,7 +146,9 @@ class GroupKinds:
         return self._consumer.leave(group_id, beat)
 
     def share_heartbeat(self, group_id: str, beat: ShareHeartbeat, looked_up: Starts = NOT_LOOKED_UP) -> ShareAnswer:
-        """Handle a ShareGroupHeartbeat. Raises KafkaError. looked_up: see ShareGroups.heartbeat."""
+        """Handle a ShareGroupHeartbeat. Raises KafkaError. looked_up: start offsets found by time; see
+        ShareGroups.heartbeat.
+        """
         self._check_share(group_id)
         return self._share.heartbeat(group_id, beat, looked_up)
 
@@ -157,14 +158,18 @@ class GroupKinds:
         return self._share.leave(group_id, beat)
 
     def _check_share(self, group_id: str) -> None:
+        """Raise GROUP_ID_NOT_FOUND if the group is of another kind, and COORDINATOR_NOT_AVAILABLE if its log is
+        offline.
+        """
         self._offsets.check_online(group_id)
         if group_id not in self._share.groups and self.exists(group_id):
             raise _of_another_kind(group_id, "share")
 
     def _conversion(self, group_id: str, epoch: int) -> list[Change]:
-        """Return the changes that convert a classic group, for its first member of the newer protocol.
+        """Return the changes that convert a classic group, at the heartbeat of its first member of the newer protocol.
 
-        Raises GROUP_ID_NOT_FOUND.
+        [] if there is no classic group. epoch: of the heartbeat. Raises GROUP_ID_NOT_FOUND if the group cannot be
+        converted.
         """
         classic = self._classic.group(group_id)
         if epoch != JOINS:
@@ -178,9 +183,9 @@ class GroupKinds:
         return []
 
     def _take_back(self, handed: HandOver) -> str | None:
-        """Make a consumer group whose members are all classic a classic group again. Raises KafkaError.
+        """Convert a consumer group whose members are all classic to a classic group, and log that. Raises KafkaError.
 
-        Returns its protocol.
+        Returns the classic group's protocol; None if its record would be too large, and then nothing has changed.
         """
         group, (key, value) = self._classic.formed(handed)
         if not self._classic.fits_a_record(value):
@@ -196,10 +201,11 @@ class GroupKinds:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """Return the consumer group (KIP-848); None if there is none of this id."""
         return self._consumer.groups.get(group_id)
 
     def share_group(self, group_id: str) -> ShareGroup:
-        """Return a share group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        """Return the share group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
         self._offsets.check_online(group_id)
         found = self._share.groups.get(group_id)
         if found is None:
@@ -207,7 +213,7 @@ class GroupKinds:
         return found
 
     def describe(self, group_id: str) -> ConsumerGroup:
-        """Return a consumer group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        """Return the consumer group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
         self._offsets.check_online(group_id)
         found = self._consumer.groups.get(group_id)
         if found is None:
@@ -215,6 +221,7 @@ class GroupKinds:
         return found
 
     def _not_found(self, group_id: str, kind: str) -> KafkaError:
+        """Return the error for a request to a group that is not of this kind."""
         if not group_id:
             return KafkaError(ErrorCode.INVALID_GROUP_ID)
         if self.exists(group_id):
@@ -222,12 +229,12 @@ class GroupKinds:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
     def exists(self, group_id: str) -> bool:
-        """Return whether the group exists, with members or with offsets only."""
+        """Return whether there is a group of any kind with this id, be it with offsets only."""
         has_members = group_id in self._consumer.groups or self._classic.group(group_id) is not None
         return has_members or group_id in self._share.groups or self._offsets.knows(group_id)
 
     def ids(self) -> list[str]:
-        """The ids of all groups. Some may have only expired offsets, which have not been removed yet."""
+        """The ids of all groups of every kind. Some may only have expired offsets, which have not been removed yet."""
         return list(dict.fromkeys([*self._classic.ids(), *self._consumer.groups, *self._share.groups]))
 
     def check_commit(
@@ -240,9 +247,9 @@ class GroupKinds:
         *,
         version: int | None,
     ) -> None:
-        """Check that a member may commit offsets of these partitions. version: of OffsetCommit; None in a transaction.
+        """Check that a member may commit offsets of these partitions. Raises KafkaError.
 
-        Raises KafkaError.
+        version: of OffsetCommit; None for TxnOffsetCommit. epoch: of the member, or the generation.
         """
         found = self._consumer.groups.get(group_id)
         self._check_no_share_group(group_id)
@@ -252,22 +259,26 @@ class GroupKinds:
             self._classic.check_commit(group_id, epoch, member_id, instance_id, transactional=version is None)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Check that a member may fetch offsets with this epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        """Check that a member of a consumer group may fetch offsets with this epoch; a classic group does not check.
+
+        Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
+        """
         found = self._consumer.groups.get(group_id)
         if found is not None:
             found.check_fetch(member_id, epoch)
 
     def _check_no_share_group(self, group_id: str) -> None:
-        """Raise GROUP_ID_NOT_FOUND for a share group: it has no offsets and no members of other protocols."""
+        """Raise GROUP_ID_NOT_FOUND for a share group: it has no offsets, and no members of other protocols."""
         if group_id in self._share.groups:
             raise _of_another_kind(group_id, "consumer")
 
     # ---- offsets nobody uses ---------------------------------------------------------------------------------
 
     def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]:
-        """Return a predicate of topics with unused offsets (None: no topic), and since when, by the store's age.
+        """Return which topics' offsets may expire, and since when the group has no members.
 
-        No age: the age of each offset counts.
+        The first is a predicate of topic names, or None if no offset may expire. The second is in ms on the data
+        directory's clock; None if the time of each offset's commit counts instead.
         """
         consumer, classic = self._consumer.groups.get(group_id), self._classic.group(group_id)
         if consumer is not None:
@@ -281,7 +292,11 @@ class GroupKinds:
         return (None if topics is None else lambda topic: topic not in topics), None
 
     def topics_in_use(self, group_id: str) -> Callable[[str], bool]:
-        """Return a predicate of topics that members subscribe to. Raises KafkaError if no offset may be deleted."""
+        """Return a predicate: whether members subscribe to the topic of this name, so that its offsets must not be
+        deleted.
+
+        Raises KafkaError if no offset of the group may be deleted, or the group does not exist.
+        """
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         self._check_no_share_group(group_id)
@@ -301,7 +316,7 @@ class GroupKinds:
         return lambda topic: topics is None or topic in topics
 
     def offsets_expired(self, group_id: str) -> None:
-        """Delete a group without members, since its last offset was deleted. Raises KafkaError."""
+        """Delete the group if it has no members; its last offset has been deleted. Raises KafkaError."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             self._classic.offsets_expired(group_id)
@@ -311,7 +326,9 @@ class GroupKinds:
     # ---- the end of a group ----------------------------------------------------------------------------------
 
     def delete(self, group_id: str) -> None:
-        """Delete a group with its offsets or share partitions, in one unit. Raises KafkaError."""
+        """Delete a group with its offsets or share partitions, in one atomic write. Raises KafkaError, such as
+        NON_EMPTY_GROUP.
+        """
         if group_id in self._share.groups:
             self._offsets.check_online(group_id)
             self._share.delete(group_id)
@@ -328,19 +345,24 @@ class GroupKinds:
         self._consumer.forget(group_id)
 
     def _delete_consumer(self, group_id: str) -> None:
-        """Delete a consumer group without members, and keep its offsets. Raises KafkaError."""
+        """Delete a consumer group without members, but not its offsets. Raises KafkaError."""
         tombstones = self._consumer.tombstones(group_id)
         if tombstones:
             self._offsets.topic.commit(tombstones)
         self._consumer.forget(group_id)
 
     async def forget_from_time_to_time(self) -> None:
-        """Delete groups without members and offsets from time to time, a few in each slice."""
+        """Delete groups without members and offsets, every offsets.retention.check.interval.ms, until the broker
+        stops.
+        """
         while not await self._tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
             await self._forget_unused(self._classic.groups)
             await self._forget_unused(self._consumer.groups)
 
     async def _forget_unused(self, groups: Collection[str]) -> None:
+        """Delete those of these groups that have neither members nor offsets, with pauses. A KafkaError ends it until
+        next time.
+        """
         for number, group_id in enumerate(list(groups), 1):
             if number % SWEPT_AT_ONCE == 0 and await self._tasks.pause(SWEEP_PAUSE_S):
                 return

@@ -1,9 +1,9 @@
-"""One classic consumer group: members, generations, and who waits for what. Pure: time and ids are arguments.
+"""One classic consumer group: members, generations, and requests that wait. Pure: time and ids are arguments.
 
 The rules: what an event does is in states.TABLE; a generation has one protocol, which all its members know, and one
-leader; an assignment is sent to a member only after its record was handed to `log`. Every answer held back is given
-in bounded time: by the rebalance timeout, by a session, or when its member is given up. Sources: Kafka's ClassicGroup
-and GroupMetadataManager; KIP-62, 134, 345, 394, 559, 814.
+leader; an assignment is sent to a member only after its record was handed to `log`. Every delayed answer is given in
+bounded time: by the rebalance timeout, by a session timeout, or when its member is removed. Sources: Kafka's
+ClassicGroup and GroupMetadataManager; KIP-62, 134, 345, 394, 559, 814.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,17 +12,7 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode, KafkaError
 from ..deadlines import NEVER
 from .group_records import KeptGroup
-from .members import (
-    NO_MEMBER,
-    Joined,
-    Joining,
-    JoinReply,
-    Leaving,
-    Member,
-    Synced,
-    Syncing,
-    SyncReply,
-)
+from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Member, Synced, Syncing, SyncReply
 from .roster import Roster
 from .states import MAY_FOLLOW, TABLE, Event, State, Step
 from .subscriptions import CONSUMER, topics_of
@@ -31,7 +21,7 @@ LAST_GENERATION = (1 << 31) - 1
 
 
 class Rules(NamedTuple):
-    """What every group of a broker obeys. Milliseconds and counts."""
+    """The settings of every group of a broker, in milliseconds and counts."""
 
     max_size: int = LAST_GENERATION
     initial_delay_ms: int = 3_000
@@ -40,9 +30,9 @@ class Rules(NamedTuple):
 
 
 class Group(Roster):
-    """One group. `log` gets what is to be kept before any answer contains it, and raises KafkaError if that fails.
+    """One group. `log` writes its state before any answer contains it, and raises KafkaError if that fails.
 
-    wake_ms: expire() is due then, or earlier than it has something to do.
+    wake_ms: monotonic time at which expire() is to be called; it may find nothing to do yet.
     """
 
     def __init__(self, group_id: str, rules: Rules, log: Callable[["Group", KeptGroup], None]) -> None:
@@ -63,7 +53,7 @@ class Group(Roster):
     def restore(
         cls, group_id: str, rules: Rules, log: Callable[["Group", KeptGroup], None], kept: KeptGroup, now_ms: int
     ) -> "Group":
-        """Make the group that a record describes; its members' sessions begin now."""
+        """Make the group that a record describes; the session timeouts of its members start now."""
         group = cls(group_id, rules, log)
         group.generation = kept.generation
         group.protocol_type = kept.protocol_type or None
@@ -88,7 +78,7 @@ class Group(Roster):
         members: Iterable[Member],
         generation: int,
     ) -> "Group":
-        """Make a stable group of the members of a former consumer group (consumer/migration.py)."""
+        """Make a stable group of these members of a former consumer group (consumer/migration.py)."""
         group = cls(group_id, rules, log)
         group.generation, group.protocol_type = generation, CONSUMER
         for member in members:
@@ -97,7 +87,7 @@ class Group(Roster):
         return group
 
     def begin(self, now_ms: int, *, rebalance: bool) -> None:
-        """Begin the sessions of a group made by of(); rebalance: all members must join again now."""
+        """Start the session timeouts of a group made by of(). rebalance: all members must join again now."""
         for member in self.members.values():
             self._touch(member, now_ms)
         if rebalance:
@@ -114,7 +104,7 @@ class Group(Roster):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: Callable[[], str]) -> None:
-        """Let a member join; `reply` is called once, now or later. new_id: the id for a member that has none yet."""
+        """Handle a JoinGroup; `reply` is called once, now or later. new_id: makes the id of a member without one."""
         member_id = asked.member_id
         if not self._has_room(member_id):
             self._remove(member_id)
@@ -132,7 +122,7 @@ class Group(Roster):
             self._act(Event.JOIN_AGAIN, asked, reply, now_ms, member_id)
 
     def _has_room(self, member_id: str) -> bool:
-        """Return whether another member fits. Members that wait for the next generation count while it is made."""
+        """Return whether this member fits. During a rebalance, members that have joined the next generation count."""
         if self.state in (State.EMPTY, State.DEAD):
             return True
         member = self.members.get(member_id)
@@ -143,6 +133,7 @@ class Group(Roster):
         return member is not None or len(self.members) < self._rules.max_size
 
     def _join_without_id(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: str) -> None:
+        """Handle a JoinGroup without a member id: admit it as new_id, or have it join again with that (KIP-394)."""
         if asked.instance_id is not None:
             known = asked.instance_id in self.static
             self._act(Event.JOIN_RETURNING if known else Event.JOIN, asked, reply, now_ms, new_id)
@@ -156,7 +147,7 @@ class Group(Roster):
             reply(Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id))
 
     def _act(self, event: Event, asked: Joining, reply: JoinReply, now_ms: int, member_id: str) -> None:
-        """Handle a join by the group's state. member_id: the id that the member has from now on."""
+        """Handle a JoinGroup by the table of states. member_id: the id that the member has from now on."""
         step = TABLE[event][self.state]
         if isinstance(step, ErrorCode):
             known = NO_MEMBER if step is ErrorCode.UNKNOWN_MEMBER_ID else asked.member_id
@@ -169,6 +160,7 @@ class Group(Roster):
             self._join_again(step, self.members[member_id], asked, reply, now_ms)
 
     def _admit(self, asked: Joining, reply: JoinReply, now_ms: int, member_id: str) -> None:
+        """Add a new member. It is answered when all members have joined."""
         member = Member.of(asked, member_id)
         member.is_new = True
         member.join = reply
@@ -183,6 +175,7 @@ class Group(Roster):
         self._rebalance_or_complete(now_ms)
 
     def _join_again(self, step: Step, member: Member, asked: Joining, reply: JoinReply, now_ms: int) -> None:
+        """Handle a member's new JoinGroup: answer with the present generation, or rebalance if it changed or leads."""
         leads = member.member_id == self.leader
         unchanged = member.protocols == asked.protocols
         if unchanged and (step is Step.REPEAT_OR_REBALANCE or (step is Step.ANSWER_OR_REBALANCE and not leads)):
@@ -203,6 +196,7 @@ class Group(Roster):
     # ---- static members that come back -----------------------------------------------------------------------
 
     def _replace(self, step: Step, asked: Joining, reply: JoinReply, now_ms: int, member_id: str) -> None:
+        """Replace a static member by one with its instance id and a new member id. The step says if it rebalances."""
         assert asked.instance_id is not None
         old, old_leader = self.members[self.static[asked.instance_id]], self.leader
         new = Member.of(asked, member_id)
@@ -233,7 +227,7 @@ class Group(Roster):
     # ---- rebalances ------------------------------------------------------------------------------------------
 
     def _rebalance(self, now_ms: int) -> None:
-        """Ask all members to join again. A group that was empty first waits for others to come."""
+        """Have all members join again. An empty group first waits group.initial.rebalance.delay.ms for others."""
         if self.state is State.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self._sync_due_ms = NEVER
@@ -255,6 +249,7 @@ class Group(Roster):
             self._complete(now_ms)
 
     def _join_time_is_over(self, now_ms: int) -> None:
+        """Extend the initial delay if members have joined in it and it may be longer; else complete the rebalance."""
         if self._first is not None:
             delay_ms, left_ms = self._first
             next_ms = min(self._rules.initial_delay_ms, left_ms)
@@ -266,7 +261,7 @@ class Group(Roster):
         self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """Begin the next generation: of members that have joined, and static ones whose session has not ended."""
+        """Begin the next generation with the members that have joined and all static ones; remove the others."""
         for member in list(self.members.values()):
             if member.join is None and member.instance_id is None:
                 self._remove(member.member_id)
@@ -287,6 +282,7 @@ class Group(Roster):
             pass  # a restart finds members whose sessions then end
 
     def _begin_generation(self, now_ms: int) -> None:
+        """Choose the protocol, answer all waiting JoinGroups, and wait for the leader's assignments."""
         self.protocol = self.vote()
         self._become(State.COMPLETING_REBALANCE)
         self._sync_due_ms = now_ms + self._rebalance_timeout_ms()
@@ -298,6 +294,7 @@ class Group(Roster):
             member.tell_joined(self._join_answer(member, roster=member.member_id == self.leader))
 
     def _join_answer(self, member: Member, *, roster: bool) -> Joined:
+        """Return the answer to a JoinGroup. roster: it lists all members, for the leader."""
         return Joined(
             ErrorCode.NONE,
             member.member_id,
@@ -311,7 +308,7 @@ class Group(Roster):
     # ---- assignments -----------------------------------------------------------------------------------------
 
     def sync(self, asked: Syncing, reply: SyncReply, now_ms: int) -> None:
-        """Handle a SyncGroup; the leader's has all assignments. `reply` is called once, now or later."""
+        """Handle a SyncGroup; the leader's contains all assignments. `reply` is called once, now or later."""
         step = TABLE[Event.SYNC][self.state]
         if self.state is not State.DEAD:
             step = self._wrong_sync(asked) or step
@@ -328,6 +325,7 @@ class Group(Roster):
             self._assign(asked.assignments, now_ms)
 
     def _wrong_sync(self, asked: Syncing) -> ErrorCode | None:
+        """Return the error of a SyncGroup from a wrong member, generation or protocol; else None."""
         error = self._not_a_member(asked.member_id, asked.instance_id)
         if error is not None:
             return error
@@ -338,7 +336,7 @@ class Group(Roster):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL if wrong_type or wrong_name else None
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Store the leader's assignments; a member that it left out gets none."""
+        """Log and store the leader's assignments, and answer waiting members. One that it left out gets none."""
         try:
             self._log(self, self.to_keep(assignments))
         except KafkaError as error:
@@ -357,6 +355,7 @@ class Group(Roster):
         member.tell_synced(Synced(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment))
 
     def _refuse_syncs(self, error: ErrorCode, now_ms: int) -> None:
+        """Drop all assignments, and answer all waiting SyncGroups with this error."""
         for member in list(self.members.values()):
             member.assignment = b""
             if member.sync is not None:
@@ -366,7 +365,7 @@ class Group(Roster):
     # ---- being there, and leaving ----------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """Handle a Heartbeat: restart the session timeout. The error depends on the member's own generation only."""
+        """Handle a Heartbeat: restart the session timeout. Returns the error code, NONE if all is well."""
         step = TABLE[Event.HEARTBEAT][self.state]
         if self.state is not State.DEAD:
             wrong = self._not_a_member(member_id, instance_id)
@@ -378,9 +377,9 @@ class Group(Roster):
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, transactional: bool
     ) -> None:
-        """Check that offsets of this group may be committed. Raises KafkaError with Kafka's code.
+        """Check that offsets of this group may be committed. Raises KafkaError if not.
 
-        A generation below zero is of a client that manages its partitions itself; that goes while nobody is a member.
+        A generation below 0 is of a client that manages its partitions itself: accepted while the group has no members.
         """
         if self.state is State.EMPTY and generation < 0:
             return
@@ -398,7 +397,7 @@ class Group(Roster):
             self._touch(self.members[member_id], now_ms)
 
     def leave(self, leaving: Iterable[Leaving], now_ms: int) -> list[ErrorCode]:
-        """Remove these members; then look once whether the rest must rebalance."""
+        """Remove these members, and rebalance if needed. Returns an error code for each."""
         errors: list[ErrorCode] = []
         event = None
         for each in leaving:
@@ -413,7 +412,7 @@ class Group(Roster):
         return errors
 
     def delete(self) -> ErrorCode:
-        """Mark the group as dead if it may be deleted; else return the error."""
+        """Make the group DEAD and return NONE, if it may be deleted; else return the error."""
         step = TABLE[Event.DELETE][self.state]
         if isinstance(step, ErrorCode):
             return step
@@ -424,7 +423,7 @@ class Group(Roster):
     # ---- time ------------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> None:
-        """Handle the timeouts that are over: of new members, of sessions, and of the rebalance."""
+        """Handle the timeouts that are over at now_ms: of ids not joined with, of sessions, and of the rebalance."""
         for member_id in [each for each, until_ms in self.pending.items() if until_ms <= now_ms]:
             if self.pending.pop(member_id, None) is not None:
                 self._happens(Event.NEWCOMER_GONE, now_ms)
@@ -480,7 +479,7 @@ class Group(Roster):
 
     @property
     def subscribed_topics(self) -> Collection[str] | None:
-        """The topics that members subscribe to; None if a member's metadata cannot be read (OffsetDelete)."""
+        """The topics that members subscribe to; None if the metadata of a member cannot be read."""
         if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return None
         return topics_of(member.metadata(self.protocol) for member in self.members.values())
@@ -492,7 +491,7 @@ class Group(Roster):
         self.state = state
 
     def to_keep(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
-        """Return the group's record: all that a restart needs, without the waiting requests."""
+        """Return the group's record, all that a restart needs. assignments: instead of the members' present ones."""
         members = [
             member.to_record(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))
             for member in self.members.values()

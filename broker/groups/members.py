@@ -1,7 +1,4 @@
-"""A member of a group, its requests, and the answers to them. Pure.
-
-Subscriptions and assignments are bytes that members exchange; a broker only passes them on.
-"""
+"""A member of a classic group, its requests, and the answers to them. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -37,7 +34,7 @@ class Joining(NamedTuple):
 
 
 class RosterEntry(NamedTuple):
-    """A member as its leader gets it."""
+    """A member, as JoinGroup's answer lists it for the leader."""
 
     member_id: str
     instance_id: str | None
@@ -45,7 +42,7 @@ class RosterEntry(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The answer to a Joining."""
+    """The answer to a JoinGroup."""
 
     error: ErrorCode
     member_id: str
@@ -69,7 +66,7 @@ class Syncing(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The answer to a Syncing."""
+    """The answer to a SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -78,7 +75,7 @@ class Synced(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """Who leaves: by its id, or with an empty one by its instance id."""
+    """One member of a LeaveGroup. With an empty member_id it is found by its instance id."""
 
     member_id: str
     instance_id: str | None = None
@@ -89,7 +86,10 @@ SyncReply = Callable[[Synced], None]
 
 
 class Member:
-    """One member. join, sync: the answers it waits for; deadline_ms: of its session, None while a wait excuses it."""
+    """One member. join, sync: functions that answer its waiting requests; None if none waits.
+
+    deadline_ms: when its session times out (monotonic); None if it does not, because the member waits for others.
+    """
 
     __slots__ = (
         "assignment",
@@ -145,7 +145,7 @@ class Member:
 
     @classmethod
     def restore(cls, kept: KeptMember, protocol: str | None) -> "Member":
-        """Make the member that a record describes, with its only protocol."""
+        """Make the member that a record describes. Of its protocols the record has only this one."""
         return cls(
             kept.member_id,
             kept.instance_id,
@@ -158,7 +158,9 @@ class Member:
         )
 
     def to_record(self, protocol: str | None, assignment: bytes | None) -> KeptMember:
-        """Return the member's part of the group's record, with this assignment."""
+        """Return the member as in the group's record, with its metadata for this protocol. assignment: None for its
+        present one.
+        """
         return KeptMember(
             self.member_id,
             self.instance_id,
@@ -171,28 +173,28 @@ class Member:
         )
 
     def change(self, protocols: Protocols, session_timeout_ms: int, rebalance_timeout_ms: int) -> None:
-        """Replace what the member last sent about itself."""
+        """Replace the protocols and timeouts of the member by those of its new JoinGroup."""
         self.protocols = protocols
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.size_bytes = held_bytes(self.client_id, self.instance_id, protocols)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the candidate that comes first in the member's list of protocols; it has all candidates."""
+        """Return the one of these protocols that the member prefers. It must have one of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """The member's metadata for that protocol; empty if it does not have the protocol."""
+        """Return the member's metadata for this protocol; empty if it does not have the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def tell_joined(self, answer: Joined) -> None:
-        """Answer the member's waiting JoinGroup, if there is one."""
+        """Send this answer to the member's waiting JoinGroup, if there is one."""
         reply, self.join = self.join, None
         if reply is not None:
             reply(answer)
 
     def tell_synced(self, answer: Synced) -> None:
-        """Answer the member's waiting SyncGroup, if there is one."""
+        """Send this answer to the member's waiting SyncGroup, if there is one."""
         reply, self.sync = self.sync, None
         if reply is not None:
             reply(answer)
@@ -204,13 +206,13 @@ def protocols_bytes(protocols: Protocols) -> int:
 
 
 def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
-    """Return the memory in bytes that a member takes, without its assignment."""
+    """Return the approximate memory in bytes that a member takes, without its assignment."""
     of_protocols = sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
     return MEMBER_BYTES + text_bytes(client_id) + text_bytes(instance_id) + of_protocols
 
 
 def text_bytes(text: str | None) -> int:
-    """Return the memory in bytes that a text takes at most."""
+    """Return the most memory in bytes that a text takes; 0 for None."""
     if text is None:
         return 0
     return len(text) if text.isascii() else 4 * len(text)

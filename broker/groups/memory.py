@@ -1,10 +1,4 @@
-"""How much memory all groups take together, and which of them could be given up. Pure.
-
-The rule: what a client can make long is counted: names, members' metadata for their protocols, the group's record, and
-the assignments once more, beside that record. All else is a fixed cost for each group, member and protocol. A group
-without members is removed first when room is needed; if it has committed offsets, it only leaves the count and is
-removed with them. Runs of share partitions are counted apart (share/memory.py).
-"""
+"""How much memory all classic groups take together, and which of them are empty and could be deleted. Pure."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -19,7 +13,7 @@ PENDING_BYTES = 700  # of a member that was given an id, of 300 bytes at most, a
 
 
 class GroupMemory:
-    """Counts groups as things happen to them."""
+    """Counts the memory of groups. The coordinator calls it whenever a group changes."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -27,7 +21,7 @@ class GroupMemory:
         self._counted: dict[str, int] = {}
 
     def count(self, group: "Group", record_bytes: int) -> None:
-        """Measure a group again after it has changed. record_bytes: the size of its record in the log."""
+        """Count a group's memory again, because it has changed. record_bytes: the size of its record in the log."""
         members_bytes = group.size_bytes
         held = GROUP_BYTES + text_bytes(group.group_id) + text_bytes(group.protocol_type)
         held += members_bytes + PENDING_BYTES * len(group.pending)
@@ -40,13 +34,15 @@ class GroupMemory:
             self.empty[group.group_id] = None
 
     def discount(self, group_id: str) -> None:
-        """Subtract the group's memory: it was deleted, or it counts again at its next change."""
+        """Subtract the group's memory, because it was deleted or is not to be deleted for room now; count() adds it
+        again.
+        """
         self.size_bytes -= self._counted.pop(group_id, 0)
         self.empty.pop(group_id, None)
 
     @staticmethod
     def growth(group: "Group | None", group_id: str, asked: Joining) -> int:
-        """Return how many bytes more are used, at most, if this join is admitted."""
+        """Return how many bytes of memory this join would add at most. group: None if the group does not exist yet."""
         held = held_bytes(asked.client_id, asked.instance_id, asked.protocols)
         if group is None:
             return held + GROUP_BYTES + text_bytes(group_id) + text_bytes(asked.protocol_type)

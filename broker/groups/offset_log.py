@@ -1,10 +1,4 @@
-"""The committed offsets of all groups, and __consumer_offsets, which makes them last.
-
-Decide → log → apply: a commit is one batch in the partition of its group, in one unit, and then in memory.
-An offset counts for the topic it was committed for: of a deleted one it is gone at once, whatever has that name later.
-Forgetting goes by the store's age, which no wall clock moves, and never while a transaction of the group is open.
-Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOffsets (KIP-211); KAFKA-13636, 19163.
-"""
+"""The committed offsets of all groups, and their records in __consumer_offsets."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,18 +36,22 @@ Row = tuple[Any, ...]
 
 
 class Groups(Protocol):
-    """What offsets ask of the groups, whose records stand in the same log."""
+    """What offsets need of the groups, whose records are in the same topic."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Load one record of a group from the log, at start. value: None for a tombstone. Raises ValueError."""
         ...
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield records from which apply() restores the present state."""
+        """Yield the (key, value) of all records that restore the present groups by apply()."""
         ...
 
     def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]:
-        """Return a predicate of topics with unused offsets (None: no topic), and since when they are unused, ms."""
+        """Return which topics' offsets may expire, and since when the group has no members.
+
+        The first is a predicate of topic names, or None if no offset may expire. The second is in ms on the data
+        directory's clock; None if the time of each offset's commit counts instead.
+        """
         ...
 
     def offsets_expired(self, group_id: str) -> None:
@@ -62,9 +60,9 @@ class Groups(Protocol):
 
 
 class GroupOffsets:
-    """The committed offsets of all groups of one broker, those of open transactions among them.
+    """The committed offsets of all groups of one broker, with the pending ones of open transactions.
 
-    groups: set before anything is loaded.
+    groups: must be set before load().
     """
 
     groups: Groups
@@ -86,20 +84,25 @@ class GroupOffsets:
         self._tasks = shared.tasks
 
     def load(self) -> None:
-        """Replay the topic: offsets here, groups to their coordinator. Raises InternalTopicDamaged."""
+        """Read the topic at start: offsets into memory here, records of groups into their coordinators.
+
+        Raises InternalTopicDamaged.
+        """
         self.topic.load(self._replay)
 
     def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        """Apply one batch of the topic, at start. partition: of __consumer_offsets."""
         for record in self.state.apply_batch(partition, batch, contents):
             self.groups.apply(record.key or b"", record.value)
 
     # ---- snapshots -------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """The state, for a snapshot: (log partition, producer id, place, committed), and (key, value) of groups.
+        """Yield the whole state as rows for a snapshot.
 
-        What is pending comes first: a transaction that ends between two slices is then pending, settled, or both, and
-        the replay of its marker ends all the same.
+        A row of an offset is (log partition, producer id, place, committed), with NOBODY for both numbers if it is
+        committed; a row of a group is (key, value) of its record. Pending offsets come first: a transaction that ends
+        between two slices is then pending, committed, or both, and the replay of its marker ends in the same state.
         """
         for owner in list(self.state.pending):
             for place, committed in list(self.state.pending.get(owner, {}).items()):
@@ -110,14 +113,14 @@ class GroupOffsets:
         yield from self.groups.records()
 
     def read_row(self, row: Row) -> Row:
-        """Convert the plain values of a snapshot back into a row of rows()."""
+        """Convert a row of plain values, as a snapshot has it, back into a row of rows()."""
         if len(row) == GROUP_ROW:
             return row
         partition, producer_id, place, committed = row
         return partition, producer_id, Place(*place), Committed(*committed)
 
     def put_row(self, row: Row) -> None:
-        """Apply a row of a snapshot, as read_row() returned it."""
+        """Apply a row of a snapshot, which read_row() returned, to the state."""
         if len(row) == GROUP_ROW:
             self.groups.apply(*row)
         else:
@@ -135,9 +138,10 @@ class GroupOffsets:
         producer_epoch: int = NOBODY,
         also: Sequence[Part] = (),
     ) -> None:
-        """Write the offsets, and `also` with them, as one unit; with a producer id they are pending from now on.
+        """Write offsets of a group, together with the parts in `also`, in one atomic write.
 
-        Raises KafkaError COORDINATOR_NOT_AVAILABLE without room, INVALID_COMMIT_OFFSET_SIZE; nothing was changed.
+        With a producer id they are pending, until its transaction ends. Raises KafkaError, and then nothing was
+        changed: COORDINATOR_NOT_AVAILABLE if there is no room, INVALID_COMMIT_OFFSET_SIZE.
         """
         self.topic.ensure()
         partition = self.topic.partition_for(group)
@@ -164,11 +168,15 @@ class GroupOffsets:
             self.state.put(partition, place, committed, producer_id)
 
     def settle(self, partition: int, producer_id: int, commit: bool) -> Settlement:
-        """Return what a marker in this partition of the topic changes: which pending offsets it decides."""
+        """Return what happens when a transaction's marker is written to this partition of the topic: its offsets are
+        decided.
+
+        commit: whether it is a commit marker. Nothing has changed yet: the caller applies the result after the write.
+        """
         return Settlement((), partial(self.end_transaction, partition, producer_id, commit))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """Apply a marker that was appended to this partition: it decides the producer's pending offsets there."""
+        """Commit or drop the producer's pending offsets in this partition: its marker was appended at marker_offset."""
         self.state.end(partition, producer_id, marker_offset, commit=commit)
 
     # ---- questions -------------------------------------------------------------------------------------------
@@ -179,38 +187,41 @@ class GroupOffsets:
             self.topic.log(self.topic.partition_for(group))
 
     def fetch(self, group: str, key: PartitionKey) -> Committed | None:
-        """Return the committed offset of a partition; None if there is none, or the topic was deleted."""
+        """Return the group's committed offset of a partition; None if it has none, or the topic was deleted."""
         found = self.state.get(Place(group, *key))
         return found if found is not None and self._counts(found) else None
 
     def all_of(self, group: str) -> dict[PartitionKey, Committed]:
-        """Return all offsets that the group has committed and that have not expired."""
+        """Return all offsets that the group has committed, by partition, without those of deleted topics."""
         return {key: found for key, found in self.state.of_group(group).items() if self._counts(found)}
 
     def is_pending(self, group: str, key: PartitionKey) -> bool:
-        """Whether an open transaction may still change this offset (KIP-447)."""
+        """Return whether an open transaction may still change this offset (KIP-447)."""
         return self.state.is_pending(Place(group, *key))
 
     def has_pending(self, group: str) -> bool:
-        """Whether any transaction with offsets of the group is open."""
+        """Return whether any transaction with offsets of the group is open."""
         return self.state.has_pending(group)
 
     def knows(self, group: str) -> bool:
-        """Whether the group has any offsets, so that it exists even if nobody is in it."""
+        """Return whether the group has any offsets, so that it exists even if it has no members."""
         return self.state.has_pending(group) or self.has_committed(group)
 
     def has_committed(self, group: str) -> bool:
-        """Return whether the group has a committed offset that has not expired."""
+        """Return whether the group has a committed offset of a topic that still exists."""
         return any(map(self._counts, self.state.of_group(group).values()))
 
     def _counts(self, committed: Committed) -> bool:
-        """Return whether the offset's topic still exists."""
+        """Return whether the offset's topic still exists; True if the topic's id is not known."""
         return committed.topic_id == ZERO_UUID or committed.topic_id in self._topics.by_id
 
     # ---- deletion --------------------------------------------------------------------------------------------
 
     def delete(self, group: str, keys: Iterable[PartitionKey]) -> None:
-        """Forget these offsets, pending ones too, in one unit. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
+        """Delete the group's offsets of these partitions, pending ones too, in one atomic write.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE.
+        """
         state = self.state
         places = [
             place for place in (Place(group, *key) for key in keys) if state.get(place) or state.is_pending(place)
@@ -223,18 +234,23 @@ class GroupOffsets:
                 self.state.remove(place, position + index)
 
     def delete_group(self, group: str) -> list[Part]:
-        """Return the parts of a unit that deletes all offsets of a group. Once it is committed, call group_deleted."""
+        """Return the tombstones that delete all offsets of a group. The caller commits them, and then calls
+        group_deleted().
+        """
         keys = dict.fromkeys([*self.state.of_group(group), *self.state.pending_places(group)])
         return self._tombstones(group, [Place(group, *key) for key in keys])
 
     def group_deleted(self, group: str) -> None:
-        """Apply the unit of delete_group(), which was committed."""
+        """Remove all offsets of a group from memory: the tombstones of delete_group() were committed."""
         position = self.topic.log(self.topic.partition_for(group)).end_offset
         for key in [*self.state.of_group(group), *self.state.pending_places(group)]:
             self.state.remove(Place(group, *key), position)
 
     def _tombstones(self, group: str, places: Sequence[Place]) -> list[Part]:
-        """Return tombstones in batches of a bounded size. Raises COORDINATOR_NOT_AVAILABLE if a unit has no room."""
+        """Return tombstones for these offsets, in batches of a bounded size.
+
+        Raises COORDINATOR_NOT_AVAILABLE if there are too many for one atomic write.
+        """
         if not places:
             return []
         least_bytes = _least_bytes(group, [place[1:] for place in places])
@@ -254,7 +270,9 @@ class GroupOffsets:
     # ---- forgetting ------------------------------------------------------------------------------------------
 
     async def forget_from_time_to_time(self) -> None:
-        """Look at all groups every offsets.retention.check.interval.ms, some groups at a time."""
+        """Delete expired offsets of all groups, every offsets.retention.check.interval.ms, with pauses, until the
+        broker stops.
+        """
         tasks = self._tasks
         while not await tasks.pause(self._settings.now.offsets_retention_check_interval_ms / 1000):
             began_ms = self._clock.monotonic_ms()
@@ -266,9 +284,10 @@ class GroupOffsets:
                         began_ms = self._clock.monotonic_ms()
 
     def forget_expired(self, group: str) -> bool:
-        """Delete a group's expired offsets and those of deleted topics; then the group, if it is empty.
+        """Delete some of a group's expired offsets and those of deleted topics; if no offset is left, delete the empty
+        group.
 
-        Returns whether there is more to do at once.
+        Returns whether there may be more expired ones, so that it is to be called again.
         """
         offsets = self.state.of_group(group)
         if not offsets or self.state.has_pending(group):
@@ -287,7 +306,7 @@ class GroupOffsets:
         return len(gone) == few
 
     def _expired_partitions(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
-        """Return the expired offsets (KIP-211): unused ones, of all topics if the group has no members."""
+        """Yield the partitions whose offsets have expired (KIP-211) or whose topic was deleted."""
         unused, idle_since_ms = self.groups.unused(group)
         now_ms = self._store.age_ms()
         retention_ms = self._settings.now.offsets_retention_minutes * MINUTE_MS
@@ -300,7 +319,8 @@ class GroupOffsets:
 
 
 def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
-    """The least size in bytes of the records for these offsets: each contains the names of its group and topic.
+    """Return a lower bound, in bytes, of the records for these offsets: each contains the names of its group and
+    topic.
 
     A group's name may have 32 KB.
     """
@@ -309,7 +329,7 @@ def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
 
 
 def _at_once(group: str) -> int:
-    """Return how many of a group's offsets are deleted in one batch."""
+    """Return how many of the group's offsets are deleted in one batch, at least 1."""
     return max(1, TOMBSTONES_BYTES // (len(group.encode()) + LONGEST_TOPIC_NAME))
 
 

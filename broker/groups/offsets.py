@@ -1,11 +1,4 @@
-"""What groups have committed, and what their open transactions will have. Pure.
-
-The rules: state changes only by applying a record or a marker, in the order of the log, live and in replay alike. An
-offset sent in a transaction counts from its commit on and is forgotten with its abort; of plain and transactional
-commits the one whose record is later in the log wins, however late its transaction ends, and so does a tombstone.
-That is what compaction keeps as well. A transaction's marker ends what its producer has pending in that partition of
-the log and nothing else (KAFKA-17507). Source: Kafka's OffsetMetadataManager; KIP-98, KIP-447.
-"""
+"""The offsets that groups have committed, and those pending in open transactions. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +11,7 @@ PartitionKey = tuple[str, int]  # topic and partition
 
 
 class Offsets:
-    """The state of all partitions of __consumer_offsets together."""
+    """All offsets, from all partitions of __consumer_offsets."""
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[PartitionKey, Committed]] = {}  # by group
@@ -28,11 +21,11 @@ class Offsets:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def of_group(self, group: str) -> dict[PartitionKey, Committed]:
-        """Return all offsets that the group has committed."""
+        """Return all offsets that the group has committed, by topic and partition."""
         return self.committed.get(group, {})
 
     def get(self, place: Place) -> Committed | None:
-        """Return the committed offset of this place; None if there is none."""
+        """Return the committed offset of this group, topic and partition; None if there is none."""
         return self.committed.get(place.group, {}).get((place.topic, place.partition))
 
     def is_pending(self, place: Place) -> bool:
@@ -45,7 +38,7 @@ class Offsets:
 
     @property
     def pending_groups(self) -> Iterable[str]:
-        """The groups that an open transaction may still change."""
+        """Return the groups that have offsets in an open transaction."""
         return self._pending_of.keys()
 
     def pending_places(self, group: str) -> Iterator[PartitionKey]:
@@ -59,9 +52,9 @@ class Offsets:
     # ---- changes ---------------------------------------------------------------------------------------------
 
     def apply_batch(self, log_partition: int, batch: Batch, contents: Iterable[Record]) -> list[Record]:
-        """Apply a batch of the log. Returns its records that are of another kind: groups.
+        """Apply a batch of __consumer_offsets. Returns its records that are no offsets, but of groups.
 
-        Raises UnreadableRecord, at start only.
+        log_partition: the batch's partition. Raises UnreadableRecord, which happens only at start.
         """
         if batch.is_control:
             marker = read_marker(batch)
@@ -83,7 +76,11 @@ class Offsets:
         return others
 
     def put(self, log_partition: int, place: Place, committed: Committed, producer_id: int = -1) -> None:
-        """Apply an offset from the log: committed, or pending if a transactional producer wrote it."""
+        """Apply the record of an offset: committed, or pending if a transactional producer (producer_id >= 0) wrote
+        it.
+
+        log_partition: of __consumer_offsets, where the transaction's marker will be.
+        """
         if producer_id < 0:
             self._settle(place, committed)
             return
@@ -93,7 +90,7 @@ class Offsets:
         of_group.setdefault((place.topic, place.partition), set()).add(owner)
 
     def _settle(self, place: Place, committed: Committed) -> None:
-        """Keep this committed offset unless a later commit is known."""
+        """Set this committed offset, unless one with a later position in the log is known."""
         of_group = self.committed.setdefault(place.group, {})
         key = place.topic, place.partition
         known = of_group.get(key)
@@ -101,7 +98,7 @@ class Offsets:
             of_group[key] = committed
 
     def remove(self, place: Place, position: int) -> None:
-        """Apply a tombstone at this position of the log: earlier offsets are removed, pending or not."""
+        """Apply a tombstone at this position of the log: remove earlier offsets of the place, committed and pending."""
         key = place.topic, place.partition
         for owner in list(self._pending_of.get(place.group, {}).get(key, ())):
             if self.pending[owner][place].position < position:
@@ -116,9 +113,10 @@ class Offsets:
                 del self.committed[place.group]
 
     def end(self, log_partition: int, producer_id: int, position: int, *, commit: bool) -> None:
-        """Apply a marker at this position of the log: the producer's offsets before it take effect, or are dropped.
+        """Apply a transaction's marker at this position of the log: commit or drop the producer's pending offsets
+        before it.
 
-        Offsets after it belong to a later transaction, known from a snapshot that was taken while the log went on.
+        Later offsets belong to its next transaction: a snapshot that took time may contain them already.
         """
         owner = log_partition, producer_id
         pending = self.pending.get(owner, {})
@@ -133,7 +131,7 @@ class Offsets:
             self.pending.pop(owner, None)
 
     def _no_longer_pending(self, place: Place, owner: tuple[int, int]) -> None:
-        """Forget that this producer has a pending offset for the partition."""
+        """Forget that this owner (log partition and producer id) has a pending offset for the place."""
         of_group = self._pending_of[place.group]
         key = place.topic, place.partition
         of_group[key].discard(owner)
@@ -144,9 +142,9 @@ class Offsets:
 
 
 def is_expired(committed: Committed, idle_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
-    """Return whether an unused offset has expired. Times are the store's age.
+    """Return whether an unused offset has expired. Times are in ms on the data directory's clock.
 
-    idle_since_ms: since when the group is without members; None for one that never had any, where the commit counts.
+    idle_since_ms: since when the group has no members; None if it never had any, or the time of the commit counts.
     """
     if committed.retention_ms != records.NO_LIMIT:
         return committed.age_ms != records.UNKNOWN_AGE and now_ms - committed.age_ms >= committed.retention_ms

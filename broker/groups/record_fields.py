@@ -1,9 +1,4 @@
-"""What the records of groups with assignments are made of: fields in Kafka's flexible encoding, read and written. Pure.
-
-Consumer groups (consumer/records.py) and share groups (share/records.py) have these in common, their target
-assignments in whole. Values begin with a version, which is 0 everywhere.
-Sources: Kafka's ConsumerGroup*Value.json, ShareGroup*Value.json.
-"""
+"""Fields of the records of consumer and share groups, in Kafka's flexible encoding: written and read. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from struct import Struct, error
@@ -27,14 +22,14 @@ class UnreadableRecord(ValueError):
 
 
 class TargetEpoch(NamedTuple):
-    """The group's epoch that the target assignment was made for. made_ms: when, by the wall."""
+    """The group's epoch that the target assignment was made for. made_ms: wall time at which it was made."""
 
     epoch: int
     made_ms: int = 0
 
 
 class Target(NamedTuple):
-    """What a member is to read."""
+    """The partitions that a member is to read: its target assignment."""
 
     partitions: Partitions = NOTHING
 
@@ -43,11 +38,13 @@ class Target(NamedTuple):
 
 
 def short_text(text: str) -> bytes:
+    """Encode a text with a length of 16 bits, as in keys."""
     encoded = text.encode()
     return INT16.pack(len(encoded)) + encoded
 
 
 def text(text: str | None) -> bytes:
+    """Encode a nullable text with a compact length (a varint, one more than the length)."""
     if text is None:
         return b"\x00"
     encoded = text.encode()
@@ -55,15 +52,18 @@ def text(text: str | None) -> bytes:
 
 
 def tag(number: int, content: bytes) -> bytes:
+    """Encode a tagged field: its number, and its content with a length."""
     return uvarint(number) + uvarint(len(content)) + content
 
 
 def numbers(found: Iterable[int]) -> bytes:
+    """Encode an array of 32-bit integers with a compact length."""
     packed = [INT32.pack(each) for each in found]
     return uvarint(len(packed) + 1) + b"".join(packed)
 
 
 def texts(found: Iterable[str]) -> bytes:
+    """Encode an array of texts with a compact length."""
     written = [text(each) for each in found]
     return uvarint(len(written) + 1) + b"".join(written)
 
@@ -87,7 +87,7 @@ def write_target(found: Target) -> bytes:
 
 
 def read_value(value: bytes, kind: int, read: "Callable[[Reader], Value]") -> Value:
-    """Decode a record's value by `read`. Raises UnreadableRecord."""
+    """Decode a record's value by `read`. kind: of the record, for the error text. Raises UnreadableRecord."""
     version = INT16.unpack_from(value)[0]
     if version != 0:
         raise UnreadableRecord(f"a record of kind {kind} has version {version}, 0 is known")
@@ -99,13 +99,14 @@ NOT_READABLE = (error, ValueError, IndexError, MalformedFrame)
 
 
 class Reader:
-    """Reads the fields of a record, one after another."""
+    """Decodes the fields of a record, one after another. Its methods move on behind the field."""
 
     def __init__(self, buffer: bytes, position: int) -> None:
         self._buffer = buffer
         self._position = position
 
     def number(self, kind: Struct) -> int:
+        """Read one number of this form."""
         found: int = kind.unpack_from(self._buffer, self._position)[0]
         self._position += kind.size
         return found
@@ -115,6 +116,7 @@ class Reader:
         return found
 
     def bytes(self, length: int) -> bytes:
+        """Read this number of bytes. Raises UnreadableRecord if the record is shorter."""
         end = self._position + length
         if length < 0 or end > len(self._buffer):
             raise UnreadableRecord(
@@ -125,13 +127,16 @@ class Reader:
         return bytes(found)
 
     def short_text(self) -> str:
+        """Read a text with a length of 16 bits, as in keys."""
         return self.bytes(self.number(INT16)).decode()
 
     def nullable(self) -> str | None:
+        """Read a text with a compact length; None if it is null."""
         length = self.uvarint()
         return None if length == 0 else self.bytes(length - 1).decode()
 
     def text(self) -> str:
+        """Read a text. Raises UnreadableRecord if it is null."""
         found = self.nullable()
         if found is None:
             raise UnreadableRecord("a text that must not be null is null")
@@ -145,13 +150,14 @@ class Reader:
         return found
 
     def numbers(self) -> list[int]:
+        """Read an array of 32-bit integers."""
         return [self.number(INT32) for _ in range(self.count())]
 
     def texts(self) -> tuple[str, ...]:
         return tuple(self.text() for _ in range(self.count()))
 
     def tags(self) -> dict[int, "Reader"]:
-        """Read the tagged fields, by tag."""
+        """Read the tagged fields at this place: a Reader of each one's content, by number."""
         found: dict[int, Reader] = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()

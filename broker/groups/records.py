@@ -1,9 +1,4 @@
-"""The records of committed offsets in __consumer_offsets, byte for byte Kafka's. Pure.
-
-A key begins with an int16, the type of the record: 0 and 1 a committed offset, 2 a group. Values are written in
-version 4, where tagged fields carry what Kafka has no place for; all versions are read, tags that are unknown here are
-skipped. Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
-"""
+"""The records of committed offsets in __consumer_offsets, byte for byte Kafka's. Pure."""
 
 from struct import Struct
 from struct import error as StructError
@@ -48,10 +43,11 @@ class Place(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """An offset that a group has committed. position: of its record in the log, by which the later one wins.
+    """An offset that a group has committed. position: of its record in the log; of two records the later one counts.
 
-    commit_ms: the wall time, for others to read. age_ms: the store's age, from which it is counted how old the commit
-    is; UNKNOWN_AGE if another broker wrote it. retention_ms: NO_LIMIT, or its own time to live (OffsetCommit v2 to 4).
+    commit_ms: wall time, for other brokers to read. age_ms: time on the data directory's clock, which runs only while
+    the broker does, and from which the commit's age is computed; UNKNOWN_AGE if another broker wrote it. retention_ms:
+    NO_LIMIT, or its own time to live (OffsetCommit v2 to 4).
     """
 
     offset: int
@@ -79,7 +75,7 @@ def offset_key(place: Place) -> bytes:
 
 
 def read_offset_key(key: bytes) -> Place:
-    """Decode a key of offset_key(). Raises UnreadableRecord."""
+    """Decode the key of a committed offset's record. Raises UnreadableRecord."""
     try:
         group, position = _short_text(key, 2)
         topic, position = _short_text(key, position)
@@ -122,6 +118,7 @@ def read_offset_value(value: bytes, position: int = -1) -> Committed:
 
 
 def _read_legacy(value: bytes, version: int) -> Committed:
+    """Decode a committed offset in Kafka's versions 0 to 3, without tagged fields."""
     layout = Struct(_LEGACY[version])
     offset, *epoch = layout.unpack_from(value, 2)
     metadata, position = _short_text(value, 2 + layout.size)
@@ -134,6 +131,7 @@ def _read_legacy(value: bytes, version: int) -> Committed:
 
 
 def _read_flexible(value: bytes) -> Committed:
+    """Decode a committed offset in version 4, with tagged fields. Raises IndexError if it is cut short."""
     _, offset, leader_epoch = _HEAD.unpack_from(value)
     length, position = read_uvarint(value, _HEAD.size)
     end = position + max(0, length - 1)
@@ -155,6 +153,7 @@ def _read_flexible(value: bytes) -> Committed:
 
 
 def _read_tags(value: bytes, position: int) -> dict[int, bytes]:
+    """Read the tagged fields at this position: their contents, by number. Raises IndexError if one is cut short."""
     count, position = read_uvarint(value, position)
     tags: dict[int, bytes] = {}
     for _ in range(count):
@@ -168,7 +167,7 @@ def _read_tags(value: bytes, position: int) -> dict[int, bytes]:
 
 
 def _short_text(data: bytes, position: int) -> tuple[str, int]:
-    """Read a text with a 16-bit length; null is read as an empty text."""
+    """Read a text with a 16-bit length; null is read as an empty text. Returns it and the position behind it."""
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + max(0, length)
     if end > len(data):

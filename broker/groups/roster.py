@@ -1,8 +1,4 @@
-"""Who is in a group: members, those about to be, the instance ids of static ones, the leader, the protocols. Pure.
-
-The rules: every member is counted under each protocol it knows, so a protocol that all know is found without asking
-all; the leader is always a member, or nobody. Source: Kafka's ClassicGroup.
-"""
+"""The members of a classic group, ids given to newcomers, static members, the leader, and the protocols. Pure."""
 
 from collections import Counter
 
@@ -11,7 +7,7 @@ from .members import NO_MEMBER, Joined, Joining, Member, RosterEntry, Synced
 
 
 class Roster:
-    """The members of one group, in the order in which they came."""
+    """The members of one group, in the order in which they joined."""
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -27,6 +23,7 @@ class Roster:
     # ---- members ---------------------------------------------------------------------------------------------
 
     def _put(self, member: Member) -> None:
+        """Add a member. The first one becomes the leader."""
         self.members[member.member_id] = member
         self._count(member)
         if member.instance_id is not None:
@@ -35,6 +32,7 @@ class Roster:
             self.leader = member.member_id
 
     def _change(self, member: Member, asked: Joining) -> None:
+        """Replace the member's protocols and timeouts by those of its new JoinGroup."""
         self._count(member, -1)
         member.change(asked.protocols, asked.session_timeout_ms, asked.rebalance_timeout_ms)
         self._count(member)
@@ -53,7 +51,10 @@ class Roster:
             self._pending_sync.add(new.member_id)
 
     def _remove(self, member_id: str) -> bool:
-        """Remove a member or a pending one, and answer what it waits for. Returns whether it was a member."""
+        """Remove a member, or an id that was given out; answer its waiting requests with UNKNOWN_MEMBER_ID.
+
+        Returns whether it was a member. If it was the leader, another member becomes it.
+        """
         self.pending.pop(member_id, None)
         self._pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -69,6 +70,7 @@ class Roster:
         return True
 
     def _count(self, member: Member, by: int = 1) -> None:
+        """Add the member's memory and protocols to the group's counts; by: 1, or -1 to subtract them."""
         self.size_bytes += by * member.size_bytes
         for name in {name for name, _ in member.protocols}:
             self._knowing[name] += by
@@ -76,7 +78,9 @@ class Roster:
                 del self._knowing[name]
 
     def _not_a_member(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """Return the error if this is not a member; a replaced static member is fenced (KIP-345). None if it is one."""
+        """Return the error if this is not a member, or a static one that was replaced (KIP-345); None if it is a
+        member.
+        """
         if instance_id is not None:
             owner = self.static.get(instance_id)
             if owner is None:
@@ -88,7 +92,7 @@ class Roster:
     # ---- what they agree on ----------------------------------------------------------------------------------
 
     def _knows(self, asked: Joining) -> bool:
-        """Return whether this member and all others have a common protocol."""
+        """Return whether the joining member has the group's protocol type, and a protocol that all members have."""
         if not self.members:
             return bool(asked.protocol_type and asked.protocols)
         if asked.protocol_type != self.protocol_type:
@@ -96,13 +100,17 @@ class Roster:
         return any(self._knowing[name] == len(self.members) for name, _ in asked.protocols)
 
     def vote(self) -> str:
-        """Return the protocol that most members prefer, of those that all have. On a tie, the first one voted for."""
+        """Return the protocol that most members prefer, of those that all members have. On a tie, the one voted for
+        first.
+        """
         candidates = {name for name, count in self._knowing.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def _has_leader(self) -> bool:
-        """Return whether the leader has joined, or another member that has can replace it."""
+        """Return whether the leader has joined. If not, make another member that has joined the leader; False if there
+        is none.
+        """
         leader = self.members.get(self.leader or NO_MEMBER)
         if leader is None or leader.join is None:
             joined = next((member for member in self.members.values() if member.join is not None), None)
@@ -112,6 +120,7 @@ class Roster:
         return True
 
     def _all_joined(self) -> bool:
+        """Return whether all members have joined, and no id that was given to a newcomer is unused."""
         return not self.pending and all(member.join is not None for member in self.members.values())
 
     def _joined_below(self, count: int) -> bool:
@@ -121,10 +130,11 @@ class Roster:
         return sum(member.join is not None for member in self.members.values()) < count
 
     def _rebalance_timeout_ms(self) -> int:
+        """Return the longest rebalance timeout of all members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def entries(self) -> tuple[RosterEntry, ...]:
-        """Return all members as they are sent to the leader."""
+        """Return all members, as the leader gets them in the answer to its JoinGroup."""
         return tuple(
             RosterEntry(each.member_id, each.instance_id, each.metadata(self.protocol))
             for each in self.members.values()

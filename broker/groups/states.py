@@ -1,9 +1,4 @@
-"""The states of a classic consumer group, and what each event means in each of them: one table. Pure.
-
-A row is an event, a column a state. An entry is what to do, or the error that is the whole answer. Questions that are
-not events, such as which offsets may expire, ask for the state itself.
-Source: Kafka's ClassicGroup and GroupMetadataManager.
-"""
+"""The states of a classic consumer group, and what each event does in each of them: one table. Pure."""
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
@@ -12,7 +7,7 @@ from ...protocol.errors import ErrorCode
 
 
 class State(IntEnum):
-    """The state of a group. `shown` is how clients see it."""
+    """The state of a group. `shown`: its name, as clients see it."""
 
     EMPTY = 0
     PREPARING_REBALANCE = 1
@@ -55,7 +50,7 @@ class Event(Enum):
 
 
 class Step(Enum):
-    """What a group does."""
+    """What a group does at an event."""
 
     NOTHING = "nothing"
     ADMIT = "take the member in, and rebalance or go on with that"

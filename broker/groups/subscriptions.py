@@ -1,8 +1,4 @@
-"""Which topics a member of a consumer group subscribes to: all that a broker reads of members' metadata. Pure.
-
-The protocol type "consumer" begins every version of its subscriptions with a version and a list of topics, and those
-are read; metadata in any other form is ignored. Source: Kafka's ClassicGroup.computeSubscribedTopics, ConsumerProtocol.
-"""
+"""The topics that a member of a classic consumer group subscribes to, decoded from its metadata. Pure."""
 
 from collections.abc import Iterable
 from struct import Struct, error
@@ -13,7 +9,7 @@ _INT32 = Struct(">i").unpack_from
 
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return all topics of all members; None if the metadata of any member cannot be read."""
+    """Return all topics in the metadata of these members; None if the metadata of any cannot be read."""
     found: set[str] = set()
     try:
         for subscription in subscriptions:
@@ -24,6 +20,7 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _topics(subscription: bytes) -> Iterable[str]:
+    """Yield the topics of one member's metadata. Raises ValueError or struct.error if it is malformed."""
     if _INT16(subscription)[0] < 0:
         raise ValueError("the version is negative")
     position = 6

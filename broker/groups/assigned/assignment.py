@@ -17,7 +17,9 @@ AssignmentSteps = Generator[int, None, Assigned]
 
 
 class Subscriber(NamedTuple):
-    """A member, as an assignor needs it. has: what it was to read until now."""
+    """A member, as an assignor needs it. topics: the ids of those that it subscribes to. has: its previous target
+    assignment.
+    """
 
     member_id: str
     topics: frozenset[TopicId]
@@ -35,9 +37,9 @@ Topics = Mapping[TopicId, TopicShape]
 
 
 class Class:
-    """Topics with the same subscribers: their partitions can be exchanged between these.
+    """Topics with the same subscribers: any partition of them can be moved from one of these members to another.
 
-    members: indices of the subscribers.
+    members: indices of the subscribers in the list of all members.
     """
 
     __slots__ = ("free", "held", "members", "topics")
@@ -50,7 +52,11 @@ class Class:
 
 
 def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
-    """Return the classes, those with few subscribers for their partitions first: they leave the least choice."""
+    """Group the topics by their subscribers, in steps. Yields the cost of each step; returns the classes.
+
+    Classes with few subscribers for their partitions come first, because they leave the least choice. Topics that do
+    not exist, or that nobody subscribes to, are in no class. members: a class refers to them by index.
+    """
     if not members:
         return []
     first = members[0].topics
@@ -78,7 +84,7 @@ def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, 
 
 
 def run_steps(steps: AssignmentSteps) -> Assigned:
-    """Run all steps now, and return their result."""
+    """Run all steps of an assignor now, without a pause, and return the assignment."""
     while True:
         try:
             next(steps)

@@ -1,8 +1,5 @@
-"""What coordinators of groups have in common whose partitions the broker assigns: consumer groups and share groups.
-
-The rules: what a group decides is one unit, written before any member is answered; deadlines are monotonic; what grows
-with the size of a group is worked in slices between other requests, and members go on meanwhile with what they have.
-Groups are loaded from the newest record of each key. Source: Kafka's GroupCoordinatorService.
+"""What the coordinators of consumer groups (KIP-848) and of share groups have in common: the broker assigns their
+partitions.
 """
 
 import asyncio
@@ -36,7 +33,7 @@ GROUP_BYTES = 2_000
 
 
 class AssignedGroup(Protocol):
-    """One group: it decides, and leaves writing to the coordinator."""
+    """One group. It decides what changes; the coordinator writes that to the log."""
 
     group_id: str
     size_bytes: int
@@ -53,31 +50,35 @@ class AssignedGroup(Protocol):
         ...
 
     def changes(self) -> Iterator[Any]:
-        """Yield all records of the group as they are now. The group may change between two of them."""
+        """Yield a change for each record that the group has in the log now. The group may change in between."""
         ...
 
     def begin(self, now_ms: int) -> None:
-        """Begin a full session for every member, after all records were applied."""
+        """Start a full session timeout for every member, after all records were applied at start."""
         ...
 
     def expire(self, now_ms: int) -> None:
-        """Remove members whose session timed out. Raises KafkaError if that cannot be written."""
+        """Remove the members whose session has timed out by now_ms (monotonic). Raises KafkaError if that cannot be
+        written.
+        """
         ...
 
     def remove(self, member_ids: Collection[str]) -> None:
-        """Remove these members. Raises KafkaError if that cannot be written."""
+        """Remove these members from the group. Raises KafkaError if that cannot be written."""
         ...
 
     def tombstones(self) -> list[Any]:
-        """Return the tombstones that delete the group. Raises NON_EMPTY_GROUP."""
+        """Return the tombstones that delete the group's records. Raises NON_EMPTY_GROUP if it has members."""
         ...
 
     def is_assignment_due(self, now_ms: int) -> bool:
-        """Whether the target assignment is older than the group's epoch and may be computed now."""
+        """Return whether the target assignment is older than the group's epoch, and may be computed now."""
         ...
 
     def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Whether ACLs have changed, so the assignment must be computed again, and may be computed now."""
+        """Return whether ACLs have changed, so that the assignment must be computed again, and the interval allows it
+        now.
+        """
         ...
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
@@ -85,7 +86,10 @@ class AssignedGroup(Protocol):
         ...
 
     def take_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Make a computed assignment the target. Raises KafkaError if it cannot be logged."""
+        """Make a computed assignment the target. Raises KafkaError if it cannot be logged.
+
+        epoch: the group's epoch when the computation began. now_ms: monotonic time; wall_ms: wall time.
+        """
         ...
 
 
@@ -101,6 +105,7 @@ class BrokerTopics:
 
     @property
     def version(self) -> int:
+        """A number that changes when a topic or partition is added or removed."""
         return self._topics.version
 
     def id_of(self, name: str) -> TopicId | None:
@@ -108,10 +113,12 @@ class BrokerTopics:
         return None if found is None else found.id
 
     def sizes(self, names: Iterable[str]) -> list[tuple[TopicId, int]]:
+        """Return the id and the number of partitions of each of these topics that exists."""
         by_name = self._topics.by_name
         return [(topic.id, len(topic.partitions)) for name in names if (topic := by_name.get(name)) is not None]
 
     def shapes(self, topic_ids: Iterable[TopicId]) -> dict[TopicId, TopicShape]:
+        """Return how many partitions each of these topics has, by id. Topics that do not exist are left out."""
         by_id = self._topics.by_id
         return {each: TopicShape(len(by_id[each].partitions)) for each in topic_ids if each in by_id}
 
@@ -135,12 +142,15 @@ class BrokerRights:
 
     @property
     def version(self) -> int:
+        """A number that changes with every change of ACLs."""
         return self._access.version
 
     def describes(self, user: Session, topic: str) -> bool:
+        """Return whether the user may describe the topic."""
         return self._access.allows(user, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     def reads(self, user: Session, topic: str) -> bool:
+        """Return whether the user may read the topic."""
         return self._access.allows(user, Operation.READ, ResourceType.TOPIC, topic)
 
 
@@ -148,7 +158,7 @@ class AssignedGroups(Generic[Group, Change]):
     """All groups of one kind of one broker."""
 
     def __init__(self, shared: Shared, topic: InternalTopic, loop: asyncio.AbstractEventLoop, access: Access) -> None:
-        """topic: __consumer_offsets."""
+        """topic: __consumer_offsets, where the groups' records are written."""
         self.groups: dict[str, Group] = {}
         self.size_bytes = 0
         self.topics = BrokerTopics(shared.topics)
@@ -168,20 +178,22 @@ class AssignedGroups(Generic[Group, Change]):
 
     @abstractmethod
     def _make_group(self, group_id: str) -> Group:
-        """Make a group without members and records."""
+        """Make a group of this kind, without members and records."""
 
     @abstractmethod
     def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
-        """Return the group and the change of a record. Raises UnreadableRecord, a ValueError."""
+        """Decode a record of the log. Returns the group's id and the change. Raises UnreadableRecord, a ValueError."""
 
     @abstractmethod
     def _record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
-        """Return the key and value of a change's record."""
+        """Encode a change of a group. Returns the record's key and value; the value is None for a tombstone."""
 
     # ---- start and end ---------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record of the log, at start. Raises UnreadableRecord, a ValueError."""
+        """Load one record of the log, at start: keep it until start() makes the groups. Raises UnreadableRecord, a
+        ValueError.
+        """
         group_id, change = self._read(key, value)
         kept = self._loaded.setdefault(group_id, {})
         if change.value is None:
@@ -190,7 +202,9 @@ class AssignedGroups(Generic[Group, Change]):
             kept[change.kind, change.name] = change
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield records that apply() would need to restore the present state; groups may change between them."""
+        """Yield the (key, value) of all records that restore the present groups by apply(). Groups may change between
+        two of them.
+        """
         for group_id in list(self.groups):
             group = self.groups.get(group_id)
             for change in group.changes() if group is not None else ():
@@ -199,7 +213,7 @@ class AssignedGroups(Generic[Group, Change]):
                     yield key, value
 
     def start(self) -> None:
-        """Begin the sessions of all members, after all records were applied."""
+        """Make the groups from the loaded records, and start the session timeouts of all members."""
         now_ms = self._clock.monotonic_ms()
         for group_id, kept in self._loaded.items():
             if kept:
@@ -211,14 +225,14 @@ class AssignedGroups(Generic[Group, Change]):
         self._loaded.clear()
 
     def stop(self) -> None:
-        """Stop the timer of all groups."""
+        """Stop the timer: no member times out any more."""
         self._alarms.stop()
 
     # ---- what happens to a group -----------------------------------------------------------------------------
 
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
-        """Change a group within the block. Afterwards set its alarm, and remove it if it is empty and unused."""
+        """Surround a change of a group: afterwards set its alarm, or remove it from memory if it has no records."""
         try:
             yield
         finally:
@@ -230,21 +244,21 @@ class AssignedGroups(Generic[Group, Change]):
                 self._see_to(group)
 
     def _see_to(self, group: Group) -> None:
-        """Count the group's memory, and set the alarm for its next timeout."""
+        """Count the group's memory again, and set the alarm for its next timeout."""
         size_bytes = GROUP_BYTES + group.size_bytes
         self.size_bytes += size_bytes - self._sizes.get(group.group_id, 0)
         self._sizes[group.group_id] = size_bytes
         self._alarms.set(group.group_id, group.wake_ms)
 
     def _check_bytes(self, more_bytes: int) -> None:
-        """Raise GROUP_MAX_SIZE_REACHED if groups would use more memory than they may."""
+        """Raise GROUP_MAX_SIZE_REACHED if more_bytes more would exceed group.metadata.max.bytes."""
         most = self._settings.now.group_metadata_max_bytes
         if self.size_bytes + more_bytes + GROUP_BYTES > most:
             log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def dismiss(self) -> int:
-        """Remove the members of all groups. Returns how many there were. Raises KafkaError if there is no room."""
+        """Remove the members of all groups. Returns how many there were. Raises KafkaError if the log takes no more."""
         dismissed = 0
         for group in list(self.groups.values()):
             members = list(group.member_ids)
@@ -257,7 +271,8 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- the end of a group ----------------------------------------------------------------------------------
 
     def tombstones(self, group_id: str) -> list[Part]:
-        """Return the parts of a unit that deletes a group. Once it is committed, call forget().
+        """Return what deletes a group's records, to be committed by the caller, who then calls forget(). [] if it does
+        not exist.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
@@ -265,7 +280,7 @@ class AssignedGroups(Generic[Group, Change]):
         return [] if group is None else self.parts(group_id, group.tombstones())
 
     def forget(self, group_id: str) -> None:
-        """Remove a group from memory, with its alarms."""
+        """Remove a group from memory, with its alarm. Does nothing if it is not there."""
         self.groups.pop(group_id, None)
         self.size_bytes -= self._sizes.pop(group_id, 0)
         self._alarms.forget(group_id)
@@ -273,7 +288,11 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
-        """Return the parts of a unit with these changes, followed by other records. Raises KafkaError."""
+        """Return batches of __consumer_offsets with these changes, then the records in `also`. The caller commits
+        them.
+
+        also: (key, value) of other records. Raises KafkaError if the group's partition of the log is offline.
+        """
         topic, now_ms = self._topic, self._clock.now_ms()
         partition = topic.partition_for(group_id)
         parts: list[Part] = []
@@ -292,12 +311,17 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- work in slices --------------------------------------------------------------------------------------
 
     def _assign_if_due(self, group: Group, now_ms: int) -> None:
+        """Begin to compute the target assignment in later turns of the loop, if it is outdated and may be computed
+        now.
+        """
         if group.is_assignment_due(now_ms) or group.is_assignment_doubtful(now_ms):
             group.is_assigning = True  # from now on: others ask before its turn comes
             self._begin(group, self._assign(group))
 
     def _assign(self, group: Group) -> Steps[None]:
-        """Compute a target assignment in steps, and give it to the group if that still exists."""
+        """Compute a target assignment in steps, and make it the group's, if the group still exists. Yields the cost of
+        each step.
+        """
         epoch, steps = group.begin_assignment()
         yield len(group.member_ids)
         assigned = yield from steps
@@ -306,10 +330,15 @@ class AssignedGroups(Generic[Group, Change]):
                 group.take_assignment(epoch, assigned, self._clock.monotonic_ms(), self._clock.now_ms())
 
     def _begin(self, group: Group, steps: Steps[None]) -> None:
+        """Run this work of a group in later turns of the loop. If it fails, the group may be assigned again, and that
+        is logged.
+        """
         job = Job(steps)
 
         def finish(result: Exception | None) -> None:
-            """After a failed assignment let the group be assigned again, and log the error."""
+            """Called with the exception if the work failed, else with None. After a failure let the group be assigned
+            again.
+            """
             if result is None:
                 return
             self._give_up(group)
@@ -323,18 +352,20 @@ class AssignedGroups(Generic[Group, Change]):
         self._turns.enqueue(job, long=True)
 
     def _give_up(self, group: Group) -> None:
-        """Note that the group's work in slices was abandoned, so that it is due again."""
+        """Note that no assignment is being computed any more, because the work failed: it may begin again."""
         group.is_assigning = False
 
     # ---- time ------------------------------------------------------------------------------------------------
 
     def _ring(self, group_ids: Iterable[str]) -> None:
-        """Handle the timeouts of these groups, whose alarms are due."""
+        """Handle the timeouts of these groups. Called by the timer when their alarms are due."""
         for group_id in group_ids:
             self._expire(self.groups[group_id])
 
     def _expire(self, group: Group) -> None:
-        """Let one group handle its timeouts. After a bug only this group is affected, and tried again later."""
+        """Let one group remove the members that timed out. A bug or error affects only this group, which is tried
+        again later.
+        """
         now_ms = self._clock.monotonic_ms()
         if group.wake_ms > now_ms:
             self._see_to(group)

@@ -1,6 +1,5 @@
-"""A group whose partitions the broker assigns: its changes in one event, and when its members are assigned anew. Pure.
-
-The rule: what one event changes is kept as a whole, or never was. Consumer groups and share groups have this in common.
+"""A group whose partitions the broker assigns: all changes of one event are written together, and when to assign
+again. Pure.
 """
 
 from abc import abstractmethod
@@ -16,7 +15,7 @@ Change = TypeVar("Change")
 
 
 class AssigningGroup(Generic[Change]):
-    """What is the same in all kinds of such groups."""
+    """What consumer groups (KIP-848) and share groups have in common."""
 
     _topics: TopicView
     is_assigning: bool  # somebody works on an assignment, in slices
@@ -44,7 +43,7 @@ class AssigningGroup(Generic[Change]):
     @property
     @abstractmethod
     def _rights_changed(self) -> bool:
-        """Whether the members may have other rights than when the target assignment was made."""
+        """Whether ACLs or the users of members have changed since the target assignment was made."""
 
     @property
     @abstractmethod
@@ -56,7 +55,7 @@ class AssigningGroup(Generic[Change]):
 
     @abstractmethod
     def _keep(self, changes: Sequence[Change]) -> None:
-        """Write these changes to the log. Raises KafkaError if that fails."""
+        """Write these changes to the log together. Raises KafkaError if that fails."""
 
     @abstractmethod
     def _next_epoch(self) -> None: ...
@@ -65,7 +64,9 @@ class AssigningGroup(Generic[Change]):
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """Write the changes of the block as one unit; if that fails, undo them."""
+        """Surround changes of the group: at the end write them to the log together. If that or the block fails, undo
+        them.
+        """
         assert not self._made
         assigned = self._assigned_for, self._assigned_ms
         try:
@@ -81,29 +82,39 @@ class AssigningGroup(Generic[Change]):
             self._end_event()
 
     def _end_event(self) -> None:
+        """Forget the changes of the event, which are written or undone."""
         self._made = []
 
     # ---- the target assignment -------------------------------------------------------------------------------
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the target assignment is older than the group's epoch, and none is being computed."""
+        """Whether the target assignment is older than the group's epoch, the group has members, and no assignment is
+        computed.
+        """
         epoch, target_epoch = self._epochs
         return not self.is_assigning and bool(self.member_ids) and target_epoch < epoch
 
     def is_assignment_due(self, now_ms: int) -> bool:
-        """Whether the target assignment is older than the group's epoch and may be computed now."""
+        """Return whether the target assignment is older than the group's epoch and may be computed now."""
         return self._is_behind and self._may_assign(now_ms)
 
     def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Whether access rights have changed, so the assignment must be computed again, and may be computed now."""
+        """Return whether access rights have changed, so that the assignment must be computed again, and may be
+        computed now.
+        """
         return self._rights_changed and not self.is_assigning and bool(self.member_ids) and self._may_assign(now_ms)
 
     def _may_assign(self, now_ms: int) -> bool:
+        """Return whether the interval since the last assignment is over."""
         return self._assigned_ms is None or now_ms >= self._assigned_ms + self._assignment_interval_ms
 
     def _assign_at_once(self, most_units: int, now_ms: int, wall_ms: int) -> None:
-        """Assign now if the group is small. Larger groups keep the last assignment until the next is computed."""
+        """Compute the assignment now, before this returns, if it costs at most most_units; else do nothing.
+
+        The cost is about one unit for each member and partition. A larger group keeps its assignment until the
+        coordinator has computed the next one in slices.
+        """
         partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
         named = sum(map(len, self._topics_of_members))
         if len(self.member_ids) + named // TOPICS_OF_A_UNIT + partitions <= most_units:
@@ -112,7 +123,11 @@ class AssigningGroup(Generic[Change]):
             self.is_assigning = False
 
     def take_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Take over a computed assignment. Raises KafkaError if it cannot be logged; it is then due again."""
+        """Make a computed assignment the target. Raises KafkaError if it cannot be logged; then it must be computed
+        again.
+
+        epoch: the group's epoch that it was computed for. An assignment older than the present target is dropped.
+        """
         self.is_assigning = False
         with self._event():
             group_epoch, target_epoch = self._epochs

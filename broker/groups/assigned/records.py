@@ -35,7 +35,7 @@ Change = TypeVar("Change", bound=Recorded)
 
 
 class Layout(Generic[K, Change]):
-    """How changes of one kind of group are written and read."""
+    """Encodes the changes of one kind of group as records, and decodes them."""
 
     def __init__(
         self,
@@ -46,9 +46,10 @@ class Layout(Generic[K, Change]):
         writers: Mapping[K, Callable[[Any], bytes]],
         readers: Mapping[K, Callable[[Reader], Any]],
     ) -> None:
-        """group: the kind of group, for errors. of_the_group: kinds with one record a group, which has no name.
+        """group: the kind of group, for error texts. kinds: the numbers that keys begin with. change: makes a change.
 
-        Values of a kind without a reader are read over, as if they were tombstones.
+        of_the_group: kinds with one record for the whole group, whose keys have no name. writers, readers: by kind,
+        they encode and decode values. Values of a kind without a reader are ignored, as if they were tombstones.
         """
         self._group = group
         self._kinds = kinds
@@ -58,18 +59,18 @@ class Layout(Generic[K, Change]):
         self._readers = readers
 
     def key(self, group_id: str, kind: K, name: str) -> bytes:
-        """Return the key of a record."""
+        """Encode the key of a record. name: of the member or topic; ignored for kinds with one record for the group."""
         head = INT16.pack(kind) + short_text(group_id)
         return head if kind in self._of_the_group else head + short_text(name)
 
     def record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
-        """Return the key and value of a change's record."""
+        """Encode a change of a group. Returns the record's key and value; the value is None for a tombstone."""
         found = change.value
         written = None if found is None else VERSION + self._writers[change.kind](found)
         return self.key(group_id, change.kind, change.name), written
 
     def read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
-        """Decode a record: return the group and the change. Raises UnreadableRecord."""
+        """Decode a record. Returns the group's id and the change. Raises UnreadableRecord."""
         try:
             reader = Reader(key, 0)
             kind = self._kinds(reader.number(INT16))

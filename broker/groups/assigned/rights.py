@@ -1,11 +1,4 @@
-"""Whose the members of a group are, and which topics each may be given by its own rights. Pure.
-
-The rules, where rules of access are enforced: a member counts as a subscriber of a topic it may read and describe. Of a
-topic that no subscriber may read, those count that may describe it: their fetch tells them what is missing. Nobody is
-told of a topic that it may not describe. Rights change while members stay, so an assignment is made again after any
-change of the rules, and it counts if it is another one. Who is behind a member is known from its requests, so not
-between a restart and its next one: until then it keeps the topics that it has.
-"""
+"""Which user each member of a group is, and which topics it may be assigned by that user's rights. Pure."""
 
 from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
@@ -42,7 +35,7 @@ class Rights(Protocol):
 
 
 class Names(Protocol):
-    """The methods of the topics that are used here."""
+    """Looks up the names of topics."""
 
     def name_of(self, topic_id: TopicId) -> str | None:
         """Return the topic's name; None if the topic does not exist."""
@@ -50,14 +43,16 @@ class Names(Protocol):
 
 
 class View(NamedTuple):
-    """The topics that a member subscribes to, by its rights: those it may describe, and of these the readable ones."""
+    """Of the topics that a member subscribes to, those that it may describe, and those that it may also read."""
 
     described: frozenset[TopicId]
     readable: frozenset[TopicId]
 
 
 class MembersRights:
-    """The rights within one group. users: by member id, of members that sent a request."""
+    """The access rights of the members of one group. users: the user of each member that has sent a request, by member
+    id.
+    """
 
     def __init__(self, rights: Rights, topics: Names) -> None:
         self.users: dict[str, Session] = {}
@@ -66,7 +61,9 @@ class MembersRights:
         self._users_seen = 0  # how often a member turned out to be another user's
 
     def note(self, member_id: str, user: Session | None) -> bool:
-        """Note the user of a member's request. Returns whether rights are enforced."""
+        """Note which user sent a member's request. Returns False, and notes nothing, if ACLs are not enforced or user
+        is None.
+        """
         if not self.rules.is_enforced or user is None:
             return False
         if self.users.get(member_id) != user:
@@ -80,11 +77,13 @@ class MembersRights:
 
     @property
     def seen(self) -> tuple[int, int]:
-        """A value that changes whenever members may have other rights."""
+        """The version of the ACLs, and how often a member's user changed. Different values: members may have other
+        rights.
+        """
         return self.rules.version, self._users_seen
 
     def describes(self, member_id: str, topic_id: TopicId) -> bool:
-        """Return whether a member may describe a topic now. If its user is not known yet, the last answer stays."""
+        """Return whether a member may describe a topic now. True if its user is not known yet, as after a restart."""
         user, name = self.users.get(member_id), self._topics.name_of(topic_id)
         return user is None or name is None or self.rules.describes(user, name)
 
@@ -95,9 +94,11 @@ class MembersRights:
         key_of: Callable[[Member], Hashable],
         ids_of: Callable[[Member], frozenset[TopicId]],
     ) -> Shares:
-        """Compute, in steps, the topics that each member may be given. Equal sets are one object, quick to compare.
+        """Compute, in steps, the topics that each member may be assigned: returns their ids, by member id.
 
-        key_of: equal for members that subscribe to the same; ids_of: to which topics.
+        A member may get the topics that its user may read; also those that it may only describe, if no member at all
+        may read them. A member whose user is not known yet may keep the topics of its target. Equal sets are one
+        object, quick to compare. key_of: equal for members with the same subscription; ids_of: the topics of that.
         """
         users = dict(self.users)
         views: dict[Hashable, View] = {}
@@ -124,6 +125,7 @@ class MembersRights:
         return {member_id: shares[view] for member_id, view in view_of.items()}
 
     def _view(self, ids: frozenset[TopicId], user: Session | None) -> Generator[int, None, View]:
+        """Return which of these topics the user may describe and read, in steps. All of them if user is None."""
         yield 1 + len(ids) // TOPICS_AT_ONCE
         if user is None:
             return View(ids, ids)

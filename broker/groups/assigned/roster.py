@@ -1,4 +1,4 @@
-"""What groups whose partitions the broker assigns know of topics, and what they count alike. Pure."""
+"""The topics, as groups with assigned partitions see them, and a hash of what a group subscribes to. Pure."""
 
 from collections.abc import Collection, Iterable
 from typing import Protocol
@@ -26,11 +26,11 @@ class TopicView(Protocol):
         ...
 
     def sizes(self, names: Iterable[str]) -> Iterable[tuple[TopicId, int]]:
-        """Return the id and the number of partitions of each topic that exists."""
+        """Return the id and the number of partitions of each of these topics that exists."""
         ...
 
     def shapes(self, topic_ids: Iterable[TopicId]) -> Topics:
-        """Return what an assignor needs to know of each topic that exists, by id."""
+        """Return how many partitions each of these topics has, by id. Topics that do not exist are left out."""
         ...
 
     def names(self) -> Collection[str]:

@@ -1,12 +1,4 @@
-"""Who is to read which partition: the assignors `uniform` and `range`. Pure.
-
-Both give every partition of a topic that anybody subscribes to, to exactly one of its subscribers. `uniform` moves as
-few partitions as balance allows: afterwards no partition could move to a subscriber that has two fewer. `range` gives
-each subscriber of a topic one run of partitions, the same run of each topic where all subscribe to the same. Neither
-looks at racks (decision 22).
-An assignor is a generator that yields units of work, so a large group is assigned in slices.
-Sources: KIP-848; Kafka's UniformAssignor and RangeAssignor, of which range has the same results.
-"""
+"""The assignors `uniform` and `range`: they decide which member of a consumer group reads which partition. Pure."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -31,7 +23,10 @@ Assignor = Callable[[Sequence[Subscriber], Topics], AssignmentSteps]
 
 
 def range_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSteps:
-    """Assign topic by topic: each member in order, static ones first, takes the next share of the partitions."""
+    """Assign by `range`, in steps: of each topic, each member gets a run of consecutive partitions.
+
+    Members take turns in one order, static members first. Yields the cost of each step; returns the assignment.
+    """
     ordered = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
     assigned: dict[str, dict[TopicId, frozenset[int]]] = {each.member_id: {} for each in ordered}
     subscribers_of = yield from _subscribers(ordered, topics)
@@ -50,7 +45,7 @@ def range_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentStep
 def _subscribers(
     members: Iterable[Subscriber], topics: Topics
 ) -> Generator[int, None, dict[TopicId, list[Subscriber]]]:
-    """Return the subscribers of each topic. Topics that do not exist are left out."""
+    """Return the subscribers of each topic, in steps. Topics that do not exist are left out."""
     found: dict[TopicId, list[Subscriber]] = {}
     for member in members:
         for topic_id in member.topics:
@@ -64,7 +59,11 @@ def _subscribers(
 
 
 def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSteps:
-    """Keep what members have, give the rest to those with the fewest partitions, then move some for balance."""
+    """Assign by `uniform`, in steps: members keep what they have, the rest goes to those with the fewest partitions.
+
+    Then some partitions are moved, so that loads differ as little as possible. Yields the cost of each step; returns
+    the assignment.
+    """
     classes = yield from classes_of(members, topics)
     loads = [0] * len(members)
     class_of = {topic_id: each for each in classes for topic_id in each.topics}
@@ -90,7 +89,10 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSt
 def _keep(
     member: Subscriber, index: int, class_of: Mapping[TopicId, Class], topics: Topics, taken: set[TopicIdPartition]
 ) -> int:
-    """Assign to a member those of its partitions that it may keep. Returns how many."""
+    """Let a member keep the partitions it has, if it still subscribes to their topic. Returns how many it keeps.
+
+    index: the member's index. taken: the partitions that are assigned so far; those kept are added.
+    """
     kept = 0
     for topic_id, partitions in member.has.items():
         found = class_of.get(topic_id)
@@ -107,7 +109,7 @@ def _keep(
 
 
 def _hand_out(each: Class, loads: list[int]) -> Generator[int, None, None]:
-    """Give each free partition to the member with the fewest."""
+    """Give each free partition to the subscriber that has the fewest, in steps. loads: how many each has, by index."""
     least = [(loads[index], index) for index in each.members]
     heapify(least)
     for number, place in enumerate(each.free):
@@ -121,7 +123,11 @@ def _hand_out(each: Class, loads: list[int]) -> Generator[int, None, None]:
 
 
 def _balance(each: Class, loads: list[int]) -> Generator[int, None, int]:
-    """Move partitions from the fullest to the emptiest member while they differ by two or more. Returns how many."""
+    """Move partitions of the class from the member with the most to that with the fewest, while they differ by 2 or
+    more.
+
+    Runs in steps. Returns how many were moved. loads: the number of partitions of each member, by index.
+    """
     least = [(loads[index], index) for index in each.members]
     most = [(-loads[index], index) for index, held in each.held.items() if held]
     heapify(least)

@@ -43,7 +43,9 @@ class Caller(NamedTuple):
 
 
 class MixedGroup(ConsumerGroup):
-    """A consumer group that members of both protocols may be in. take_back: see migration.py."""
+    """A consumer group that members of both protocols may be in. take_back: converts it to a classic group
+    (migration.py).
+    """
 
     def __init__(
         self,
@@ -66,7 +68,11 @@ class MixedGroup(ConsumerGroup):
         return len(self.subscriptions) == self.classic_members
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
-        """Answer a heartbeat of the newer protocol, which the member uses from now on: drop its classic requests."""
+        """Answer a ConsumerGroupHeartbeat. A member that spoke the classic protocol need not join or sync by it any
+        more.
+
+        first: the changes that convert a classic group to this one, if this heartbeat does so. Raises KafkaError.
+        """
         answer = super().heartbeat(beat, now_ms, wall_ms, first)
         self._joins.pop(beat.member_id, None)
         self._syncs.pop(beat.member_id, None)
@@ -75,7 +81,11 @@ class MixedGroup(ConsumerGroup):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, now_ms: int, wall_ms: int, new_id: str) -> Joined:
-        """Handle a JoinGroup. Raises KafkaError, and then nothing has changed."""
+        """Handle the JoinGroup of a classic member, and return the answer. new_id: the member id for one that has none
+        yet.
+
+        Raises KafkaError, and then nothing has changed. now_ms: monotonic time; wall_ms: wall time.
+        """
         self._check_join(asked)
         if asked.member_id == NO_MEMBER and asked.instance_id is None and asked.must_know_id:
             return Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id)
@@ -106,7 +116,10 @@ class MixedGroup(ConsumerGroup):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
 
     def _beat(self, asked: Joining, new_id: str) -> Heartbeat:
-        """Convert a JoinGroup to a heartbeat; all its protocols share a subscription. Raises UNKNOWN_SERVER_ERROR."""
+        """Convert a JoinGroup to a heartbeat. new_id: the member's id if it has none. Raises UNKNOWN_SERVER_ERROR.
+
+        The subscription is that of its first protocol: a consumer sends the same with each.
+        """
         try:
             subscribed = read_subscription(asked.protocols[0][1])
         except UnreadableMetadata as wrong:
@@ -133,7 +146,11 @@ class MixedGroup(ConsumerGroup):
         )
 
     def _admit_classic(self, asked: Joining, member_id: str) -> bool:
-        """Admit a classic member. Returns whether it replaces the last one of the newer protocol. Raises KafkaError."""
+        """Check a joining classic member, and let a static one replace the member with the same instance id. Raises
+        KafkaError.
+
+        Returns whether the replaced member was the last one of the newer protocol.
+        """
         if asked.instance_id is None:
             return False
         owner = self.static.get(asked.instance_id)
@@ -147,7 +164,8 @@ class MixedGroup(ConsumerGroup):
         return False
 
     def _join_and_go_back(self, beat: Heartbeat) -> str | None:
-        """Turn the group into a classic one, without a new target assignment: the leader makes the next one.
+        """Convert the group to a classic one at this join, without a new target assignment: its leader makes the next
+        one.
 
         Returns the protocol of the classic group; None if it stays a consumer group.
         """
@@ -161,7 +179,10 @@ class MixedGroup(ConsumerGroup):
     # ---- assignments and heartbeats --------------------------------------------------------------------------
 
     def sync(self, asked: Syncing, now_ms: int) -> Synced:
-        """Return what a member may read now. Raises KafkaError."""
+        """Handle the SyncGroup of a classic member: return its partitions, encoded for its protocol.
+
+        Raises KafkaError: REBALANCE_IN_PROGRESS if it has to join again first.
+        """
         member_id = asked.member_id
         subscription = self._judge(Caller(member_id, asked.instance_id, asked.generation))
         assert subscription.classic is not None
@@ -186,7 +207,11 @@ class MixedGroup(ConsumerGroup):
         )
 
     def classic_heartbeat(self, caller: Caller, now_ms: int, wall_ms: int, user: Session | None = None) -> None:
-        """Handle a member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS if it has to join again."""
+        """Handle a classic member's Heartbeat: restart its session timeout. user: whose access rights apply to the
+        member.
+
+        Raises KafkaError: REBALANCE_IN_PROGRESS if the member has to join again.
+        """
         subscription = self._judge(caller)
         self._note_user(caller.member_id, user)
         if self.is_all_classic:
@@ -196,14 +221,19 @@ class MixedGroup(ConsumerGroup):
             self._must_join(caller.member_id, subscription, now_ms)
 
     def make_target(self, now_ms: int, wall_ms: int) -> None:
-        """Make a target assignment, if no member of the newer protocol is left to do so. Raises KafkaError."""
+        """Begin a new epoch if topics changed, and compute the target assignment if it is due. Raises KafkaError.
+
+        Heartbeats of the newer protocol do this; it is for a group without members that send those.
+        """
         with self._event():
             if self._topics_changed():
                 self._next_epoch()
             self._assign_if_due(now_ms, wall_ms)
 
     def _judge(self, caller: Caller) -> Subscription:
-        """Check a classic request's sender. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+        """Return the subscription of a classic request's sender. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        ILLEGAL_GENERATION.
+        """
         member_id = caller.member_id
         if caller.instance_id is not None:
             self._check_owner(member_id, caller.instance_id)
@@ -218,7 +248,7 @@ class MixedGroup(ConsumerGroup):
         return subscription
 
     def _gets_further_by_joining(self, member_id: str) -> bool:
-        """Return whether a new JoinGroup would change what the member is assigned."""
+        """Return whether a new JoinGroup of the member would change its assignment."""
         current = self.current(member_id)
         if current.epoch < self.target_epoch.epoch or current.state is MemberState.UNREVOKED:
             return True
@@ -229,7 +259,9 @@ class MixedGroup(ConsumerGroup):
         )
 
     def _must_join(self, member_id: str, subscription: Subscription, now_ms: int) -> None:
-        """Raise REBALANCE_IN_PROGRESS. The member's time to rejoin runs from when it was told first."""
+        """Raise REBALANCE_IN_PROGRESS, always. At the first time start the member's rebalance timeout, in which it
+        must rejoin.
+        """
         if member_id not in self._joins:
             self._wake_at(self._joins, member_id, now_ms + subscription.rebalance_timeout_ms)
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -237,7 +269,9 @@ class MixedGroup(ConsumerGroup):
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def classic_leave(self, leaving: Iterable[Leaving]) -> list[ErrorCode]:
-        """Handle a LeaveGroup, for members of either protocol. Returns an error for each. Raises KafkaError."""
+        """Handle a LeaveGroup, for members of either protocol. Returns an error code for each member. Raises
+        KafkaError.
+        """
         gone: dict[str, None] = {}
         errors = []
         for each in leaving:
@@ -255,19 +289,24 @@ class MixedGroup(ConsumerGroup):
         return errors
 
     def _go_on(self) -> None:
-        """Convert to a classic group if all members are classic and that is allowed; else begin a new epoch."""
+        """After members were removed: become a classic group if all others are classic and it may; else begin a new
+        epoch.
+        """
         goes_back = self.is_all_classic and self._may_go_back
         if not goes_back or self._go_back(was_replaced=False) is None:
             super()._go_on()
 
     @property
     def _may_go_back(self) -> bool:
-        """Whether settings allow the group to become a classic one, and its size does."""
+        """Whether the migration policy and the number of members allow the group to become a classic one."""
         rules, size = self._rules(), len(self.subscriptions)
         return rules.may_go_back and 0 < size <= rules.classic_max_size
 
     def _go_back(self, *, was_replaced: bool) -> str | None:
-        """Convert to a classic group, with the changes of this event. Returns the classic group's protocol, or None."""
+        """Convert to a classic group, with the changes of this event. Returns its protocol; None if it cannot be one.
+
+        was_replaced: the last member of the newer protocol was a static one, and a classic one took its place.
+        """
         before: dict[tuple[Kind, str], Change] = {}
         for change, was in self._made:
             before.setdefault((change.kind, change.name), was)

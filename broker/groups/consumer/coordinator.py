@@ -1,7 +1,5 @@
-"""The coordinator of consumer groups: between heartbeats, the pure groups, the loop's clock, and the log.
-
-The rules are those of assigned/coordinator.py; the topics of regular expressions, too, are worked in slices.
-Source: Kafka's GroupCoordinatorService, TopicRegexResolver.
+"""The coordinator of consumer groups (KIP-848): gives the pure groups their requests, the time and timers, and logs
+changes.
 """
 
 import asyncio
@@ -58,7 +56,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         compile_pattern: Compile,
         access: Access,
     ) -> None:
-        """topic: __consumer_offsets."""
+        """topic: __consumer_offsets. compile_pattern: compiles a regular expression of a subscription."""
         super().__init__(shared, topic, loop, access)
         self._compile = compile_pattern
         self._configs = configs
@@ -81,14 +79,16 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         return record(group_id, change)
 
     def _hand_over(self, handed: HandOver) -> str | None:
+        """Convert a consumer group to a classic one. Returns its protocol; None if it cannot be one."""
         return self.take_back(handed)
 
     @property
     def policy(self) -> Policy:
+        """The migration policy: whether groups may be converted between the protocols."""
         return Policy(self._settings.now.group_consumer_migration_policy)
 
     def rules(self, group_id: str) -> Rules:
-        """The rules in effect for this group, from its own settings and the broker's."""
+        """Return the settings in effect for this group, from its own configs and the broker's."""
         settings, own = self._settings.now, self._configs.obeyed(group_id)
         return Rules(
             session_timeout_ms=own.consumer_session_timeout_ms,
@@ -107,9 +107,9 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- members ---------------------------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, beat: Heartbeat, first: Sequence[Change] = ()) -> Answer:
-        """Handle a heartbeat. With epoch 0 the member joins, and its group is created if needed. Raises KafkaError.
+        """Handle a ConsumerGroupHeartbeat. With epoch 0 the member joins, and its group is created if needed.
 
-        first: what makes this group of a classic one.
+        first: the changes that convert a classic group to this one. Raises KafkaError.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -141,7 +141,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             return group.sync(asked, self._clock.monotonic_ms())
 
     def classic_heartbeat(self, group: MixedGroup, caller: Caller, user: Session) -> None:
-        """Handle the Heartbeat of a classic member. Raises KafkaError."""
+        """Handle a classic member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS if it has to join again."""
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             try:
@@ -150,23 +150,25 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
                 self._work_alone(group, now_ms)
 
     def classic_leave(self, group: MixedGroup, leaving: Iterable[Leaving]) -> list[ErrorCode]:
-        """Handle a LeaveGroup. Returns an error for each member. Raises KafkaError."""
+        """Handle a LeaveGroup. Returns an error code for each member. Raises KafkaError."""
         with self._event(group):
             return group.classic_leave(leaving)
 
     def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
-        """Begin long work for a group of classic members only: none of them sends a heartbeat that begins it."""
+        """In a group of only classic members, begin to compute the assignment if it is due: they send no newer
+        heartbeats.
+        """
         if group.is_all_classic and self.groups.get(group.group_id) is group:
             self._assign_if_due(group, now_ms)
 
     def _check_room(self, group: MixedGroup, beat: Heartbeat) -> None:
-        """Refuse new members if groups use all the memory that they may use. Raises GROUP_MAX_SIZE_REACHED."""
+        """Raise GROUP_MAX_SIZE_REACHED if a new member or subscription would exceed group.metadata.max.bytes."""
         subscribed_bytes = sum(4 * len(topic) + 60 for topic in beat.topics or ()) + 4 * len(beat.regex or "")
         if beat.epoch == JOINS or subscribed_bytes:
             self._check_bytes(subscribed_bytes)
 
     def leave(self, group_id: str, beat: Heartbeat) -> Answer:
-        """Answer the heartbeat of a member that leaves the group. Raises KafkaError."""
+        """Answer the ConsumerGroupHeartbeat by which a member leaves the group. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -176,7 +178,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def _keep(self, group: ConsumerGroup, changes: Sequence[Change]) -> None:
-        """Write the changes as one unit. Raises KafkaError, and then nothing was written."""
+        """Write the changes of a group to the log together. Raises KafkaError, and then nothing was written."""
         self._topic.ensure()
         kept = changes if group.subscriptions else [self._dated(change) for change in changes]
         parts = self.parts(group.group_id, kept)
@@ -189,7 +191,10 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
                 group.apply(change)
 
     def _dated(self, change: Change) -> Change:
-        """Add to the epoch record of a group without members the time from which its offsets' retention counts."""
+        """Add to a GroupEpoch the time since when the group has no members, for the retention of its offsets.
+
+        Other changes are returned unchanged.
+        """
         if not isinstance(change.value, GroupEpoch):
             return change
         return change._replace(value=change.value._replace(empty_since_ms=self._store.age_ms()))
@@ -197,7 +202,9 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- work in slices --------------------------------------------------------------------------------------
 
     def _work(self, group: MixedGroup, now_ms: int) -> None:
-        """Begin work that is too long for one heartbeat: resolving regular expressions, large assignments."""
+        """Begin work in later turns of the loop: regular expressions to match with topics, and large assignments,
+        where due.
+        """
         due = group.regexes_due(now_ms)
         if due:
             group.is_resolving = True
@@ -205,10 +212,14 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         self._assign_if_due(group, now_ms)
 
     def _give_up(self, group: MixedGroup) -> None:
+        """Note that neither an assignment nor regular expressions are worked on, because the work failed: it may begin
+        again.
+        """
         super()._give_up(group)
         group.is_resolving = False
 
     def _check_regex(self, regex: str) -> None:
+        """Raise INVALID_REGULAR_EXPRESSION if the regular expression cannot be compiled."""
         try:
             self._compile(regex)
         except ValueError as error:
@@ -216,7 +227,10 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
 
     def _resolve(self, group: MixedGroup, regexes: Sequence[str]) -> Steps[None]:
-        """Match a regular expression with all topics. Only topics that a member with it may describe count."""
+        """Match each regular expression with the names of all topics, in steps, and tell the group which match.
+
+        Only topics count that a member with the expression may describe. Yields the cost of each step.
+        """
         version, wall_ms = self.topics.version, self._clock.now_ms()
         found: dict[str, Resolved] = {}
         names = 0
@@ -239,7 +253,9 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         self._resolved(group, found, more=False)
 
     def _resolved(self, group: MixedGroup, found: dict[str, Resolved], *, more: bool) -> None:
-        """Give the group the topics that its regular expressions match, if the group still exists."""
+        """Tell the group which topics its regular expressions match, if it still exists. more: other expressions
+        follow.
+        """
         if self.groups.get(group.group_id) is group:
             with self._event(group):
                 group.set_resolved_topics(found, self._clock.monotonic_ms(), more=more)

@@ -1,9 +1,4 @@
-"""Whose requests a consumer group takes: by member id, instance id and epoch. Pure.
-
-The rule: an epoch that was never given out, or is older than what it is about, is refused; so who was taken for dead
-commits nothing any more. Members of the classic protocol hear Kafka's older words for the same.
-Sources: Kafka's ConsumerGroup.validateOffsetCommit, validateOffsetFetch; KIP-848, KIP-1251.
-"""
+"""Which requests a consumer group accepts, by their member id, instance id and epoch. Pure."""
 
 from collections.abc import Collection
 
@@ -22,7 +17,7 @@ class FencedRoster(Roster):
         return f"Member {member_id} is not a member of group {self.group_id}."
 
     def _check_owner(self, member_id: str, instance_id: str) -> None:
-        """Check that the member has this instance id. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Raise UNKNOWN_MEMBER_ID if no member has this instance id, FENCED_INSTANCE_ID if another one has it."""
         owner = self.static.get(instance_id)
         if owner is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -41,10 +36,11 @@ class FencedRoster(Roster):
         *,
         version: int | None,
     ) -> None:
-        """Check that a member may commit offsets of these partitions. version: of OffsetCommit; None in a transaction.
+        """Check that a member may commit offsets of these partitions. Raises KafkaError if not.
 
-        An epoch older than the member's is good as long as it is not older than the assignment of each partition
-        (KIP-1251). Raises KafkaError.
+        version: of OffsetCommit; None for TxnOffsetCommit. An epoch older than the member's is accepted if each
+        partition was assigned to the member by then (KIP-1251). Without an epoch anybody may commit while the group has
+        no members.
         """
         if epoch < 0 and not self.subscriptions:
             return
@@ -74,7 +70,10 @@ class FencedRoster(Roster):
                 raise stale
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Check that a member may fetch offsets with this epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        """Check that a member may fetch offsets with this epoch; without member and epoch anybody may.
+
+        Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, and for a classic member ILLEGAL_GENERATION.
+        """
         if member_id is None and epoch < 0:
             return
         subscription = self.subscriptions.get(member_id or "")

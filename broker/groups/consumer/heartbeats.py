@@ -13,7 +13,7 @@ NO_TIMEOUT = -1
 
 
 class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat. None, and NO_TIMEOUT, stand for "as before"."""
+    """A ConsumerGroupHeartbeat. A field of None, or a timeout of NO_TIMEOUT, means that it has not changed."""
 
     member_id: str
     epoch: int
@@ -31,7 +31,9 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether rebalance timeout, subscription and owned partitions are set, as after an answer that was lost."""
+        """Whether it has the rebalance timeout, the subscription and the owned partitions: a member then wants all
+        back.
+        """
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
 

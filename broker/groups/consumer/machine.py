@@ -32,7 +32,7 @@ REGEX_PAUSE_MS = 10_000  # between two looks at all topics
 
 
 class Rules(NamedTuple):
-    """The settings in effect for a group. assignors: the first is for groups whose members ask for none."""
+    """The settings in effect for a group. assignors: the first one is used if members ask for none."""
 
     session_timeout_ms: int = 45_000
     assignment_interval_ms: int = 1_000
@@ -50,8 +50,8 @@ Log = Callable[["ConsumerGroup", Sequence[Change]], None]
 class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     """One group. log: writes changes, or raises KafkaError.
 
-    rules: asked for each time, for settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
-    wake_ms: expire() is due then, or earlier than it has something to do.
+    rules: called each time, because settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
+    wake_ms: monotonic time at which expire() is to be called; it may find nothing to do yet.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._looks_at_all = False  # the look at topics that is under way is for all regular expressions
 
     def begin(self, now_ms: int) -> None:
-        """Begin a full session for every member, after all records were applied."""
+        """Start a full session timeout for every member, after all records were applied at start."""
         for member_id in self.subscriptions:
             self._touch(member_id, now_ms)
             self._watch(member_id, now_ms)
@@ -91,6 +91,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
 
     @property
     def _epochs(self) -> tuple[int, int]:
+        """The group's epoch, and the epoch that the target assignment was made for."""
         return self.epoch.epoch, self.target_epoch.epoch
 
     @property
@@ -98,26 +99,33 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return self._rules().assignment_interval_ms
 
     def _keep(self, changes: Sequence[Change]) -> None:
-        """Write these changes to the log. Raises KafkaError if that fails."""
+        """Write these changes to the log together. Raises KafkaError if that fails."""
         self._log(self, changes)
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
+        """Change a value of the group within an event, which writes or undoes it. name: see Change. value: None
+        removes it.
+        """
         change = Change(kind, name, value)
         self._made.append((change, self.known(kind, name)))
         self.apply(change)
 
     def _topics_changed(self) -> bool:
+        """Return whether subscribed topics were created, deleted or grew since the group's epoch began."""
         return self.metadata_hash() != self.epoch.metadata_hash
 
     def _next_epoch(self) -> None:
+        """Raise the group's epoch by one, which makes the target assignment outdated."""
         self._change(Kind.EPOCH, "", GroupEpoch(self.epoch.epoch + 1, self.metadata_hash()))
 
     # ---- heartbeats ------------------------------------------------------------------------------------------
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
-        """Handle a heartbeat; epoch 0 joins. The member has an id. Raises KafkaError, and nothing has changed.
+        """Handle a heartbeat of a member that has an id; with epoch 0 it joins. Raises KafkaError, and then nothing
+        has changed.
 
-        first: what makes this group of a classic one, where this is the heartbeat that does so (migration.py).
+        first: the changes that convert a classic group to this one, if this heartbeat does so (migration.py). now_ms:
+        monotonic time; wall_ms: wall time.
         """
         member_id, version = beat.member_id, self._topics.version
         with self._event():
@@ -137,14 +145,17 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return Answer(member_id, after.epoch, after.assigned if is_assignment_sent else None)
 
     def _advance(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> None:
-        """Apply what a member reports, make a target assignment if due, and move the member towards it."""
+        """Store what a member reports, compute the target assignment if due, move the member one step towards it."""
         other_subscription = self._note(beat)
         self._assign_if_due(now_ms, wall_ms)
         if other_subscription or not self.is_there(beat.member_id):
             self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Apply what a member reports; a change begins a new epoch. Returns whether its subscription changed."""
+        """Store what a member reports; begin a new epoch if the group's topics change by it.
+
+        Returns whether the member's subscription changed.
+        """
         other_topics, other_regex, resolved = self._subscribe(beat)
         news = self._seen_version != self._topics.version
         if other_topics or resolved or (news and self._topics_changed()):
@@ -152,14 +163,14 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return other_topics or other_regex
 
     def _check_room(self, member_id: str) -> None:
-        """Raises: GROUP_MAX_SIZE_REACHED if the group is full and this is a new member."""
+        """Raise GROUP_MAX_SIZE_REACHED if the group is full and this is a new member."""
         most = self._rules().max_size
         if len(self.subscriptions) >= most and member_id not in self.subscriptions:
             text = f"The consumer group has reached its maximum capacity of {most} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def _admit(self, beat: Heartbeat) -> None:
-        """Add the member if it joins; refuse the heartbeat of one that is not a member."""
+        """Check that the sender is a member with the right epoch, or joins. Raises KafkaError if not."""
         member_id = beat.member_id
         self._check_room(member_id)
         if beat.instance_id is not None:
@@ -170,6 +181,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
 
     def _admit_static(self, beat: Heartbeat, instance_id: str) -> None:
+        """Check a static member's heartbeat. One that joins replaces the member with its instance id. Raises
+        KafkaError.
+        """
         owner = self.static.get(instance_id)
         if beat.epoch == JOINS:
             if owner is not None and not (owner == beat.member_id and self._is_in(owner)):
@@ -180,17 +194,19 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._check_epoch(beat)
 
     def _is_in(self, member_id: str) -> bool:
-        """Return whether this is a current member of the newer protocol. It may rejoin if its answer was lost."""
+        """Return whether a member uses the newer protocol and has not left temporarily."""
         return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
 
     def _check_released(self, old: str, new: str, instance_id: str) -> None:
-        """Check that a static member may be replaced: one of the newer protocol must have left temporarily before."""
+        """Raise UNRELEASED_INSTANCE_ID if the member `old`, which has this instance id, uses the newer protocol and
+        has not left.
+        """
         if self._is_in(old):
             text = f"Static member {new} with instance id {instance_id} cannot join the group because the instance id "
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{text}is owned by {old} member.")
 
     def _replace(self, old: str, new: str) -> None:
-        """Replace a static member by its successor, which takes over its assignment."""
+        """Replace a static member by `new`, which takes over its subscription and assignment."""
         current, subscription, target = self.current(old), self.subscriptions[old], self.target(old)
         self._forget(old)
         self._change(Kind.SUBSCRIPTION, new, subscription)
@@ -198,7 +214,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._change(Kind.CURRENT, new, current._replace(epoch=0, previous_epoch=0))
 
     def _check_epoch(self, beat: Heartbeat) -> None:
-        """Raise FENCED_MEMBER_EPOCH for a wrong epoch. The last one is accepted if the member owns only what it had."""
+        """Raise FENCED_MEMBER_EPOCH for a wrong epoch. The last one is accepted if the member owns only partitions it
+        had.
+        """
         epoch, current = beat.epoch, self.current(beat.member_id)
         if epoch in (JOINS, current.epoch):
             return
@@ -216,8 +234,8 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     def _subscribe(self, beat: Heartbeat) -> tuple[bool, bool, bool]:
         """Store the subscription, rack and other fields that a heartbeat reports about its member.
 
-        Returns whether it subscribes to other topics, to another regular expression, and whether it is known already
-        which topics that means.
+        Returns whether it subscribes to other topics by name, whether to another regular expression, and whether the
+        topics which match that are known already.
         """
         old = self.subscriptions.get(beat.member_id, Subscription())
         new = Subscription(
@@ -245,12 +263,12 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return old.topics != new.topics, old.regex != new.regex, resolved
 
     def _forget_regex(self, regex: str) -> None:
-        """Forget a regular expression, unless a member still subscribes to it."""
+        """Remove a regular expression's record, unless a member still subscribes to it."""
         if regex not in self.regex_subscribers and regex in self.regexes:
             self._change(Kind.REGEX, regex, None)
 
     def regexes_due(self, now_ms: int) -> list[str]:
-        """Return the regular expressions to resolve now, and note whose rights count for them."""
+        """Return the regular expressions to match with all topics now, and note which users' rights count for them."""
         if not self.regex_subscribers or self.is_resolving:
             return []
         unknown = {each for each in self.regex_subscribers if each not in self.regexes or each in self._unresolved}
@@ -266,7 +284,11 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return due
 
     def set_resolved_topics(self, found: Mapping[str, Resolved], now_ms: int, *, more: bool = False) -> None:
-        """Set which topics regular expressions match. more: others follow. Raises KafkaError if that is not written."""
+        """Store which topics regular expressions match; begin a new epoch if that changed. more: other expressions
+        follow.
+
+        Raises KafkaError if that is not written.
+        """
         self.is_resolving = more
         with self._event():
             changed = False
@@ -288,6 +310,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int) -> None:
+        """Compute the target assignment now if it is due and the group is small; a large one is assigned by the
+        coordinator.
+        """
         if self.is_assignment_due(now_ms):
             is_first = Kind.TARGET_EPOCH not in self._kept
             self._assign_at_once(FIRST_ASSIGNED_AT_ONCE if is_first else ASSIGNED_AT_ONCE, now_ms, wall_ms)
@@ -297,7 +322,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return (each.topics for each in self.subscriptions.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
-        """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""
+        """Return the group's epoch, and the steps that compute an assignment for it; the result goes to
+        take_assignment().
+        """
         self.is_assigning = True
         self._static_then, self._rights_then = dict(self.static), self._rights_seen
         steps = self._assignment_steps(ASSIGNORS[self.assignor], dict(self.subscriptions), dict(self.targets))
@@ -306,7 +333,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     def _assignment_steps(
         self, assignor: Assignor, subscriptions: dict[str, Subscription], targets: dict[str, Target]
     ) -> AssignmentSteps:
-        """Return the steps that compute an assignment for the present members."""
+        """Compute an assignment for these members by this assignor, in steps. targets: what they were assigned until
+        now.
+        """
         subscribers = []
         shares = yield from self._shares(subscriptions, targets)
         for member_id, subscription in subscriptions.items():
@@ -318,15 +347,17 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
 
     @property
     def assignor(self) -> str:
-        """The name of the assignor that most members ask for; the broker's first one if none asks."""
+        """The name of the assignor that most members ask for; the first one of the settings if none asks."""
         names = self._rules().assignors
         votes = [each.assignor for each in self.subscriptions.values() if each.assignor in names]
         return max(names, key=votes.count) if votes else names[0]
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Write the target assignment. Members that joined since get nothing yet; what left members had stays free.
+        """Write a computed assignment as the target. Members that joined since get nothing yet; partitions of those
+        that left stay free.
 
-        Who has taken the place of a static member has what was for that one.
+        A static member that replaced another since gets what was assigned to that one. epoch: the group's epoch that
+        the assignment was computed for.
         """
         for member_id, subscription in self.subscriptions.items():
             partitions = assigned.get(member_id)
@@ -339,7 +370,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._assigned_for, self._assigned_ms = self._rights_then, now_ms
 
     def _reconcile(self, member_id: str, beat: Heartbeat, *, other_subscription: bool) -> None:
-        """Move the member one step towards its target assignment, by what its heartbeat reports."""
+        """Move the member one step towards its target assignment, by the owned partitions that it reports."""
         goal = Goal(
             self.target_epoch.epoch,
             self.target(member_id),
@@ -354,7 +385,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, beat: Heartbeat) -> Answer:
-        """A member leaves, a static one perhaps only temporarily. Raises KafkaError."""
+        """Handle the heartbeat of a member that leaves; a static one may leave only temporarily. Raises KafkaError."""
         member_id, instance_id = beat.member_id, beat.instance_id
         if instance_id is not None:
             self._check_owner(member_id, instance_id)
@@ -372,7 +403,9 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         return Answer(member_id, beat.epoch)
 
     def remove(self, member_ids: Collection[str]) -> None:
-        """Remove members; their partitions are free. Raises KafkaError if that cannot be written."""
+        """Remove members, so that their partitions can be assigned to others. Raises KafkaError if that cannot be
+        written.
+        """
         with self._event():
             for member_id in member_ids:
                 self._forget(member_id)
@@ -386,7 +419,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._next_epoch()
 
     def _forget(self, member_id: str) -> None:
-        """Remove all records of the member, and its regular expression if no other member uses it."""
+        """Remove all records of the member, and its regular expression if no other member subscribes to it."""
         regex = self.subscriptions[member_id].regex
         for kind in (Kind.CURRENT, Kind.TARGET, Kind.SUBSCRIPTION):
             self._change(kind, member_id, None)
@@ -394,7 +427,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             self._forget_regex(regex)
 
     def tombstones(self) -> list[Change]:
-        """Return the tombstones that delete the group. Raises NON_EMPTY_GROUP."""
+        """Return the tombstones that delete the group's records. Raises NON_EMPTY_GROUP if it has members."""
         if self.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         kinds = (Kind.TARGET_EPOCH, Kind.PARTITION_METADATA, Kind.EPOCH)
@@ -409,7 +442,10 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
         self._wake_at(self._sessions, member_id, now_ms + timeout_ms)
 
     def _watch(self, member_id: str, now_ms: int) -> None:
-        """Start the rebalance timeout of a member that has to give up partitions; a classic one has to rejoin in it."""
+        """Start the rebalance timeout of a member that has to give up partitions, and end that of any other.
+
+        A classic member gets none here: it has to join again within its own timeout.
+        """
         is_classic = self.subscriptions[member_id].classic is not None
         if self.current(member_id).state is MemberState.UNREVOKED and not is_classic:
             timeout_ms = self.subscriptions[member_id].rebalance_timeout_ms
@@ -418,11 +454,14 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
             self._revocations.pop(member_id, None)
 
     def _wake_at(self, deadlines: dict[str, int], member_id: str, at_ms: int) -> None:
+        """Set a member's deadline, in monotonic ms, and call expire() by then."""
         deadlines[member_id] = at_ms
         self.wake_ms = min(self.wake_ms, at_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Do what is due: remove expired members. Raises KafkaError if that cannot be written; then it is due again."""
+        """Remove the members that have a deadline before now_ms. Raises KafkaError if that cannot be written; call it
+        again then.
+        """
         late = {member_id for deadlines in self._deadlines for member_id, at_ms in deadlines.items() if at_ms <= now_ms}
         for deadlines in self._deadlines:  # of members that were replaced
             for member_id in [each for each in deadlines if each not in self.subscriptions]:

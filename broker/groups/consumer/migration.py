@@ -1,18 +1,4 @@
-"""A classic group becomes a consumer group and back, while its members go on (KIP-848). Pure.
-
-    classic group ──the first heartbeat of epoch 0──► consumer group with members of both kinds
-          ▲                                                  │
-          └──the last member of the newer protocol is gone───┘
-
-Upgrade: generation, epochs and target are one number; everybody has in its record what the last leader gave it, so no
-partition is free before its reader gives it up. In the midst of a cooperative rebalance a member may still read what
-it said that it owned when it joined; that is recorded as to be given up (Kafka takes it for free). The new member then
-makes an epoch like any other. Downgrade: the group's epoch is the generation; everybody keeps what it may read until
-it joins the rebalance that follows at once, after a restart too (Kafka forgets it then: what the last member had waits
-for somebody who joins or goes). Either is one unit: the old group's tombstones, and the new one. A restart
-finds the one or the other.
-Source: Kafka's GroupMetadataManager, ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
-"""
+"""How a classic group becomes a consumer group and back, while its members stay (KIP-848). Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
@@ -38,7 +24,7 @@ from .roster import Roster
 
 
 class Policy(Enum):
-    """`group.consumer.migration.policy`: which way groups may go while somebody is in them."""
+    """`group.consumer.migration.policy`: whether groups with members are converted, to consumer groups or back."""
 
     DISABLED = "disabled"
     UPGRADE = "upgrade"
@@ -55,7 +41,10 @@ class Policy(Enum):
 
 
 def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> list[Change]:
-    """Return the changes that convert a classic group with members to a consumer group. Raises GROUP_ID_NOT_FOUND."""
+    """Return the changes that convert a classic group with members to a consumer group.
+
+    Raises GROUP_ID_NOT_FOUND if the policy, its size or its members' metadata do not allow that.
+    """
     wrong = None
     if not policy.upgrades:
         wrong = "online upgrade is disabled."
@@ -73,6 +62,10 @@ def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> 
 
 
 def _upgraded(group: Group, topics: TopicView) -> list[Change]:
+    """Return the records of the consumer group: members, their subscriptions, and the partitions that they have now.
+
+    Raises UnreadableMetadata.
+    """
     epoch, protocol = max(group.generation, FIRST_EPOCH), group.vote()  # in generation 0 nobody has an answer yet
     members = group.members.values()
     subscribed = {each.member_id: read_subscription(each.metadata(protocol)) for each in members}
@@ -101,9 +94,10 @@ def _upgraded(group: Group, topics: TopicView) -> list[Change]:
 
 
 def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[TopicId, int]]) -> Held:
-    """Return the partitions of existing topics that are not in `taken` yet, and add them to it.
+    """Return these partitions, by topic id, without those in `taken` or of deleted topics; add them to `taken`.
 
-    The leader of a classic group may have assigned one partition to two members: only the first gets it.
+    epoch: the epoch at which the member got them. The leader of a classic group may have assigned one partition to two
+    members: only the first gets it.
     """
     found: dict[TopicId, dict[int, int]] = {}
     for topic, numbers in partitions.items():
@@ -129,7 +123,7 @@ def _subscription(member: Member, read: Subscribed) -> Subscription:
 
 
 class HandOver(NamedTuple):
-    """A consumer group that is to be a classic one. rebalance: everybody is to join at once."""
+    """A consumer group that is to become a classic one. rebalance: all members are to join again at once."""
 
     group_id: str
     generation: int
@@ -159,9 +153,10 @@ Raises KafkaError.
 def handed_over(
     group: Roster, topics: TopicView, logged: Iterable[tuple[Kind, str]], *, was_replaced: bool
 ) -> HandOver:
-    """Return what makes a classic group of this one, whose members are all classic. logged: the keys with records.
+    """Return the members and the generation of the classic group that this group becomes; all its members are classic.
 
-    was_replaced: the last one that did not has a successor; if everybody reads what it is to read, all go on with that.
+    logged: the keys of its records, which get tombstones. was_replaced: a classic member has replaced the last one of
+    the newer protocol; then members need not rebalance if each has reached its target assignment.
     """
     members = []
     for member_id, subscription in group.subscriptions.items():

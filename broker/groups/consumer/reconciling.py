@@ -1,11 +1,4 @@
-"""How a member gets from what it may read to what it is to read, one heartbeat at a time. Pure.
-
-The rule: revocation before assignment. A partition is in the assignment of a member, or pending revocation, until the
-member itself reports that it owns it no more; only then may it be in that of another. While a member has to give up
-anything it stays in its epoch and gets nothing. What is not free yet it waits for, and gets with a later heartbeat.
-Each partition keeps the epoch in which the member got it, by which commits are judged (KIP-1251).
-Source: KIP-848; Kafka's CurrentAssignmentBuilder.
-"""
+"""How a member gets from its current to its target assignment, one heartbeat at a time. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -18,7 +11,9 @@ Owned = Mapping[TopicId, Collection[int]]
 
 
 class Goal(NamedTuple):
-    """Where a member is to get. topics: the ids of those it subscribes to. is_free: whether nobody else has it."""
+    """The target of a member. topics: the ids of those it subscribes to. is_free: whether no other member has a
+    partition.
+    """
 
     epoch: int
     target: Partitions
@@ -27,7 +22,7 @@ class Goal(NamedTuple):
 
 
 def reconcile(current: Current, goal: Goal, owned: Owned | None, *, other_subscription: bool) -> Current:
-    """Return the member's assignment after a heartbeat. owned: what it reports to own; None: it reports nothing."""
+    """Return the member's current assignment after a heartbeat. owned: the partitions that it reports; None if none."""
     step = step_of(
         current.state,
         gave_up=not owns_any(owned, current.revoking),
@@ -42,14 +37,14 @@ def reconcile(current: Current, goal: Goal, owned: Owned | None, *, other_subscr
 
 
 def owns_any(owned: Owned | None, held: Held) -> bool:
-    """Return whether the member may still own some of these; it may if it reports nothing."""
+    """Return whether the member may still own a partition in `held`. It may if it does not report which it owns."""
     if owned is None:
         return True
     return any(partition in held.get(topic_id, ()) for topic_id, parts in owned.items() for partition in parts)
 
 
 def owns_only(owned: Owned | None, held: Held) -> bool:
-    """Return whether the member reports what it owns, and owns none but these."""
+    """Return whether the member reports which partitions it owns, and all of them are in `held`."""
     if owned is None:
         return False
     return all(
@@ -59,6 +54,10 @@ def owns_only(owned: Owned | None, held: Held) -> bool:
 
 
 def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: Owned | None) -> Current:
+    """Take the partitions of topics that the member does not subscribe to any more from its assignment.
+
+    If it may still own some, it has to give them up first (UNREVOKED).
+    """
     kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id in topics}
     if len(kept) == len(current.assigned):
         return current
@@ -70,7 +69,7 @@ def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: 
 
 
 def _advance(current: Current, goal: Goal, owned: Owned | None) -> Current:
-    """Move the member one step towards its target: revoke first, then the next epoch, then assign."""
+    """Move the member one step towards its target: give up what is not in it, then its epoch, then get what is free."""
     assigned: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}
     for topic_id, epochs in current.assigned.items():

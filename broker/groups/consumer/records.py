@@ -40,7 +40,7 @@ NONE_HELD: Held = {}
 
 
 class Kind(IntEnum):
-    """What a record is of: the number that its key begins with."""
+    """The kind of a record: the number that its key begins with."""
 
     CLASSIC_GROUP = 2  # only without a value: the end of the classic group that was here (group_records.py)
     EPOCH = 3
@@ -58,7 +58,7 @@ OF_THE_GROUP = frozenset({Kind.CLASSIC_GROUP, Kind.EPOCH, Kind.PARTITION_METADAT
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to what it is to read."""
+    """How far a member is on the way to its target assignment."""
 
     STABLE = 0
     UNREVOKED = 1  # it has to give up partitions first
@@ -68,7 +68,8 @@ class MemberState(IntEnum):
 class GroupEpoch(NamedTuple):
     """The epoch of the group, which grows with each change. metadata_hash: of the topics that it subscribes to.
 
-    empty_since_ms: since when nobody is in it, by the age of the store, which is a field of our own.
+    empty_since_ms: since when it has no members, on the clock of the data directory, which runs only while the broker
+    does. Kafka has no such field.
     """
 
     epoch: int
@@ -98,7 +99,9 @@ class Subscription(NamedTuple):
 
 
 class Current(NamedTuple):
-    """Where a member is. assigned: what it may read; revoking: what it may read no more, and has not given up yet."""
+    """A member's epoch and partitions. assigned: those it may read; revoking: those it must give up, and still may
+    own.
+    """
 
     epoch: int
     previous_epoch: int
@@ -108,7 +111,9 @@ class Current(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The topics that a regular expression matched. version: of all topics, then."""
+    """The topics that a regular expression matched. version: of the list of topics when they were matched; see
+    TopicView.
+    """
 
     topics: tuple[str, ...]
     version: int
@@ -167,6 +172,7 @@ def _write_current(found: Current) -> bytes:
 
 
 def _encode_held(held: Held) -> bytes:
+    """Encode the partitions of a member, with the epoch at which it got each."""
     parts = [uvarint(len(held) + 1)]
     for topic_id, epochs in held.items():
         partitions = sorted(epochs)
@@ -224,7 +230,11 @@ def _read_current(reader: Reader) -> Current:
 
 
 def _read_held(reader: Reader, epoch: int) -> Held:
-    """Decode assigned partitions. Kafka before 4.3 wrote no epochs of partitions; then the member's counts."""
+    """Decode the partitions of a member. Returns, by topic id, each partition and the epoch at which the member got
+    it.
+
+    Kafka before 4.3 wrote no epochs of partitions; then `epoch`, the member's, is used.
+    """
     found = {}
     for _ in range(reader.count()):
         topic_id, partitions = reader.bytes(16), reader.numbers()
@@ -259,7 +269,7 @@ key, record = _LAYOUT.key, _LAYOUT.record
 
 
 def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
-    """Decode a record: return the group and the change. Raises UnreadableRecord."""
+    """Decode a record. Returns the group's id and the change. Raises UnreadableRecord."""
     group_id, change = _LAYOUT.read(record_key, value)
     if change.kind is Kind.CLASSIC_GROUP:
         raise UnreadableRecord("the key is that of a classic group")

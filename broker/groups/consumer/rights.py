@@ -1,8 +1,5 @@
-"""Which topics the members of a consumer group may be given by their own rights, and match by patterns. Pure.
-
-What rights count is in assigned/rights.py. Of a pattern the topics are looked up that any of its members may describe,
-and again for rights that changed. Kafka resolves patterns by the rights of whoever asks, and nothing else (decision
-30).
+"""Which topics members of a consumer group may be assigned, or match by regular expressions, by their users' rights.
+Pure.
 """
 
 from collections.abc import Mapping
@@ -16,7 +13,7 @@ from .records import Change, Kind, Subscription
 
 
 class UsersRoster(FencedRoster):
-    """A group that knows whose its members are."""
+    """A group that knows which user each member is."""
 
     def __init__(self, group_id: str, topics: TopicView, rights: Rights) -> None:
         super().__init__(group_id, topics)
@@ -43,7 +40,7 @@ class UsersRoster(FencedRoster):
             self._resolved_for.pop(change.name, None)
 
     def _note_user(self, member_id: str, user: Session | None) -> None:
-        """Note which user sent a member's request."""
+        """Note which user sent a member's request. If it is another one, its regular expression is matched again."""
         if user is None or not self._members_rights.note(member_id, user):
             return
         regex = self.subscriptions[member_id].regex
@@ -52,19 +49,22 @@ class UsersRoster(FencedRoster):
 
     @property
     def _rights_seen(self) -> tuple[int, int]:
+        """The version of the ACLs, and how often a member's user changed: if it differs, members may have other
+        rights.
+        """
         return self._members_rights.seen
 
     @property
     def _rights_changed(self) -> bool:
-        """Whether the members may have other rights than when the target assignment was made."""
+        """Whether ACLs or the users of members have changed since the target assignment was made."""
         return self._rights.is_enforced and self._assigned_for != self._rights_seen
 
     def _may_be_given(self, member_id: str, topic_id: TopicId, partition: int) -> bool:
-        """Return whether a partition is free, and the member may describe its topic now."""
+        """Return whether no other member has the partition, and this member may describe its topic now."""
         return self.is_free(topic_id, partition) and self._members_rights.describes(member_id, topic_id)
 
     def _shares(self, subscriptions: Mapping[str, Subscription], targets: Mapping[str, Target]) -> Shares:
-        """Compute, in steps, the topics that each member may be given."""
+        """Compute, in steps, the topics that each member may be assigned; see MembersRights.shares."""
         return self._members_rights.shares(
             subscriptions, targets, lambda each: (each.topics, each.regex), self.topic_ids
         )
@@ -73,11 +73,11 @@ class UsersRoster(FencedRoster):
 
     @property
     def _resolves_anew(self) -> bool:
-        """Return whether rights have changed since all regular expressions were resolved."""
+        """Whether ACLs have changed since all regular expressions were matched with the topics."""
         return self._rights.is_enforced and self._resolved_rights != self._rights.version
 
     def _begin_resolving(self) -> None:
-        """Note whose rights count for the regular expressions that are resolved now."""
+        """Note which users' rights count for the regular expressions that are matched with the topics now."""
         if not self._rights.is_enforced:
             return
         self._resolving_rights = self._rights.version
@@ -89,12 +89,17 @@ class UsersRoster(FencedRoster):
         self._resolving_for = {regex: frozenset(users) for regex, users in found.items()}
 
     def _end_resolving(self, regex: str) -> None:
+        """Note that a regular expression has been matched by the rights of the users that subscribe to it."""
         self._unresolved.discard(regex)
         if regex in self._resolving_for:
             self._resolved_for[regex] = self._resolving_for[regex]
 
     def is_seen(self, regex: str, topic: str) -> bool:
-        """Return whether a matched topic counts: a member with this regex may describe it, or it counted before."""
+        """Return whether a topic that matches a regular expression counts: a member that uses it may describe the
+        topic.
+
+        While the user of one of its members is not known yet, topics that counted before count still.
+        """
         if not self._rights.is_enforced:
             return True
         users = self._resolving_for.get(regex, frozenset())

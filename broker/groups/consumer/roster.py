@@ -1,9 +1,4 @@
-"""A consumer group as its records make it: what is in memory is the newest record of each key, and indexes of it. Pure.
-
-The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group. The indexes say who
-has a partition, which member an instance id is of, and how many subscribe to what.
-Source: Kafka's ConsumerGroup, ModernGroup.
-"""
+"""The state of a consumer group, which follows from its records: the newest of each key, and lookup tables. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,7 +11,7 @@ from .states import GroupState
 
 
 class Roster:
-    """One group. size_bytes: about what it takes in memory."""
+    """The records of one group in memory. size_bytes: approximately the memory that they take."""
 
     def __init__(self, group_id: str, topics: TopicView) -> None:
         self.group_id = group_id
@@ -68,7 +63,7 @@ class Roster:
             self.target_epoch = value if isinstance(value, TargetEpoch) else TargetEpoch(FIRST_EPOCH)
 
     def known(self, kind: Kind, name: str) -> Change:
-        """Return the change that restores the present value of this key: for undoing."""
+        """Return the change that sets this key to its present value again, to undo a later change."""
         value: Any = None
         if kind in self._of:
             value = self._of[kind].get(name)
@@ -77,7 +72,7 @@ class Roster:
         return Change(kind, name, value)
 
     def changes(self) -> Iterator[Change]:
-        """Yield all records of the group as they are now. The group may change between two of them."""
+        """Yield a change for each record that the group has in the log now. The group may change in between."""
         for kind in (Kind.EPOCH, Kind.TARGET_EPOCH):
             if kind in self._kept:
                 yield self.known(kind, "")
@@ -87,7 +82,7 @@ class Roster:
                     yield self.known(kind, name)
 
     def _index(self, kind: Kind, name: str, value: Any) -> None:
-        """Count the record's subscription, regex, assignment or epoch in the lookup tables."""
+        """Count a new value of a record in the lookup tables. name: the member's id or the regular expression."""
         if isinstance(value, Subscription):
             self.subscribers.update(value.topics)
             if value.regex:
@@ -108,7 +103,7 @@ class Roster:
                     self._holders.setdefault(topic_id, {}).update(dict.fromkeys(epochs, name))
 
     def _unindex(self, kind: Kind, name: str, value: Any) -> None:
-        """Remove a replaced record from the lookup tables."""
+        """Remove a record's replaced value from the lookup tables. name: the member's id or the regular expression."""
         if isinstance(value, Subscription):
             _subtract(self.subscribers, value.topics)
             if value.regex:
@@ -150,9 +145,11 @@ class Roster:
         return GroupState.RECONCILING
 
     def current(self, member_id: str) -> Current:
+        """Return the member's current assignment; with epoch 0 and no partitions if it has none yet."""
         return self.currents.get(member_id) or Current(0, -1)
 
     def target(self, member_id: str) -> Partitions:
+        """Return the partitions of the member's target assignment; none if it has no target yet."""
         found = self.targets.get(member_id)
         return NOTHING if found is None else found.partitions
 
@@ -162,13 +159,13 @@ class Roster:
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch.epoch
 
     def is_free(self, topic_id: TopicId, partition: int) -> bool:
-        """Return whether no member owns a partition or still has to give it up."""
+        """Return whether no member has the partition, not even one that still has to give it up."""
         return partition not in self._holders.get(topic_id, ())
 
     def subscribed_names(self) -> Collection[str]:
-        """The topics that any member subscribes to, by name or by a regular expression.
+        """The names of the topics that any member subscribes to, by name or by a regular expression.
 
-        Some that do not exist may be left out: no number of those makes this long.
+        Names of topics that do not exist may be left out or not, whichever is quicker.
         """
         existing = self._topics.names()
         if len(existing) < len(self.subscribers) + len(self.matched):
@@ -179,7 +176,7 @@ class Roster:
         return topic in self.subscribers or topic in self.matched
 
     def topic_ids(self, subscription: Subscription) -> frozenset[TopicId]:
-        """The ids of the topics that a member subscribes to and that exist."""
+        """Return the ids of the topics that this subscription names or matches and that exist."""
         resolved = self.regexes.get(subscription.regex) if subscription.regex else None
         now = subscription.topics, resolved, self._topics.version
         if self._last_ids[0] != now:
@@ -189,11 +186,12 @@ class Roster:
         return self._last_ids[1]
 
     def metadata_hash(self) -> int:
-        """A hash of the subscribed topics and their partition counts; see metadata_hash()."""
+        """Return a hash of the subscribed topics and their partition counts, which changes when one of them changes."""
         return metadata_hash(self._topics, self.subscribed_names())
 
 
 def _subtract(counter: Counter[str], names: Iterable[str]) -> None:
+    """Count each of the names once less, and remove those whose count becomes 0."""
     for name in names:
         counter[name] -= 1
         if not counter[name]:
@@ -201,7 +199,7 @@ def _subtract(counter: Counter[str], names: Iterable[str]) -> None:
 
 
 def _weight(value: Any) -> int:
-    """Return roughly how many bytes of memory a value takes."""
+    """Return approximately how many bytes of memory a record's value takes; 0 for one that is not counted."""
     if isinstance(value, Subscription):
         texts = (value.client_id, value.regex or "", value.rack_id or "", value.instance_id or "", *value.topics)
         classic = sum(TEXT_BYTES + len(metadata) for _, metadata in value.classic.protocols) if value.classic else 0

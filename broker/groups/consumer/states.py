@@ -1,8 +1,4 @@
-"""The states of a consumer group and of its members, and what a member's heartbeat means in each: one table. Pure.
-
-A row is what the heartbeat shows, a column the state of the member. What a member may read is decided by ADVANCE alone;
-how is in reconciling.py. Source: KIP-848; Kafka's ConsumerGroup and CurrentAssignmentBuilder.
-"""
+"""The states of a consumer group and of its members, and what a member's heartbeat does in each: one table. Pure."""
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
@@ -24,7 +20,7 @@ class GroupState(IntEnum):
 
 
 class Shows(Enum):
-    """What a heartbeat shows, the first that applies."""
+    """What a heartbeat shows about its member; if several apply, the first one counts."""
 
     GAVE_UP = "the member owns nothing any more of what it is to give up"
     OTHER_TARGET = "the target assignment is of another epoch than the member"
@@ -33,7 +29,7 @@ class Shows(Enum):
 
 
 class Step(Enum):
-    """What becomes of the member's current assignment."""
+    """What happens to the member's current assignment."""
 
     KEEP = "it stays"
     DROP_UNSUBSCRIBED = "partitions of topics that the member does not subscribe to any more are to be given up"
@@ -50,7 +46,9 @@ TABLE: Mapping[Shows, tuple[Step, ...]] = {
 
 
 def step_of(state: MemberState, *, gave_up: bool, other_target: bool, other_subscription: bool) -> Step:
-    """Return the table's step. A member that still owns what it must revoke does not move to another target."""
+    """Return what a heartbeat does to the member's assignment, by the table. A member that has partitions to give up
+    does that before it moves to another target. gave_up: it owns none of them any more.
+    """
     if state is MemberState.UNREVOKED:
         shows = Shows.GAVE_UP if gave_up else Shows.OTHER_SUBSCRIPTION if other_subscription else Shows.NOTHING_NEW
     elif other_target:

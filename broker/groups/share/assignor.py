@@ -1,11 +1,4 @@
-"""Who is to read which partitions of a share group: the assignor `simple`. Pure.
-
-Topics with the same subscribers are shared among these together. With at least as many partitions as subscribers each
-partition has one; with fewer, each has as many as it takes for all to have something, ⌈subscribers / partitions⌉. What
-anybody has differs by one at most, but where a partition would be given to somebody twice; who had something keeps it
-as far as that allows. A generator that yields units of work, as all assignors.
-Source: KIP-932; Kafka's SimpleAssignor, which shares each topic for itself where subscriptions differ.
-"""
+"""The assignor `simple`: it decides which members of a share group read which partitions. Pure."""
 
 from collections.abc import Generator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -20,7 +13,11 @@ Assignable = Mapping[TopicId, frozenset[int]]
 
 
 def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assignable) -> AssignmentSteps:
-    """Assign the assignable partitions to members, in steps. topics: those of `assignable`."""
+    """Assign partitions to members, in steps. A partition may get several members. Returns the assignment.
+
+    members keep what they have where possible. topics, assignable: by topic id, the topics and the partitions that may
+    be assigned. Yields the cost of each step.
+    """
     ordered = sorted(members, key=lambda each: each.member_id)
     given: Given = [set() for _ in ordered]
     yield 1 + len(ordered)
@@ -43,7 +40,10 @@ def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assi
 def _share(
     places: Sequence[TopicIdPartition], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
 ) -> Generator[int, None, None]:
-    """Divide places among members (by index): they keep what they have, and get more from the rest."""
+    """Divide these partitions among the subscribers, in steps: they keep what they have, and get more from the rest.
+
+    subscribers: indices of members. given: the partitions of each member, by index; those assigned here are added.
+    """
     sharing = -(-len(subscribers) // len(places))
     held: dict[TopicIdPartition, set[int]] = {place: set() for place in places}
     had = {index: _had(members[index], held) for index in subscribers}
@@ -63,6 +63,7 @@ def _share(
 
 
 def _had(member: Subscriber, held: Mapping[TopicIdPartition, object]) -> list[TopicIdPartition]:
+    """Return the partitions that the member has now and that are in `held`."""
     return [
         place
         for topic_id, partitions in member.has.items()
@@ -72,7 +73,10 @@ def _had(member: Subscriber, held: Mapping[TopicIdPartition, object]) -> list[To
 
 
 def _sizes(had: Mapping[int, Sequence[TopicIdPartition]], places: int) -> dict[int, int]:
-    """Return how many places each member gets. Those that had most get one more if the division has a rest."""
+    """Return how many of `places` assignments each member gets, by index: equally many, or one more.
+
+    had: the partitions that each member has now. Those with the most get the additional ones.
+    """
     least, more = divmod(places, len(had))
     ordered = sorted(had, key=lambda index: (-len(had[index]), index))
     return {index: least + (number < more) for number, index in enumerate(ordered)}
@@ -81,7 +85,11 @@ def _sizes(had: Mapping[int, Sequence[TopicIdPartition]], places: int) -> dict[i
 def _fill(
     held: dict[TopicIdPartition, set[int]], missing: Mapping[int, int], sharing: int
 ) -> Generator[int, None, None]:
-    """Give places with too few members to the members that lack most, unassigned places first."""
+    """Give partitions with fewer than `sharing` members to those that lack most, in steps, unassigned partitions
+    first.
+
+    held: the members of each partition, by index. missing: how many partitions each member is to get yet.
+    """
     unfilled = [(-count, index) for index, count in missing.items() if count]
     heapify(unfilled)
     for number, place in enumerate(sorted(held, key=lambda each: len(held[each]))):

@@ -1,12 +1,4 @@
-"""The coordinator of share groups: between heartbeats, the pure groups, the loop's clock, and the log.
-
-The rules are those of assigned/coordinator.py, and: the share partitions that a group begins with, or loses, are in the
-unit of the group's own records. Where a share partition begins is decided once, when it is made, by the log as it is
-then: `latest` is the end of what was appended before. A partition that a topic got later begins at its first record
-whatever the group has set, since nobody could have read it before. A topic that is deleted takes its share partitions
-along.
-Sources: KIP-932; Kafka's GroupCoordinatorService, SharePartition.startOffsetDuringInitialization, KAFKA-19201.
-"""
+"""The coordinator of share groups: gives the pure groups their requests, the time and timers, and logs changes."""
 
 import asyncio
 import logging
@@ -43,21 +35,26 @@ NOT_LOOKED_UP: Starts = {}
 
 
 class ShareStateStore(Protocol):
-    """The share partitions of the broker, as their groups see them: what is decided here is applied once it is kept.
+    """The share partitions of the broker, as their groups see them. A method returns changes, which are applied when
+    written.
 
-    All raise COORDINATOR_NOT_AVAILABLE; alter and delete NON_EMPTY_GROUP where a transaction has something pending.
+    All raise COORDINATOR_NOT_AVAILABLE; alter and delete also NON_EMPTY_GROUP if an open transaction has acknowledged
+    records.
     """
 
     def initialize(self, group: str, starts: Starts) -> ShareStates:
-        """Create share partitions at these offsets, as part of the caller's unit; existing ones are unchanged."""
+        """Return what creates share partitions at these offsets; existing ones are unchanged. The caller writes it."""
         ...
 
     def alter(self, group: str, starts: Starts) -> ShareStates:
-        """Reset share partitions to these offsets. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        """Return what resets share partitions to these offsets; the caller writes it.
+
+        Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
+        """
         ...
 
     def delete(self, group: str, keys: Collection[TopicIdPartition] | None = None) -> ShareStates:
-        """Delete share partitions of the group, all of them if keys is None."""
+        """Return what deletes share partitions of the group; the caller writes it. keys: which ones; None for all."""
         ...
 
 
@@ -73,7 +70,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         access: Access,
         share_partitions: ShareStateStore,
     ) -> None:
-        """topic: __consumer_offsets."""
+        """topic: __consumer_offsets, where the groups' records are written."""
         super().__init__(shared, topic, loop, access)
         self._configs = configs
         self._broker_topics = shared.topics
@@ -90,7 +87,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         return record(group_id, change)
 
     def rules(self, group_id: str) -> Rules:
-        """The rules in effect for this group, from its own settings and the broker's."""
+        """Return the settings in effect for this group, from its own configs and the broker's."""
         own = self._configs.obeyed(group_id)
         return Rules(
             session_timeout_ms=own.share_session_timeout_ms,
@@ -104,9 +101,9 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- members ---------------------------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, beat: Heartbeat, looked_up: Starts = NOT_LOOKED_UP) -> Answer:
-        """Handle a heartbeat. With epoch 0 the member joins, and its group is created if needed. Raises KafkaError.
+        """Handle a ShareGroupHeartbeat. With epoch 0 the member joins, and its group is created if needed.
 
-        looked_up: where to begin by time, of what to_look_up() named.
+        looked_up: the start offsets of the partitions that to_look_up() returned. Raises KafkaError.
         """
         if beat.epoch == JOINS and group_id not in self.groups:
             self.groups[group_id] = self._make_group(group_id)
@@ -120,20 +117,21 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         return answer
 
     def _find(self, group_id: str) -> ShareGroup:
+        """Return the group. Raises GROUP_ID_NOT_FOUND."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
         return group
 
     def _check_room(self, group: ShareGroup, beat: Heartbeat) -> None:
-        """Refuse new members if groups use all the memory that they may use. Raises GROUP_MAX_SIZE_REACHED."""
+        """Raise GROUP_MAX_SIZE_REACHED if a new member or subscription would exceed group.metadata.max.bytes."""
         if beat.epoch == JOINS or beat.topics:
             named = sum(4 * len(topic) + 60 for topic in beat.topics or ())
             begun = sum(1 for _ in islice(group.missing(beat.topics or ()), INITIALIZED_AT_ONCE))
             self._check_bytes(named + SHARE_PARTITION_BYTES * begun)
 
     def leave(self, group_id: str, beat: Heartbeat) -> Answer:
-        """Answer the heartbeat of a member that leaves the group. Raises KafkaError."""
+        """Answer the ShareGroupHeartbeat by which a member leaves the group. Raises KafkaError."""
         group = self._find(group_id)
         with self._event(group):
             return group.leave(beat)
@@ -141,7 +139,12 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- where share partitions begin ------------------------------------------------------------------------
 
     def to_look_up(self, group_id: str, topics: Sequence[str]) -> list[tuple[TopicIdPartition, int]]:
-        """Return (partition, timestamp) for partitions of these topics in which the group would begin by time."""
+        """Return (partition, timestamp in ms) for each partition in which the group would begin at a time, not at an
+        end.
+
+        The caller looks up the offset of the timestamp, and passes it to heartbeat(). Empty unless
+        share.auto.offset.reset is a duration. topics: those that the heartbeat subscribes to.
+        """
         reset = self._configs.obeyed(group_id).share_auto_offset_reset
         if reset in (EARLIEST, LATEST):
             return []
@@ -153,7 +156,10 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def _begin_share_partitions(
         self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
     ) -> tuple[Collection[TopicIdPartition], ShareStates | None]:
-        """Return the states of new share partitions whose log is online and whose start offset is known."""
+        """Create those of these share partitions whose log is online and whose start offset is known.
+
+        Returns their keys, and the changes to write with the group's; None if there are none.
+        """
         most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
         starts = dict(islice(self._starts(group_id, looked_up, missing), most))
         self._turns.spend(UNITS_OF_A_SHARE_PARTITION * len(starts))
@@ -166,6 +172,10 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def _starts(
         self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
     ) -> Iterator[tuple[TopicIdPartition, int]]:
+        """Yield the start offset of each of these share partitions, by share.auto.offset.reset, if it is known.
+
+        Partitions that were added to a topic in use begin at their start, whatever the setting.
+        """
         reset = self._configs.obeyed(group_id).share_auto_offset_reset
         for (topic_id, index), is_new in missing:
             partition_log = self._broker_topics.by_id[topic_id].partitions[index].log
@@ -179,9 +189,10 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
                 yield (topic_id, index), max(looked_up[topic_id, index], partition_log.start_offset)
 
     def alter(self, group_id: str, starts: Starts) -> None:
-        """Set the start offsets of a group without members. Creates the group if it does not exist.
+        """Set the start offsets of share partitions in a group without members. Creates the group if it does not
+        exist.
 
-        Raises NON_EMPTY_GROUP, POLICY_VIOLATION without memory for more, COORDINATOR_NOT_AVAILABLE.
+        Raises NON_EMPTY_GROUP; POLICY_VIOLATION if there is no memory for more; COORDINATOR_NOT_AVAILABLE.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -200,7 +211,9 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "no room for more share partitions: group.metadata.max.bytes")
 
     def delete_offsets(self, group_id: str, topic_ids: Collection[bytes]) -> None:
-        """Delete the share partitions of these topics from a group without members. Raises NON_EMPTY_GROUP etc."""
+        """Delete the share partitions of these topics from a group without members. Raises KafkaError, such as
+        NON_EMPTY_GROUP.
+        """
         group = self._find(group_id)
         initialized = group.state_partitions.initialized
         found = [topic_id for topic_id in topic_ids if topic_id in initialized]
@@ -212,10 +225,11 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- the end of topics and groups ------------------------------------------------------------------------
 
     def _topic_goes(self, topic: Topic) -> Along:
-        """Return the changes of groups with share partitions of a deleted topic, for the unit that deletes it.
+        """Return the changes of all groups with share partitions of a deleted topic. The unit that deletes it contains
+        them.
 
-        Where a group's log is offline, or the unit would be too large, the group keeps the name of what it has no more,
-        and drops it with its next share partitions.
+        If the log of a group is offline, or the unit (one atomic write) would be too large, the group keeps its entry
+        for the topic, and removes it when it next creates share partitions.
         """
         unit_parts: list[Part] = []
         changes: list[tuple[ShareGroup, Change]] = []
@@ -235,6 +249,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
             changes.append((group, change))
 
         def apply() -> None:
+            """Apply the changes to the groups in memory: they are written."""
             for group, change in changes:
                 group.apply(change)
                 self._see_to(group)
@@ -242,7 +257,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         return unit_parts, apply
 
     def delete(self, group_id: str) -> None:
-        """Delete a group without members, and its share partitions, in one unit. Raises KafkaError."""
+        """Delete a group without members and its share partitions, in one atomic write. Raises KafkaError."""
         tombstones = self.tombstones(group_id)
         states = self._share_partitions.delete(group_id)
         self._topic.commit([*tombstones, *states.parts])
@@ -252,7 +267,9 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def _keep(self, group: ShareGroup, changes: Sequence[Change], states: Sequence[ShareStates]) -> None:
-        """Write the changes and share partitions as one unit. Raises KafkaError, and then nothing was written."""
+        """Write changes of a group and of its share partitions together. Raises KafkaError, and then nothing was
+        written.
+        """
         self._topic.ensure()
         parts = self.parts(group.group_id, changes)
         self._turns.spend(UNITS_OF_A_CHANGE * len(changes))

@@ -10,7 +10,7 @@ JOINS, LEAVES = 0, -1
 
 
 class Heartbeat(NamedTuple):
-    """A ShareGroupHeartbeat. None stands for "as before". user: whose rights apply."""
+    """A ShareGroupHeartbeat. None means that a field has not changed. user: whose access rights apply to the member."""
 
     member_id: str
     epoch: int

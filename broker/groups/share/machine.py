@@ -1,12 +1,4 @@
-"""One share group: what heartbeats and time do to its members, and which share partitions it gets. Pure.
-
-The rules: what is decided is a list of changes, handed to `log` before any answer shows it, and undone if it cannot be
-kept. Whatever changes who reads what makes a new group epoch: members, subscriptions, topics, share partitions. A
-partition that somebody subscribes to is initialized as soon as it is seen, in the unit of the heartbeat that sees it;
-so a member that joins has its assignment in the first answer. That is why a small group is assigned with every join,
-where Kafka makes it wait for the next heartbeat. Errors, their order and their texts are Kafka's.
-Sources: KIP-932; Kafka's GroupMetadataManager, ShareGroup, ShareGroupAssignmentBuilder.
-"""
+"""One share group: what heartbeats and timeouts do to its members, and which share partitions it creates. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -39,18 +31,18 @@ class Rules(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A subscribed partition without a share partition. is_new: other partitions of its topic have one already."""
+    """A subscribed partition without a share partition. is_new: it was added to a topic that has share partitions."""
 
     place: TopicIdPartition
     is_new: bool
 
 
 class ShareStates(Protocol):
-    """What is kept of share partitions in one unit with the changes of their group, and applied once that is done."""
+    """Changes of share partitions. They are written together with the changes of their group, and applied after that."""
 
     @property
     def parts(self) -> Sequence[Part]:
-        """The parts to be committed, in the caller's unit."""
+        """What is to be written together with the caller's changes."""
         ...
 
     @property
@@ -65,10 +57,9 @@ Begin = Callable[[Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareS
 
 
 class ShareGroup(Roster, AssigningGroup[Change]):
-    """One group. log: writes changes, or raises KafkaError.
+    """One group. log: writes changes, or raises KafkaError. rules: called each time, because settings change.
 
-    rules: asked for each time, for settings change. wake_ms: expire() is due then, or earlier than it has something
-    to do.
+    wake_ms: monotonic time at which expire() is to be called; it may find nothing to do yet.
     """
 
     def __init__(
@@ -94,7 +85,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self._rights_then = (0, 0)  # the same, when that work began
 
     def begin(self, now_ms: int) -> None:
-        """Begin a full session for every member, after all records were applied."""
+        """Start a full session timeout for every member, after all records were applied at start."""
         for member_id in self.members:
             self._touch(member_id, now_ms)
 
@@ -102,6 +93,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     @property
     def _epochs(self) -> tuple[int, int]:
+        """The group's epoch, and the epoch that the target assignment was made for."""
         return self.epoch.epoch, self.target_epoch.epoch
 
     @property
@@ -110,30 +102,39 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     @property
     def _rights_changed(self) -> bool:
+        """Whether ACLs or the users of members have changed since the target assignment was made."""
         return self.rights.rules.is_enforced and self._assigned_for != self.rights.seen
 
     def _keep(self, changes: Sequence[Change]) -> None:
+        """Write these changes, and those of share partitions in this event, to the log. Raises KafkaError if that
+        fails.
+        """
         self._log(self, changes, self._states)
 
     def _end_event(self) -> None:
+        """Forget the changes of the event, which are written or undone."""
         super()._end_event()
         self._states = []
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
+        """Change a value of the group within an event, which writes or undoes it. name: see Change. value: None
+        removes it.
+        """
         change = Change(kind, name, value)
         self._made.append((change, self.known(kind, name)))
         self.apply(change)
 
     def _next_epoch(self) -> None:
+        """Raise the group's epoch by one, which makes the target assignment outdated."""
         hashed = metadata_hash(self._topics, self.subscribed_names())
         self._change(Kind.EPOCH, "", GroupEpoch(self.epoch.epoch + 1, hashed))
 
     # ---- heartbeats ------------------------------------------------------------------------------------------
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, begin: Begin) -> Answer:
-        """Handle a heartbeat; epoch 0 joins. begin: for share partitions that are missing.
+        """Handle a heartbeat; with epoch 0 the member joins. Raises KafkaError, and then nothing has changed.
 
-        Raises KafkaError, and nothing has changed.
+        begin: creates the share partitions that are missing. now_ms: monotonic time; wall_ms: wall time.
         """
         member_id, version = beat.member_id, self._topics.version
         self._check_room(member_id)
@@ -156,9 +157,11 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return Answer(member_id, after.epoch, after.assigned if is_sent else None)
 
     def _topics_changed(self) -> bool:
+        """Return whether subscribed topics were created, deleted or grew since the group's epoch began."""
         return metadata_hash(self._topics, self.subscribed_names()) != self.epoch.metadata_hash
 
     def _check_room(self, member_id: str) -> None:
+        """Raise GROUP_MAX_SIZE_REACHED if the group is full and this is a new member."""
         most = self._rules().max_size
         if len(self.members) >= most and member_id not in self.members:
             text = f"The share group has reached its maximum capacity of {most} members."
@@ -171,7 +174,10 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
 
     def _check_epoch(self, beat: Heartbeat, current: Current) -> None:
-        """Raise UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH. The last epoch is accepted too: its answer may be lost."""
+        """Raise UNKNOWN_MEMBER_ID, or FENCED_MEMBER_EPOCH for a wrong epoch.
+
+        The previous one is accepted too: the answer with the present one may be lost.
+        """
         self.check_member(beat.member_id)
         if beat.epoch in (current.epoch, current.previous_epoch):
             return
@@ -183,7 +189,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, f"{text}The member must abandon all its partitions and rejoin.")
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Apply what a member reports. Returns whether its subscription changed."""
+        """Store what a member reports about itself. Returns whether its subscription changed."""
         old = self.members.get(beat.member_id)
         before = old or Member()
         new = Member(
@@ -198,7 +204,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return new.topics != before.topics
 
     def _reconcile(self, member_id: str, *, resubscribed: bool) -> None:
-        """Give the member its target assignment, without topics that it dropped or may not describe any more."""
+        """Give the member its target assignment, without topics that it does not subscribe to or may not describe any
+        more.
+        """
         before, epoch = self.current(member_id), self.target_epoch.epoch
         if before.epoch == epoch and not resubscribed and member_id in self.currents:
             return
@@ -216,7 +224,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
     # ---- share partitions ------------------------------------------------------------------------------------
 
     def missing(self, topics: Collection[str] = ()) -> Iterator[Missing]:
-        """Yield partitions of subscribed topics, or of these, that have no share partition yet."""
+        """Yield the partitions without a share partition, of topics that the group subscribes to and of `topics`."""
         states, sizes = self.state_partitions, self._topics.sizes({*self.subscribed_names(), *topics})
         for topic_id, size in sizes:
             known, begun = states.initialized.get(topic_id), states.initializing.get(topic_id)
@@ -228,7 +236,10 @@ class ShareGroup(Roster, AssigningGroup[Change]):
                     yield Missing((topic_id, partition), is_new)
 
     def _initialize(self, begin: Begin) -> tuple[bool, bool]:
-        """Initialize missing share partitions. Returns whether none is left, and whether any was initialized."""
+        """Create missing share partitions, INITIALIZED_AT_ONCE at most.
+
+        Returns whether none is missing any more, and whether any was created.
+        """
         missing = self.missing()
         now = list(islice(missing, INITIALIZED_AT_ONCE))
         if not now:
@@ -244,18 +255,21 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return not left, bool(begun)
 
     def _named(self, places: Iterable[TopicIdPartition]) -> dict[TopicId, SharedTopic]:
+        """Group these partitions by topic, with the topics' names."""
         by_topic: dict[TopicId, set[int]] = {}
         for topic_id, partition in places:
             by_topic.setdefault(topic_id, set()).add(partition)
         return {key: SharedTopic(self._topics.name_of(key) or "", frozenset(each)) for key, each in by_topic.items()}
 
     def _set_state_partitions(self, found: StatePartitions) -> None:
+        """Set which share partitions the group has, within an event; nothing is written if that is no change."""
         if found != self.state_partitions:
             self._change(Kind.STATE_PARTITIONS, "", found)
 
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int, *, joins: bool) -> None:
+        """Compute the target assignment now if it is due and the group is small. joins: do not wait for the interval."""
         if self._is_behind if joins else self.is_assignment_due(now_ms):
             self._assign_at_once(ASSIGNED_AT_ONCE, now_ms, wall_ms)
 
@@ -264,13 +278,15 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return (each.topics for each in self.members.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:
-        """Return the epoch of the next target assignment, and the work to compute it; then call take_assignment()."""
+        """Return the group's epoch, and the steps that compute an assignment for it; the result goes to
+        take_assignment().
+        """
         self.is_assigning = True
         self._rights_then = self.rights.seen
         return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))
 
     def _assignment_steps(self, members: Mapping[str, Member], targets: Mapping[str, Target]) -> AssignmentSteps:
-        """Return the steps that assign initialized partitions to the present members."""
+        """Compute an assignment of initialized partitions to these members, in steps. targets: their present targets."""
         shares = yield from self.rights.shares(members, targets, lambda each: each.topics, self.topic_ids)
         subscribers = [
             Subscriber(member_id, shares[member_id], targets[member_id].partitions if member_id in targets else NOTHING)
@@ -283,7 +299,10 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return (yield from simple_steps(subscribers, shapes, assignable))
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Write the target assignment. Members that joined since get nothing yet."""
+        """Write a computed assignment as the target. Members that joined since get nothing yet.
+
+        epoch: the group's epoch that it was computed for.
+        """
         for member_id in self.members:
             partitions: Partitions | None = assigned.get(member_id)
             before = self.targets.get(member_id)
@@ -295,13 +314,13 @@ class ShareGroup(Roster, AssigningGroup[Change]):
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, beat: Heartbeat) -> Answer:
-        """A member leaves. It may still acknowledge acquired records. Raises KafkaError."""
+        """Remove a member that leaves. It may still acknowledge records that it acquired. Raises KafkaError."""
         self.check_member(beat.member_id)
         self.remove([beat.member_id])
         return Answer(beat.member_id, beat.epoch)
 
     def remove(self, member_ids: Collection[str]) -> None:
-        """Remove members. Raises KafkaError if that cannot be written."""
+        """Remove members from the group. Raises KafkaError if that cannot be written."""
         with self._event():
             for member_id in member_ids:
                 for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
@@ -319,14 +338,16 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def tombstones(self) -> list[Change]:
-        """Return the tombstones that delete the group. Raises NON_EMPTY_GROUP."""
+        """Return the tombstones that delete the group's records. Raises NON_EMPTY_GROUP if it has members."""
         self.check_empty()
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
     def begin_anew(self, places: Collection[TopicIdPartition], states: ShareStates) -> None:
-        """Reset share partitions to other start offsets. Raises NON_EMPTY_GROUP, KafkaError if that is not written.
+        """Write the reset of share partitions to other start offsets. states: their changes, to be written with the
+        group's.
 
-        The other partitions of their topics are noted as still to be initialized: they are not new ones.
+        Raises NON_EMPTY_GROUP, or KafkaError if that is not written. The other partitions of their topics are noted as
+        still to be initialized: they do not count as new partitions.
         """
         self.check_empty()
         shapes = self._topics.shapes({topic_id for topic_id, _ in places})
@@ -338,14 +359,17 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             self._set_state_partitions(with_initialized(self.state_partitions, self._named(places), self._named(later)))
 
     def _is_unmet(self, topic_id: TopicId, partition: int) -> bool:
-        """Return whether the topic is not initialized, or the partition is noted as still to be initialized."""
+        """Return whether the partition is still to be initialized, or nothing of its topic is."""
         begun = self.state_partitions.initializing.get(topic_id)
         return topic_id not in self.state_partitions.initialized or (
             begun is not None and partition in begun.partitions
         )
 
     def forget_topics(self, topic_ids: Collection[TopicId], states: ShareStates) -> None:
-        """Drop the share partitions of topics. Raises NON_EMPTY_GROUP, KafkaError if that is not written."""
+        """Remove the share partitions of topics from the group. states: their changes, to be written with the group's.
+
+        Raises NON_EMPTY_GROUP, or KafkaError if that is not written.
+        """
         self.check_empty()
         with self._event():
             self._states.append(states)
@@ -359,7 +383,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self.wake_ms = min(self.wake_ms, at_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Remove members whose session timed out. Raises KafkaError if that cannot be written; then it is due again."""
+        """Remove the members whose session has timed out. Raises KafkaError if that cannot be written; call it again
+        then.
+        """
         late = [member_id for member_id, at_ms in self._sessions.items() if at_ms <= now_ms]
         if late:
             self.remove(late)

@@ -77,7 +77,7 @@ class Current(NamedTuple):
 
 
 class SharedTopic(NamedTuple):
-    """A topic's partitions that have, or are to get, a share partition."""
+    """A topic's name, and those of its partitions that have a share partition, or are to get one."""
 
     name: str
     partitions: frozenset[int]
@@ -88,9 +88,10 @@ NO_NAMES: Mapping[TopicId, str] = {}
 
 
 class StatePartitions(NamedTuple):
-    """The share partitions of a group, by topic: only of the initialized ones anybody gets records.
+    """The share partitions of a group, by topic. Members get records only of the initialized ones.
 
-    initializing, and deleting with the names of topics: what Kafka had begun, and we do at once.
+    initializing: still to be initialized. deleting: topics, with their names, whose share partitions Kafka had begun to
+    delete; this broker deletes at once.
     """
 
     initialized: Mapping[TopicId, SharedTopic] = NO_TOPICS
@@ -102,7 +103,7 @@ Value = GroupEpoch | Member | TargetEpoch | Target | Current | StatePartitions
 
 
 class Change(NamedTuple):
-    """A record. name: the member's id, empty for what there is once in a group. value: None for a tombstone."""
+    """A record. name: the member's id; empty for kinds with one record in a group. value: None for a tombstone."""
 
     kind: Kind
     name: str

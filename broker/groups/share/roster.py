@@ -1,8 +1,4 @@
-"""A share group as its records make it: what is in memory is the newest record of each key, and an index of it. Pure.
-
-The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group.
-Source: Kafka's ShareGroup, ModernGroup.
-"""
+"""The state of a share group, which follows from its records: the newest of each key, and a lookup table. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -20,7 +16,10 @@ Kept = TypeVar("Kept")
 
 
 class Roster:
-    """One group. members, targets, currents: by member id. size_bytes: about what it takes in memory."""
+    """The records of one group in memory. members, targets, currents: by member id.
+
+    size_bytes: approximately the memory that they take.
+    """
 
     def __init__(self, group_id: str, topics: TopicView) -> None:
         self.group_id = group_id
@@ -53,11 +52,11 @@ class Roster:
             self.subscribers.update(value.topics)
 
     def known(self, kind: Kind, name: str) -> Change:
-        """Return the change that restores the present value of this key: for undoing."""
+        """Return the change that sets this key to its present value again, to undo a later change."""
         return Change(kind, name, self._of[kind].get(name))
 
     def changes(self) -> Iterator[Change]:
-        """Yield all records of the group as they are now. The group may change between two of them."""
+        """Yield a change for each record that the group has in the log now. The group may change in between."""
         for kind, values in self._of.items():
             for name in list(values):
                 if name in values:
@@ -71,7 +70,7 @@ class Roster:
 
     @property
     def state(self) -> str:
-        """The state that clients are shown. Share groups have no state in which members wait."""
+        """The group's state, as clients see it: Stable with members, else Empty. There is no rebalance to wait for."""
         return "Stable" if self.members else "Empty"
 
     @property
@@ -91,19 +90,23 @@ class Roster:
         return found or _NO_STATE_PARTITIONS
 
     def current(self, member_id: str) -> Current:
+        """Return the member's epoch and assignment; those of a new member if it has none yet."""
         return self.currents.get(member_id, _NEW)
 
     def target(self, member_id: str) -> Partitions:
+        """Return the partitions of the member's target assignment; none if it has no target yet."""
         found = self.targets.get(member_id)
         return NOTHING if found is None else found.partitions
 
     def topic_ids(self, member: Member) -> frozenset[TopicId]:
-        """The ids of the topics that a member subscribes to and that exist."""
+        """Return the ids of the topics that a member subscribes to and that exist."""
         ids = (self._topics.id_of(name) for name in member.topics)
         return frozenset(topic_id for topic_id in ids if topic_id is not None)
 
     def subscribed_names(self) -> Collection[str]:
-        """The topics that any member subscribes to. Some that do not exist may be left out."""
+        """The topics that any member subscribes to. Those that do not exist may be left out or not, whichever is
+        quicker.
+        """
         existing = self._topics.names()
         if len(existing) < len(self.subscribers):
             return [name for name in existing if name in self.subscribers]
@@ -114,7 +117,7 @@ Topics = Mapping[TopicId, SharedTopic]
 
 
 def without(states: StatePartitions, gone: Collection[TopicId]) -> StatePartitions:
-    """Return the share partitions without those of these topics."""
+    """Return `states` without the share partitions of the topics in `gone`."""
     return StatePartitions(
         _left(states.initialized, gone), _left(states.initializing, gone), _left(states.deleting, gone)
     )
@@ -126,7 +129,9 @@ def _left(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[Topi
 
 
 def with_initialized(states: StatePartitions, now: Topics, later: Topics) -> StatePartitions:
-    """Return the share partitions with `now` initialized as well, and `later` noted as to be initialized."""
+    """Return `states` with the partitions in `now` initialized too, and those in `later` noted as still to be
+    initialized.
+    """
     initialized = _merged(states.initialized, now)
     initializing = {}
     for topic_id, topic in _merged(states.initializing, later).items():
@@ -139,6 +144,7 @@ def with_initialized(states: StatePartitions, now: Topics, later: Topics) -> Sta
 
 
 def _merged(one: Topics, other: Topics) -> dict[TopicId, SharedTopic]:
+    """Return the topics of both; a topic in both has the partitions of both."""
     found = dict(one)
     for topic_id, topic in other.items():
         before = found.get(topic_id)
@@ -147,7 +153,7 @@ def _merged(one: Topics, other: Topics) -> dict[TopicId, SharedTopic]:
 
 
 def _weight(value: Any) -> int:
-    """Return roughly how many bytes of memory a value takes."""
+    """Return approximately how many bytes of memory a record's value takes; 0 for one that is not counted."""
     if isinstance(value, Member):
         texts = (value.client_id, value.client_host, value.rack_id or "", *value.topics)
         return MEMBER_BYTES + sum(TEXT_BYTES + 4 * len(each) for each in texts)
