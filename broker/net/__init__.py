@@ -1,1 +1,3 @@
-"""From the socket to a handler and back: connections, limits, turns, dispatch, and replies in order."""
+"""From the socket to a handler and back: connections, limits, work shared among turns of the loop, and replies in
+order.
+"""

@@ -1,9 +1,4 @@
-"""The address that clients are given to connect to. Pure.
-
-What `advertised.listeners` has for the listener that the client connected to, else that listener's own address; if that
-is every interface, the address that the client's connection arrived on, which it can surely reach. Clients connect to
-the address in metadata, whichever they used first.
-"""
+"""The address that clients of a listener are told to connect to. Pure."""
 
 from ..config.listener_settings import ListenerSettings
 
@@ -12,7 +7,10 @@ IPV4_IN_IPV6 = "::ffff:"
 
 
 def advertised_address(listener: ListenerSettings, reached: tuple[str, int]) -> tuple[str, int]:
-    """Host and port for a client of this listener whose connection arrived at `reached` (our end of it)."""
+    """Return the host and port that a client of this listener is told.
+
+    reached: our own address at which its connection arrived; used where the listener has no address of its own.
+    """
     host, port = listener.advertised or (listener.host, listener.port)
     if host in EVERY_INTERFACE:
         host = reached[0].removeprefix(IPV4_IN_IPV6)

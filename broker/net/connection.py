@@ -1,10 +1,4 @@
-"""One client's connection: frames in, replies out in the order of their requests, and bounds on both.
-
-The rules: replies leave in request order (slots), each only when it is known and the unit it waits for is released;
-at most one write per turn, by flush(); a client that does not read, asks too much ahead, or sends while the store is
-full is not read until that has passed, and keeps nobody else from being served. Bytes that are no frame close this
-connection and no other. Pure except for the transport it is given. Source: Kafka's SocketServer, but pipelined.
-"""
+"""One client's connection: requests in, replies out in the order of their requests, and limits on both."""
 
 from collections import deque
 from typing import Any
@@ -41,10 +35,11 @@ PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
 
 
 class Connection:
-    """Frames, slots and backpressure of one client.
+    """The requests and replies of one client, and the reasons for which it is not read for now.
 
-    slots: (unit, reply) in the order of the requests; a reply leaves when its unit is released. A reply is `bytes` if
-    it is small and its unit is not below that of the one before; None closes the connection there.
+    slots: (unit, reply) in the order of the requests. A unit is one entry of the journal; the reply is sent when it is
+    durable. A reply is `bytes` if it is small and its unit is not below that of the previous one; None closes the
+    connection when it is reached.
     """
 
     __slots__ = (
@@ -81,6 +76,7 @@ class Connection:
     )
 
     def __init__(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
+        """owner: the server that handles the requests. max_frame_bytes: a larger request closes the connection."""
         self.transport: Transport | None = None
         self.client_host = ""
         self.client_id: str | None = None
@@ -113,14 +109,18 @@ class Connection:
         self._stopped = 0  # reasons for not reading
 
     def belong_to(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
-        """Let this owner serve the connection's requests from now on, up to this frame size."""
+        """Let this owner handle the connection's requests from now on. max_frame_bytes: the largest request it
+        accepts.
+        """
         self._owner = owner
         self._framer.max_bytes = max_frame_bytes
 
     # ---- requests in -----------------------------------------------------------------------------------------
 
     def data_received(self, chunk: bytes) -> None:
-        """Handle every complete frame in the bytes that arrived, unless something is full."""
+        """Handle every complete request in the bytes that arrived, unless there is a reason to wait. Called by the
+        transport.
+        """
         self.seen = True
         self.bytes_in += len(chunk)
         owner = self._owner
@@ -139,7 +139,7 @@ class Connection:
             self._take_apart(chunk)
 
     def _take_apart(self, chunk: bytes) -> None:
-        """Split the received bytes into frames and parts of frames."""
+        """Split the received bytes into requests, and handle the complete ones; keep the rest for later."""
         framer = self._framer
         try:
             frames = framer.feed(chunk)
@@ -169,7 +169,7 @@ class Connection:
         owner.touch(self)
 
     def _work(self) -> None:
-        """Handle the frames that were held back, until one must wait."""
+        """Handle the requests in the backlog, in order, until there is a reason to wait."""
         owner, backlog = self._owner, self._backlog
         while backlog and not self._stopped:
             if self._waits_for_store(backlog[0]):
@@ -182,7 +182,7 @@ class Connection:
                 self._stop(TOO_MUCH_AHEAD)
 
     def _waits_for_store(self, frame: Readable) -> bool:
-        """Return whether this request waits for room in the store: then nothing more is read."""
+        """Return whether this request is a Produce for which the store has no room; then pause reading until it has."""
         if frame[:2] != PRODUCE:
             return False
         store, size = self._store, len(frame)
@@ -193,7 +193,9 @@ class Connection:
         return True
 
     def _go_on(self) -> None:
-        """Handle frames again, because one reason for not reading has ended."""
+        """Handle waiting requests and read again, unless another reason not to remains. Called when one reason has
+        ended.
+        """
         if self.transport is not None and not self._stopped & CLOSING:
             self._work()
             self._make_room()
@@ -203,26 +205,29 @@ class Connection:
             self._owner.touch(self)
 
     def _stop(self, reason: int) -> None:
-        """Pause reading for this reason (a bit of `_stopped`)."""
+        """Pause reading for this reason (a bit of `_stopped`, such as THROTTLED)."""
         if self._reading and self.transport is not None:
             self._reading = False
             self.transport.pause_reading()
         self._stopped |= reason
 
     def pause_again(self) -> None:
-        """Pause reading again if a reason still holds: uvloop resumes reading after connection_made."""
+        """Pause reading again if there is still a reason. For uvloop, which resumes reading after connection_made."""
         if not self._reading and not self._stopped & CLOSING and self.transport is not None:
             self.transport.pause_reading()
 
     def _allow(self, reason: int) -> None:
-        """Withdraw this reason to pause; reading resumes when none is left."""
+        """End this reason not to read. When none is left, requests are handled again in a later turn of the loop."""
         if self._stopped & reason:
             self._stopped &= ~reason
             if not self._stopped:
                 self._owner.soon(self._go_on)
 
     def _make_room(self) -> None:
-        """Reserve memory for the rest of a large frame, or release the memory of one that was handled."""
+        """Reserve memory for the rest of a large request that is arriving, or release that of one which was handled.
+
+        If there is no memory, reading pauses until admitted() is called.
+        """
         if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # that frame may be held back
             return
         framer = self._framer
@@ -241,44 +246,47 @@ class Connection:
                 self._stop(NO_ROOM_FOR_FRAME)
 
     def _give_back_room(self) -> None:
+        """Release the memory reserved for a large request."""
         reserved, self._reserved_bytes = self._reserved_bytes, 0
         if reserved:
             self._owner.give_back(self, reserved)
 
     def admitted(self, size_bytes: int) -> None:
-        """Continue reading the large frame, for which memory is now reserved."""
+        """Continue to read the large request: size_bytes more of memory are reserved for it. Called by the owner."""
         self._reserved_bytes += size_bytes
         self._allow(NO_ROOM_FOR_FRAME)
 
     @property
     def waits_for_broker(self) -> bool:
-        """Whether the broker, not the client, keeps this connection from being read."""
+        """Whether reading is paused because of the broker (a full store, work to do), not because of the client."""
         return bool(self._stopped & (STORE_IS_FULL | AT_WORK | NO_ROOM_FOR_FRAME | LOGGING_IN))
 
     @property
     def missing_bytes(self) -> int:
-        """The bytes of the current frame that have not arrived; 0 if there is no frame."""
+        """The number of bytes of the current request that have not arrived; 0 if none is incomplete."""
         return max(0, self._framer.wanted_bytes - self._framer.held_bytes)
 
     def relieved(self) -> None:
-        """Read requests again, since the store has room."""
+        """Read requests again, because the store has room. Called by the owner."""
         self._allow(STORE_IS_FULL)
 
     def put_back(self, frame: Readable) -> None:
-        """Let go_on_now() handle the current request, before those behind it."""
+        """Put the current request back in front of the backlog: go_on_now() handles it again. Reads nothing until
+        then.
+        """
         self._backlog.appendleft(frame)
         self.hold()
 
     def hold(self, reason: int = AT_WORK) -> None:
-        """Let later requests wait until the current one has taken effect."""
+        """Handle no later request until go_on() or go_on_now() is called. reason: a bit of `_stopped`."""
         self._stop(reason)
 
     def mute(self) -> None:
-        """Begin no request before unmute(), because the client is over a quota. Replies are still sent."""
+        """Handle no further request until unmute(), because the client is over a quota. Replies are still sent."""
         self._stop(THROTTLED)
 
     def unmute(self) -> None:
-        """Read requests again, since the time to wait for a quota is over."""
+        """Handle requests again: the time for which the quota throttled the client is over."""
         self._allow(THROTTLED)
 
     def is_active(self) -> bool:
@@ -289,16 +297,16 @@ class Connection:
         return seen or self.unsent_bytes != unsent_bytes or self.waits_for_broker
 
     def has_left(self) -> bool:
-        """Return whether the client has closed its side: no callback tells while reading is paused. Thread-safe."""
+        """Return whether the client has closed its side: while reading is paused, no callback says so. Thread-safe."""
         transport = self.transport
         return transport is None or has_left(transport)
 
     def go_on(self, reason: int = AT_WORK) -> None:
-        """Handle the requests behind the one that hold() waited for, in a later turn."""
+        """End the wait that hold() began: later requests are handled in a later turn of the loop."""
         self._allow(reason)
 
     def go_on_now(self) -> None:
-        """Handle the requests behind the one that hold() waited for, before this returns."""
+        """End the wait that hold() began: later requests are handled before this returns."""
         if self._stopped & AT_WORK:
             self._stopped &= ~AT_WORK
             if not self._stopped:
@@ -307,7 +315,11 @@ class Connection:
     # ---- replies out -----------------------------------------------------------------------------------------
 
     def reply(self, reply: list[Buffer], unit: int) -> None:
-        """Reply to the current request; sent when `unit` is released and all earlier replies were sent."""
+        """Set the reply to the current request. It is sent after all earlier replies, and when this unit of the
+        journal is durable.
+
+        unit: 0 if the reply waits for none.
+        """
         first = reply[0]
         self.newest_unit = unit or self.newest_unit
         if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:
@@ -318,7 +330,7 @@ class Connection:
         self.count(sum(map(len, reply)))
 
     def park(self, parked: Parked) -> Slot:
-        """Reserve the current request's place for a reply that comes later."""
+        """Reserve the current request's place among the replies: `parked` gives its reply later. Returns that place."""
         slot = Slot(self, parked)
         self.slots.append((0, slot))
         self._other_replies += 1
@@ -328,7 +340,7 @@ class Connection:
         return slot
 
     def take_back(self) -> tuple[int, list[Buffer] | Slot]:
-        """Remove the last reply and its unit, in the same turn: for faults in tests."""
+        """Remove the last reply, in the turn in which it was set, and return (unit, reply). For faults in tests."""
         unit, reply = self.slots.pop()
         assert reply is not None
         if isinstance(reply, bytes):
@@ -341,17 +353,23 @@ class Connection:
         return unit, reply
 
     def filled(self, size_bytes: int) -> None:
-        """Count a parked reply that is ready. size_bytes: by how much it is larger than expected."""
+        """Count a parked reply that is ready now, and have it sent. size_bytes: by how much it is larger than
+        expected.
+        """
         self.count(size_bytes)
         self._owner.touch(self)
 
     def count(self, size_bytes: int) -> None:
+        """Add to the size of unsent replies; negative to subtract. Too many bytes pause reading."""
         self._out_bytes += size_bytes
         if self._out_bytes > WAITING_BYTES:
             self._stop(TOO_MUCH_AHEAD)
 
     def flush(self, released_unit: int) -> bool:
-        """Send, in order, every reply that may leave. Returns whether another waits for a unit."""
+        """Send, in order, every reply whose unit is durable: released_unit is the newest such unit of the journal.
+
+        Returns whether the next reply waits for a unit, so that this is to be called at the next release.
+        """
         slots, transport = self.slots, self.transport
         if self._other_replies or self._stopped or not slots or transport is None:
             return self._flush_in_turn(released_unit)
@@ -369,6 +387,7 @@ class Connection:
         return False
 
     def _flush_in_turn(self, released_unit: int) -> bool:
+        """Send, in order, every reply that may be sent, of any kind; see flush()."""
         slots = self.slots
         out: list[Buffer] = []
         leaving, waits, closes = 0, False, False
@@ -405,7 +424,7 @@ class Connection:
         return waits
 
     def _write(self, out: list[Buffer]) -> None:
-        """Write these buffers to the transport, joined if they are small."""
+        """Write these buffers to the transport, as one if they are small, and count their bytes."""
         transport = self.transport
         if transport is None:
             return
@@ -425,25 +444,32 @@ class Connection:
 
     @property
     def writing_paused(self) -> bool:
+        """Whether the transport's buffer is full, because the client does not read."""
         return bool(self._stopped & PEER_DOES_NOT_READ)
 
     def pause_writing(self) -> None:
-        """Called by the transport when the client does not read: handle no more of its requests."""
+        """Handle no more requests, because the client does not read. The transport calls it if its buffer is full."""
         self._stop(PEER_DOES_NOT_READ)
         if isinstance(self.transport, Overflow):
             self.transport.paused()
 
     def resume_writing(self) -> None:
-        """Called by the transport: the client reads again."""
+        """Handle requests again, because the client reads again. Called by the transport."""
         if not isinstance(self.transport, Overflow) or self.transport.resumed():
             self._allow(PEER_DOES_NOT_READ)
 
     def eof_received(self) -> bool:
-        """Let the transport close the connection: a client that wants its answers keeps its side open."""
+        """Return False: the transport closes the connection when the client has closed its side. Called by the
+        transport.
+
+        A client that wants its answers keeps its side open.
+        """
         return False
 
     def connection_lost(self, reason: BaseException | None) -> None:
-        """Release all resources, and cancel the requests of this client that wait."""
+        """Release all resources, and cancel this client's waiting requests. Called by the transport when the
+        connection ended.
+        """
         if isinstance(self.transport, Overflow):
             self.transport.drop()
         self.transport = None
@@ -468,7 +494,7 @@ class Connection:
             self.close_after_replies()
 
     def close_after_replies(self, unit: int = 0) -> None:
-        """Read no more; close when all earlier requests are answered and `unit` is released."""
+        """Read no more; close when all earlier requests are answered and this unit of the journal is durable."""
         if not self._stopped & CLOSING:
             self._stop(CLOSING)
             self._backlog.clear()
@@ -477,21 +503,23 @@ class Connection:
             self._owner.touch(self)
 
     def close_after_writes(self) -> None:
-        """Read no more; close after the replies and when all units so far, of any connection, are released."""
+        """Read no more; close after the replies, when all that was written so far, by any connection, is durable."""
         self.close_after_replies(self._store.last_unit)
 
     def read_no_more(self) -> None:
-        """Ignore what arrives from now on; replies are still sent."""
+        """Ignore all bytes that arrive from now on; replies are still sent."""
         self._stop(CLOSING)
 
     def hang_up(self) -> None:
-        """Read no more, and close once what was written has been sent."""
+        """Read no more, and close when all bytes given to the transport have been sent. Waiting requests are not
+        answered.
+        """
         self._stop(CLOSING)
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once; requests that wait are not answered."""
+        """Close at once. Unsent replies are dropped; waiting requests are not answered."""
         if self.transport is not None:
             self._stopped |= CLOSING
             self.transport.abort()

@@ -1,9 +1,4 @@
-"""What a broker can do beyond single APIs: the features that clients look up in the answer to ApiVersions.
-
-The rule: a feature is offered once every request that it is made of is answered, and what is offered is finalized at
-its highest version. Clients of transaction.version 2 leave AddPartitionsToTxn out, whatever else the table says.
-Sources: KIP-584, KIP-890, KIP-932, KAFKA-17011.
-"""
+"""The features of the broker that clients look up in the answer to ApiVersions, such as transaction.version."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -16,7 +11,7 @@ ZERO_SINCE = 4
 
 
 class Feature(NamedTuple):
-    """A feature, its versions, and which requests it needs: pairs of an API's key and version."""
+    """A feature and its lowest and highest version. needs: the APIs it depends on, as (API key, version)."""
 
     name: str
     low: int
@@ -63,13 +58,16 @@ INIT_PRODUCER_ID, WITH_TWO_PHASES = 22, 6
 
 
 def highest_served(api: _Api, settings: _Settings) -> int:
-    """Return the newest served version of an API, one higher if a setting opts in to KIP-939."""
+    """Return the newest served version of an API.
+
+    Of InitProducerId it is one more if two-phase commit (KIP-939) is enabled.
+    """
     opted_in = api.key == INIT_PRODUCER_ID and settings.transaction_two_phase_commit_enable
     return WITH_TWO_PHASES if opted_in else api.max
 
 
 def complete_features(served: Mapping[int, _Api]) -> list[Feature]:
-    """Return the features all of whose APIs are among these, which are given by key."""
+    """Return the features whose needed APIs are all served. served: the APIs by key."""
     return [
         feature
         for feature in FEATURES
@@ -78,5 +76,8 @@ def complete_features(served: Mapping[int, _Api]) -> list[Feature]:
 
 
 def named_as_supported(features: list[Feature], version: int) -> list[Feature]:
-    """Return the features that an ApiVersions answer of this version may name as supported. All may be finalized."""
+    """Return the features that an ApiVersions answer of this version may list as supported.
+
+    Older clients cannot read a feature whose lowest version is 0. All may be listed as finalized.
+    """
     return [feature for feature in features if feature.low > 0 or version >= ZERO_SINCE]

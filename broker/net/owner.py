@@ -1,4 +1,4 @@
-"""What a connection sees of the server it belongs to, and of the store behind that."""
+"""What a connection needs of the server it belongs to, and of the store behind that."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -11,27 +11,28 @@ C = TypeVar("C", contravariant=True)
 
 
 class OlderConnection(Exception):
-    """What comes over this connection was delayed: its client goes on over a newer one.
+    """Raised for a request on an older connection of a client that already uses a newer one: it was delayed on the
+    way.
 
-    Not answered, and not carried out; the connection is closed.
+    The request is neither carried out nor answered, and the connection is closed.
     """
 
 
 class Stored(Protocol):
-    """What of a store a connection looks at."""
+    """What a connection needs to know of the store."""
 
     congested: bool  # it takes no more for now
 
     def has_room_for(self, request_bytes: int) -> bool:
-        """Return whether to append a large request now; otherwise wait until a journal file has room for it."""
+        """Return whether a large request may be appended now; if not, wait until a journal file has room for it."""
 
     @property
     def last_unit(self) -> int:
-        """The newest unit: who waits for it waits for all that was written so far."""
+        """The number of the newest unit (journal entry): when it is durable, all that was written so far is."""
 
 
 class Owner(Protocol[C]):
-    """What a connection asks of the server it belongs to."""
+    """What a connection needs of the server it belongs to."""
 
     metrics: Metrics
 
@@ -41,28 +42,32 @@ class Owner(Protocol[C]):
         ...
 
     def touch(self, connection: C, /) -> None:
-        """Call the connection's flush() at the end of this turn, and at releases while a reply waits."""
+        """Have the connection's flush() called at the end of this turn, and again later while a reply waits for the
+        journal.
+        """
 
     def serve(self, connection: C, frame: Readable, /) -> None:
         """Handle one request: call reply() or park(), or neither if it is not to be answered."""
 
     def reserve(self, connection: C, size_bytes: int) -> bool:
-        """Reserve memory for more of a large frame. Returns False if there is none; admitted() is called later."""
+        """Reserve memory for more of a large request. Returns False if there is none; admitted() is called when there
+        is.
+        """
 
     def give_back(self, connection: C, size_bytes: int) -> None:
-        """Release all memory reserved for the large frame: it is handled, or will never arrive."""
+        """Release all memory reserved for a large request: it is handled, or the connection has ended."""
 
     def stalled(self, connection: C) -> None:
-        """The connection waits for the store to take more; relieved() is called when it does."""
+        """Note that the connection waits for room in the store; its relieved() is called when there is some."""
 
     def soon(self, work: Callable[[], None], /) -> object:
         """Call the function in a later turn of the loop."""
 
     def failed(self, connection: C, error: Exception) -> None:
-        """Close the connection: a request could not even be refused."""
+        """Close the connection after an unexpected error: the request cannot even be answered with an error."""
 
     def malformed(self, connection: C, reason: str) -> None:
         """Log that the connection is closed because of malformed bytes."""
 
     def lost(self, connection: C) -> None:
-        """Called when a connection has ended."""
+        """Note that a connection has ended."""

@@ -1,9 +1,4 @@
-"""The response of a refused request: an error in the place where each API's clients look for it.
-
-The rule is Kafka's getErrorResponse, of all APIs at once: where the response has an error code of its own, that is set
-and the rest is empty; elsewhere every item of the request is echoed with the error. Clients miss an item that is not
-named, and some abort over it.
-"""
+"""The response of a request that failed as a whole: with an error code where the clients of each API look for it."""
 
 from typing import Any
 
@@ -37,14 +32,17 @@ _GRANTED = ("producer_id", "producer_epoch", "protocol_type", "protocol_name")
 
 
 def refusal(response: type, version: int, request: Any, error: KafkaError) -> Any:
-    """Return the response to `request` that carries `error`.
+    """Return the response to `request` that says `error`, in its own error code or in that of each item asked for.
 
-    response: its class. version: which fields it has on the wire.
+    response: the class of the response. version: of the request, which decides what fields there are.
     """
     return _refuse(response, version, request, error)
 
 
 def _refuse(made: type, version: int, asked: Any, error: KafkaError) -> Any:
+    """Make an object of this response class, or of its items, that says `error`. asked: the request or item it
+    answers.
+    """
     schema = schema_of(made)
     own = any(field.name == _CODE and version in field.versions for field in schema.fields)
     values = {}
@@ -56,7 +54,10 @@ def _refuse(made: type, version: int, asked: Any, error: KafkaError) -> Any:
 
 
 def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool) -> Any:
-    """Return the value of a field in a refusal. The struct has the error itself, or its items have it."""
+    """Return the value of one field of a refusal; None for the field's default. asked: the request or item it answers.
+
+    own: the struct has an error code itself, so its arrays stay empty; else their items say the error.
+    """
     if field.name in _CODES:
         return int(error.code)
     if field.name == _MESSAGE:
@@ -75,7 +76,7 @@ def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool)
 
 
 def _tells(made: type) -> bool:
-    """Return whether these items have an error code, directly or in nested items."""
+    """Return whether items of this class have an error code, directly or in nested items."""
     return any(
         field.name in _CODES
         or (isinstance(field.kind, Array) and isinstance(field.kind.item, Nested) and _tells(field.kind.item.cls))
@@ -84,9 +85,10 @@ def _tells(made: type) -> bool:
 
 
 def _items_to_answer(made: type, asked: Any) -> list[Any]:
-    """Return the request's items that these response items answer: its first list that fits.
+    """Return the items of the request, or of an item of it, that response items of this class answer.
 
-    Items that carry nothing but an error answer those of the first list there is, by their order.
+    That is its first list whose items have a field of the same name. Response items with nothing but an error answer
+    those of the first list there is, in its order.
     """
     wanted = {_plain(field.name) for field in schema_of(made).fields}
     nameless = all(
@@ -103,7 +105,9 @@ def _items_to_answer(made: type, asked: Any) -> list[Any]:
 
 
 def _field_named(asked: Any, name: str) -> Any:
-    """Return the request's field with this name, or with another name for the same thing."""
+    """Return the value of the request's field with this name, or with another name for the same thing; None if it has
+    none.
+    """
     plain = _plain(name)
     if isinstance(asked, dict):
         return asked.get(plain)
@@ -114,4 +118,5 @@ def _field_named(asked: Any, name: str) -> Any:
 
 
 def _plain(name: str) -> str:
+    """Return the one name for fields that are named differently but mean the same."""
     return _SAME.get(name, name)

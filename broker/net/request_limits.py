@@ -1,9 +1,10 @@
-"""How much one request may be made of, judged on its bytes before any object is made, and on its items before any work.
+"""Limits on what one request contains: checked in its bytes before it is decoded, and by its number of items after
+that.
 
 The rule: a frame of any allowed size costs memory and time of its own order. Batches are opaque and cheap; lists are
 not: six bytes make a partition, which makes objects of a thousand. So only Produce and what carries blobs for clients
-may be large, and a Produce names a bounded number of partitions. What costs the loop much for few bytes (settings of
-a topic take half a millisecond) is bounded in number. Kafka has no such bounds.
+may be large, and a Produce names a bounded number of partitions. What costs the loop much for few bytes (settings of a
+topic take half a millisecond) is bounded in number. Kafka has no such bounds.
 """
 
 import struct
@@ -42,7 +43,10 @@ _int32 = Struct(">i").unpack_from
 
 
 def check_extent(frame: Readable, header: RequestHeader) -> None:
-    """Check that a request does not have too many items. Raises MalformedFrame. The decoder checks the rest."""
+    """Raise MalformedFrame if an undecoded request is too large for its API, or has too many partitions or blobs.
+
+    A request that is cut short passes: the decoder refuses it.
+    """
     if len(frame) <= LOOKED_AT_FROM_BYTES:
         return
     look = _LOOKED_INTO.get(header.api_key)
@@ -57,7 +61,10 @@ def check_extent(frame: Readable, header: RequestHeader) -> None:
 
 
 def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generator[int, None, Any]:
-    """Decode a request and count its items. Yields the items read since the last yield. Raises MalformedFrame."""
+    """Decode a request in steps, and count its items. Yields the items read since the last yield; returns the request.
+
+    Raises MalformedFrame if there are too many.
+    """
     check_extent(frame, header)
     reading = decode_request_in_steps(api, header.api_version, frame, header.position)
     items, most = 0, MOST_PARTITIONS if api.key == WRITE_TXN_MARKERS else MOST_ITEMS  # a batch for each marker
@@ -86,7 +93,7 @@ def _lists(message: Any) -> list[list[Any]]:
 
 
 def _check_produce(frame: Readable, position: int, version: int) -> None:
-    """Step over topics and partitions and count them, without looking at batches."""
+    """Raise MalformedFrame if a Produce names too many partitions. Counts them without reading the batches."""
     flexible = version >= FLEXIBLE
     position = _after_text(frame, position, flexible) + 6  # acks and timeout
     topics, position = _count(frame, position, flexible)
@@ -109,9 +116,9 @@ def _check_produce(frame: Readable, position: int, version: int) -> None:
 
 
 def _less(left: int, count: int) -> int:
-    """Subtract count from the partitions still allowed. Raises MalformedFrame if too few are left.
+    """Return left - count, the number of partitions still allowed. Raises MalformedFrame if that is below 0.
 
-    Tagged fields count too: one takes as long to step over as a partition.
+    Tagged fields count too: stepping over one takes as long as over a partition.
     """
     if left < count:
         raise MalformedFrame(f"the request names more than {MOST_PARTITIONS} partitions")
@@ -119,7 +126,7 @@ def _less(left: int, count: int) -> int:
 
 
 def _check_join_group(frame: Readable, position: int, version: int) -> None:
-    """Step to the list of protocols."""
+    """Raise MalformedFrame if a JoinGroup has too many protocols. position: where its body begins."""
     flexible = version >= 6
     position = _after_text(frame, position, flexible) + (8 if version >= 1 else 4)  # group and timeouts
     for _ in range(3 if version >= 5 else 2):  # member, instance, type
@@ -128,7 +135,7 @@ def _check_join_group(frame: Readable, position: int, version: int) -> None:
 
 
 def _check_sync_group(frame: Readable, position: int, version: int) -> None:
-    """Step to the list of assignments."""
+    """Raise MalformedFrame if a SyncGroup has too many assignments. position: where its body begins."""
     flexible = version >= 4
     position = _after_text(frame, position, flexible) + 4  # group and generation
     for _ in range(4 if version >= 5 else 2 if version >= 3 else 1):  # member, instance, type, protocol
@@ -137,6 +144,7 @@ def _check_sync_group(frame: Readable, position: int, version: int) -> None:
 
 
 def _check_blobs(frame: Readable, position: int, flexible: bool) -> None:
+    """Raise MalformedFrame if the array at this position has more than MOST_BLOBS items."""
     count, _ = _count(frame, position, flexible)
     if count > MOST_BLOBS:
         raise MalformedFrame(f"the request has {count} members or protocols, {MOST_BLOBS} are allowed")
@@ -146,7 +154,7 @@ _LOOKED_INTO = {PRODUCE: _check_produce, JOIN_GROUP: _check_join_group, SYNC_GRO
 
 
 def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
-    """Return an array's count and the position behind it."""
+    """Read the number of items of the array at this position. Returns it, and the position behind it."""
     if flexible:
         count, position = read_uvarint(frame, position)
         return count - 1, position
@@ -154,7 +162,7 @@ def _count(frame: Readable, position: int, flexible: bool) -> tuple[int, int]:
 
 
 def _after_text(frame: Readable, position: int, flexible: bool) -> int:
-    """Return the position behind the string that begins here."""
+    """Return the position behind the string at this position."""
     if flexible:
         length, position = read_uvarint(frame, position)
         return position + max(length - 1, 0)
@@ -163,5 +171,6 @@ def _after_text(frame: Readable, position: int, flexible: bool) -> int:
 
 
 def _after_tags(frame: Readable, position: int) -> int:
+    """Return the position behind the tagged fields at this position."""
     count = frame[position]
     return skip_tags(frame, position + 1, count) if count else position + 1

@@ -1,10 +1,10 @@
-"""Room for large requests that are being read: all of them together fit a bound, and nobody keeps room for nothing.
+"""Memory for large requests that are arriving: it is limited for all together, and slow clients may not keep it.
 
-The rules: a request takes room as its bytes come, STEP_BYTES at a time, so that announcing much costs the others
-nothing. Room is given in the order in which requests began. The oldest one that is being read always goes on, even
-beyond the bound: so there is always one that will end, and gives its room back. While others wait, each must come as
-fast as a slow line, and so fast that it will be whole in a minute, or its connection is cut.
-Source: Kafka's SimpleMemoryPool, which charges what is announced and can be blocked for ever.
+The rules: a request takes memory as its bytes come, STEP_BYTES at a time, so that announcing much costs the others
+nothing. Memory is given in the order in which requests began. The oldest one that is being read always continues, even
+beyond the limit: so there is always one that will end, and release its memory. While others wait, each must come as
+fast as a slow line, and so fast that it will be whole in a minute, or its connection is closed. Source: Kafka's
+SimpleMemoryPool, which charges what is announced and can be blocked for ever.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LOOK_S = 1.0
 
 
 class Holder:
-    """A connection whose large request has room, and how fast it has come lately."""
+    """A connection that has memory for a large request, and how many bytes had arrived when it was last checked."""
 
     __slots__ = ("came_before", "number", "since_ms")
 
@@ -37,7 +37,7 @@ class Holder:
 
 
 class RequestMemory:
-    """What may be held by frames that are not whole yet."""
+    """The memory that incomplete large requests take, and the connections that wait for some."""
 
     __slots__ = ("_clock", "_holders", "_limit_bytes", "_loop", "_metrics", "_numbers", "_timer", "_used", "_waiting")
 
@@ -53,7 +53,7 @@ class RequestMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
-        """Reserve the bytes if there is room. If not, connection.admitted() is called when there is."""
+        """Reserve the bytes and return True if there is room. If not, connection.admitted() is called when there is."""
         holder = self._holders.get(connection)
         number = next(self._numbers) if holder is None else holder.number
         if self._may_take(number):
@@ -66,7 +66,7 @@ class RequestMemory:
         return False
 
     def give_back(self, connection: Connection, size_bytes: int) -> None:
-        """Release all memory of a large frame, and let waiting connections continue."""
+        """Release all memory of a connection's large request (size_bytes), and give memory to those that wait."""
         self._used -= size_bytes
         del self._holders[connection]
         for number, waiter, wanted in self._next_waiters():
@@ -74,7 +74,9 @@ class RequestMemory:
             waiter.admitted(wanted)
 
     def _next_waiters(self) -> Iterator[tuple[int, Connection, int]]:
-        """Yield the waiting connections that may continue now, one after the other."""
+        """Yield (number, connection, bytes wanted) of each waiting connection that may have memory now, the oldest
+        first.
+        """
         waiting = self._waiting
         while waiting and (waiting[0][1].transport is None or self._may_take(waiting[0][0])):
             entry = heappop(waiting)
@@ -82,26 +84,28 @@ class RequestMemory:
                 yield entry
 
     def _may_take(self, number: int) -> bool:
-        """Return whether the request with that number may reserve more memory now."""
+        """Return whether the request with this number may have more memory now: the oldest always, others below the
+        limit.
+        """
         oldest = next(iter(self._holders.values()), None)
         if oldest is None or oldest.number >= number:
             return True
         return self._used < self._limit_bytes and not (self._waiting and self._waiting[0][0] < number)
 
     def close(self) -> None:
-        """Cancel the timer: no more connections are judged or closed."""
+        """Cancel the timer: slow clients are not closed any more."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _grant(self, connection: Connection, number: int, size_bytes: int) -> None:
-        """Reserve these bytes of request memory for the connection."""
+        """Count these bytes as reserved by the connection. number: the lower, the earlier its request began."""
         now_ms = self._clock.monotonic_ms()
         if connection not in self._holders:
             self._holders[connection] = Holder(number, now_ms, connection.large_bytes)
         self._used += size_bytes
 
     def _look(self) -> None:
-        """Close clients that send a large request too slowly while others wait for memory."""
+        """Close clients that send a large request too slowly while others wait for memory. Called by the timer."""
         self._timer = None
         self._waiting = [entry for entry in self._waiting if entry[1].transport is not None]
         if not self._waiting:
@@ -119,7 +123,7 @@ class RequestMemory:
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def _cut(self, connection: Connection, came: int, took_ms: int) -> None:
-        """Close the connection of a client whose large request arrives too slowly."""
+        """Close the connection of a client that sends too slowly. came: the bytes that arrived in the last took_ms."""
         self._metrics.closed_slow += 1
         log.warning(
             "cutting the connection of %s (%r): %d bytes of a large request in %.0f s, while others wait for room",
@@ -129,5 +133,5 @@ class RequestMemory:
 
 
 def _is_slow(came: int, took_ms: int, missing_bytes: int) -> bool:
-    """Return whether a request that arrives at this rate keeps memory from others for too long."""
+    """Return whether a large request arrives too slowly: came bytes in took_ms, and missing_bytes are still to come."""
     return came * 1000 < LEAST_BYTES_PER_S * took_ms or missing_bytes * took_ms > came * WHOLE_WITHIN_MS

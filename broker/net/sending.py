@@ -1,10 +1,4 @@
-"""Large replies on their way out: buffers in memory, and parts of files that go from the page cache to the socket.
-
-The rules: bytes leave in order, whichever way each goes; a part is let go of here, whatever becomes of it. If a part
-cannot be read its frame has begun to leave, so that the connection is cut. Where there is no plain socket - TLS, a
-simulated net - and where enough clients take their answers slowly, parts are read and copied, a window at a time: a
-client that takes nothing costs no more memory than one.
-"""
+"""Sending large replies: buffers in memory, and parts of files that go from the page cache to the socket uncopied."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -22,7 +16,7 @@ SMALL_BYTES = 4 << 10  # buffers below it are joined: copying them costs less th
 
 
 class Transport(Protocol):
-    """What of asyncio's transports a connection uses."""
+    """The methods of asyncio's transports that a connection uses."""
 
     def write(self, data: Buffer) -> None:
         """Write the bytes, now or when the socket takes them."""
@@ -58,7 +52,7 @@ class Transport(Protocol):
 
 
 class Sender(Protocol):
-    """What of a connection is needed to send for it."""
+    """What sending needs of a connection."""
 
     transport: Transport | None
 
@@ -77,7 +71,7 @@ class Sender(Protocol):
 
 
 def send(sender: Sender, out: Sequence[Buffer | Elsewhere], metrics: Metrics) -> None:
-    """Write all of it, now or when the client takes it."""
+    """Write these buffers and parts of files to the sender's transport, in order, as fast as the client reads."""
     transport = sender.transport
     assert transport is not None
     if isinstance(transport, Overflow) or not any(isinstance(one, FilePart) for one in out):
@@ -87,11 +81,12 @@ def send(sender: Sender, out: Sequence[Buffer | Elsewhere], metrics: Metrics) ->
 
 
 class Overflow(Transport):
-    """Stands in for a transport that takes no more, until it has all; what is written meanwhile waits behind."""
+    """Replaces a connection's transport while it sends parts of files; what is written meanwhile is sent after them."""
 
     def __init__(
         self, sender: Sender, transport: Transport, out: Sequence[Buffer | Elsewhere], metrics: Metrics
     ) -> None:
+        """out: what is to be sent. transport: the one replaced, which is used again when all was sent."""
         self._sender = sender
         self._transport: Any = transport
         self._metrics = metrics
@@ -102,7 +97,7 @@ class Overflow(Transport):
         self._closes = False
 
     def begin(self) -> None:
-        """Send to the socket; if it does not take everything, replace the transport until it has."""
+        """Send to the socket directly. If it does not take everything, stand in for the transport until all is sent."""
         fd = idle_socket(self._transport)
         if fd >= 0 and self._hand_over(fd):
             if not self._left:
@@ -119,7 +114,10 @@ class Overflow(Transport):
         self._copy()
 
     def _hand_over(self, fd: int) -> bool:
-        """Send what the socket takes. Returns False to use the transport instead. A broken socket ends the sending."""
+        """Send as much as the socket takes. Returns False if the bytes must go through the transport instead.
+
+        A broken socket closes the connection, and True is returned.
+        """
         try:
             self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
         except (ConnectionError, TimeoutError):
@@ -129,7 +127,7 @@ class Overflow(Transport):
         return may_go_on
 
     def _go_on(self) -> None:
-        """Continue sending, because the socket is writable again or broken."""
+        """Continue to send. Called by the loop when the socket is writable again, or broken."""
         writable = self._writable
         assert writable is not None
         if self._hand_over(writable.fd) and self._left:
@@ -139,17 +137,19 @@ class Overflow(Transport):
         self._sender.resume_writing()
 
     def paused(self) -> None:
-        """Called when the transport's buffer is full: give it no more until resumed() is called."""
+        """Give the transport nothing until resumed() is called: its buffer is full."""
         self._full = True
 
     def resumed(self) -> bool:
-        """Called when the transport has room again. Returns whether all was sent."""
+        """Continue, because the transport's buffer has room again. Returns whether all was sent."""
         self._full = False
         self._copy()
         return not (self._left or self._full)
 
     def _copy(self) -> None:
-        """Give the transport what is left, as much as it takes; after that the sender uses the transport again."""
+        """Write the unsent bytes to the transport until its buffer is full; when all is written, the sender uses it
+        again.
+        """
         if self._transport.is_closing():
             self.drop()
         while self._left and not self._full:
@@ -165,7 +165,9 @@ class Overflow(Transport):
                 self._transport.close()
 
     def _next_window(self) -> list[Buffer]:
-        """Return the next unsent bytes, WINDOW_BYTES at most. Raises: KafkaError, as FilePart.read."""
+        """Take the next unsent bytes, WINDOW_BYTES at most, and return them. Raises KafkaError if a file cannot be
+        read.
+        """
         window: list[Buffer] = []
         room = WINDOW_BYTES
         while self._left and room:
@@ -185,9 +187,11 @@ class Overflow(Transport):
     # ---- as a transport --------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> None:
+        """Append these bytes to what is to be sent."""
         self._left.append(data)
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:
+        """Append these buffers to what is to be sent."""
         self._left.extend(join_neighbours(list_of_data, SMALL_BYTES))
 
     def pause_reading(self) -> None:
@@ -197,21 +201,23 @@ class Overflow(Transport):
         self._transport.resume_reading()
 
     def close(self) -> None:
-        """Close the transport once all that was written has left."""
+        """Close the transport when all that was written has been sent."""
         self._closes = True
 
     def get_write_buffer_size(self) -> int:
+        """Return the number of unsent bytes, those in the transport's buffer included."""
         return sum(map(len, self._left)) - self._begin + int(self._transport.get_write_buffer_size())
 
     def get_extra_info(self, name: str) -> Any:
         return self._transport.get_extra_info(name)
 
     def abort(self) -> None:
+        """Close the transport at once, and drop what was not sent."""
         self.drop()
         self._transport.abort()
 
     def drop(self) -> None:
-        """Release all that was not sent, since the connection has ended."""
+        """Release all parts of files that were not sent, because the connection has ended."""
         if self._writable is not None:
             self._writable.close()
             self._writable = None

@@ -1,10 +1,4 @@
-"""The listening side: accepts connections, bounds how many and how much, and ends them.
-
-The rules: a connection beyond the limits is closed at once and costs nobody else anything; large frames are read only
-while all of them together fit `queued.max.request.bytes`; a connection over which nothing comes and nothing leaves is
-closed after `connections.max.idle.ms`. On a halt every connection is cut without an answer.
-Source: Kafka's SocketServer, ConnectionQuotas.
-"""
+"""The server: accepts connections, limits how many there are, and closes them."""
 
 import asyncio
 import contextlib
@@ -43,11 +37,14 @@ UNBOUNDED = 1 << 62
 
 
 class ServedConnection(Connection, asyncio.Protocol):
-    """A connection with asyncio's face."""
+    """A connection as a protocol of asyncio."""
 
     __slots__ = ("admission", "descriptor", "handshake", "server")
 
     def __init__(self, server: "Server", admission: "ConnectionAdmission", handshake: Handshake | None = None) -> None:
+        """admission: the listener by which the client connected. handshake: its TLS handshake, which succeeded; None
+        without.
+        """
         super().__init__(server, server.settings().socket_request_max_bytes)
         self.server = server
         self.listener = admission.settings
@@ -56,7 +53,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.descriptor = -1  # of its socket; −1 in the simulation
 
     def connection_made(self, transport: Any) -> None:
-        """Called by the loop when a client has connected."""
+        """Note the client's address, and register the connection at the server. Called by the loop."""
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
         self.client_host = str(peer[0]) if peer else ""
@@ -74,29 +71,32 @@ class ServedConnection(Connection, asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """The client's address, in its normal form for comparisons."""
+        """The client's IP address, in the form that is compared with those of settings and quotas."""
         return self.session.host
 
     @property
     def is_counted(self) -> bool:
-        """Whether the rate of its address was counted already: with TLS, when the handshake began."""
+        """Whether it was counted for the connection rate of its address already: with TLS, when the handshake began."""
         return self.admission.certificate is not None
 
     def connection_lost(self, reason: BaseException | None) -> None:
-        """Called by the loop when the connection has ended, from either side."""
+        """Release all resources. Called by the loop when either side has closed the connection."""
         forks.forget(self.descriptor)
         super().connection_lost(reason)
 
 
 def _most_of(host: str, settings: BrokerSettings) -> int:
-    """Return how many connections one host may have."""
+    """Return how many connections this host may have: its override, else max.connections.per.ip."""
     overrides = settings.max_connections_per_ip_overrides
     one = connections_of_addresses(overrides).get(plain_host(host)) if overrides else None
     return settings.max_connections_per_ip if one is None else one
 
 
 class ConnectionAdmission(Protocol):
-    """What a new connection of one listener goes through. certificate: has the TLS context; None without TLS."""
+    """What each new connection of one listener goes through, such as a login. Its methods are called by the server.
+
+    certificate: has the TLS context; None without TLS.
+    """
 
     settings: ListenerSettings
 
@@ -106,13 +106,13 @@ class ConnectionAdmission(Protocol):
         ...
 
     def handshake_begun(self, handshake: Handshake) -> None:
-        """A client has connected, and its TLS handshake begins."""
+        """Called when a client has connected, and its TLS handshake begins."""
 
     def handshake_ended(self, handshake: Handshake) -> None:
-        """The handshake has succeeded or failed."""
+        """Called when the TLS handshake has succeeded or failed."""
 
     def connection_opened(self, connection: Connection) -> None:
-        """A client has connected (with TLS: after its handshake) and sent no request yet."""
+        """Called when a client has connected (with TLS: after its handshake), before its first request."""
 
 
 class HasContext(Protocol):
@@ -141,7 +141,7 @@ class AdmitAll(ConnectionAdmission):
 
 
 class _ServerTlsAdmission(TlsAdmission):
-    """The TLS part of an admission, with the limits of the server."""
+    """Starts the TLS handshakes of one listener, within the limits of the server."""
 
     def __init__(self, server: "Server", admission: ConnectionAdmission) -> None:
         self._server = server
@@ -156,18 +156,20 @@ class _ServerTlsAdmission(TlsAdmission):
         return self._server.settings().connection_login_timeout_ms / 1000
 
     def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
+        """Return a factory of the connection that follows the handshake; None if there are too many connections."""
         if not self._server.handshake_begins(self._admission, handshake):
             return None
         return partial(ServedConnection, self._server, self._admission, handshake)
 
     def failed(self, handshake: Handshake, reason: str) -> None:
+        """Count and log a TLS handshake that failed."""
         self._server.handshake_over(self._admission, handshake)
         self._server.metrics.failed_handshakes += 1
         self._server.rare_log.write(logging.INFO, "TLS with %s did not succeed: %s", handshake.host, reason)
 
 
 class Server:
-    """All connections of one broker. Handlers are behind `serve`."""
+    """All connections of one broker. Each request is passed to `serve`."""
 
     def __init__(
         self,
@@ -180,6 +182,7 @@ class Server:
         metrics: Metrics,
         serve: Callable[[Connection, Readable], None],
     ) -> None:
+        """settings: returns the present ones. serve: handles one request of a connection."""
         self.settings = settings  # of now: some of them change while running
         self.metrics = metrics
         self.serve = serve
@@ -214,7 +217,7 @@ class Server:
     async def listen(self, admissions: Sequence[ConnectionAdmission]) -> None:
         """Listen on the address of each listener; port 0 takes a free port.
 
-        Raises: OSError if one of them cannot be listened on; then none is.
+        Raises OSError if one address cannot be listened on; then the server listens on none.
         """
         try:
             for admission in admissions:
@@ -245,9 +248,10 @@ class Server:
             await listener.wait_closed()
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Close all connections after the replies already written, without waiting for parked ones.
+        """Stop listening, and close all connections after the replies already written; waiting requests are not
+        answered.
 
-        grace_s: how long a client may take to read them.
+        grace_s: how many seconds clients have to read their replies, before their connections are aborted.
         """
         self._stopping = True
         await self.stop_listening()
@@ -266,7 +270,7 @@ class Server:
         self.abort_all()
 
     def abort_all(self) -> None:
-        """Close every connection now, without answers: the broker is halted, or stops."""
+        """Close every connection and handshake now, without answers. Called when the broker fails or stops."""
         for connection in list(self.connections):
             connection.abort()
         for handshake in list(self.handshakes):
@@ -275,7 +279,7 @@ class Server:
     # ---- connections come and go -----------------------------------------------------------------------------
 
     def arrived(self, connection: ServedConnection) -> None:
-        """Keep a new connection, or close it if there are too many."""
+        """Register a new connection, and serve it; close it if there are too many."""
         host = connection.client_host
         refused = self._is_refused(host)
         self._by_host[host] += 1
@@ -293,11 +297,11 @@ class Server:
 
     @staticmethod
     def let_in(connection: ServedConnection) -> None:
-        """Begin to serve a connection that was accepted."""
+        """Begin to serve a connection: its listener may ask for a login first. Called once its rate allows it."""
         connection.admission.connection_opened(connection)
 
     def _is_refused(self, host: str) -> bool:
-        """Return whether there are too many connections, in all or from this host, for one more."""
+        """Return whether one more connection of this host is refused, because there are too many; if so, log why."""
         settings, there_are = self.settings(), len(self.connections) + len(self.handshakes)
         refused = ""
         if self._stopping or self.store.halted is not None:
@@ -314,7 +318,7 @@ class Server:
         return bool(refused)
 
     def handshake_begins(self, admission: ConnectionAdmission, handshake: Handshake) -> bool:
-        """Count a client that has connected to a listener with TLS. Returns False if there are too many."""
+        """Count a client that has connected to a TLS listener. Returns False to close it, if there are too many."""
         if self._is_refused(handshake.host):
             return False
         if self.pace is not None and self.pace.is_too_fast(plain_host(handshake.host)):
@@ -325,13 +329,13 @@ class Server:
         return True
 
     def handshake_over(self, admission: ConnectionAdmission, handshake: Handshake) -> None:
-        """Count the end of a TLS handshake, which has failed, or succeeded so that a connection follows."""
+        """Stop counting a TLS handshake that has ended: if it succeeded, a connection is counted next."""
         del self.handshakes[handshake]
         self._left(handshake.host)
         admission.handshake_ended(handshake)
 
     def lost(self, connection: Connection) -> None:
-        """Forget a connection that has ended, and count its bytes in the metrics."""
+        """Forget a connection that has ended, add its bytes to the metrics, and tell the listeners in at_end."""
         if connection in self.connections:
             del self.connections[connection]
             self.metrics.left(connection)
@@ -344,31 +348,31 @@ class Server:
             self._emptied.set()
 
     def _left(self, host: str) -> None:
-        """Count one connection less of this host."""
+        """Count one connection less for this host."""
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
             del self._by_host[host]
 
     def read_no_more(self) -> None:
-        """Handle no further request, because the broker ends. Earlier requests are answered."""
+        """Handle no further request of any connection, because the broker stops. Earlier requests are answered."""
         for connection in list(self.connections):
             connection.read_no_more()
 
     def failed(self, connection: Connection, error: Exception) -> None:
-        """Log an unexpected error: a bug, unless it is the halt, which is reported elsewhere."""
+        """Close the connection after an unexpected error; log it as a bug unless the broker has failed as a whole."""
         if not isinstance(error, BrokerHalted):
             self.metrics.failed(error)
             log.error("a request of %s failed, cutting its connection", connection.client_host, exc_info=error)
         connection.abort()
 
     def malformed(self, connection: Connection, reason: str) -> None:
-        """Log that a client sent bytes that cannot be answered."""
+        """Log that a connection is closed because its client sent bytes that are no request."""
         self.metrics.closed_malformed += 1
         who = connection.client_host, connection.client_id
         self.rare_log.write(logging.WARNING, "closing the connection of %s (%r): %s", *who, reason)
 
     def _sweep(self) -> None:
-        """Close the connections that were idle for too long."""
+        """Close the connections that were idle for connections.max.idle.ms, and schedule the next check."""
         idle_ms = self.settings().connections_max_idle_ms
         if idle_ms == NO_LIMIT:
             return
@@ -384,21 +388,21 @@ class Server:
     # ---- what is full ----------------------------------------------------------------------------------------
 
     def stalled(self, connection: Connection) -> None:
-        """Let a connection wait with a request to append, because the store is full."""
+        """Note that a connection waits with a Produce because the store is full; it continues when there is room."""
         self.metrics.stalls += 1
         if not self._stalled:
             self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
         self._stalled[connection] = None
 
     def _look_again(self) -> None:
-        """Resume requests that wait for room in the store; check again later if some still wait."""
+        """Let connections that wait for the store continue if it has room; else try later. Called by a timer."""
         if self._stalled:
             self.relieve()
             if self._stalled:
                 self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
 
     def relieve(self) -> None:
-        """Let waiting connections continue if the store has room again."""
+        """Let the connections that wait for room in the store continue, if there is some now."""
         if not self.store.congested:
             stalled, self._stalled = self._stalled, {}
             for connection in stalled:

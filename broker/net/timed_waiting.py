@@ -1,4 +1,4 @@
-"""What waits, and the timer of the loop that ends each wait at its deadline."""
+"""Waiting requests, and the timer that ends each wait at its deadline."""
 
 import asyncio
 
@@ -16,18 +16,19 @@ class TimedWaiting(Waiting):
         self._timer_ms = 0
 
     def park(self, waiter: Waiter) -> None:
-        """Wait until the waiter's logs change, or until its deadline. Only in the loop."""
+        """Let the waiter wait until one of its logs changes, or until its deadline. Only within the event loop."""
         super().park(waiter)
         if self._timer is None or waiter.deadline_ms < self._timer_ms:
             self._set_timer()
 
     def stop(self) -> None:
-        """Cancel the timer: deadlines do not end waits any more."""
+        """Cancel the timer: waits do not end at their deadlines any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _set_timer(self) -> None:
+        """Set the timer for the next deadline, if anything waits."""
         self.stop()
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is not None:
@@ -36,7 +37,7 @@ class TimedWaiting(Waiting):
             self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._look)
 
     def _look(self) -> None:
-        """Expire the waits that are due, then set the timer for the next one."""
+        """End the waits whose deadline has passed, then set the timer for the next one. Called by the timer."""
         self._timer = None
         try:
             self.expire(self._clock.monotonic_ms())

@@ -53,7 +53,7 @@ SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up:
 
 
 def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) -> Steps[list[R]]:
-    """Return [answer(item) for item in items], computed in steps. units: the cost of each item."""
+    """Return [answer(item) for item in items], computed in steps. units: the cost of each item, yielded after it."""
     answers = []
     for item in items:
         answers.append(answer(item))
@@ -62,12 +62,12 @@ def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) ->
 
 
 class AnswerRoom:
-    """What the answer of one request may still hold. What is asked for first is answered, however large."""
+    """How many bytes the answer of one request may still have. The first item is answered, however large it is."""
 
     __slots__ = ("left_bytes",)
 
     def __init__(self, connections: int) -> None:
-        """connections: the current number of connections."""
+        """connections: their present number, among which the bytes for answers are divided."""
         self.left_bytes = min(MOST_ANSWER_BYTES, max(LEAST_ANSWER_BYTES, ALL_ANSWERS_BYTES // max(1, connections)))
 
     @property
@@ -76,16 +76,16 @@ class AnswerRoom:
         return self.left_bytes <= 0
 
     def take(self, size_bytes: int) -> None:
-        """Subtract an answer's size from the bytes left."""
+        """Subtract the size of an answered item from the bytes left."""
         self.left_bytes -= size_bytes
 
 
 class Job:
-    """Work in steps that belongs to one request. result: what came of it, or what it raised, once it is finished.
+    """Work in steps that belongs to one request. result: what the steps returned, or the exception they raised, when
+    it is done.
 
-    wanted: whether anybody still waits for it; if not, it is dropped. finish: called with the result when it is
-    finished, and with None when it is dropped.
-    is_long: it has said so itself, before it took any time.
+    wanted: returns whether anybody still waits for it; if not, it is dropped. finish: called with the result when it is
+    done, and with None when it is dropped. is_long: its steps have said that it will take long, by BEHIND_SHORT.
     """
 
     __slots__ = ("_steps", "finish", "is_long", "result", "wanted")
@@ -98,7 +98,10 @@ class Job:
         self.finish: Callable[[Any], object] = lambda result: None
 
     def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
-        """Run one slice. Returns whether the job is finished, and its cost in units. Raises BrokerHalted only."""
+        """Run steps until until_ms, or until they cost most_units. Returns (whether it is done, its cost in units).
+
+        An exception of the steps becomes the result; only BrokerHalted is raised.
+        """
         units, look_at = 0, LOOK_UNITS
         try:
             while units < most_units:
@@ -122,12 +125,12 @@ class Job:
         return False, units
 
     def drop(self) -> None:
-        """Abandon the job: no further step runs."""
+        """Close the generator of the steps: none runs any more."""
         self._steps.close()
 
 
 class Turns:
-    """The allowance of the turn, and the queue of what needs more."""
+    """How much work requests may do in this turn of the loop, and the queues of jobs that need more."""
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class Turns:
         soon: Callable[[Callable[[], None]], object],
         is_ending: Callable[[], bool],
     ) -> None:
-        """soon: calls a function in the next turn of the loop. is_ending: whether the broker stops."""
+        """soon: calls a function in the next turn of the loop. is_ending: returns whether the broker stops."""
         self.left = ARRIVAL_UNITS  # of this turn's allowance
         self._is_ending = is_ending
         self._store = store
@@ -151,34 +154,34 @@ class Turns:
         return len(self._short) + len(self._long)
 
     def is_spent(self) -> bool:
-        """Whether this turn's units are used up, so that further work must wait for another turn."""
+        """Whether this turn's units of work are used up, so that further requests must wait for a later turn."""
         self._renew()
         return self.left <= 0
 
     def _renew(self) -> None:
-        """Reset the units left, if a new turn has begun."""
+        """Set the units left to a full turn's, if a new turn of the loop has begun."""
         if self._turn != self._store.turn:
             self._turn = self._store.turn
             self.left = ARRIVAL_UNITS
 
     def spend(self, units: int) -> None:
-        """Subtract work done from the units left in this turn."""
+        """Subtract the cost of work that was done, in units, from what is left in this turn."""
         self.left -= units
 
     def begin(self, job: Job) -> bool:
-        """Run the first slice of a request that has just arrived. Returns whether that finished it."""
+        """Run the first slice of a request that has just arrived. Returns whether it is done; else call enqueue()."""
         self._renew()
         return self._work(job, min(SLICE_UNITS, max(1, self.left)))
 
     def enqueue(self, job: Job, *, long: bool = False) -> None:
-        """Run the rest of the job in later turns. long: its first step alone may take long."""
+        """Run the rest of the job in later turns of the loop. long: put it in the queue of long jobs at once."""
         (self._long if long else self._short).append(job)
         if not self._scheduled:
             self._scheduled = True
             self._soon(self._work_queue)
 
     def _work(self, job: Job, most_units: int) -> bool:
-        """Run one slice of the job and subtract its cost from this turn. Returns whether the job has finished."""
+        """Run one slice of the job, and subtract its cost from this turn's units. Returns whether the job is done."""
         began_ms = self._clock.monotonic_ms()
         finished, units = job.work(self._clock, began_ms + SLICE_MS, most_units)
         if units >= LOOK_UNITS:
@@ -188,7 +191,9 @@ class Turns:
         return finished
 
     def _work_queue(self) -> None:
-        """Run jobs of both queues for this turn: each once, or twice if it turns out to be long."""
+        """Run a slice of each queued job, short ones first, within the units of one turn. Called once a turn of the
+        loop.
+        """
         try:
             for queue, most_units in ((self._short, SHORT_UNITS), (self._long, SLICE_UNITS)):
                 self._turn, self.left = self._store.turn, SLICE_UNITS
@@ -203,7 +208,9 @@ class Turns:
                 self._soon(self._work_queue)
 
     def _work_next(self, job: Job, most_units: int) -> None:
-        """Run one slice of a queued job; drop it if its client has disconnected."""
+        """Run one slice of a queued job, then put it in the long queue unless it is done. Drop it if its client has
+        left.
+        """
         if not job.wanted():
             job.drop()
             job.finish(None)

@@ -1,4 +1,4 @@
-"""Names of Kafka's APIs that are not served here, so that a refusal can name them. Source: ApiKeys of Kafka 4.3."""
+"""The names of those of Kafka's APIs that are not served here, for error texts. Source: ApiKeys of Kafka 4.3."""
 
 UNSERVED = {
     4: "LeaderAndIsr",

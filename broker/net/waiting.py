@@ -1,9 +1,4 @@
-"""Replies that are not ready yet, and fetches that wait for records to be released.
-
-The rule: a parked fetch is looked at once when any of its logs moves, and once at its deadline; nothing else polls.
-Pure: time comes in as `now_ms` (monotonic), and what an answer does is a callback. Source: Kafka's DelayedFetch and
-its purgatory, whose job this is.
-"""
+"""Replies that come later, and requests that wait for a log to change or for a deadline."""
 
 from collections.abc import Callable, Collection, Hashable
 from heapq import heapify, heappop, heappush
@@ -16,7 +11,7 @@ _STALE_ENTRIES_KEPT = 1024  # answered waiters may stay in the heap of deadlines
 
 
 class Expecting(Protocol):
-    """The place of a reply that has not come yet, and that needs to know how large it may be."""
+    """The place of a later reply, which is told how large the reply may be."""
 
     def expect(self, size_bytes: int) -> None:
         """Note how many bytes the reply may have at most."""
@@ -28,11 +23,11 @@ NOT_YET = object()
 
 
 class Parked:
-    """A reply that comes later. The handler returns it at once and calls answer() when it knows.
+    """An answer that comes later. A handler returns it at once, and calls answer() when it has the answer.
 
     `answer` takes what a handler may return, or the error that it may raise (requests/dispatch.py). `cancel` is called
-    when the client has gone; then nobody wants the answer any more. Once it is over it lets go of both callbacks and of
-    its slot, which refer back to it: thousands of circles a second would be left to the garbage collector.
+    when the client has disconnected. After either, it drops both callbacks and its slot, which refer back to it: else
+    the garbage collector would have thousands of reference cycles a second to collect.
     """
 
     __slots__ = ("_on_answer", "cancelled", "expected_bytes", "given", "on_cancel", "slot")
@@ -46,13 +41,13 @@ class Parked:
         self.slot: Expecting | None = None  # its place among the replies of its connection, once it has one
 
     def expect(self, size_bytes: int) -> None:
-        """Say how large the answer may be. A connection whose expected answers are large begins no more requests."""
+        """Set how many bytes the answer may have. A connection whose expected answers are large is not read further."""
         self.expected_bytes = size_bytes
         if self.slot is not None:
             self.slot.expect(size_bytes)
 
     def answer(self, answer: object) -> None:
-        """Give the answer. Only the first one counts; it is dropped if the client has gone."""
+        """Give the answer. Only the first call counts; the answer is dropped if the client has disconnected."""
         if self.given is NOT_YET and not self.cancelled:
             self.given = answer
             on_answer, self._on_answer, self.on_cancel, self.slot = self._on_answer, None, None, None
@@ -60,14 +55,14 @@ class Parked:
                 on_answer(answer)
 
     def then(self, on_answer: Callable[[object], None]) -> None:
-        """Call `on_answer` with the answer: now if it is there already."""
+        """Call `on_answer` with the answer when it is given; at once if it was given already."""
         if self.given is NOT_YET:
             self._on_answer = on_answer
         else:
             on_answer(self.given)
 
     def pass_on_to(self, place: "Parked") -> None:
-        """Answer `place`, which has its place among the replies already, as soon as the answer is there."""
+        """Pass the answer, when it is given, to `place`: another Parked, which has a place among the replies."""
         if place.cancelled:
             self.cancel()
         place.on_cancel = self.cancel
@@ -76,13 +71,13 @@ class Parked:
         self.then(place.answer)
 
     def divert(self, way: Callable[[Callable[[object], None], object], None]) -> None:
-        """Pass the answer to `way`, with its receiver: for faults in tests."""
+        """Call way(receiver, answer) instead of the receiver when the answer is given. For faults in tests."""
         on_answer = self._on_answer
         if on_answer is not None:
             self._on_answer = lambda answer: way(on_answer, answer)
 
     def cancel(self) -> None:
-        """Drop the answer, since its connection has ended, and call on_cancel."""
+        """Drop the answer, because its client has disconnected, and call on_cancel. Does nothing after an answer."""
         if self.given is NOT_YET and not self.cancelled:
             self.cancelled = True
             on_cancel, self._on_answer, self.on_cancel, self.slot = self.on_cancel, None, None, None
@@ -91,16 +86,18 @@ class Parked:
 
 
 class Replying(Protocol):
-    """The connection that the place belongs to."""
+    """What a slot needs of its connection."""
 
     newest_unit: int
 
     def count(self, size_bytes: int, /) -> None:
-        """Add to the expected bytes of the connection's replies; negative to subtract."""
+        """Add to the size of unsent replies; negative to subtract."""
         ...
 
     def filled(self, size_bytes: int, /) -> None:
-        """Count a parked reply that is ready. size_bytes: by how much it is larger than expected."""
+        """Count a parked reply that is ready now, and have it sent. size_bytes: by how much it is larger than
+        expected.
+        """
         ...
 
     def abort(self) -> None:
@@ -109,7 +106,7 @@ class Replying(Protocol):
 
 
 class Slot:
-    """The place of a parked reply among the replies of its connection."""
+    """The place of a later reply among the replies of its connection."""
 
     __slots__ = ("connection", "expected_bytes", "parked", "reply", "unit")
 
@@ -121,19 +118,19 @@ class Slot:
         self.expected_bytes = 0
 
     def wait_for(self, parked: Parked) -> None:
-        """Take the reply from this parked request from now on, instead of the former one."""
+        """Send the reply of this parked request here, instead of the former one's."""
         self.parked = parked
         if parked.given is NOT_YET:
             parked.slot = self
             self.expect(parked.expected_bytes)
 
     def expect(self, size_bytes: int) -> None:
-        """Say how large the reply may be, and count the difference for the connection."""
+        """Set how many bytes the reply may have, and count the difference for the connection."""
         self.connection.count(size_bytes - self.expected_bytes)
         self.expected_bytes = size_bytes
 
     def fill(self, reply: list[Buffer], unit: int) -> None:
-        """Set the reply; it is sent in its turn, when `unit` is released."""
+        """Set the reply. It is sent after all earlier replies, and when this unit of the journal is durable."""
         self.reply = reply
         self.unit = unit
         self.connection.newest_unit = max(self.connection.newest_unit, unit)
@@ -145,14 +142,15 @@ class Slot:
 
 
 def _answer(at_deadline: bool) -> bool:
+    """Return that a wait is over. Replaces the `look` of a waiter whose wait has ended."""
     return True
 
 
 class Waiter:
-    """Something that waits for any of some logs to move, or for a deadline.
+    """A request that waits until one of some logs changes, or until a deadline (monotonic ms).
 
-    look: called with True at the deadline, with False when a log moved; returns whether it is done waiting. At the
-        deadline it must be.
+    look: called with False when a log has changed, and with True at the deadline. It returns whether the wait is over,
+    which it must be at the deadline.
     """
 
     __slots__ = ("deadline_ms", "logs", "look", "waiting")
@@ -165,7 +163,7 @@ class Waiter:
 
 
 class Waiting:
-    """All waiters, by log and by deadline."""
+    """All waiting requests, by log and by deadline."""
 
     def __init__(self) -> None:
         self._by_log: dict[Hashable, dict[Waiter, None]] = {}
@@ -185,13 +183,13 @@ class Waiting:
         heappush(self._deadlines, (waiter.deadline_ms, next(self._order), waiter))
 
     def watch(self, waiter: Waiter, log: Hashable) -> None:
-        """Let a waiter that still waits wait for this log too."""
+        """Let a waiter whose wait is not over wait for this log too."""
         if waiter.waiting:
             waiter.logs.append(log)
             self._by_log.setdefault(log, {})[waiter] = None
 
     def wake(self, logs: Collection[Hashable]) -> None:
-        """Check the waiters of these logs, which have changed: each once, in the order of parking."""
+        """Call `look` of each waiter of these logs, which have changed, once, in the order of parking."""
         by_log = self._by_log
         if not by_log:
             return
@@ -204,7 +202,7 @@ class Waiting:
                 self.leave(waiter)
 
     def expire(self, now_ms: int) -> None:
-        """Answer every waiter whose deadline has passed."""
+        """End the wait of every waiter whose deadline has passed, by a call of look(True)."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].waiting):
             waiter = heappop(deadlines)[2]
@@ -214,14 +212,14 @@ class Waiting:
                 look(True)
 
     def next_deadline_ms(self) -> int | None:
-        """The deadline of the first waiter; None if nothing waits."""
+        """Return the earliest deadline, in monotonic ms; None if nothing waits."""
         deadlines = self._deadlines
         while deadlines and not deadlines[0][2].waiting:
             heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove the waiter, answered or not. Harmless if it was removed already."""
+        """End a waiter's wait without a call of `look`. Does nothing if it has ended already."""
         if not waiter.waiting:
             return
         waiter.waiting = False

@@ -1,4 +1,4 @@
-"""Which fetch of each connection waits, of those of which only one may."""
+"""For requests of which only one may wait for each connection: which one that is."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from .connection import Connection
 
 
 class Waits(Protocol):
-    """A fetch of which a connection has one at a time that waits."""
+    """A fetch that waits for records; of its kind only one may wait for each connection."""
 
     def end_wait(self) -> None:
         """Answer now, as if the time to wait were over."""
@@ -14,7 +14,7 @@ class Waits(Protocol):
 
 
 class WaitingPlaces:
-    """One place a connection."""
+    """The waiting fetch of each connection."""
 
     def __init__(self) -> None:
         self._taken: dict[Connection, Waits] = {}
@@ -29,6 +29,6 @@ class WaitingPlaces:
         self._taken[connection] = fetch
 
     def leave(self, connection: Connection, fetch: Waits) -> None:
-        """Free the connection's place, if this fetch holds it."""
+        """Note that this fetch does not wait any more, if it is the connection's waiting one."""
         if self._taken.get(connection) is fetch:
             del self._taken[connection]

@@ -38,7 +38,7 @@ class Missing(NamedTuple):
 
 
 class ShareStates(Protocol):
-    """Changes of share partitions. They are written together with the changes of their group, and applied after that."""
+    """Changes of share partitions, written together with the changes of their group, and applied after that."""
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -269,7 +269,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int, *, joins: bool) -> None:
-        """Compute the target assignment now if it is due and the group is small. joins: do not wait for the interval."""
+        """Compute the target assignment now if it is due and the group is small. joins: without the interval."""
         if self._is_behind if joins else self.is_assignment_due(now_ms):
             self._assign_at_once(ASSIGNED_AT_ONCE, now_ms, wall_ms)
 
@@ -286,7 +286,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))
 
     def _assignment_steps(self, members: Mapping[str, Member], targets: Mapping[str, Target]) -> AssignmentSteps:
-        """Compute an assignment of initialized partitions to these members, in steps. targets: their present targets."""
+        """Compute an assignment of initialized partitions to these members, in steps. targets: those until now."""
         shares = yield from self.rights.shares(members, targets, lambda each: each.topics, self.topic_ids)
         subscribers = [
             Subscriber(member_id, shares[member_id], targets[member_id].partitions if member_id in targets else NOTHING)
