@@ -1,4 +1,8 @@
-"""The configs of single groups: stored in the catalogue, in effect from the next heartbeat on."""
+"""The configs of single groups: stored in the catalogue, in effect from the next heartbeat on.
+
+The rule: a group need not exist to have settings, and keeps them when it is deleted, as in Kafka; who has none obeys
+the broker's. A change is one unit of the catalogue, seen when it is durable like any other.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping

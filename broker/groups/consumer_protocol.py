@@ -1,4 +1,9 @@
-"""The subscriptions and assignments of classic consumers, encoded and decoded, for the conversion of groups. Pure."""
+"""The subscriptions and assignments of classic consumers, encoded and decoded, for the conversion of groups. Pure.
+
+Metadata of the protocol type "consumer" is a subscription, and what members are given an assignment. Newer versions
+only append fields, so those we know are read of any version; an assignment is written in the version of its reader.
+Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json (KIP-429, KIP-792, KIP-881).
+"""
 
 from collections.abc import Iterable, Mapping
 from struct import Struct, error

@@ -1,5 +1,10 @@
 """The coordinator of classic consumer groups: gives the pure groups their requests, the time and timers, and logs
 changes.
+
+The rules: a group decides, its record is written, its answers follow in the same step, and leave behind the reply
+barrier; every time limit is monotonic, so no clock that is set expires a member. A client that goes while its answer
+is held back stays a member until a timeout, as with Kafka. At start each group is as in its last record, and its
+members have a whole session to be heard of again.
 """
 
 import asyncio

@@ -1,5 +1,10 @@
 """The groups of all kinds: classic ones, consumer groups of KIP-848, and share groups. It passes requests to the right
 kind.
+
+The rule: a group id is of one kind at a time, and its offsets stay when it becomes one of the other kind: that is what
+a group does that nobody is in when the first member of the other protocol joins, and one with members as
+`group.consumer.migration.policy` lets it (consumer/migration.py). A share group stays one until it is deleted, and
+has no committed offsets. Source: Kafka's GroupMetadataManager.
 """
 
 import logging

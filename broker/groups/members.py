@@ -1,4 +1,7 @@
-"""A member of a classic group, its requests, and the answers to them. Pure."""
+"""A member of a classic group, its requests, and the answers to them. Pure.
+
+Subscriptions and assignments are bytes that members exchange; a broker only passes them on.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple

@@ -1,4 +1,10 @@
-"""How much memory all classic groups take together, and which of them are empty and could be deleted. Pure."""
+"""How much memory all classic groups take together, and which of them are empty and could be deleted. Pure.
+
+The rule: what a client can make long is counted: names, members' metadata for their protocols, the group's record, and
+the assignments once more, beside that record. All else is a fixed cost for each group, member and protocol. A group
+without members is removed first when room is needed; if it has committed offsets, it only leaves the count and is
+removed with them. Runs of share partitions are counted apart (share/memory.py).
+"""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING

@@ -1,4 +1,9 @@
-"""Fields of the records of consumer and share groups, in Kafka's flexible encoding: written and read. Pure."""
+"""Fields of the records of consumer and share groups, in Kafka's flexible encoding: written and read. Pure.
+
+Consumer groups (consumer/records.py) and share groups (share/records.py) have these in common, their target
+assignments in whole. Values begin with a version, which is 0 everywhere.
+Sources: Kafka's ConsumerGroup*Value.json, ShareGroup*Value.json.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from struct import Struct, error

@@ -1,4 +1,9 @@
-"""The records of committed offsets in __consumer_offsets, byte for byte Kafka's. Pure."""
+"""The records of committed offsets in __consumer_offsets, byte for byte Kafka's. Pure.
+
+A key begins with an int16, the type of the record: 0 and 1 a committed offset, 2 a group. Values are written in
+version 4, where tagged fields carry what Kafka has no place for; all versions are read, tags that are unknown here are
+skipped. Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
+"""
 
 from struct import Struct
 from struct import error as StructError

@@ -1,4 +1,8 @@
-"""The members of a classic group, ids given to newcomers, static members, the leader, and the protocols. Pure."""
+"""The members of a classic group, ids given to newcomers, static members, the leader, and the protocols. Pure.
+
+The rules: every member is counted under each protocol it knows, so a protocol that all know is found without asking
+all; the leader is always a member, or nobody. Source: Kafka's ClassicGroup.
+"""
 
 from collections import Counter
 

@@ -1,4 +1,9 @@
-"""The states of a classic consumer group, and what each event does in each of them: one table. Pure."""
+"""The states of a classic consumer group, and what each event does in each of them: one table. Pure.
+
+A row is an event, a column a state. An entry is what to do, or the error that is the whole answer. Questions that are
+not events, such as which offsets may expire, ask for the state itself.
+Source: Kafka's ClassicGroup and GroupMetadataManager.
+"""
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum

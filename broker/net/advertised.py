@@ -1,4 +1,9 @@
-"""The address that clients of a listener are told to connect to. Pure."""
+"""The address that clients of a listener are told to connect to. Pure.
+
+What `advertised.listeners` has for the listener that the client connected to, else that listener's own address; if that
+is every interface, the address that the client's connection arrived on, which it can surely reach. Clients connect to
+the address in metadata, whichever they used first.
+"""
 
 from ..config.listener_settings import ListenerSettings
 

@@ -1,4 +1,10 @@
-"""One client's connection: requests in, replies out in the order of their requests, and limits on both."""
+"""One client's connection: requests in, replies out in the order of their requests, and limits on both.
+
+The rules: replies leave in request order (slots), each only when it is known and the unit it waits for is released;
+at most one write per turn, by flush(); a client that does not read, asks too much ahead, or sends while the store is
+full is not read until that has passed, and keeps nobody else from being served. Bytes that are no frame close this
+connection and no other. Pure except for the transport it is given. Source: Kafka's SocketServer, but pipelined.
+"""
 
 from collections import deque
 from typing import Any

@@ -1,4 +1,9 @@
-"""The features of the broker that clients look up in the answer to ApiVersions, such as transaction.version."""
+"""The features of the broker that clients look up in the answer to ApiVersions, such as transaction.version.
+
+The rule: a feature is offered once every request that it is made of is answered, and what is offered is finalized at
+its highest version. Clients of transaction.version 2 leave AddPartitionsToTxn out, whatever else the table says.
+Sources: KIP-584, KIP-890, KIP-932, KAFKA-17011.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol

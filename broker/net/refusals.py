@@ -1,4 +1,9 @@
-"""The response of a request that failed as a whole: with an error code where the clients of each API look for it."""
+"""The response of a request that failed as a whole: with an error code where the clients of each API look for it.
+
+The rule is Kafka's getErrorResponse, of all APIs at once: where the response has an error code of its own, that is set
+and the rest is empty; elsewhere every item of the request is echoed with the error. Clients miss an item that is not
+named, and some abort over it.
+"""
 
 from typing import Any
 

@@ -1,4 +1,10 @@
-"""Sending large replies: buffers in memory, and parts of files that go from the page cache to the socket uncopied."""
+"""Sending large replies: buffers in memory, and parts of files that go from the page cache to the socket uncopied.
+
+The rules: bytes leave in order, whichever way each goes; a part is let go of here, whatever becomes of it. If a part
+cannot be read its frame has begun to leave, so that the connection is cut. Where there is no plain socket - TLS, a
+simulated net - and where enough clients take their answers slowly, parts are read and copied, a window at a time: a
+client that takes nothing costs no more memory than one.
+"""
 
 from collections import deque
 from collections.abc import Sequence

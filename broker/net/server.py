@@ -1,4 +1,10 @@
-"""The server: accepts connections, limits how many there are, and closes them."""
+"""The server: accepts connections, limits how many there are, and closes them.
+
+The rules: a connection beyond the limits is closed at once and costs nobody else anything; large frames are read only
+while all of them together fit `queued.max.request.bytes`; a connection over which nothing comes and nothing leaves is
+closed after `connections.max.idle.ms`. On a halt every connection is cut without an answer.
+Source: Kafka's SocketServer, ConnectionQuotas.
+"""
 
 import asyncio
 import contextlib

@@ -1,5 +1,9 @@
 """What the coordinators of consumer groups (KIP-848) and of share groups have in common: the broker assigns their
 partitions.
+
+The rules: what a group decides is one unit, written before any member is answered; deadlines are monotonic; what grows
+with the size of a group is worked in slices between other requests, and members go on meanwhile with what they have.
+Groups are loaded from the newest record of each key. Source: Kafka's GroupCoordinatorService.
 """
 
 import asyncio

@@ -1,5 +1,7 @@
 """A group whose partitions the broker assigns: all changes of one event are written together, and when to assign
 again. Pure.
+
+The rule: what one event changes is kept as a whole, or never was. Consumer groups and share groups have this in common.
 """
 
 from abc import abstractmethod

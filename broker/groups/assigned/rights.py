@@ -1,4 +1,11 @@
-"""Which user each member of a group is, and which topics it may be assigned by that user's rights. Pure."""
+"""Which user each member of a group is, and which topics it may be assigned by that user's rights. Pure.
+
+The rules, where rules of access are enforced: a member counts as a subscriber of a topic it may read and describe. Of a
+topic that no subscriber may read, those count that may describe it: their fetch tells them what is missing. Nobody is
+told of a topic that it may not describe. Rights change while members stay, so an assignment is made again after any
+change of the rules, and it counts if it is another one. Who is behind a member is known from its requests, so not
+between a restart and its next one: until then it keeps the topics that it has.
+"""
 
 from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import NamedTuple, Protocol, TypeVar

@@ -1,5 +1,8 @@
 """The coordinator of consumer groups (KIP-848): gives the pure groups their requests, the time and timers, and logs
 changes.
+
+The rules are those of assigned/coordinator.py; the topics of regular expressions, too, are worked in slices.
+Source: Kafka's GroupCoordinatorService, TopicRegexResolver.
 """
 
 import asyncio

@@ -1,4 +1,9 @@
-"""Which requests a consumer group accepts, by their member id, instance id and epoch. Pure."""
+"""Which requests a consumer group accepts, by their member id, instance id and epoch. Pure.
+
+The rule: an epoch that was never given out, or is older than what it is about, is refused; so who was taken for dead
+commits nothing any more. Members of the classic protocol hear Kafka's older words for the same.
+Sources: Kafka's ConsumerGroup.validateOffsetCommit, validateOffsetFetch; KIP-848, KIP-1251.
+"""
 
 from collections.abc import Collection
 

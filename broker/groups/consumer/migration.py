@@ -1,4 +1,18 @@
-"""How a classic group becomes a consumer group and back, while its members stay (KIP-848). Pure."""
+"""How a classic group becomes a consumer group and back, while its members stay (KIP-848). Pure.
+
+    classic group ──the first heartbeat of epoch 0──► consumer group with members of both kinds
+          ▲                                                  │
+          └──the last member of the newer protocol is gone───┘
+
+Upgrade: generation, epochs and target are one number; everybody has in its record what the last leader gave it, so no
+partition is free before its reader gives it up. In the midst of a cooperative rebalance a member may still read what
+it said that it owned when it joined; that is recorded as to be given up (Kafka takes it for free). The new member then
+makes an epoch like any other. Downgrade: the group's epoch is the generation; everybody keeps what it may read until
+it joins the rebalance that follows at once, after a restart too (Kafka forgets it then: what the last member had waits
+for somebody who joins or goes). Either is one unit: the old group's tombstones, and the new one. A restart
+finds the one or the other.
+Source: Kafka's GroupMetadataManager, ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum

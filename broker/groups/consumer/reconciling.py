@@ -1,4 +1,11 @@
-"""How a member gets from its current to its target assignment, one heartbeat at a time. Pure."""
+"""How a member gets from its current to its target assignment, one heartbeat at a time. Pure.
+
+The rule: revocation before assignment. A partition is in the assignment of a member, or pending revocation, until the
+member itself reports that it owns it no more; only then may it be in that of another. While a member has to give up
+anything it stays in its epoch and gets nothing. What is not free yet it waits for, and gets with a later heartbeat.
+Each partition keeps the epoch in which the member got it, by which commits are judged (KIP-1251).
+Source: KIP-848; Kafka's CurrentAssignmentBuilder.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple

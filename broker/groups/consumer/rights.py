@@ -1,5 +1,9 @@
 """Which topics members of a consumer group may be assigned, or match by regular expressions, by their users' rights.
 Pure.
+
+What rights count is in assigned/rights.py. Of a pattern the topics are looked up that any of its members may describe,
+and again for rights that changed. Kafka resolves patterns by the rights of whoever asks, and nothing else (decision
+30).
 """
 
 from collections.abc import Mapping

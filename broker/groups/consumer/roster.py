@@ -1,4 +1,9 @@
-"""The state of a consumer group, which follows from its records: the newest of each key, and lookup tables. Pure."""
+"""The state of a consumer group, which follows from its records: the newest of each key, and lookup tables. Pure.
+
+The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group. The indexes say who
+has a partition, which member an instance id is of, and how many subscribe to what.
+Source: Kafka's ConsumerGroup, ModernGroup.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,4 +1,8 @@
-"""The states of a consumer group and of its members, and what a member's heartbeat does in each: one table. Pure."""
+"""The states of a consumer group and of its members, and what a member's heartbeat does in each: one table. Pure.
+
+A row is what the heartbeat shows, a column the state of the member. What a member may read is decided by ADVANCE alone;
+how is in reconciling.py. Source: KIP-848; Kafka's ConsumerGroup and CurrentAssignmentBuilder.
+"""
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum

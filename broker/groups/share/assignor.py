@@ -1,4 +1,11 @@
-"""The assignor `simple`: it decides which members of a share group read which partitions. Pure."""
+"""The assignor `simple`: it decides which members of a share group read which partitions. Pure.
+
+Topics with the same subscribers are shared among these together. With at least as many partitions as subscribers each
+partition has one; with fewer, each has as many as it takes for all to have something, ⌈subscribers / partitions⌉. What
+anybody has differs by one at most, but where a partition would be given to somebody twice; who had something keeps it
+as far as that allows. A generator that yields units of work, as all assignors.
+Source: KIP-932; Kafka's SimpleAssignor, which shares each topic for itself where subscriptions differ.
+"""
 
 from collections.abc import Generator, Mapping, Sequence
 from heapq import heapify, heappop, heappush

@@ -1,4 +1,12 @@
-"""The coordinator of share groups: gives the pure groups their requests, the time and timers, and logs changes."""
+"""The coordinator of share groups: gives the pure groups their requests, the time and timers, and logs changes.
+
+The rules are those of assigned/coordinator.py, and: the share partitions that a group begins with, or loses, are in the
+unit of the group's own records. Where a share partition begins is decided once, when it is made, by the log as it is
+then: `latest` is the end of what was appended before. A partition that a topic got later begins at its first record
+whatever the group has set, since nobody could have read it before. A topic that is deleted takes its share partitions
+along.
+Sources: KIP-932; Kafka's GroupCoordinatorService, SharePartition.startOffsetDuringInitialization, KAFKA-19201.
+"""
 
 import asyncio
 import logging

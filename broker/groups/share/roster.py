@@ -1,4 +1,8 @@
-"""The state of a share group, which follows from its records: the newest of each key, and a lookup table. Pure."""
+"""The state of a share group, which follows from its records: the newest of each key, and a lookup table. Pure.
+
+The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group.
+Source: Kafka's ShareGroup, ModernGroup.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
