@@ -43,9 +43,8 @@ PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
 class Connection:
     """The requests and replies of one client, and the reasons for which it is not read for now.
 
-    slots: (unit, reply) in the order of the requests. A unit is one entry of the journal; the reply is sent when it is
-    durable. A reply is `bytes` if it is small and its unit is not below that of the previous one; None closes the
-    connection when it is reached.
+    slots: (unit, reply) in the order of the requests; a reply is sent when its unit (journal entry) is durable. It is
+    `bytes` if it is small and its unit is not below that of the one before; None closes the connection there.
     """
 
     __slots__ = (
@@ -82,7 +81,6 @@ class Connection:
     )
 
     def __init__(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
-        """owner: the server that handles the requests. max_frame_bytes: a larger request closes the connection."""
         self.transport: Transport | None = None
         self.client_host = ""
         self.client_id: str | None = None
@@ -115,18 +113,14 @@ class Connection:
         self._stopped = 0  # reasons for not reading
 
     def belong_to(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
-        """Let this owner handle the connection's requests from now on. max_frame_bytes: the largest request it
-        accepts.
-        """
+        """Let this owner handle the connection's requests from now on, up to this frame size."""
         self._owner = owner
         self._framer.max_bytes = max_frame_bytes
 
     # ---- requests in -----------------------------------------------------------------------------------------
 
     def data_received(self, chunk: bytes) -> None:
-        """Handle every complete request in the bytes that arrived, unless there is a reason to wait. Called by the
-        transport.
-        """
+        """Handle every complete request in the bytes that arrived, unless there is a reason to wait."""
         self.seen = True
         self.bytes_in += len(chunk)
         owner = self._owner
@@ -199,9 +193,7 @@ class Connection:
         return True
 
     def _go_on(self) -> None:
-        """Handle waiting requests and read again, unless another reason not to remains. Called when one reason has
-        ended.
-        """
+        """Handle waiting requests and read again, because a reason not to has ended; another may remain."""
         if self.transport is not None and not self._stopped & CLOSING:
             self._work()
             self._make_room()
@@ -230,10 +222,7 @@ class Connection:
                 self._owner.soon(self._go_on)
 
     def _make_room(self) -> None:
-        """Reserve memory for the rest of a large request that is arriving, or release that of one which was handled.
-
-        If there is no memory, reading pauses until admitted() is called.
-        """
+        """Reserve memory for the rest of a large request, or pause; release that of one which was handled."""
         if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # that frame may be held back
             return
         framer = self._framer
@@ -277,9 +266,7 @@ class Connection:
         self._allow(STORE_IS_FULL)
 
     def put_back(self, frame: Readable) -> None:
-        """Put the current request back in front of the backlog: go_on_now() handles it again. Reads nothing until
-        then.
-        """
+        """Put the current request back in front of the others, and handle none until go_on_now() is called."""
         self._backlog.appendleft(frame)
         self.hold()
 
@@ -321,11 +308,7 @@ class Connection:
     # ---- replies out -----------------------------------------------------------------------------------------
 
     def reply(self, reply: list[Buffer], unit: int) -> None:
-        """Set the reply to the current request. It is sent after all earlier replies, and when this unit of the
-        journal is durable.
-
-        unit: 0 if the reply waits for none.
-        """
+        """Reply to the current request: sent after all earlier replies, when this unit (0: none) is durable."""
         first = reply[0]
         self.newest_unit = unit or self.newest_unit
         if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:
@@ -359,9 +342,7 @@ class Connection:
         return unit, reply
 
     def filled(self, size_bytes: int) -> None:
-        """Count a parked reply that is ready now, and have it sent. size_bytes: by how much it is larger than
-        expected.
-        """
+        """Have a parked reply sent that is ready now. size_bytes: by how much it is larger than expected."""
         self.count(size_bytes)
         self._owner.touch(self)
 
@@ -372,10 +353,7 @@ class Connection:
             self._stop(TOO_MUCH_AHEAD)
 
     def flush(self, released_unit: int) -> bool:
-        """Send, in order, every reply whose unit is durable: released_unit is the newest such unit of the journal.
-
-        Returns whether the next reply waits for a unit, so that this is to be called at the next release.
-        """
+        """Send, in order, the replies whose unit is durable. Returns whether the next one waits for a unit."""
         slots, transport = self.slots, self.transport
         if self._other_replies or self._stopped or not slots or transport is None:
             return self._flush_in_turn(released_unit)
@@ -450,7 +428,6 @@ class Connection:
 
     @property
     def writing_paused(self) -> bool:
-        """Whether the transport's buffer is full, because the client does not read."""
         return bool(self._stopped & PEER_DOES_NOT_READ)
 
     def pause_writing(self) -> None:
@@ -465,17 +442,11 @@ class Connection:
             self._allow(PEER_DOES_NOT_READ)
 
     def eof_received(self) -> bool:
-        """Return False: the transport closes the connection when the client has closed its side. Called by the
-        transport.
-
-        A client that wants its answers keeps its side open.
-        """
+        """Have the transport close the connection: a client that wants its answers keeps its side open."""
         return False
 
     def connection_lost(self, reason: BaseException | None) -> None:
-        """Release all resources, and cancel this client's waiting requests. Called by the transport when the
-        connection ended.
-        """
+        """Release all resources and cancel this client's waiting requests. The transport calls it."""
         if isinstance(self.transport, Overflow):
             self.transport.drop()
         self.transport = None
@@ -517,9 +488,7 @@ class Connection:
         self._stop(CLOSING)
 
     def hang_up(self) -> None:
-        """Read no more, and close when all bytes given to the transport have been sent. Waiting requests are not
-        answered.
-        """
+        """Read no more; close when all bytes given to the transport are sent. No waiting request is answered."""
         self._stop(CLOSING)
         if self.transport is not None:
             self.transport.close()
