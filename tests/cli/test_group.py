@@ -148,5 +148,7 @@ def test_group_alter_changes_settings_and_group_describe_shows_them(terminal: Te
     [("group describe nope", 3), ("group delete nope", 3), ("group seek nope --to start", 3),
      ("group seek g -t nope --to start", 3), ("group seek g -t orders:x --to start", 2)],
 )  # fmt: skip
-def test_an_unknown_group_or_topic_exits_with_its_code(terminal: Terminal, line: str, code: int) -> None:
+def test_group_commands_with_an_unknown_group_or_topic_set_the_exit_code(
+    terminal: Terminal, line: str, code: int
+) -> None:
     assert terminal.refused(line)[0] == code

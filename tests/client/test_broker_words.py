@@ -185,7 +185,7 @@ def test_unknown_topic_error_gives_the_brokers_reason_for_not_creating_it():
     within(main)
 
 
-def test_a_missing_topic_is_reported_without_a_broker_message():
+def test_with_auto_creation_off_a_missing_topics_error_names_topic_and_time_limit():
     async def main(world):
         async with plain(world, allow_auto_create_topics=False) as producer:
             with pytest.raises(UnknownTopicError, match=r"there is no topic 'new', .* within 5000 ms$") as missed:

@@ -141,7 +141,7 @@ def without_partitions(request):
     return MetadataResponse(brokers=[broker], topics=topics)
 
 
-def test_a_topic_without_partitions_is_waited_for():
+def test_send_waits_while_the_metadata_lists_its_topic_without_partitions():
     async def main(world):
         await make(world)
         async with Producer(BOOTSTRAP, environment=world.world.environment, max_block_ms=3_000) as producer:

@@ -105,7 +105,7 @@ async def test_for_a_kafka_broker_clients_owners_and_fencepost_metrics_are_absen
     assert "fencepost_requests_total" not in metrics
 
 
-async def test_the_story_of_a_topic_on_kafka_is_shown(console: ConsoleClient, run: str) -> None:
+async def test_records_timeline_and_blocker_of_a_topic_on_kafka_are_shown(console: ConsoleClient, run: str) -> None:
     topic = f"topics/{run}-story"
     page = await console.get(f"{topic}/partitions/0/records?offset=0")
     while page["high_watermark"] < len(FATES):  # Kafka writes a marker after it has answered a commit

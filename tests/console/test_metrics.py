@@ -94,7 +94,9 @@ async def test_metrics_without_the_right_are_left_out_and_counted_as_errors() ->
     assert "fencepost_requests_total" not in found
 
 
-async def test_beyond_the_limit_whole_topics_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metrics_beyond_the_partition_limit_omit_whole_topics_and_count_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(metrics, "MOST_PARTITIONS", 5)
     with ServedBroker() as broker:
         async with fp.Admin(f"127.0.0.1:{broker.port}") as admin:

@@ -137,7 +137,7 @@ def test_the_findings_of_a_contest_become_one_figure_per_round() -> None:
     assert first.latencies.count == 3
 
 
-def test_figures_without_a_measurement_are_left_out() -> None:
+def test_a_finding_omits_figures_whose_measurement_is_zero() -> None:
     found = Finding("end to end 2,000/s", "record", OS, [Sample(10, 0, 1.0, 0, 0, 0.0)]).as_measured()
     assert found.figures == {"rate": (10,)}
     assert (found.median("cpu_us"), found.spread("cpu_us")) == (None, None)

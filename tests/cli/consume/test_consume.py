@@ -184,7 +184,7 @@ def test_consume_into_a_full_device_exits_with_1_and_names_the_cause(terminal: T
      ("consume story -g g --from 3", 2), ("consume story:0 -g g", 2), ("consume story -b 127.0.0.1:1", 4),
      ("consume story -X isolation.level=sometimes -e", 2)],
 )  # fmt: skip
-def test_consume_with_wrong_arguments_exits_with_their_code(
+def test_consume_with_wrong_arguments_exits_with_the_code_for_their_error(
     terminal: Terminal, story: str, line: str, code: int
 ) -> None:
     assert terminal.refused(line)[0] == code

@@ -157,7 +157,7 @@ def test_produce_exits_with_5_when_its_producer_was_fenced(terminal: Typing) -> 
         (("no such topic",), 2),
     ],
 )
-def test_produce_with_wrong_arguments_exits_with_their_code_and_a_hint(
+def test_produce_with_wrong_arguments_prints_cause_and_hint_and_sets_the_exit_code(
     terminal: Typing, words: tuple[str, ...], code: int
 ) -> None:
     got, out, err = terminal.typed(b"line\n", *words)

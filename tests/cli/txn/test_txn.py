@@ -70,7 +70,7 @@ def test_a_transaction_held_for_a_ledger_decision_is_shown_and_cannot_be_ended(t
     assert terminal.run("txn why-blocked waits") == "waits is not blocked\n"
 
 
-def test_open_transactions_are_listed_with_their_age_and_all_ids_when_asked(terminal: Terminal) -> None:
+def test_txn_list_shows_open_transactions_and_with_all_also_ended_ones(terminal: Terminal) -> None:
     terminal.run("topic create listed")
     done = terminal.open_transaction("done", "listed", "a")
     done.abort_transaction()
@@ -89,7 +89,7 @@ def test_open_transactions_are_listed_with_their_age_and_all_ids_when_asked(term
     assert "no transactions are open" in terminal.err
 
 
-def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_refused(terminal: Terminal) -> None:
+def test_txn_abort_ends_an_open_transaction_and_its_producers_commit_fails(terminal: Terminal) -> None:
     terminal.run("topic create ended")
     producer = terminal.open_transaction("to-end", "ended", "a")
     assert terminal.run("txn abort to-end").startswith("aborted to-end: it was open for ")
@@ -137,11 +137,11 @@ def test_txn_abort_by_partition_and_start_offset_ends_the_transaction(terminal: 
     [("txn describe nope", 3), ("txn abort nope", 3), ("txn producers nope", 3), ("txn why-blocked nope", 3),
      ("txn list --state Sleeping", 2), ("txn abort marked --start-offset 1", 2)],
 )  # fmt: skip
-def test_txn_commands_on_an_unknown_transaction_exit_with_their_code(terminal: Terminal, line: str, code: int) -> None:
+def test_txn_commands_on_an_unknown_transaction_set_the_exit_code(terminal: Terminal, line: str, code: int) -> None:
     assert terminal.refused(line)[0] == code
 
 
-def test_txn_watch_shows_how_transactions_ended(terminal: Terminal) -> None:
+def test_txn_watch_shows_a_transaction_while_it_is_open_and_how_it_ended(terminal: Terminal) -> None:
     terminal.run("topic create watched")
     producer = terminal.open_transaction("watched", "watched", "a", "b")
     view = View()

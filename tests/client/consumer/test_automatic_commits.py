@@ -106,7 +106,7 @@ def test_leaving_a_block_during_a_wait_for_records_commits_everything_returned(e
     assert not [said for said in caplog.records if said.levelno >= logging.WARNING]
 
 
-def test_an_error_in_the_block_does_not_undo_its_own_commits():
+def test_a_commit_made_inside_a_block_that_fails_stays_committed():
     async def read(world):
         async with member(world, enable_auto_commit=True) as consumer:
             await consumer.getmany(timeout_ms=5_000, max_records=3)

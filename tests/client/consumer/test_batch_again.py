@@ -69,7 +69,7 @@ def test_run_in_transaction_commits_the_consumers_batch_once_although_it_retries
     within(main)
 
 
-def test_a_batch_can_be_used_again_after_a_seek_to_where_it_begins():
+def test_an_aborted_batch_can_be_committed_after_a_seek_to_its_first_offset():
     async def main(world):
         await write(world, *[b"before"] * 300, b"a", b"b", b"c")
         producer = await world.producer()
@@ -141,7 +141,7 @@ def test_after_two_rollbacks_reading_resumes_at_the_first_batch(order):
     within(main)
 
 
-def test_a_batch_whose_successor_was_committed_first_is_rolled_back():
+def test_a_transaction_raises_if_an_earlier_batch_was_rolled_back_meanwhile():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()

@@ -17,7 +17,7 @@ def _drop(consumers):
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_an_unclosed_consumer_warns_when_garbage_collected_and_releases_all(group):
+def test_a_garbage_collected_unclosed_consumer_raises_a_resource_warning(group):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"v")

@@ -120,7 +120,8 @@ def test_after_a_lost_response_the_next_heartbeat_is_full():
     assert not b.errors
 
 
-def test_no_partition_is_taken_over_while_a_heartbeat_without_it_is_in_flight():
+def test_a_member_waits_for_its_heartbeats_answer_before_it_takes_partitions():
+    """That heartbeat says the member owns no partition; one taken meanwhile could be given to another member."""
     driver = ConsumerGroupDriver(t=1)
     a, b = Reader(driver, "a", ["t"]), Reader(driver, "b", ["t"])
     a.poll()
@@ -301,7 +302,7 @@ def test_a_member_whose_new_subscription_was_refused_sends_a_leave():
     assert (refused.state, refused.farewell) == (State.UNJOINED, None), "it never was a member"
 
 
-def test_a_partition_assigned_and_withdrawn_between_two_polls_is_reported():
+def test_a_partition_withdrawn_before_a_poll_took_it_is_given_up_in_a_heartbeat():
     driver = ConsumerGroupDriver(Rules(assignors=("range",)), t=1)
     late, early = Reader(driver, "n", ["t"]), Reader(driver, "a", ["t"])
     late.poll()

@@ -213,7 +213,7 @@ def test_an_error_raised_to_several_waiters_has_the_traceback_of_one_wait(error)
     run(main)
 
 
-def test_a_thousand_metadata_requests_for_one_cause_are_sent_as_a_few():
+def test_a_thousand_stale_metadata_reports_in_a_second_cause_at_most_15_requests():
     async def main(world):
         server = await start_scripted(world.net)
         cluster = await world.cluster()

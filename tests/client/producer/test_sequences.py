@@ -283,7 +283,7 @@ def test_a_batch_stays_maybe_written_whatever_error_its_retries_get():
     assert batch.maybe_written
 
 
-def test_other_partitions_continue_with_their_current_epoch():
+def test_a_new_epoch_for_one_partition_leaves_others_at_their_epoch():
     sequences, broken = producer()
     _, sound = producer()
     send(sequences, sound, Sent())

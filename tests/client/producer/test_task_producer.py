@@ -188,7 +188,7 @@ def test_a_garbage_collected_task_leaves_the_shared_cluster_open():
     with_job(work)
 
 
-def test_kafka_13412_init_producer_id_is_retried_after_a_timeout():
+def test_kafka_13412_a_task_can_begin_after_a_begin_that_timed_out():
     async def work(job):
         task = job.task(request_timeout_ms=1_000)
         with pytest.raises(TimeoutError):

@@ -38,6 +38,6 @@ def test_a_batch_below_the_requested_offset_does_not_move_the_position():
     assert (len(found.batches), found.next_offset, found.next_epoch) == (1, 12, 7)
 
 
-def test_bytes_may_come_in_several_pieces_of_whole_batches():
+def test_batches_are_found_in_a_list_of_buffers_of_any_bytes_type():
     found = WholeBatches(10, [BATCHES[0], bytearray(BATCHES[1]), memoryview(BATCHES[2])])
     assert (len(found.batches), found.next_offset, found.size) == (3, 16, len(EVERY))

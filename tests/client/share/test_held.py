@@ -173,7 +173,7 @@ def test_after_an_abort_sent_records_are_released_except_lost_ones() -> None:
     assert held.next_ms() == NEVER_MS
 
 
-def test_after_an_abort_sent_records_are_released_only_while_still_held() -> None:
+def test_after_an_abort_only_records_whose_lock_has_not_ended_are_released() -> None:
     assert doubted(2).drain_doubtful(SESSION, LOCK_MS) == {}
     held = doubted(2)
     held.end_session(SESSION)

@@ -52,7 +52,7 @@ def test_state_counts_unacknowledged_and_transactional_records_of_a_partition() 
     within(main)
 
 
-def test_the_state_names_the_error_that_the_next_read_raises() -> None:
+def test_last_error_of_the_state_is_the_error_that_the_next_read_raises() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         async with sharer(world) as consumer:

@@ -286,7 +286,7 @@ def test_a_record_in_a_dead_producers_transaction_is_redelivered_after_its_abort
     within(main)
 
 
-def test_acknowledging_a_transactions_record_in_another_way_is_refused() -> None:
+def test_a_record_acknowledged_in_a_transaction_cannot_be_acknowledged_again() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         producer = await world.producer()

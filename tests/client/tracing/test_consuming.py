@@ -124,7 +124,9 @@ async def test_a_span_of_records_of_several_topics_has_no_topic_name(broker: fp.
     assert "messaging.destination.name" not in (spans.one("process").attributes or {})
 
 
-async def test_each_sender_is_linked_once_up_to_the_limit(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_a_processing_span_links_each_senders_span_once_up_to_the_limit(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     consumer = reader(broker, "a", spans)
     many = [record(traceparent=A[0][:-6] + b"%03x" % number + b"-01") for number in range(1, 2 * MOST_LINKS)]
     with consumer.processing([record(traceparent=A[0]), record(traceparent=B[0]), record(traceparent=A[0]), record()]):
@@ -173,7 +175,9 @@ async def test_iterating_counts_only_returned_records(broker: fp.Broker, spans: 
     assert counts == [2, 3]
 
 
-async def test_commits_have_spans_and_so_have_their_errors(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_each_commit_has_a_span_and_a_failed_one_has_status_error(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     async with fp.Producer(broker.bootstrap_servers) as producer:
         await producer.send_and_wait("c", b"v")
     faults = Faults(broker)

@@ -321,7 +321,7 @@ def test_a_failed_abort_is_noted_on_the_exception_and_repeated_by_the_next_begin
 
 
 @both
-def test_a_newer_producer_fences_and_is_named_as_the_reason(version):
+def test_the_fenced_error_names_a_newer_producer_as_its_reason(version):
     async def main(world: TxnWorld) -> None:
         old = await world.producer()
         with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
@@ -340,7 +340,7 @@ def test_a_newer_producer_fences_and_is_named_as_the_reason(version):
 
 @both
 @pytest.mark.parametrize("writes", [True, False])
-def test_a_timed_out_transaction_raises_that_and_the_producer_continues(version, writes):
+def test_a_timed_out_transaction_raises_fenced_with_reason_transaction_timeout(version, writes):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(transaction_timeout_ms=10_000)
         with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012

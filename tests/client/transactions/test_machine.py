@@ -82,7 +82,7 @@ def test_only_the_same_commit_or_a_new_producer_id_ends_an_unknown_outcome():
 @pytest.mark.requirement("S-115")
 @pytest.mark.parametrize("event", [Event.WRITE, Event.COMMIT, Event.ABORT])
 @pytest.mark.parametrize("state", [State.UNINITIALIZED, State.INITIALIZING, State.READY])
-def test_outside_of_a_transaction_nothing_is_written_committed_or_aborted(event, state):
+def test_writing_committing_or_aborting_without_a_transaction_raises_illegal_state(event, state):
     client = ready()
     client.state = state
     with pytest.raises(IllegalStateError):
@@ -119,7 +119,7 @@ def test_only_error_code_0_counts_as_success():
             assert (verdict(code) is Verdict.DONE) == (code == 0)
 
 
-def test_of_several_partition_errors_the_most_severe_decides():
+def test_worst_returns_the_verdict_of_the_most_severe_partition_error():
     assert worst([0, 0]) == (Verdict.DONE, 0)
     assert worst([55, 29, 55]) == (Verdict.ABORT, 29)
     assert worst([55, 51]) == (Verdict.AGAIN, 51)
@@ -199,7 +199,7 @@ def test_with_version_1_invalid_txn_state_for_a_resent_commit_proves_nothing():
         client.request(Event.ABORT)
 
 
-def test_a_commit_answered_with_fenced_at_first_was_not_committed():
+def test_a_commit_whose_first_answer_is_fenced_was_not_committed():
     client = committing()
     client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
     assert isinstance(client.failure(), ProducerFencedError)
@@ -259,12 +259,12 @@ def test_a_missing_right_to_the_transactional_id_is_fatal():
         ("CompleteAbort", ProducerIdentity(8, 0), 60_000, "newer_producer"),
     ],
 )
-def test_the_reason_of_a_fence_is_derived_from_the_transactions_state(state, identity, elapsed_ms, reason):
+def test_fenced_by_derives_the_reason_from_the_described_transaction(state, identity, elapsed_ms, reason):
     assert fenced_by(FIRST, Described(state, identity), elapsed_ms, 60_000) == reason
     assert fenced_by(FIRST, None, elapsed_ms, 60_000) == "unknown"
 
 
-def test_a_timeout_by_the_brokers_clock_explains_a_fence():
+def test_fenced_by_is_transaction_timeout_if_the_broker_says_it_was_too_old():
     assert fenced_by(FIRST, Described("CompleteAbort", NEXT, is_old=True), 10, 60_000) == "transaction_timeout"
 
 
@@ -272,7 +272,7 @@ def test_a_timeout_by_the_brokers_clock_explains_a_fence():
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_librdkafka_3575_out_of_order_spoils_the_transaction_and_asks_for_no_id(version):
+def test_librdkafka_3575_after_an_out_of_order_error_only_an_abort_is_allowed(version):
     client = begun(version)
     client.failed(error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
     assert (client.state, client.identity) == (State.ABORTABLE_ERROR, FIRST)
@@ -317,7 +317,7 @@ def test_kgo_42b3d83_after_an_unanswered_commit_writes_and_begin_are_refused(ver
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_kgo_f25fe06_an_abort_that_was_not_answered_is_still_owed(version):
+def test_kgo_f25fe06_an_unanswered_abort_must_be_sent_again_before_the_next_begin(version):
     client = aborting(version)
     client.end_unanswered()
     client.gave_up(RequestTimedOutError())

@@ -137,7 +137,7 @@ def test_an_invalid_offset_is_refused_in_a_transaction(offset, error):
 
 
 @both
-def test_offsets_that_are_tried_for_long_are_warned_of_once_a_minute(version, caplog):
+def test_offsets_retried_for_over_5_seconds_are_logged_once_a_minute(version, caplog):
     async def main(world: TxnWorld) -> None:
         await make(world)
         producer = await world.producer(max_block_ms=100_000, transaction_timeout_ms=200_000)

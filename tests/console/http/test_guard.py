@@ -90,7 +90,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
     assert compared[2:] == [5]
 
 
-def test_wrong_tokens_of_both_ways_make_only_their_own_address_wait() -> None:
+def test_wrong_tokens_in_logins_and_headers_block_only_their_own_address() -> None:
     kept = guard()
     session = kept.log_in(TOKEN, HERE, 0)
     wrong, right = {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {TOKEN}"}

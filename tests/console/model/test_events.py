@@ -14,7 +14,7 @@ def test_an_event_is_one_data_line_whatever_it_contains() -> None:
     assert json.loads(lines[2].removeprefix(b"data: ")) == data
 
 
-def test_an_event_stream_resumes_where_the_browser_was_if_still_kept() -> None:
+def test_after_returns_the_events_behind_the_browsers_last_event_id() -> None:
     events = Events("s")
     for number in range(5):
         events.publish("n", number)
@@ -26,7 +26,7 @@ def test_an_event_stream_resumes_where_the_browser_was_if_still_kept() -> None:
         assert events.number_of(wrong) is None
 
 
-def test_kept_events_are_bounded_in_number_and_in_bytes() -> None:
+def test_the_events_kept_for_resuming_are_limited_in_number_and_in_bytes() -> None:
     events = Events("s")
     for number in range(KEPT_EVENTS + 10):
         events.publish("n", number)

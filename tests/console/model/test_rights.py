@@ -50,7 +50,7 @@ async def test_missing_rights_of_the_login_are_listed_by_kind(broker: ServedBrok
         assert await missing(console) == []
 
 
-async def test_checking_rights_creates_nothing() -> None:
+async def test_checking_the_consoles_rights_creates_no_topic() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with console_of(at) as console, Admin(at) as admin:

@@ -75,7 +75,7 @@ def test_compare_gives_events_for_changes_since_begin_and_none_without_a_change(
     assert [each["type"] for each in first.compare(*lists(("new", "Ongoing")), 1)] == ["txn.begin"]
 
 
-def test_the_story_of_a_topic_ignores_listings_older_than_its_log() -> None:
+def test_a_listing_older_than_what_the_log_showed_gives_no_event() -> None:
     story = Story()
     story.follow("t", status("CompleteCommit", epoch=4), 1)
     assert story.compare(*lists(("t", "CompleteCommit")), 2) == []

@@ -191,7 +191,9 @@ def test_a_snapshot_is_bounded_however_large_the_cluster_is() -> None:
 
 
 @pytest.mark.parametrize("offsets", [{}, {TopicPartition("other", 0): Offsets(0, 1, 1)}])
-def test_an_unreadable_partition_is_not_counted(offsets: dict[TopicPartition, Offsets]) -> None:
+def test_a_partition_without_known_offsets_is_left_out_of_lag_and_topic_offsets(
+    offsets: dict[TopicPartition, Offsets],
+) -> None:
     found = replace(view(groups={"g": 1}), offsets=offsets)
     assert topic_offsets(found.topics["t0"], found) is None
     assert group_lag(found.groups["g"], found)["partitions"] == 0

@@ -51,7 +51,9 @@ async def kinds(stream: EventStream, name: str, last: str) -> list[str]:
     return found
 
 
-async def test_a_transaction_is_shown_step_by_step_from_its_log(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_the_event_stream_sends_begin_prepare_and_commit_of_a_transaction(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     async with console.events() as stream:
         name, _, data = await stream.next()
         assert (name, data["reachable"]) == ("snapshot", True)

@@ -76,7 +76,7 @@ def served(broker: ServedBroker) -> Iterator[_Served]:
         yield found
 
 
-def test_every_schema_that_a_route_names_is_there_and_is_a_schema() -> None:
+def test_every_json_schema_named_by_a_route_exists_and_is_valid() -> None:
     known = schemas()
     for route in routes():
         assert "/" in route.answer or not route.answer or route.answer in known, route
@@ -84,7 +84,7 @@ def test_every_schema_that_a_route_names_is_there_and_is_a_schema() -> None:
         jsonschema_rs.meta.validate(schema)
 
 
-def test_no_two_operations_have_one_name() -> None:
+def test_no_two_openapi_operations_have_the_same_name() -> None:
     names = [(route.handler.__module__, route.handler.__name__) for route in routes()]
     assert len(set(names)) == len(names)
 

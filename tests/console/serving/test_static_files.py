@@ -28,7 +28,7 @@ def test_no_file_names_another_host_and_the_page_has_no_inline_code() -> None:
     assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?![^>]*\ssrc=)", page)
 
 
-def test_every_module_that_is_imported_is_there() -> None:
+def test_every_script_file_that_another_imports_exists() -> None:
     for name, text in SCRIPTS.items():
         for found in re.findall(r"""(?:from|import\()\s*["'](\./[^"']+|\.\./[^"']+)["']""", text):
             assert (FOLDER / name).parent.joinpath(found).resolve().is_file(), (name, found)
