@@ -54,11 +54,9 @@ def sized(messages: int) -> Work:
 
 
 SHORT, LONGER = sized(3_000), sized(30_000)
-IN_EVERY_RUN = ("librdkafka", "sdk", "java, newer groups")
-ALSO = ("sdk with version 1", "franz-go, newer groups")
+KINDS = ("librdkafka", "sdk", "java, newer groups", "sdk with version 1", "franz-go, newer groups")
 RUNS = [
-    *(pytest.param(kind, SHORT, id=kind) for kind in IN_EVERY_RUN),
-    *(pytest.param(kind, SHORT, id=kind, marks=pytest.mark.long) for kind in ALSO),
+    *(pytest.param(kind, SHORT, id=kind, marks=pytest.mark.long if n else []) for n, kind in enumerate(KINDS)),
     *(pytest.param(kind, LONGER, id=f"{kind}, longer", marks=pytest.mark.long) for kind in COPIERS),
 ]
 OPTIONS = {

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 from group_topics import EACH, OPTIONS, PARTITIONS, WITHIN_S, filled, shared, values, wait_for
 from java_clients import JavaError
+from long_runs import first_only
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,7 @@ def described(admin, group):
 KINDS = ["librdkafka", "java"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", first_only(KINDS))
 def test_members_that_join_and_leave_read_all_records_once(kind, java, broker, admin, name):
     filled(broker, name)
     one = member_of(kind, java, broker, name, name)
@@ -163,7 +164,7 @@ def test_members_that_join_and_leave_read_all_records_once(kind, java, broker, a
             member.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", first_only(KINDS))
 def test_a_killed_broker_changes_no_epoch_and_moves_no_partition(kind, java, tmp_path, name):
     with broker_process(str(tmp_path / "data"), *OPTIONS) as broker:
         filled(broker, name)

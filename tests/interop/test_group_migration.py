@@ -247,9 +247,9 @@ def rolled(group, library, protocol, strategy):
 @pytest.mark.parametrize(
     ("library", "strategy"),
     [
-        ("librdkafka", "range"),
         ("librdkafka", "cooperative-sticky"),
         ("fencepost", "cooperative-sticky"),
+        pytest.param("librdkafka", "range", marks=pytest.mark.long),
         pytest.param("fencepost", "range", marks=pytest.mark.long),
     ],
 )

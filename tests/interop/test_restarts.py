@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from broker_process import broker_process
 from library_producers import LIBRARIES
+from long_runs import first_only
 from old_client import Looker, OldClient
 
 COPIER = Path(__file__).resolve().parent.parent / "support" / "clients" / "library_copier.py"
@@ -72,9 +73,7 @@ class Supervisor:
 
 
 @pytest.mark.requirement("S-89", "S-90")
-@pytest.mark.parametrize(
-    "library", [pytest.param(each, marks=[] if n == 0 else pytest.mark.long) for n, each in enumerate(LIBRARIES)]
-)
+@pytest.mark.parametrize("library", first_only(LIBRARIES))
 def test_a_killed_broker_loses_doubles_and_tears_no_transaction_of_a_copier(tmp_path, library):
     with broker_process(str(tmp_path / "data")) as broker:
         with Looker(broker.bootstrap) as look:

@@ -5,6 +5,7 @@ import time
 import pytest
 from broker_process import broker_process
 from confluent_kafka import Producer, ShareConsumer
+from long_runs import first_only
 from share_orders import TIMEOUT_S, left, prepare
 from share_workers import KINDS, Crew
 
@@ -16,9 +17,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("share") / "classes"
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if n == 0 else pytest.mark.long) for n, kind in enumerate(KINDS)]
-)
+@pytest.mark.parametrize("kind", first_only(KINDS))
 def test_workers_on_one_partition_share_its_records_and_each_is_done_once(broker, name, folder, kind):
     prepare(broker.bootstrap, name, name, FEW)
     with Crew(broker.bootstrap, name, name, folder) as crew:

@@ -12,11 +12,9 @@ import pytest
 from simulation.bank import KILLED_BY, MUTANTS, PROMISES, SIMULATED
 from simulation.planting import hunt
 
-QUICK = [  # of each part of the system one
+QUICK = [  # of journal, transactions and SDK one
     "rounds_are_not_synced",
     "one_partition_gets_no_marker",
-    "offsets_are_visible_before_the_commit",
-    "what_is_prepared_has_no_deadline",
     "sdk_the_list_of_aborted_transactions_is_ignored",
 ]
 SEEDS, QUICK_SECONDS = 40, 12.0

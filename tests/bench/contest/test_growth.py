@@ -11,6 +11,7 @@ from fencepost.bench.loads.finding import Finding
 from fencepost.bench.loads.window import Sample
 from fencepost.bench.measured import Measured
 from fencepost.bench.peers import names, peers
+from long_runs import first_only
 
 TINY = Size(rounds=2, seconds=0.1, partitions=30, ids=100, connections=80, recovered_bytes=10**6)
 
@@ -77,7 +78,7 @@ def test_recovery_starts_on_the_files_of_a_killed_broker(progress):
     assert not progress.failures
 
 
-@pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
+@pytest.mark.parametrize("grown", first_only([growth.ids, growth.partitions, growth.connections]))
 def test_each_kind_of_growth_gives_a_figure_per_round(progress, grown):
     found = list(grown(names.OS, TINY, progress))
     named = [f"growth {grown.__name__}"]
