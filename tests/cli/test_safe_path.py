@@ -13,7 +13,8 @@ def commands(path: Path) -> list[tuple[int, str]]:
     return [(each.lineno, ast.unparse(each.elts[1])) for each in begun]
 
 
-def test_every_started_python_process_ignores_the_working_directory() -> None:
+def test_every_python_process_the_cli_starts_gets_the_option_safe_path() -> None:
+    """With `-P`, Python does not import modules from the working directory."""
     found = {f"{path.relative_to(CLI)}:{line}": word for path in CLI.rglob("*.py") for line, word in commands(path)}
     assert len(found) >= 6
     assert {where for where, word in found.items() if word != "'-P'"} == set()

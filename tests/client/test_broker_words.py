@@ -147,7 +147,7 @@ MISSING = {TopicPartition("t", 0): 1, TopicPartition("t", 7): 1}
 
 
 @both
-def test_offsets_of_a_partition_that_does_not_exist_end_in_time_and_name_it(version):
+def test_the_timeout_of_transactional_offsets_names_a_partition_that_does_not_exist(version):
     async def main(world):
         producer = await world.producer()
         await write(producer, b"v")

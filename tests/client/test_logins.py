@@ -85,7 +85,7 @@ async def test_a_client_logs_in_by_every_mechanism(broker: ServedBroker, mechani
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
-async def test_a_login_goes_over_tls_with_authorities_as_a_text(
+async def test_a_client_logs_in_over_tls_with_the_authoritys_certificate_given_as_text(
     broker: ServedBroker, authority: Authority, mechanism: str
 ) -> None:
     how = login(mechanism) | {"security_protocol": "SASL_SSL", "ssl_ca_pem": text(authority.file)}
@@ -155,7 +155,7 @@ def test_the_command_line_logs_in_over_tls_and_by_certificate(broker: ServedBrok
 
 
 @pytest.mark.slow
-def test_a_producer_of_blocking_calls_logs_in_with_a_function_that_blocks(broker: ServedBroker) -> None:
+def test_a_blocking_admin_logs_in_with_a_token_provider_that_is_not_async(broker: ServedBroker) -> None:
     program = f"""
 import fencepost.sync as fp
 with fp.Admin({address(broker, CLEAR)!r}, security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER",

@@ -19,7 +19,7 @@ def test_murmur2_gives_kafkas_hashes(key):
     assert murmur2(key) == VECTORS[key] & 0xFFFFFFFF
 
 
-def test_partitions_are_those_of_librdkafka():
+def test_partition_of_a_key_equals_librdkafkas_murmur2_partition():
     for size in range(40):
         key = bytes((7 * n + size) & 255 for n in range(size))
         for partitions in (1, 7, 12, 100):

@@ -212,7 +212,9 @@ def numbers(broker, topic):
         (ASYNC_CONSUMER, INTERRUPT, -signal.SIGINT, 2),
     ],
 )
-def test_an_unclosed_consumer_commits_only_records_surely_worked_on(broker, numbers, program, end, code, offset):
+def test_an_unclosed_consumer_at_exit_commits_all_but_the_record_returned_last(
+    broker, numbers, program, end, code, offset
+):
     exit_code, said = run(broker, numbers, program, end)
     assert exit_code == code, said
     assert committed(broker, numbers) == {offset}, said

@@ -57,7 +57,7 @@ def subject_seen(authority, **keywords):
     return asyncio.run(main())
 
 
-def test_a_client_shows_its_certificate_from_texts(authority, client):
+def test_a_client_authenticates_with_a_certificate_given_as_text(authority, client):
     assert subject_seen(authority, **texts(authority, client)) == "alice"
     whole = texts(authority, client)
     whole["ssl_certificate_pem"] = client.private_key_and_cert_chain_pem.bytes().decode()
@@ -65,7 +65,7 @@ def test_a_client_shows_its_certificate_from_texts(authority, client):
     assert subject_seen(authority, **whole) == "alice"
 
 
-def test_a_client_shows_its_certificate_from_files(authority, client, tmp_path):
+def test_a_client_authenticates_with_a_certificate_from_files(authority, client, tmp_path):
     names = {"ssl_cafile": authority.cert_pem, "ssl_certfile": client.cert_chain_pems[0]}
     names["ssl_keyfile"] = client.private_key_pem
     for name, content in names.items():

@@ -52,7 +52,7 @@ def test_idempotence_with_more_than_five_in_flight_is_refused():
 
 
 @pytest.mark.requirement("S-51", "S-52", "C-5")
-def test_a_producer_is_idempotent_with_acks_all_and_retries_unless_told_otherwise():
+def test_the_default_producer_is_idempotent_with_acks_all_and_retries():
     settings = producer_settings("a")
     assert settings.enable_idempotence
     assert settings.required_acks == -1
@@ -68,7 +68,7 @@ def test_a_transactional_id_without_idempotence_is_refused_and_the_rest_accepted
 
 
 @pytest.mark.requirement("S-55", "S-117")
-def test_a_transaction_times_out_after_a_minute_unless_told_otherwise():
+def test_the_default_transaction_timeout_is_60_seconds():
     assert producer_settings("a").transaction_timeout_ms == 60_000
 
 

@@ -273,7 +273,7 @@ def test_two_concurrent_starts_initialise_the_producer_once(transactional_id):
 
 
 @both
-def test_init_transactions_after_start_has_nothing_to_do(version):
+def test_init_transactions_after_start_sends_no_request(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         assert world.names() == ["InitProducerId"]

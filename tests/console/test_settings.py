@@ -15,7 +15,7 @@ def test_a_console_token_below_sixteen_characters_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "console.example"])
-def test_where_others_reach_it_a_console_needs_a_token_or_the_flag_insecure(host: str) -> None:
+def test_a_console_that_others_can_reach_needs_a_token_or_the_flag_insecure(host: str) -> None:
     with pytest.raises(BadAddress, match="reachable from other machines"):
         settings(host).check()
     settings(host, token="x" * 16).check()

@@ -84,7 +84,7 @@ MIXED = re.compile(
 ADDRESSES = ("inCluster(", "hatch-", "#/")
 
 
-def test_no_sentence_mixes_a_name_into_its_own_text() -> None:
+def test_no_script_inserts_a_name_into_the_text_of_a_sentence() -> None:
     looked_at = list(FOLDER.rglob("*.js"))
     assert len(looked_at) > 15
     lines = [(path.name, line) for path in looked_at for line in path.read_text().splitlines()]

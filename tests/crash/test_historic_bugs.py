@@ -63,7 +63,9 @@ def busy_disk() -> SimulatedDisk:
 
 
 def test_kafka_16541_a_file_is_synced_before_its_rename_and_the_directory_after():
-    """The sync was taken out of a checkpoint for speed; after a crash the file had its name and not its bytes."""
+    """In Kafka, the sync was taken out of a checkpoint for speed; after a crash the file had its name and not its
+    bytes.
+    """
     operations = busy_disk().operations
     renames = [one for one in operations if isinstance(one, Rename)]
     assert len(renames) > 8
@@ -254,7 +256,9 @@ def test_redpanda_def3776_a_batch_behind_a_failed_write_is_not_acknowledged():
 
 
 def test_nats_2026_compacted_segments_are_synced_before_a_checkpoint_names_them():
-    """In NATS, compacted blocks were renamed without a sync of their own, and the next sync skipped them."""
+    """In NATS, block compaction bypassed the sync of all other writes, and the next sync skipped the blocks just
+    compacted.
+    """
     disk = SimulatedDisk()
     broker = SimulatedBroker(QUICK, disk=disk)
     broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))

@@ -77,7 +77,7 @@ def as_seen_by(other) -> list[Record]:
 
 
 @given(shapes(), st.sampled_from(Codec))
-def test_a_built_batch_reads_back_and_is_accepted_by_the_broker(contents, codec):
+def test_a_built_batch_passes_the_brokers_check_and_decodes_to_its_records(contents, codec):
     found = check_produced(memoryview(build(contents, codec=codec)))
     assert list(records(found)) == contents
     assert found.codec == codec

@@ -13,7 +13,7 @@ REQUEST = """
 RESPONSE = "00000000 0000 00 02 01010101010101010101010101010101 02 00000003 0079 00 00 00 00"
 
 
-def test_the_documented_request_bytes_are_correct() -> None:
+def test_a_txn_share_acknowledge_request_has_the_documented_bytes() -> None:
     made = TxnShareAcknowledgeRequest.Topic
     batch = AcknowledgementBatch(first_offset=5, last_offset=9, acknowledge_types=[1])
     part = made.Partition(partition_index=3, acknowledgement_batches=[batch])
@@ -31,7 +31,7 @@ def test_the_documented_request_bytes_are_correct() -> None:
     assert decode_request(APIS[KEY], 0, frame[4:], body - 4) == request
 
 
-def test_the_documented_response_bytes_are_correct() -> None:
+def test_a_txn_share_acknowledge_response_has_the_documented_bytes() -> None:
     made = TxnShareAcknowledgeResponse.Topic
     part = made.Partition(partition_index=3, error_code=121)
     response = TxnShareAcknowledgeResponse(topics=[made(topic_id=ID, partitions=[part])])

@@ -112,7 +112,7 @@ WITH_THE_SDK = """
 
 
 @pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", "@pytest.mark.asyncio")])
-def test_the_clients_of_the_sdk_live_in_the_loop_of_the_test(run, mode, mark):
+def test_sdk_client_fixtures_run_in_the_event_loop_of_the_test(run, mode, mark):
     # In a process of its own: pytester forgets modules between runs, and then there are two classes of each error.
     run(WITH_THE_SDK.format(mark=mark), mode=mode, subprocess=True).assert_outcomes(passed=5)
 
@@ -164,7 +164,7 @@ def test_a_misspelt_marker_is_an_error(run):
     result.stdout.fnmatch_lines([f"E *{text}*" for text in MISSPELT.values()])
 
 
-def test_the_marker_names_clients_for_which_a_test_runs(run):
+def test_the_marker_clients_runs_a_test_once_for_each_named_client(run):
     run("""
         import pytest
 
@@ -446,7 +446,7 @@ def test_the_plugin_imports_nothing_heavy_and_starts_nothing_before_a_fixture(py
 
 
 @pytest.mark.parametrize("mode", ["auto", "strict"])
-def test_the_async_clients_are_in_the_loop_of_the_test_whatever_its_scope(run, mode):
+def test_async_client_fixtures_run_in_the_tests_event_loop_whatever_its_scope(run, mode):
     run(
         """
         import pytest

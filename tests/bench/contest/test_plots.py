@@ -30,7 +30,7 @@ def test_every_plot_is_svg_and_its_text_is_not_drawn_as_paths(name: str, theme: 
     assert {"fencepost (fsync)", "fencepost (os)", "Kafka (flush)"} <= set(texts(svg))
 
 
-def test_the_same_run_gives_the_same_bytes() -> None:
+def test_drawing_a_plot_of_the_same_run_twice_gives_the_same_bytes() -> None:
     assert speed(FINDINGS, LIGHT) == speed(FINDINGS, LIGHT)
 
 

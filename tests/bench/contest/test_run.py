@@ -35,7 +35,7 @@ def test_the_remaining_work_counts_windows_and_one_warming_per_kind_and_jvm():
     assert (again.openings, again.warmings) == (3 * 3 + 2, 1)
 
 
-def test_an_effort_that_fits_the_remaining_time_is_unchanged():
+def test_fit_effort_returns_the_given_effort_if_the_remaining_time_is_enough():
     assert fit_effort(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
 
 
@@ -206,7 +206,7 @@ def test_the_list_option_prints_every_load_that_only_can_name():
     assert {"delivery at most once, 100 each", "delivery exactly once, 1000 each"} <= set(full)
 
 
-def test_the_rounds_option_applies_to_growth_too(tmp_path, monkeypatch):
+def test_the_rounds_and_quick_options_also_set_the_rounds_of_growth(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
         run.growth, "outside", lambda wanted, names, full, size, tells: asked.append((wanted, size.rounds)) or []

@@ -87,7 +87,7 @@ def test_after_a_lost_disk_the_backup_restores_only_whole_transactions(url, tmp_
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_stopped_first_backs_up_all_committed_records(tmp_path):
+def test_a_broker_backs_up_all_committed_records_before_a_stop_ends_it(tmp_path):
     url = f"file://{tmp_path / 'store'}"
     broker = BrokerProcess(str(tmp_path / "data"), "--backup", url)
     broker.start()

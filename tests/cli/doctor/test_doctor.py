@@ -115,7 +115,7 @@ async def test_doctor_resolves_names_and_reports_refused_connections() -> None:
     assert (await connects("127.0.0.1", 1, 1_000))[1] == "connection refused"
 
 
-def test_doctor_recognises_kafka_releases_newest_first() -> None:
+def test_doctor_compares_with_kafka_releases_from_the_newest_to_the_oldest() -> None:
     assert sorted(RELEASES, reverse=True) == list(RELEASES)
 
 

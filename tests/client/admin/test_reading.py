@@ -44,7 +44,7 @@ def batch(offset: int, size: int = 10) -> bytes:
     return build([Record(offset, 5, None, bytes(size))], base_offset=offset)
 
 
-async def test_a_batch_above_the_fetch_size_is_fetched_again_by_its_size() -> None:
+async def test_a_batch_above_the_fetch_size_is_fetched_again_with_its_own_size() -> None:
     large = batch(1, 5 * FETCH_BYTES)
     admin = Cutting(batch(0), large, batch(2))
     assert await admin.read() == [0, 1, 2]

@@ -192,7 +192,8 @@ def test_sticky_user_data_without_generation_or_malformed_is_accepted():
     assert claim_in_user_data(Subscription(("t",))) == Claim((), None)
 
 
-def test_sticky_visits_members_in_the_order_of_kafkas_java_client():
+def test_hash_order_is_the_order_of_a_java_hash_map():
+    """Kafka's Java client visits members in this order, so ties are decided as there."""
     assert text_hash("hello") == 99162322
     assert hash_order(["apple", "banana", "cherry"], text_hash) == ["banana", "apple", "cherry"]
     many = [f"m{number}" for number in range(40)]

@@ -26,7 +26,7 @@ async def copy(producer, batch, seconds=60.0):
 
 
 @both
-def test_a_commit_that_timed_out_is_not_repeated(version):
+def test_retrying_a_batch_whose_commit_timed_out_raises_already_committed(version):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()

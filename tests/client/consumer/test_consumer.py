@@ -298,7 +298,7 @@ def test_after_a_failed_fetch_every_record_is_still_read_exactly_once(fault):
 
 @pytest.mark.slow
 def test_aiokafka_reading_continues_after_a_long_silence_and_a_broker_restart():
-    """aiokafka's hung at its start, or later, when its connections had been idle for so long that they were closed."""
+    """aiokafka's consumer hung at its start, or later, when its idle connections had been closed."""
 
     async def main(world):
         await write(world, b"a")

@@ -38,7 +38,7 @@ def test_a_consumer_reads_from_the_preferred_replica(cluster):
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, None])
 def test_after_an_error_of_the_follower_records_are_read_from_the_leader(cluster, code):
-    """At once: a pause is for the broker that failed."""
+    """It is asked at once: the back-off is only for the broker that failed."""
     asked = followed(cluster)
     if code is None:
         asked.fail()
@@ -53,7 +53,7 @@ def test_after_an_error_of_the_follower_records_are_read_from_the_leader(cluster
 
 
 def test_a_follower_behind_the_consumer_is_not_reported_as_a_truncated_log(cluster):
-    """To a fetch that names an epoch it answers with where its own log ends, not with OFFSET_OUT_OF_RANGE."""
+    """Such a follower answers a fetch with an epoch with the end of its own log, and not with OFFSET_OUT_OF_RANGE."""
     followed(cluster).answer(0, b"0")
     asked = cluster.next()
     assert (asked.node_id, asked.offset) == (2, 1)

@@ -83,7 +83,9 @@ def test_read_committed_works_on_every_kafka_release(release):
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_truncated_log_is_reported_on_releases_that_detect_it(release):
-    """KIP-320. The position says of which epoch the record before it was; here the log ends below it in that epoch."""
+    """KIP-320: the position has the epoch of the record before it, and in that epoch the broker's log ends below the
+    position.
+    """
 
     async def main(world):
         await write(world, b"a", b"b")
@@ -122,7 +124,7 @@ def test_with_auto_offset_reset_none_a_truncated_log_is_raised_until_a_seek():
 @pytest.mark.parametrize("limit", [{"max_partition_fetch_bytes": 100}, {"fetch_max_bytes": 100}])
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_record_above_the_fetch_limits_is_returned(release, limit):
-    """KIP-74: a broker brings the first batch whole."""
+    """KIP-74: a broker returns the first batch whole, whatever its size."""
 
     async def main(world):
         written = [bytes([64 + n]) * 5_000 for n in range(6)]

@@ -262,7 +262,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance():
 
 
 def test_a_static_member_waits_for_the_session_of_its_killed_predecessor(caplog):
-    """A container that was killed and started again."""
+    """This happens when a container is killed and started again."""
 
     async def scenario(broker):
         killed = await newer(broker, group_instance_id="one").start()

@@ -20,7 +20,7 @@ def test_under_faults_no_partition_has_two_owners_and_members_stabilise(strategy
 
 @kinds
 def test_two_members_stabilise_in_every_order_of_four_steps_with_one_fault(strategy, static):
-    """Of the model of a group: each run ends with all partitions assigned, none of them to two members."""
+    """In the model of a group each run ends with all partitions assigned, none of them to two members."""
     for _ in every_run(4, strategy=strategy, count=2, static=static, faults=1):
         pass
 

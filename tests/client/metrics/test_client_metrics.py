@@ -127,7 +127,7 @@ def test_blocking_clients_are_counted_in_client_metrics(at: str) -> None:
 
 
 def test_clients_can_be_created_while_another_thread_reads_the_metrics() -> None:
-    """Between two steps of a loop over them another thread may run, and add one."""
+    """While one thread iterates over the clients, another may add one."""
 
     class Client:
         pass

@@ -155,7 +155,7 @@ def test_if_the_second_of_five_requests_fails_the_rest_is_sent_again_in_order(wo
 
 
 def test_librdkafka_4438_4736_after_a_cut_connection_the_same_bytes_are_sent_again(world):
-    """librdkafka 2.5: a batch was made anew for its retry, and the broker took it for another."""
+    """In librdkafka 2.5 a batch was built anew for its retry, and the broker took it for another one."""
     cluster = world(max_batch_size=1)
     cluster.introduce()
     for n in range(3):

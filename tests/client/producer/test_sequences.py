@@ -82,7 +82,7 @@ def test_wants_identity_is_false_before_anything_failed():
     assert not producer()[0].wants_identity
 
 
-def test_after_the_last_sequence_comes_zero():
+def test_the_sequence_after_the_highest_int_is_0():
     sequences, entry = producer()
     entry.next_sequence = entry.acked = 2**31 - 2
     first, second = Sent(3), Sent(1)
@@ -134,7 +134,7 @@ def test_the_oldest_unanswered_batch_is_never_more_than_four_behind_the_newest(b
 
 
 @pytest.mark.requirement("S-42", "S-43", "S-44")
-def test_of_five_in_flight_the_second_fails_and_all_behind_it_follow_in_order():
+def test_if_the_second_of_five_batches_fails_it_and_the_rest_are_retried_in_order():
     sequences, entry = producer()
     batches = [Sent(name=n) for n in range(5)]
     send(sequences, entry, *batches)

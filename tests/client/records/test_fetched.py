@@ -116,7 +116,7 @@ def test_damage_to_the_frame_is_raised_after_the_valid_batches():
         fetched.run(9)
 
 
-def test_damage_that_is_raised_again_has_the_traceback_of_that_call_alone():
+def test_a_damage_error_raised_again_has_the_traceback_of_the_last_call_only():
     """One exception object is kept and raised again: its traceback must not grow with each call."""
     damaged = bytearray(written(0, b"a"))
     damaged[16] = 9

@@ -263,7 +263,7 @@ def test_release_unread_releases_fetched_records_that_were_not_returned() -> Non
 
 
 @given(st.dictionaries(st.integers(0, 30), st.integers(0, 4)))
-def test_acknowledgement_ranges_cover_the_same_offsets_as_the_list(kinds: dict[int, int]) -> None:
+def test_in_ranges_joins_neighbouring_offsets_of_one_type_and_loses_none(kinds: dict[int, int]) -> None:
     ranges = in_ranges(sorted(kinds.items()))
     said = {at: one.acknowledge_types[0] for one in ranges for at in range(one.first_offset, one.last_offset + 1)}
     assert said == kinds

@@ -216,7 +216,7 @@ def test_commit_raises_refused_acknowledgements_and_the_session_continues() -> N
     within(main)
 
 
-def test_a_lost_answer_opens_a_new_share_session() -> None:
+def test_after_a_lost_share_fetch_answer_the_record_is_still_returned() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         async with sharer(world) as consumer:
@@ -298,7 +298,7 @@ def test_start_raises_in_one_sentence_if_the_broker_has_no_share_groups() -> Non
     within(main, release="3.5")
 
 
-def test_a_share_consumer_refuses_wrong_calls_before_any_request() -> None:
+def test_wrong_calls_and_settings_of_a_share_consumer_raise_before_any_request() -> None:
     async def main(world: TxnWorld) -> None:
         consumer = sharer(world)
         with pytest.raises(IllegalStateError, match="not started"):

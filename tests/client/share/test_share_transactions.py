@@ -32,7 +32,7 @@ async def bills(world: TxnWorld) -> list[bytes]:
 
 
 @pytest.mark.requirement("S-121")
-def test_each_record_is_acknowledged_with_its_own_transaction() -> None:
+def test_one_transaction_per_record_bills_and_acknowledges_each_record_once() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1", b"2")
         producer = await world.producer()

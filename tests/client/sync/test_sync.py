@@ -411,7 +411,7 @@ def test_a_refused_start_raises_the_reason_and_leaves_no_connection(broker, topi
     wait_until(lambda: broker.inside(lambda inner: len(inner.server.connections)) == connections)
 
 
-def test_after_start_init_transactions_has_nothing_to_do(broker, topic, producer):
+def test_init_transactions_after_start_changes_no_id_or_epoch(broker, topic, producer):
     identity = producer.producer_id, producer.producer_epoch
     assert identity[0] >= 0
     producer.init_transactions()

@@ -151,7 +151,7 @@ async def test_a_processing_span_links_each_senders_span_once_up_to_the_limit(
         ((("Traceparent", A[0]),), []),
     ],
 )
-async def test_a_record_with_any_headers_can_be_traced(
+async def test_a_span_is_linked_only_if_the_records_headers_have_a_valid_traceparent(
     broker: fp.Broker, spans: CollectedSpans, headers, linked
 ) -> None:
     consumer = reader(broker, "a", spans)

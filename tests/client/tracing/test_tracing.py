@@ -110,7 +110,7 @@ async def test_a_failing_propagator_does_not_disturb_the_clients(broker: fp.Brok
     assert spans.named(f"send {topic}"), "a span that was begun ends"
 
 
-async def test_the_context_of_a_record_is_a_parent_for_spans_of_the_application(broker: fp.Broker) -> None:
+async def test_context_of_a_record_is_the_senders_span_or_empty_without_headers(broker: fp.Broker) -> None:
     spans = CollectedSpans()
     tracing = fp.Tracing(spans.provider)
     async with fp.Producer(broker.bootstrap_servers, tracing=tracing) as producer:

@@ -219,7 +219,7 @@ def test_consumer_offsets_are_committed_with_the_transaction(version):
     within(main, version)
 
 
-def test_a_group_name_alone_is_a_type_error():
+def test_send_offsets_with_a_group_name_instead_of_metadata_is_a_type_error():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         with pytest.raises(TypeError, match="does not identify a member"):

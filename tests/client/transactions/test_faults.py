@@ -405,7 +405,7 @@ def test_confluent_python_1125_a_repeated_init_producer_id_fences_nobody(version
 
 
 def test_kafka_13412_an_initialisation_that_timed_out_is_retried():
-    """The producer was not initialised by start(), because a failed start releases everything."""
+    """The test calls the driver itself, because a failed start() of a producer closes everything."""
 
     async def main(world: TxnWorld) -> None:
         cluster = await world.world.cluster()
@@ -423,7 +423,7 @@ def test_kafka_13412_an_initialisation_that_timed_out_is_retried():
 
 
 def test_kafka_13412_an_epoch_bump_that_timed_out_is_retried():
-    """The next transaction asks for it, so that a late request of the last one cannot count for it."""
+    """The next transaction requests a new epoch, so that a late request of the one before cannot count for it."""
 
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()

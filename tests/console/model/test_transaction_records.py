@@ -30,7 +30,7 @@ def test_every_transaction_state_record_of_the_broker_is_decoded() -> None:
         assert read.partitions == expected
 
 
-def test_records_of_prepared_and_wide_transactions_are_decoded() -> None:
+def test_the_record_of_a_prepared_transaction_with_300_partitions_is_decoded() -> None:
     many = {("t" * 200, number): number for number in range(300)}
     found = read_record(*record(Status.ONGOING, many, Prepared("sink", 17, 1000, 5)))
     assert found is not None

@@ -162,7 +162,7 @@ def test_each_change_of_the_cluster_sends_exactly_one_event() -> None:
     assert reported(free, replace(free, missing=("groups",))) == {"missing": {"rows": ["groups"]}}
 
 
-def test_a_group_that_begins_to_wait_and_a_prepared_transaction_are_sent() -> None:
+def test_a_group_that_becomes_blocked_or_a_transaction_prepared_changes_blockers() -> None:
     behind, there = view(groups={"g": 5}), view(groups={"g": 6})
     (row,) = reported(behind, there)["blockers"]["rows"]
     assert row["groups"][0]["would_wait"]

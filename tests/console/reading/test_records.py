@@ -117,7 +117,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(admin: Admin) -
     assert seen == list(range(10))
 
 
-async def test_the_timeline_has_each_batch_and_where_readers_stop(admin: Admin) -> None:
+async def test_the_timeline_has_each_batch_and_the_offset_where_readers_stop(admin: Admin) -> None:
     line = await timeline.read(admin, TOPIC, 0, {})
     assert [block["state"] for block in line["blocks"]] == STORY
     assert (line["last_stable_offset"], line["high_watermark"], line["complete"]) == (6, 10, True)
@@ -133,7 +133,7 @@ async def test_remembered_names_are_shown_for_expired_transactional_ids(admin: A
     assert line["blocks"][0]["transactional_id"] == "once"
 
 
-async def test_a_batch_that_would_expand_beyond_the_limit_is_one_row(
+async def test_a_batch_too_large_to_decompress_is_shown_as_one_row(
     admin: Admin, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "compression.type": "gzip"})
