@@ -1,1 +1,1 @@
-"""Load against any Kafka broker, and the comparison with peers that `make bench` prints."""
+"""Loads against any Kafka broker, and the comparison with other brokers (peers) that `make bench` prints."""

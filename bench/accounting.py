@@ -12,33 +12,37 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A reading of one process. cpu_ns: of all its threads, also those that have ended; rss_bytes: memory in RAM."""
+    """What the kernel counted for one process. cpu_ns: CPU time of all its threads, also those that have ended;
+    rss_bytes: its memory in RAM.
+    """
 
     cpu_ns: int
     rss_bytes: int
 
     def since(self, before: "Usage") -> "Usage":
-        """The CPU time between two readings, and the memory at the later one."""
+        """Return the CPU time between an earlier reading and this one, with this one's memory."""
         return Usage(self.cpu_ns - before.cpu_ns, self.rss_bytes)
 
 
 def usage(pid: int) -> Usage:
-    """The present reading of a process. Raises: OSError if it has ended."""
+    """Return CPU time and memory of a process now. Raises: OSError if it has ended."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return Usage(time.clock_gettime_ns(_cpu_clock(pid)), pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time, as clock_getcpuclockid(3) names it.
+    """Return the id of the clock that counts a process's CPU time, as clock_getcpuclockid(3) does.
 
-    It keeps the time of threads that ended, which the sum over /proc/PID/task loses: a JVM starts and ends compilers
-    as it needs them.
+    It includes threads that ended, which the sum over /proc/PID/task loses: a JVM starts and ends compiler threads as
+    it needs them.
     """
     return (~pid << 3) | 2
 
 
 def listener_pid(port: int) -> int | None:
-    """The process of this machine that listens on a TCP port, or None if it cannot be seen."""
+    """Return the id of the process on this machine that listens on a TCP port; None if there is none or it cannot be
+    seen.
+    """
     inodes = _listening_inodes(port)
     if not inodes:
         return None
@@ -53,6 +57,7 @@ def listener_pid(port: int) -> int | None:
 
 
 def _listening_inodes(port: int) -> set[str]:
+    """Return the names of the sockets that listen on this TCP port, as links in /proc/PID/fd show them."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         if not os.path.exists(table):

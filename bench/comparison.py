@@ -1,4 +1,6 @@
-"""Two runs, figure by figure: what changed, and whether it is worse by more than the rounds differ. Pure."""
+"""Compares two runs, figure by figure: what changed, and whether the change is larger than the differences between
+rounds. Pure.
+"""
 
 import statistics
 from collections.abc import Iterable
@@ -17,7 +19,9 @@ _LEFT_OUT = {"p999_ms"}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure of one scenario on one peer in two runs. ratio: after over before, of the medians."""
+    """One figure of one scenario on one peer in two runs. before, after: medians. ratio: after / before. low, high:
+    the least and greatest ratio of any two rounds.
+    """
 
     scenario: str
     unit: str
@@ -32,20 +36,22 @@ class Change:
 
     @property
     def worse(self) -> bool:
+        """Return whether the figure became worse by more than WORSE, and every round of it."""
         return self.apart and (self.ratio < 1 - WORSE if figure(self.figure).better == MORE else self.ratio > 1 + WORSE)
 
     @property
     def better(self) -> bool:
+        """Return whether the figure became better by more than WORSE, and every round of it."""
         return self.apart and (self.ratio > 1 + WORSE if figure(self.figure).better == MORE else self.ratio < 1 - WORSE)
 
     @property
     def regression(self) -> bool:
-        """Whether fencepost became worse. If a peer became worse, the machine is the cause."""
+        """Return whether fencepost became worse. If another peer became worse, the machine is the cause."""
         return self.worse and self.peer.startswith(OURS)
 
 
 def compare(before: Iterable[Measured], after: Iterable[Measured]) -> list[Change]:
-    """Return the change of each figure that both runs measured, in the order of the second run."""
+    """Return the change of each figure that both runs measured, in the order of `after`."""
     old = {(each.scenario, each.peer): each for each in before}
     found: list[Change] = []
     for other in after:
@@ -56,14 +62,16 @@ def compare(before: Iterable[Measured], after: Iterable[Measured]) -> list[Chang
 
 
 def missing(before: Iterable[Measured], after: Iterable[Measured]) -> list[str]:
-    """Return figures of fencepost that only the first run has: they may have failed in the second."""
+    """Return "scenario, peer" for each result of fencepost that only `before` has: it may have failed in the second
+    run.
+    """
     there = {(each.scenario, each.peer) for each in after}
     ours = [each for each in before if each.peer.startswith(OURS) and (each.scenario, each.peer) not in there]
     return [f"{each.scenario}, {each.peer}" for each in ours]
 
 
 def _names(one: Measured, other: Measured) -> list[str]:
-    """Return the figures that both runs measured, in the table's order."""
+    """Return the names of the figures to compare: those that both runs measured, in the table's order."""
     both = [name for name in one.figures if name in other.figures and name not in _LEFT_OUT]
     known = sorted((name for name in both if name in FIGURES), key=list(FIGURES).index)
     listed = [*known, *(name for name in both if name not in FIGURES)]
@@ -71,7 +79,9 @@ def _names(one: Measured, other: Measured) -> list[str]:
 
 
 def _change(one: Measured, other: Measured, name: str) -> Change | None:
-    """Return how the figure changed between two runs; None if it cannot be compared."""
+    """Return how this figure changed between two runs; None if it cannot be compared, because a value is missing
+    or 0.
+    """
     before, after = one.figures[name], other.figures[name]
     if not before or not after or min(before) <= 0:
         return None

@@ -1,4 +1,4 @@
-"""The figures of one run, and how they are shown: a table for people, JSON for programs."""
+"""The figures of one run of `fencepost bench`, and how they are shown: a table for people, JSON for programs."""
 
 from array import array
 from dataclasses import asdict, dataclass
@@ -7,7 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run measured. Latencies in ms; CPU and memory of the broker are None where it cannot be seen."""
+    """What one run measured. work: the name of the load. Latencies in ms; CPU and memory of the broker are None if its
+    process cannot be seen.
+    """
 
     work: str
     requests: int
@@ -30,12 +32,12 @@ class Figures:
         return self.bytes / self.seconds / 1e6
 
     def as_json(self) -> dict[str, Any]:
-        """All fields, and the rates."""
+        """Return all fields, and the rates, as JSON."""
         rates = {"records_per_second": self.records_per_second, "mb_per_second": self.mb_per_second}
         return {k: round(v, 4) if isinstance(v, float) else v for k, v in (asdict(self) | rates).items()}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Label and value, for a person; figures that were not measured are left out."""
+        """Return (label, value) pairs for people; figures that were not measured are left out."""
         request = "transaction" if self.work == "txn" or self.work.endswith("transaction") else "request"
         rows: list[tuple[str, float | None, str]] = [
             ("records/s", self.records_per_second, ",.0f"),
@@ -52,5 +54,5 @@ class Figures:
 
 
 def percentile(sorted_values: "array[float]", share: float) -> float:
-    """The value below which `share` (0 to 1) of the values lie; nearest rank."""
+    """Return the value below which `share` (0 to 1) of the sorted values lie; by nearest rank."""
     return sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))]

@@ -1,4 +1,4 @@
-"""Loads through confluent-kafka (librdkafka): what an application sees, client included."""
+"""Loads through confluent-kafka (librdkafka): what an application measures, the client included."""
 
 import time
 from array import array
@@ -33,7 +33,7 @@ LATENCY_EVERY = 1000  # every 1000th delivery report is timed: a callback each w
 
 @dataclass(frozen=True, slots=True)
 class ProduceLoad:
-    """How many records of what size, and the client's batch size (bytes)."""
+    """How many records of which size to send, and the client's batch size in bytes."""
 
     topic: str
     records: int
@@ -44,6 +44,8 @@ class ProduceLoad:
 
 @dataclass(slots=True)
 class Result:
+    """What a load did. bytes: of payload. latencies: seconds from sending a record to its acknowledgement."""
+
     records: int
     bytes: int
     seconds: float
@@ -99,7 +101,9 @@ def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) 
 
 
 def _flush(producer: Any, look: Callable[[], None]) -> int:
-    """Wait for what is outstanding, two minutes at most, looking up now and then. Returns how many are left."""
+    """Wait for outstanding acknowledgements, two minutes at most. look: called every LOOK_S; may raise to end the
+    wait. Returns how many records are still not acknowledged.
+    """
     deadline = time.monotonic() + 120
     while (left := int(producer.flush(LOOK_S))) and time.monotonic() < deadline:
         look()
@@ -107,7 +111,9 @@ def _flush(producer: Any, look: Callable[[], None]) -> int:
 
 
 def _timer(latencies: "array[float]", failures: list[str]) -> Callable[[Any, Any], None]:
-    """Return a delivery callback that notes the latency or the failure."""
+    """Return a delivery callback that adds the time from now to its call to the latencies, and an error to the
+    failures.
+    """
     began = time.perf_counter()
 
     def delivered(error: Any, _message: Any) -> None:
@@ -125,9 +131,8 @@ def consume(
     progress: Callable[[int], None],
     extra: Mapping[str, str] = MappingProxyType({}),
 ) -> Result:
-    """Read a topic's partitions from the beginning, by assignment, until `records` came. progress: as in produce.
-
-    extra: properties of librdkafka.
+    """Read all partitions of a topic from the beginning, without a group, until `records` were read. progress: as in
+    produce. extra: properties of librdkafka.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -143,6 +148,7 @@ def consume(
 
 
 def _read(consumer: Any, records: int, progress: Callable[[int], None]) -> Result:
+    """Read until `records` were read. Raises RuntimeError after 30 s without any."""
     seen = size = 0
     began = time.perf_counter()
     last = began
@@ -163,7 +169,9 @@ def _read(consumer: Any, records: int, progress: Callable[[int], None]) -> Resul
 
 
 def _partitions(consumer: Any, topic: str, look: Callable[[], None]) -> list[int]:
-    """The topic's partitions, asked for during ten seconds. Raises: KafkaException."""
+    """Return the numbers of the topic's partitions; tries for ten seconds. look: called between tries. Raises:
+    KafkaException.
+    """
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + 10

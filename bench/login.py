@@ -1,4 +1,4 @@
-"""How loads connect where the broker asks for a login or TLS: by the SDK, and by librdkafka with the same settings.
+"""How loads connect to a broker that asks for a login or TLS: with the SDK, and with librdkafka by the same settings.
 
 The rule: what is measured is what is measured without a login. The SDK opens a connection and logs in; then the load
 takes it over.
@@ -30,7 +30,7 @@ FILES = {
 
 
 class Login:
-    """The properties of one broker's clients, by their Kafka names."""
+    """How clients log in to one broker. properties: the client's properties by their Kafka names."""
 
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
         """Raises InvalidConfigurationError."""
@@ -45,11 +45,13 @@ class Login:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a connection is more than TCP."""
+        """Return whether a connection needs more than plain TCP: TLS or a login."""
         return self._settings.security.protocol != "PLAINTEXT"
 
     def for_librdkafka(self) -> dict[str, str]:
-        """The same settings under librdkafka's names. Raises InvalidConfigurationError for one it does not have."""
+        """Return the same settings by librdkafka's names. Raises InvalidConfigurationError for one that it does not
+        have.
+        """
         security = self._settings.security
         if not self.is_needed:
             return {}
@@ -66,7 +68,7 @@ class Login:
         return {name: value for name, value in found.items() if value is not None}
 
     async def connect(self, host: str, port: int, protocol: asyncio.Protocol) -> None:
-        """A connection that has logged in, whose bytes go to this protocol from now on. Raises KafkaError."""
+        """Open a connection, log in, and give it to this protocol, which gets all further bytes. Raises KafkaError."""
         settings = replace(self._settings, client_id="bench")
         connection = await open_connection((host, port), settings, SYSTEM, self._tls)
         transport = connection.hand_over()
@@ -77,7 +79,7 @@ class Login:
 
     @contextlib.contextmanager
     def topic(self, name: str | None, partitions: int) -> Iterator[str]:
-        """The given topic, or a new one that is deleted at the end. Raises NoTopic, KafkaError."""
+        """Yield the given topic, or a new one that is deleted at the block's end. Raises NoTopic, KafkaError."""
         if name is not None:
             self.check_exists(name)
             yield name
@@ -98,6 +100,8 @@ class Login:
             raise NoTopic(f"there is no topic {name} at {self._bootstrap}") from error
 
     def _ask(self, ask: Callable[[Admin], Coroutine[Any, Any, Any]]) -> None:
+        """Run a call of Admin on a connection of its own, and wait for it."""
+
         async def run() -> None:
             async with Admin.of(self._settings) as admin:
                 await ask(admin)
@@ -106,6 +110,8 @@ class Login:
 
 
 async def _create(admin: Admin, name: str, partitions: int) -> None:
-    """Return when the broker answers for every partition: Kafka's metadata names it as their leader before it knows."""
+    """Create a topic and wait until the broker answers for every partition: Kafka's metadata names it as their leader
+    before it knows itself.
+    """
     await admin.create_topics([NewTopic(name, partitions, 1)])
     await admin.ends([TopicPartition(name, number) for number in range(partitions)], LATEST)

@@ -1,4 +1,4 @@
-"""What a run measured, as plain values: every figure of a scenario on a peer, a value for each round. Pure.
+"""The results of a run as plain values: every figure of a scenario on a peer, with a value for each round. Pure.
 
 Aims, comparisons, tables, plots and the JSON of a run use only these values, so a result that was read from a file
 gives the same as one that was just measured.
@@ -64,19 +64,21 @@ class Measured:
     histogram: str = ""
 
     def values(self, figure: str) -> tuple[float, ...]:
-        """The values of a figure, one for each round. p99_over_p50 is computed from both, since no result has it."""
+        """Return the values of a figure, one for each round; empty if it was not measured. p99_over_p50 is computed
+        from both, since no result has it.
+        """
         if figure != "p99_over_p50":
             return self.figures.get(figure, ())
         pairs = zip(self.figures.get("p99_ms", ()), self.figures.get("p50_ms", ()), strict=False)
         return tuple(p99 / p50 for p99, p50 in pairs if p50 > 0)
 
     def median(self, figure: str) -> float | None:
-        """The median over the rounds; None where it was not measured."""
+        """Return the median over the rounds; None if it was not measured."""
         values = self.figures.get(figure)
         return statistics.median(values) if values else None
 
     def spread(self, figure: str) -> tuple[float, float] | None:
-        """The least and the most over the rounds."""
+        """Return the least and the greatest value over the rounds; None if it was not measured."""
         values = self.figures.get(figure)
         return (min(values), max(values)) if values else None
 
@@ -87,7 +89,7 @@ def figure(name: str) -> Figure:
 
 
 def format_value(value: float | None) -> str:
-    """A value with as many digits as say something; a dash where there is none."""
+    """Return the value as text, with fewer decimals the larger it is; a dash for None."""
     if value is None:
         return "–"
     for least, form in ((100, ",.0f"), (10, ".1f"), (1, ".2f"), (0.01, ".3f")):
@@ -97,4 +99,5 @@ def format_value(value: float | None) -> str:
 
 
 def title(name: str, unit: str) -> str:
+    """Return the title of a figure for people. unit: the scenario's, such as "record"."""
     return figure(name).title.format(unit=unit)

@@ -1,4 +1,4 @@
-"""What each delivery mode costs: at most once, at least once, and transactions of growing size, with one producer.
+"""How much each delivery mode costs: at most once, at least once, and transactions of growing size, with one producer.
 
 The rule: all do the same work, a batch of records and then the wait that the mode needs before the batch counts: none,
 the acknowledgements, or the commit.
@@ -20,7 +20,7 @@ BATCH = 100  # records between two waits of the plain modes
 
 @dataclass(frozen=True, slots=True)
 class ModeLoad:
-    """How many records of what size, in each mode at most, and for how many seconds at most."""
+    """What each mode sends. records, seconds: the mode ends at the first of these."""
 
     topic: str
     records: int = 100_000
@@ -30,7 +30,9 @@ class ModeLoad:
 
 @dataclass(slots=True)
 class ModeResult:
-    """latencies: seconds from the first record of a batch until the batch counts."""
+    """What one mode did. latencies: seconds from the first record of a batch until the batch is delivered, as far as
+    the mode waits for that.
+    """
 
     mode: str
     batch: int
@@ -53,7 +55,8 @@ async def run(
     progress: Callable[[int], None],
     login: Mapping[str, str] = MappingProxyType({}),
 ) -> ModeResult:
-    """One mode. progress: called with the number of records done; an exception of it ends the load.
+    """Measure one mode. batch: how many records before each wait, or in each transaction. progress: called with the
+    number of records sent; an exception of it ends the load.
 
     login: properties of the SDK.
     """
@@ -65,7 +68,7 @@ async def run(
 def producer_of(
     bootstrap: str, mode: str, transactional_id: str, login: Mapping[str, str] = MappingProxyType({})
 ) -> Producer:
-    """Make a producer for this mode, not started."""
+    """Return a producer for this mode, not started. login: properties of the SDK."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, **login}
     if mode == AT_MOST_ONCE:
         config |= {"acks": "0", "enable.idempotence": False}
@@ -77,6 +80,7 @@ def producer_of(
 async def _measure(
     producer: Producer, mode: str, load: ModeLoad, batch: int, progress: Callable[[int], None]
 ) -> ModeResult:
+    """Send batches until the load's records or seconds are reached."""
     latencies = array("d")
     sent = 0
     began = now = time.perf_counter()
@@ -90,7 +94,9 @@ async def _measure(
 
 
 async def send_batch(producer: Producer, mode: str, load: ModeLoad, batch: int) -> None:
-    """Send the records, then wait as the mode does."""
+    """Send `batch` records, then wait as this mode does: for the commit of a transaction, or for the acknowledgements,
+    of which at most once has none.
+    """
     value = b"." * load.record_bytes
     if mode == EXACTLY_ONCE:
         async with producer.transaction() as tx:

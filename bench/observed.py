@@ -1,4 +1,5 @@
-"""What metrics and traces cost a producer of the SDK: the same records without, with metrics, and with tracers.
+"""How much metrics and traces cost a producer of the SDK: it sends the same records without them, with metrics, and
+with tracers.
 
 The rule: all ways take turns in this process, and each round's CPU time of the process, broker not included, is set
 over that of the plain way in the same round, since rates and CPU alike drift on a shared machine. Nothing is exported:
@@ -25,7 +26,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True, slots=True)
 class ObservedLoad:
-    """records: of each way in each round."""
+    """What is sent. records: with each kind of observation in each round."""
 
     topic: str
     records: int = 50_000
@@ -35,7 +36,9 @@ class ObservedLoad:
 
 @dataclass(slots=True)
 class Observed:
-    """The cost of one way, median of the rounds. cpu_ratio: to the plain way in the same round."""
+    """The cost of one kind of observation (way), the median of the rounds. cpu_ratio: CPU time compared with that
+    without observation in the same round.
+    """
 
     way: str
     records_per_second: float
@@ -44,7 +47,7 @@ class Observed:
 
 
 def ways() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Return the keyword arguments of a producer for each way, by its name."""
+    """Return for each kind of observation a function that makes the producer's keyword arguments."""
     return {
         PLAIN: dict,
         "metrics": lambda: {"metrics": ClientMetrics()},
@@ -61,7 +64,9 @@ async def run(
     progress: Callable[[int], None],
     login: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Observed]:
-    """All ways in turns. progress: called with the number of records done; an exception of it ends the load."""
+    """Measure all kinds of observation alternately. progress: called with the number of records sent; an exception of
+    it ends the load. login: properties of the SDK.
+    """
     rates: dict[str, list[float]] = {way: [] for way in ways()}
     costs: dict[str, list[float]] = {way: [] for way in ways()}
     done = 0
@@ -86,7 +91,7 @@ async def run(
 
 
 async def _send(producer: Producer, load: ObservedLoad) -> tuple[float, float]:
-    """Send the records. Returns seconds, and seconds of CPU, from the first one to the last acknowledgement."""
+    """Send the records. Returns (seconds, CPU seconds) from the first record to the last acknowledgement."""
     value = b"." * load.record_bytes
     await producer.send_and_wait(load.topic, value)  # metadata, producer id
     began, cpu_began = time.perf_counter(), time.process_time()

@@ -34,12 +34,12 @@ _PERCENT = {"p50_ms": "50pct", "p99_ms": "99pct", "p999_ms": "999pct"}
 
 
 class NotAResult(ValueError):
-    """The file is not one that a run of the benchmarks wrote."""
+    """Raised for a file that no run of the benchmarks wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run: the machine, what was measured, and how far the aims were reached."""
+    """The result of a run: facts about the machine, what was measured, and how far the aims were reached."""
 
     facts: Mapping[str, Any]
     findings: tuple[Measured, ...]
@@ -57,7 +57,7 @@ def read(path: Path) -> Result:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """The document of a result file."""
+    """Return the JSON document of a result file."""
     return {
         "format": FORMAT,
         "facts": dict(result.facts),
@@ -80,10 +80,12 @@ def from_json(document: Any) -> Result:
 
 
 def _latency(scenario: str) -> str:
+    """Return the OpenMessaging Benchmark's name of the latency that this scenario measures."""
     return "endToEndLatency" if scenario.startswith(_THROUGH) else "publishLatency"
 
 
 def _name(figure: str, scenario: str) -> str:
+    """Return the name of a figure in a result file: the OpenMessaging Benchmark's, if it has one."""
     if figure == "rate":
         return "consumeRate" if scenario.startswith(_READING) else "publishRate"
     if figure in _PERCENT:
@@ -92,11 +94,13 @@ def _name(figure: str, scenario: str) -> str:
 
 
 def _quantiles_name(scenario: str) -> str:
+    """Return the name of the latency quantiles of this scenario in a result file."""
     latency = _latency(scenario)
     return f"aggregated{latency[0].upper()}{latency[1:]}Quantiles"
 
 
 def _finding(each: Measured) -> dict[str, Any]:
+    """Return what was measured in one scenario on one peer as JSON."""
     document: dict[str, Any] = {"workload": each.scenario, "unit": each.unit, "driver": each.peer}
     document["figures"] = {_name(name, each.scenario): list(values) for name, values in each.figures.items()}
     document |= {
@@ -113,6 +117,7 @@ def _finding(each: Measured) -> dict[str, Any]:
 
 
 def _read_measured(document: Mapping[str, Any]) -> Measured:
+    """Read what _finding() has written. Raises NotAResult, KeyError and the like."""
     scenario = document["workload"]
     own = {_name(name, scenario): name for name in ("rate", *_PERCENT, *_NAMES)}
     quantiles = document.get(_quantiles_name(scenario), {})
@@ -131,16 +136,20 @@ def _read_measured(document: Mapping[str, Any]) -> Measured:
 
 
 def _number(value: Any) -> float:
-    """Return the value as a float. Raises: NotAResult, also for NaN and infinities, which JSON texts may contain."""
+    """Return the value if it is a number. Raises: NotAResult, also for NaN and infinities, which JSON texts may
+    contain.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise NotAResult(f"a figure of it is {value!r}")
     return value
 
 
 def _verdict(each: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON."""
     return asdict(each) | {"full": list(each.full), "cold": list(each.cold)}
 
 
 def _read_verdict(document: Mapping[str, Any]) -> Verdict:
+    """Read what _verdict() has written."""
     rest = {"aim": Aim(**document["aim"]), "outcome": Outcome(document["outcome"]), "full": tuple(document["full"])}
     return Verdict(**{**document, **rest, "cold": tuple(document["cold"])})

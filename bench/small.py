@@ -1,7 +1,8 @@
-"""The small-request load: one record a Produce, a fixed number of requests outstanding on each connection.
+"""The load of small requests: one record in each Produce request, a fixed number of requests in flight on each
+connection.
 
-A closed loop without a client library, so that the broker is the bottleneck: frames are encoded once and sent again
-and again. Every answer's error code is read; an error ends the run.
+A closed loop without a client library, so that the broker is the bottleneck: frames are encoded once and sent again and
+again. Every answer's error code is read; an error ends the run.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ VERSION = 7  # fixed-size answers: the error code is at a known place
 
 @dataclass(frozen=True, slots=True)
 class SmallLoad:
-    """What to send: `depth` requests outstanding on each of `connections`, over `partitions` of one topic."""
+    """What to send: `depth` requests in flight on each of `connections`, to `partitions` of one topic in turn."""
 
     topic: str
     partitions: int = 1
@@ -38,7 +39,7 @@ class SmallLoad:
 
 @dataclass(slots=True)
 class SmallResult:
-    """requests and latencies (s) within the measured time, which took `seconds`."""
+    """The requests that were answered within the measured `seconds`. latencies: in seconds."""
 
     requests: int
     seconds: float
@@ -46,11 +47,13 @@ class SmallResult:
 
 
 class RequestFailed(Exception):
-    """The broker answered a Produce with an error code."""
+    """Raised if the broker answers a Produce request with an error code."""
 
 
 class _Loop(asyncio.Protocol):
-    """One connection, which sends a request for each response."""
+    """One connection, which sends its request again for each response. error_at: position of the error code in a
+    response. failed: called with an error.
+    """
 
     def __init__(self, frame: bytes, depth: int, error_at: int, failed: Callable[[Exception], None]) -> None:
         self._frame = frame
@@ -68,11 +71,13 @@ class _Loop(asyncio.Protocol):
         self._send(self._depth)
 
     def _send(self, count: int) -> None:
+        """Send the request `count` times, and note the time."""
         assert self._transport is not None
         self._sent.extend([time.perf_counter()] * count)
         self._transport.write(self._frame * count)
 
     def data_received(self, chunk: bytes) -> None:
+        """Take whole responses out of the received bytes: note their latencies and send as many requests again."""
         if self._rest:
             chunk = self._rest + chunk
         position, answers, now = 0, 0, time.perf_counter()
@@ -96,13 +101,14 @@ class _Loop(asyncio.Protocol):
             self._failed(ConnectionError(f"a connection was lost: {exc}"))
 
     def close(self) -> None:
+        """Close the connection; that it is lost then is no error."""
         self.running = False
         if self._transport is not None:
             self._transport.close()
 
 
 def frame_for(load: SmallLoad, partition: int) -> bytes:
-    """One Produce request, encoded once: plain records of random-looking bytes, acks=all."""
+    """Return a Produce request (acks=all), with length prefix, of plain records with random-looking bytes."""
     value = bytes(i * 131 % 251 for i in range(load.record_bytes))
     batch = records.build([records.Record(i, 0, None, value, ()) for i in range(load.batch_records)])
     part = ProduceRequest.Topic.Partition(index=partition, records=memoryview(batch))
@@ -122,7 +128,9 @@ async def connect_plainly(host: str, port: int, protocol: asyncio.Protocol) -> N
 async def run(
     host: str, port: int, load: SmallLoad, measured: Callable[[], None], connect: Connect = connect_plainly
 ) -> SmallResult:
-    """Warm up, call `measured` (to read the broker's books), then measure. Call it again to read them after."""
+    """Warm up, call `measured`, run the load for its seconds, and call `measured` again: so the caller can read the
+    broker's CPU time around it. Raises RequestFailed or ConnectionError.
+    """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     # Answer, v7: correlation id, topic count, name, partition count, index, then the error code.
@@ -156,7 +164,7 @@ async def run(
 
 
 async def _hold(seconds: float, over: "asyncio.Future[None]") -> None:
-    """Let the load run for this long. Raises the error that ended it, if there is one."""
+    """Let the load run for so many seconds. over: raises the error that ended the load, if there is one."""
     await asyncio.wait([over], timeout=seconds)
     if over.done():
         over.result()

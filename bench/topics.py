@@ -1,4 +1,4 @@
-"""A topic for the time of a benchmark."""
+"""Topics for the time of a benchmark: creates, checks and deletes them."""
 
 import contextlib
 import time
@@ -21,12 +21,12 @@ class NoTopic(LookupError):
 
 
 def error_name(error_code: int) -> str:
-    """Kafka's name of an error."""
+    """Return Kafka's name of an error code; the number if it is unknown."""
     return next((code.name for code in ErrorCode if code == error_code), str(error_code))
 
 
 def address(bootstrap: str) -> tuple[str, int]:
-    """HOST:PORT or [V6]:PORT. Raises: NotAnAddress."""
+    """Parse HOST:PORT or [V6]:PORT to (host, port). Raises: NotAnAddress."""
     host, separator, port = bootstrap.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise NotAnAddress(f"{bootstrap!r} is not HOST:PORT")
@@ -35,7 +35,7 @@ def address(bootstrap: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def topic(host: str, port: int, name: str | None, partitions: int) -> Iterator[str]:
-    """The given topic, or a new one of a name of its own that is deleted at the end."""
+    """Yield the given topic, or a new one with a unique name that is deleted at the block's end. Raises: NoTopic."""
     if name is not None:
         check_exists(host, port, name)
         yield name
@@ -50,7 +50,7 @@ def topic(host: str, port: int, name: str | None, partitions: int) -> Iterator[s
 
 
 def check_exists(host: str, port: int, name: str) -> None:
-    """Raises: NoTopic, and OSError where no broker answers."""
+    """Raise NoTopic if the topic does not exist, and OSError if no broker answers."""
     wire = Wire(host, port)
     asked = MetadataRequest(topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=False)
     described = wire.call(asked, 4).topics[0]
@@ -60,7 +60,7 @@ def check_exists(host: str, port: int, name: str) -> None:
 
 
 def names(host: str, port: int) -> set[str]:
-    """The names of all topics that the broker has. Raises: OSError where no broker answers."""
+    """Return the names of all topics of the broker. Raises: OSError if no broker answers."""
     wire = Wire(host, port)
     try:
         return {str(found.name) for found in wire.call(MetadataRequest(topics=None), 4).topics}
@@ -69,7 +69,9 @@ def names(host: str, port: int) -> set[str]:
 
 
 def create(host: str, port: int, name: str, partitions: int) -> None:
-    """Make a topic and wait until the broker leads it. Brokers without CreateTopics make it when asked."""
+    """Create a topic and wait until the broker answers for all its partitions. A broker without CreateTopics (the
+    mock) creates it when metadata is requested.
+    """
     wire = Wire(host, port)
     item = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
     try:
@@ -93,7 +95,9 @@ def create(host: str, port: int, name: str, partitions: int) -> None:
 
 
 def _leads(wire: Wire, name: str) -> bool:
-    """Whether the broker answers for every partition: Kafka's metadata names it as their leader before it knows."""
+    """Return whether the broker answers for every partition: Kafka's metadata names it as their leader before it knows
+    itself.
+    """
     described = wire.call(MetadataRequest(topics=[MetadataRequest.Topic(name=name)]), 4).topics[0]
     if described.error_code or not described.partitions:
         return False

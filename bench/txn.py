@@ -1,4 +1,5 @@
-"""The transaction load: producers of confluent-kafka, each in a thread, each committing one transaction after another.
+"""The load of transactions: producers of confluent-kafka, each in a thread, each commits one transaction after
+another.
 
 A transaction is begun, filled with records, committed, and counts when commit_transaction() has returned; its latency
 is all of that. The threads share one process, so the client takes a processor of its own long before a broker does:
@@ -24,7 +25,9 @@ PRODUCER = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionLoad:
-    """`records` of `record_bytes` a transaction, over `partitions` of the topic, `producers` at one time."""
+    """What to commit: each of `producers` at the same time, `records` in each transaction, over `partitions` of the
+    topic.
+    """
 
     topic: str
     producers: int = 1
@@ -39,7 +42,7 @@ class TransactionLoad:
 
 @dataclass(slots=True)
 class TransactionResult:
-    """transactions committed within `seconds`, and how long each took, s."""
+    """How many transactions were committed within `seconds`, and how long each took, in seconds."""
 
     transactions: int
     seconds: float
@@ -47,7 +50,7 @@ class TransactionResult:
 
 
 class _Worker(threading.Thread):
-    """One producer. It measures while `measuring` is set and ends with `ending`."""
+    """The thread of one producer. It measures while the event `measuring` is set, and ends when `ending` is set."""
 
     def __init__(self, bootstrap: str, load: TransactionLoad, number: int, phases: "_Phases") -> None:
         super().__init__(daemon=True)
@@ -66,6 +69,7 @@ class _Worker(threading.Thread):
             self._phases.ending.set()
 
     def _run(self) -> None:
+        """Commit transactions until `ending` is set. Raises what the producer raises."""
         from confluent_kafka import Producer
 
         load, phases = self._load, self._phases
@@ -83,7 +87,9 @@ class _Worker(threading.Thread):
             turn += 1
 
     def _transaction(self, producer: Any, value: bytes, turn: int) -> None:
-        """Commit the records of one transaction; where there are fewer than partitions, the next takes the others."""
+        """Commit one transaction. If it has fewer records than there are partitions, the next transaction continues
+        with the next partitions. turn: its number.
+        """
         load = self._load
         producer.begin_transaction()
         for i in range(load.records):
@@ -92,7 +98,7 @@ class _Worker(threading.Thread):
 
 
 class _Phases:
-    """The events that the threads wait for."""
+    """The events that the threads wait for. ready: released by each thread that can begin."""
 
     def __init__(self) -> None:
         self.ready = threading.Semaphore(0)
@@ -103,9 +109,10 @@ class _Phases:
 def run(
     bootstrap: str, load: TransactionLoad, measured: Callable[[], None], progress: Callable[[int], None] | None = None
 ) -> TransactionResult:
-    """Warm up, call `measured` (to read the broker's books), measure, and call it again.
+    """Warm up, call `measured`, run the load for its seconds, and call `measured` again: so the caller can read the
+    broker's CPU time around it.
 
-    progress: called ten times a second with the transactions measured so far; what it raises ends the run.
+    progress: called ten times a second with the number of transactions measured so far; what it raises ends the run.
     Raises: what a producer raised; its transaction is then as the broker left it.
     """
     phases = _Phases()
@@ -114,6 +121,7 @@ def run(
         worker.start()
 
     def hold(seconds: float) -> None:
+        """Let the load run for so many seconds, or until it has failed."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0 and not phases.ending.wait(min(left, TICK_S)):
             if progress is not None:

@@ -20,7 +20,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """An aim: the ratio of a figure of `ours` to that of `theirs`; theirs None: the figure itself."""
+    """An aim: the ratio of a figure of `ours` to that of `theirs`; theirs None: the figure of `ours` itself. row: its
+    label. aim: the value to reach. short: by which share of it the aim may be missed at most.
+    """
 
     row: str
     scenario: str
@@ -32,20 +34,25 @@ class Aim:
 
     @property
     def sense(self) -> str:
+        """Return whether MORE or LESS of this figure is better."""
         return FIGURES[self.figure].better
 
     @property
     def must(self) -> float:
-        """Return the value that must be reached; below it (or above, for costs) the aim is missed."""
+        """Return the least that must be reached, or for costs the most: the aim, less the share by which it may be
+        missed.
+        """
         return round(self.aim * (1 - self.short if self.sense == MORE else 1 + self.short), 9)
 
     def holds(self, ratio: float, bar: float) -> bool:
+        """Return whether a ratio is as good as `bar` or better."""
         return ratio >= bar if self.sense == MORE else ratio <= bar
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """ratio: of the medians; low, high: of the rounds. The values are medians; p99 in ms, None where not measured.
+    """How far one aim was reached. ratio: of the medians; low, high: the least and greatest of a round. our_value,
+    their_value: medians. None: not measured.
 
     full: peers whose client was the bottleneck, so that the rate is not the broker's. cold: peers that were not steady.
     """
@@ -64,5 +71,5 @@ class Verdict:
 
     @property
     def p99_above(self) -> bool:
-        """Whether our p99 is longer than theirs, which needs an explanation."""
+        """Return whether our p99 is longer than theirs, which needs an explanation."""
         return self.our_p99_ms is not None and self.their_p99_ms is not None and self.our_p99_ms > self.their_p99_ms

@@ -1,4 +1,4 @@
-"""Requests as they go over the wire, and a blocking connection: what a benchmark needs to prepare its topics."""
+"""Encodes requests, and a blocking connection: what a benchmark needs to prepare its topics."""
 
 import socket
 import struct
@@ -11,25 +11,25 @@ CLIENT_ID = "bench"
 
 
 def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
-    """A request of our protocol classes with its length."""
+    """Return an encoded request with its length prefix. request: of our protocol classes."""
     return b"".join(apis.encode_request(_BY_REQUEST[type(request)], version, correlation_id, CLIENT_ID, request))
 
 
 def skip_answer(connection: socket.socket) -> None:
-    """Wait for a whole answer, and leave it unread."""
+    """Wait for a whole response, and drop it."""
     (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
     connection.recv(size, socket.MSG_WAITALL)
 
 
 class Wire:
-    """A connection to one broker."""
+    """A blocking connection to one broker. timeout_s: of each send and receive."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 10.0) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
         self._correlation_id = 0
 
     def call(self, request: Any, version: int) -> Any:
-        """Send a request of our protocol classes and return the decoded response."""
+        """Send a request of our protocol classes and return the decoded response. Raises OSError."""
         api = _BY_REQUEST[type(request)]
         self._correlation_id += 1
         self._socket.sendall(frame(request, version, self._correlation_id))
@@ -41,6 +41,7 @@ class Wire:
         self._socket.close()
 
     def _receive(self, size: int) -> bytes:
+        """Receive exactly `size` bytes. Raises ConnectionError if the broker closes the connection before."""
         pieces = []
         while size:
             piece = self._socket.recv(min(size, 1 << 20))

@@ -1,1 +1,3 @@
-"""Bounds of fencepost's own, which need no other broker: loads of `make bench-full`, named "bound …"."""
+"""Measurements of fencepost that need no other broker, each with a bound that must hold: loads of `make bench-full`,
+named "bound …".
+"""

@@ -1,4 +1,4 @@
-"""The bounds by name, and their measuring: each on servers of its own, one after the other.
+"""All bounds by name. Each is measured on servers of its own, one after the other.
 
 A bound is a ratio to a peer of the same run, measured in turns, or a limit with a reason; contest/aims.py has them all.
 """
@@ -29,14 +29,16 @@ READ, COPIED = 400_000, 50_000  # records
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound. server: which of our servers is measured. measure: takes the bound's name."""
+    """A measurement of fencepost that needs no other broker. server: the name of the server that is measured. measure:
+    called with the bound's name.
+    """
 
     server: str
     measure: Callable[[str, Size, Say], Iterable[Measured]]
 
 
 def loop_stalls(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """The longest that an idle client waits while the broker works."""
+    """Measure how long an idle client waits at most while the broker is under load."""
     rounds = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")
@@ -47,6 +49,9 @@ def loop_stalls(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _comparison(work: str, library: str, units: int, size: int = 100, unit: str = "record", filled: int = 0) -> Bound:
+    """Return the bound that compares the SDK with another library. work: the name of the load. units: how many records
+    or transactions. size: bytes of a record. filled: how many records are in the topic before.
+    """
     return Bound(OS, Compared(work, library, units, size, unit, filled).measure)
 
 
@@ -83,7 +88,9 @@ BOUNDS: dict[str, Bound] = {
 
 
 def outside(wanted: Collection[str], servers: Collection[str], size: Size, say: Say, failed: Say) -> Iterator[Measured]:
-    """Measure the wanted bounds whose server is one of these. A failure is reported, and its figure is missing."""
+    """Measure those of the wanted bounds whose server is in `servers`. A failure is reported with `failed`, and that
+    bound yields nothing.
+    """
     for name, bound in BOUNDS.items():
         if name in wanted and bound.server in servers:
             say(name)

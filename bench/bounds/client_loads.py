@@ -1,4 +1,4 @@
-"""What a client library costs its user: one load of one library in a process of its own, the same work for each.
+"""What a client library costs its user: each runs one load in a process of its own, the same work for each library.
 
 Run as `python -m fencepost.bench.bounds.client_loads WORK LIBRARY BOOTSTRAP TOPIC RECORDS SIZE`; prints units per
 second (records, or transactions for `txn`). Every library runs as its documentation shows it, at its defaults except
@@ -21,7 +21,9 @@ PATIENCE_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """records: how many are sent or read, or how many transactions of one record; size: bytes of a value."""
+    """The arguments of a load. records: how many are sent or read, or how many transactions of one record each; size:
+    bytes of a value.
+    """
 
     bootstrap: str
     topic: str
@@ -34,10 +36,14 @@ class Load:
 
 
 async def produce_fencepost(load: Load) -> float:
+    """Send the records with the SDK. Returns records per second."""
     return await _produce_fencepost(load, Producer(load.bootstrap))
 
 
 async def _produce_fencepost(load: Load, started: Producer) -> float:
+    """Send the records, wait for all acknowledgements. Returns records per second. started: a producer that is not
+    started yet.
+    """
     async with started as producer:
         value = load.value
         await producer.send_and_wait(load.topic, value)
@@ -49,10 +55,12 @@ async def _produce_fencepost(load: Load, started: Producer) -> float:
 
 
 async def produce_aiokafka(load: Load) -> float:
+    """Send the records with aiokafka. Returns records per second."""
     return await _produce_aiokafka(load)
 
 
 async def _produce_aiokafka(load: Load, **settings: int) -> float:
+    """Send the records, wait for all acknowledgements. Returns records per second. settings: of AIOKafkaProducer."""
     from aiokafka import AIOKafkaProducer
 
     async with AIOKafkaProducer(bootstrap_servers=load.bootstrap, enable_idempotence=True, **settings) as producer:
@@ -66,19 +74,23 @@ async def _produce_aiokafka(load: Load, **settings: int) -> float:
 
 
 async def produce_equal_fencepost(load: Load) -> float:
+    """Send the records with the SDK, with the same batch size for both libraries. Returns records per second."""
     return await _produce_fencepost(load, Producer(load.bootstrap, max_batch_size=EQUAL_BATCH_BYTES))
 
 
 async def produce_equal_aiokafka(load: Load) -> float:
+    """Send the records with aiokafka, with the same batch size for both libraries. Returns records per second."""
     return await _produce_aiokafka(load, max_batch_size=EQUAL_BATCH_BYTES)
 
 
 async def getmany_fencepost(load: Load) -> float:
+    """Read the records with the SDK's getmany(). Returns records per second."""
     async with Consumer(load.bootstrap, topics=[load.topic], auto_offset_reset="earliest") as consumer:
         return await _getmany(consumer, load.records)
 
 
 async def getmany_aiokafka(load: Load) -> float:
+    """Read the records with aiokafka's getmany(). Returns records per second."""
     from aiokafka import AIOKafkaConsumer
 
     settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
@@ -87,6 +99,7 @@ async def getmany_aiokafka(load: Load) -> float:
 
 
 async def _getmany(consumer: object, records: int) -> float:
+    """Read this many records with getmany(), which both libraries have. Returns records per second."""
     seen = 0
     began = time.perf_counter()
     while seen < records:
@@ -96,11 +109,13 @@ async def _getmany(consumer: object, records: int) -> float:
 
 
 async def iterate_fencepost(load: Load) -> float:
+    """Read the records with `async for` over the SDK's consumer. Returns records per second."""
     async with Consumer(load.bootstrap, topics=[load.topic], auto_offset_reset="earliest") as consumer:
         return await _iterate(consumer, load.records)
 
 
 async def iterate_aiokafka(load: Load) -> float:
+    """Read the records with `async for` over aiokafka's consumer. Returns records per second."""
     from aiokafka import AIOKafkaConsumer
 
     settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
@@ -109,6 +124,7 @@ async def iterate_aiokafka(load: Load) -> float:
 
 
 async def _iterate(consumer: object, records: int) -> float:
+    """Read this many records with `async for`. Returns records per second."""
     seen = 0
     began = time.perf_counter()
     async for _ in consumer:  # type: ignore[attr-defined]
@@ -119,7 +135,9 @@ async def _iterate(consumer: object, records: int) -> float:
 
 
 async def loop_fencepost(load: Load) -> float:
-    """The README's loop: consume, transform, produce, a batch a transaction."""
+    """Copy the records with the loop of the README: consume, transform, produce, one transaction for each batch.
+    Returns records per second.
+    """
     name = f"{load.topic}-copy-{time.time_ns()}"
     seen = 0
     async with (
@@ -139,7 +157,9 @@ async def loop_fencepost(load: Load) -> float:
 
 
 async def loop_aiokafka(load: Load) -> float:
-    """The same with aiokafka, as its documentation has it."""
+    """Copy the records with aiokafka's loop of consume, transform, produce, as its documentation has it. Returns
+    records per second.
+    """
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     name = f"{load.topic}-copy-{time.time_ns()}"
@@ -167,6 +187,7 @@ async def loop_aiokafka(load: Load) -> float:
 
 
 async def txn_fencepost(load: Load) -> float:
+    """Commit transactions of one record with the SDK. Returns transactions per second."""
     name = f"{load.topic}-{time.time_ns()}"
     value = load.value
     async with Producer(load.bootstrap, transactional_id=name) as producer:
@@ -180,6 +201,7 @@ async def txn_fencepost(load: Load) -> float:
 
 
 async def txn_confluent(load: Load) -> float:
+    """Commit transactions of one record with confluent-kafka. Returns transactions per second, without the first."""
     from confluent_kafka import Producer as Confluent
 
     name = f"{load.topic}-{time.time_ns()}"
@@ -210,12 +232,13 @@ LOADS: dict[str, Callable[[Load], Awaitable[float]]] = {
 
 
 async def _with_timeout(work: Awaitable[float]) -> float:
+    """Await the load, PATIENCE_S at most. Raises TimeoutError."""
     async with asyncio.timeout(PATIENCE_S):
         return await work
 
 
 def main() -> None:
-    """One load, its rate on standard output."""
+    """Run the load that the arguments name, and print its rate, units per second."""
     work, library, bootstrap, topic, records, size = sys.argv[1:]
     load = Load(bootstrap, topic, int(records), int(size))
     import uvloop  # the same loop for all

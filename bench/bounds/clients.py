@@ -1,4 +1,6 @@
-"""The SDK's bounds: our client and another in turns, each in a process of its own, one broker; and what starts take."""
+"""Bounds of the SDK: its rate and another library's, each in a process of its own, alternately on one broker; and how
+long starts take.
+"""
 
 import subprocess
 import sys
@@ -22,9 +24,10 @@ NOISE = 5  # lines of a failed load that are shown
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A load of client_loads, by the SDK and by another library; durability os.
+    """A load of client_loads, run with the SDK and with another library on a broker with durability os.
 
-    units: records of `record_bytes`, or transactions of one each. filled: how many are there to be read before.
+    units: how many records of `record_bytes`, or transactions of one each. filled: how many records are in the topic
+    before.
     """
 
     work: str
@@ -35,7 +38,7 @@ class Compared:
     filled: int = 0
 
     def measure(self, name: str, size: Size, say: Say) -> Iterator[Measured]:
-        """Measure both in turns."""
+        """Measure both libraries alternately, on one broker. Yields a result for each."""
         libraries = (SDK, self.library)
         with peers.fencepost("os") as broker:
             for topic in (TOPIC, f"{TOPIC}-copy"):
@@ -50,7 +53,7 @@ class Compared:
 
 
 def rate(work: str, library: str, load: client_loads.Load) -> float:
-    """Units per second of one load. Raises: RuntimeError with its output."""
+    """Run one load in a process. Returns its units per second. Raises: RuntimeError with the process's last output."""
     arguments = [work, library, load.bootstrap, load.topic, str(load.records), str(load.size)]
     patience_s = 2 * client_loads.PATIENCE_S
     return _number([sys.executable, "-m", client_loads.__name__, *arguments], f"{work} of {library}", patience_s)
@@ -58,7 +61,9 @@ def rate(work: str, library: str, load: client_loads.Load) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a user waits for before the first record, in a process of its own. timed, before: Python."""
+    """How long a user waits for something to start, in a new process. timed: the Python code that is timed; before:
+    code that runs before it.
+    """
 
     timed: str
     before: str = ""
@@ -75,7 +80,9 @@ class Start:
 
 
 def _number(command: list[str], what: str, patience_s: float) -> float:
-    """Run a program that prints one number and return it. Raises: RuntimeError with its output."""
+    """Run a program that prints one number and return it. what: names it in errors. Raises: RuntimeError with its last
+    output.
+    """
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())
     if done.returncode:
         raise RuntimeError(f"{what}: " + " / ".join(done.stderr.splitlines()[-NOISE:]))

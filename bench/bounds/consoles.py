@@ -1,4 +1,5 @@
-"""What producers notice of the console: latency with 100 event streams and a scrape each second, over that without.
+"""How much the console slows producers: their latency with 100 event streams and a scrape each second, compared to
+that without.
 
 Broker, console, browsers and producer are processes of their own; with and without take turns before one broker.
 `python -m fencepost.bench.bounds.consoles URL STREAMS` is the browsers: it reads what comes until it is ended.
@@ -31,7 +32,7 @@ TOPIC = "bench"
 
 
 def consoles(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure both in turns."""
+    """Measure the latency with and without a console, alternately on one broker. Yields a result for each."""
     seconds = max(SHORTEST_S, SECONDS * size.share)
     streams = size.count(STREAMS)
     with peers.fencepost("fsync") as broker:
@@ -48,11 +49,14 @@ def consoles(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _latency_ms(bootstrap: str, seconds: float) -> float:
-    """Return the median latency from send to acknowledgement, one record at a time."""
+    """Return the median latency from send to acknowledgement in ms, sending one record at a time for so
+    many seconds.
+    """
     return asyncio.run(_latency(bootstrap, seconds))
 
 
 async def _latency(bootstrap: str, seconds: float) -> float:
+    """Return the median latency from send to acknowledgement in ms."""
     took = []
     async with Producer(bootstrap) as producer:
         await producer.send_and_wait(TOPIC, bytes(100))
@@ -79,6 +83,7 @@ def _console(bootstrap: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _browsers(url: str, streams: int) -> Iterator[None]:
+    """Run a process that reads this many event streams of the console. Returns from `with` when all are open."""
     with _running([sys.executable, "-m", __name__, url, str(streams)]) as process:
         assert process.stdout is not None
         if process.stdout.readline().strip() != "open":
@@ -88,6 +93,7 @@ def _browsers(url: str, streams: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _running(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    """Run a process during the block, with its output as a pipe. It is terminated at the end."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=peers.environment()) as process:
         try:
             yield process
@@ -96,7 +102,9 @@ def _running(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
 
 
 def browse(url: str, streams: int) -> None:
-    """Hold the streams, read all that comes, and scrape from time to time."""
+    """Open the event streams, read everything that arrives, and request /metrics every SCRAPE_S; runs until it is
+    killed.
+    """
     host, _, port = url.removeprefix("http://").strip("/").rpartition(":")
     selector = selectors.DefaultSelector()
     for _ in range(streams):
@@ -117,6 +125,9 @@ def browse(url: str, streams: int) -> None:
 
 
 def _ask(host: str, port: int, path: str, more: str = "") -> socket.socket:
+    """Send a GET request and return the connection, after the first bytes of the answer. more: further header lines.
+    Raises ConnectionError unless the status is 200.
+    """
     connection = socket.create_connection((host, port), timeout=30)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n{more}\r\n".encode())
     begins = connection.recv(1 << 16)

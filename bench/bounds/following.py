@@ -1,4 +1,4 @@
-"""What a backup that follows costs a broker, how much a lost disk would lose, and how long a restore takes.
+"""What `backup --follow` costs a broker, how much would be lost with its disk, and how long a restore takes.
 
 Broker, follower and producer are processes of their own. The producer writes a steady 50 MB a second, once with a
 follower and once without, before a new broker in each round. The store is a directory beside the broker's: a disk that
@@ -30,7 +30,9 @@ FIRST_POINT_S = 60.0
 
 
 def following(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure on a new broker in each round, first the one and then the other, by turns."""
+    """Measure a new broker in each round, with and without a follower; which comes first alternates. Yields a result
+    for each.
+    """
     alone, followed = [], []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")
@@ -43,7 +45,9 @@ def following(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _measure(directory: str, seconds: float, *, alone_first: bool) -> dict[str, float]:
-    """CPU of the broker for a MB, alone and followed; the largest loss window; the time of a restore of a GB."""
+    """Return the figures of one round: the broker's CPU in ms per MB, alone and followed; the largest loss window in
+    s; the seconds to restore a GB.
+    """
     figures: dict[str, float] = {}
     data, store = f"{directory}/data", f"file://{directory}/store"
     with peers.fencepost("fsync", data) as broker:
@@ -63,7 +67,7 @@ def _measure(directory: str, seconds: float, *, alone_first: bool) -> dict[str, 
 
 
 def _loaded(broker: peers.Peer, seconds: float) -> float:
-    """Return the broker's CPU time for a MB, in ms, under the load for so long."""
+    """Run the load for so many seconds. Returns the broker's CPU time in ms per MB written."""
     before = accounting.usage(broker.pid)
     written = int(_run(broker.bootstrap, str(seconds), module=__name__))
     return accounting.usage(broker.pid).since(before).cpu_ns / written
@@ -71,7 +75,9 @@ def _loaded(broker: peers.Peer, seconds: float) -> float:
 
 @contextlib.contextmanager
 def _follower(data: str, store: str) -> Iterator[list[int]]:
-    """Run a follower. Yields, once it has its first point, the loss windows that it tells, as they come."""
+    """Run a follower during the block. Yields, once its first backup is complete, a list to which each loss window in
+    ms is added when the follower prints it.
+    """
     command = [sys.executable, "-m", "fencepost", "backup", "--follow", data, store, "-o", "json"]
     windows_ms: list[int] = []
     has_point = threading.Event()
@@ -100,14 +106,14 @@ def _follower(data: str, store: str) -> Iterator[list[int]]:
 
 
 def _run(*words: str, module: str = "fencepost") -> str:
-    """Run a module to its end. Returns the last line of its output."""
+    """Run a Python module to its end. words: its arguments. Returns the last line of its output."""
     command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=peers.environment())
     return done.stdout.splitlines()[-1]
 
 
 def produce(bootstrap: str, seconds: float) -> int:
-    """Write at a steady rate. Returns how many bytes were acknowledged."""
+    """Write at a steady rate (RATE_BYTES a second) for so many seconds. Returns how many bytes were acknowledged."""
     from confluent_kafka import KafkaError, Message, Producer
 
     acknowledged = 0

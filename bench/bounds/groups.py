@@ -1,4 +1,6 @@
-"""A large group of the newer protocol: how long others wait for the broker while it comes and goes."""
+"""A large group of the consumer protocol (KIP-848): how long other clients wait for the broker while its members join
+and leave.
+"""
 
 from collections.abc import Iterator
 
@@ -12,7 +14,7 @@ SHORTEST_S = 0.2
 
 
 def groups(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure on a new broker in each round. The longest stall is that of all phases."""
+    """Measure on a new broker in each round. Yields the longest wait over all phases of the group."""
     count = max(FEWEST, size.count(load.MEMBERS))
     rounds = []
     for number in range(size.rounds):

@@ -1,4 +1,4 @@
-"""What a broker costs that does nothing: time to ready, memory, idle connections, idle partitions."""
+"""What an idle broker costs: time until it is ready, memory, idle connections, idle partitions."""
 
 import contextlib
 import socket
@@ -28,7 +28,9 @@ def idle(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _measure(size: Size) -> dict[str, float]:
-    """Start a broker, hold connections, make partitions, and look."""
+    """Return the figures of one round: start a broker, open idle connections, create partitions, and read its memory
+    and CPU time after each.
+    """
     with peers.fencepost("fsync") as broker, contextlib.ExitStack() as stack:
         time.sleep(REST_S)
         before = accounting.usage(broker.pid).rss_bytes

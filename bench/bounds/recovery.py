@@ -1,4 +1,4 @@
-"""How long a restart takes after kill -9 with a full journal of small units over many partitions."""
+"""How long a restart takes after kill -9 with a full journal of small units (journal entries) over many partitions."""
 
 import tempfile
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ SMALLEST_JOURNAL = 8 << 20
 
 
 def full_journal(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Measure in a new directory in each round."""
+    """Measure in a new data directory in each round."""
     rounds = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")
@@ -33,7 +33,9 @@ def full_journal(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _measure(size: Size) -> dict[str, float]:
-    """Make the topic with a broker; fill the journal without one, so that no checkpoint empties it; start and wait."""
+    """Return the seconds that a start takes with a full journal, and the broker's peak memory in MB. The journal is
+    filled without a broker, so that no checkpoint empties it.
+    """
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
         with peers.fencepost("os", directory) as broker:
             topics.create(broker.host, broker.port, "full", size.count(PARTITIONS))
@@ -47,13 +49,13 @@ def _measure(size: Size) -> dict[str, float]:
 
 
 def _peak_mb(pid: int) -> float:
-    """The most memory that a process has had in RAM."""
+    """Return the most memory in RAM that a process has had so far, in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
 
 
 def _fill(store: Store) -> None:
-    """Append small batches, a log after another, until the journal takes no more."""
+    """Append small batches to the logs in turn, until the journal accepts no more."""
     logs = [log for log in store.logs.values() if log.topic == "full"]
     value = b"x" * (UNIT_BYTES - 61 - 45 - 12)  # beside it: the batch's header, the unit's frame, the record's own
     batch = memoryview(records.build([records.Record(0, 0, None, value)]))

@@ -22,7 +22,7 @@ BATCH_BYTES = 1 << 14
 
 
 def workers(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Four workers of the SDK on one partition."""
+    """Measure four workers of the SDK that read one partition as a share group."""
     records = max(FEWEST, size.count(WORKED))
     with peers.fencepost("os") as broker:
         _fill(broker, records)
@@ -31,7 +31,9 @@ def workers(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def transactions(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """A transaction that acknowledges 100 records of a share group, and one that has a consumer's offsets, in turns."""
+    """Measure transactions that acknowledge 100 records of a share group, and transactions that commit a consumer's
+    offsets, alternately. Yields a result for each.
+    """
     records = max(FEWEST, size.count(IN_TRANSACTIONS))
     with peers.fencepost("os") as broker:
         _fill(broker, records)
@@ -44,14 +46,16 @@ def transactions(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _fill(peer: Peer, records: int) -> None:
-    """Make the topic, of one partition, and put the records into it."""
+    """Create the topic with one partition, and write this many records to it."""
     topics.create(peer.host, peer.port, TOPIC, 1)
     load = librdkafka.ProduceLoad(TOPIC, records, RECORD_BYTES, BATCH_BYTES)
     librdkafka.produce(peer.bootstrap, load, lambda _done: None)
 
 
 def figures(work: str, peer: Peer, records: int) -> share_loads.Figures:
-    """What one load says. Raises: RuntimeError with its output."""
+    """Run one load of share_loads in a process. Returns the figures that it prints. Raises: RuntimeError with its last
+    output.
+    """
     command = [sys.executable, "-m", share_loads.__name__, work, peer.bootstrap, TOPIC, str(records)]
     patience_s = 3 * share_loads.PATIENCE_S
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())

@@ -1,4 +1,5 @@
-"""Loads of share groups, each in a process of its own, and each with a group of its own over what is there.
+"""Loads of share groups: each runs in a process of its own, with a new group that reads the records already in the
+topic.
 
 Run as `python -m fencepost.bench.bounds.share_loads WORK BOOTSTRAP TOPIC RECORDS`; prints figures as JSON.
 """
@@ -26,7 +27,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """records: how many of the topic are read."""
+    """The arguments of a load. records: how many records it reads."""
 
     bootstrap: str
     topic: str
@@ -34,16 +35,19 @@ class Load:
 
     @property
     def group(self) -> str:
-        """A new group."""
+        """Return the name of a new group, another one at each call."""
         return f"{self.topic}-{time.time_ns()}"
 
 
 def _queue(load: Load, group: str) -> ShareConsumer:
+    """Return a share consumer of the group, not started, which reads the topic from its beginning."""
     return ShareConsumer(load.bootstrap, topics=[load.topic], group_id=group, auto_offset_reset="earliest")
 
 
 async def workers(load: Load) -> Figures:
-    """Some workers of the SDK on one loop. Each accepts its records, and waits for that, before it takes more."""
+    """Read the topic with WORKERS share consumers on one loop. Each accepts its records, and waits until that is
+    committed, before it fetches more.
+    """
     group = load.group
     left = load.records
     began = 0.0
@@ -66,7 +70,9 @@ async def workers(load: Load) -> Figures:
 
 
 async def acknowledged(load: Load) -> Figures:
-    """A transaction for every 100 records: one record is sent, and these are acknowledged."""
+    """Run transactions that send one record and acknowledge 100 records of a share group. Returns the median time of a
+    transaction.
+    """
     group = load.group
     took: list[float] = []
     async with (
@@ -86,7 +92,9 @@ async def acknowledged(load: Load) -> Figures:
 
 
 async def offsets(load: Load) -> Figures:
-    """The same with the offsets of a consumer."""
+    """Run transactions that send one record and commit a consumer's offsets for 100 records. Returns the median time
+    of a transaction.
+    """
     group = load.group
     took: list[float] = []
     async with (
@@ -115,12 +123,13 @@ LOADS: dict[str, Callable[[Load], Awaitable[Figures]]] = {
 
 
 async def _with_timeout(work: Awaitable[Figures]) -> Figures:
+    """Await the load, 2 * PATIENCE_S at most. Raises TimeoutError."""
     async with asyncio.timeout(2 * PATIENCE_S):
         return await work
 
 
 def main() -> None:
-    """One load, its figures on standard output."""
+    """Run the load that the arguments name, and print its figures as JSON."""
     work, bootstrap, topic, records = sys.argv[1:]
     import uvloop
 

@@ -1,4 +1,4 @@
-"""How often, how long and how much: what every bound is measured by, and measurements in turns."""
+"""How much is measured for a bound: rounds, seconds and counts; and measurements that alternate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,16 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """rounds: of every measurement. seconds: of a window. share: of the counts, 1 for all."""
+    """How much is measured. rounds: how often each measurement is repeated. seconds: of one measurement. share: by
+    which counts are multiplied, 1 for a full run.
+    """
 
     rounds: int
     seconds: float
     share: float
 
     def count(self, whole: int) -> int:
-        """Return this size's share of a count, at least one."""
+        """Return `whole` times the share of this size, at least 1."""
         return max(1, int(whole * self.share))
 
 
@@ -27,7 +29,9 @@ QUICK = Size(1, 0.5, 0.01)
 
 
 def in_turns(rounds: int, *measurements: Callable[[], T]) -> list[list[T]]:
-    """Run each measurement once a round, in alternating order. Returns: for each, the results of its rounds."""
+    """Run each measurement once a round; the order is reversed in every other round. Returns, for each measurement,
+    the results of its rounds.
+    """
     found: list[list[T]] = [[] for _ in measurements]
     for number in range(rounds):
         pairs = list(zip(measurements, found, strict=True))
@@ -37,5 +41,5 @@ def in_turns(rounds: int, *measurements: Callable[[], T]) -> list[list[T]]:
 
 
 def by_figure(rounds: Sequence[dict[str, float]]) -> dict[str, tuple[float, ...]]:
-    """Group the figures of all rounds by name, as a result holds them."""
+    """Convert a dict of figures for each round to a tuple of rounds for each figure, as a Measured has them."""
     return {name: tuple(each[name] for each in rounds) for name in rounds[0]} if rounds else {}

@@ -1,4 +1,5 @@
-"""Spark with our connector, beside the jar of Kafka's connector where that is to be had; sessions stay, and are warm.
+"""Spark with our connector, compared with Kafka's own connector where its jar can be had. Sessions are started once,
+and warm.
 
 The jar needs an environment of its own with the pyspark it is made for: SPARK_KAFKA_PYTHON names its Python and
 SPARK_KAFKA_PACKAGES the jar (org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0). Without them it is not measured.
@@ -38,11 +39,11 @@ LAST_LINES = 5  # of the output of a session that ended
 
 
 class SparkFailed(Exception):
-    """A session ended, or failed at a command, or timed out."""
+    """Raised if a Spark session ended, a command failed in it, or it timed out."""
 
 
 class Session:
-    """A process with a Spark session."""
+    """A process with a Spark session that executes commands."""
 
     def __init__(self, form: str, process: "subprocess.Popen[str]", errors: IO[bytes]) -> None:
         """Wait until the session is ready. Raises: SparkFailed."""
@@ -53,7 +54,9 @@ class Session:
         self.version = str(self._answer("the start")["spark"])
 
     def do(self, what: str, **order: Any) -> dict[str, Any]:
-        """Run one command in the session and return its answer. Raises: SparkFailed."""
+        """Run one command in the session and return its answer. what: "read", "write" or "copy". order: its arguments.
+        Raises: SparkFailed.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # _answer() raises the reason
             self._process.stdin.write(json.dumps({"do": what, "options": {}, **order}) + "\n")
@@ -61,6 +64,9 @@ class Session:
         return self._answer(what)
 
     def _answer(self, what: str) -> dict[str, Any]:
+        """Wait for the session's next answer and return it. what: names the command in errors. Raises: SparkFailed,
+        also after PATIENCE_S.
+        """
         assert self._process.stdout is not None
         timer = threading.Timer(PATIENCE_S, self._give_up)
         timer.daemon = True
@@ -73,6 +79,7 @@ class Session:
         return answer
 
     def _give_up(self) -> None:
+        """Kill the session because it took too long."""
         self._late = True
         self._process.kill()
 
@@ -88,7 +95,7 @@ class Session:
 
 @contextlib.contextmanager
 def session(form: str, python: str) -> Iterator[Session]:
-    """Start a session with this Python. It ends with the block."""
+    """Run a Spark session during the block. form: the data source it uses. python: the program to run it with."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [python, str(PROGRAM), form],
@@ -104,7 +111,9 @@ def session(form: str, python: str) -> Iterator[Session]:
 
 @contextlib.contextmanager
 def sessions(say: Say) -> Iterator[dict[str, Session]]:
-    """Ours, and that of Kafka's connector if it is to be had, by the names that they have in results."""
+    """Run our session, and one with Kafka's connector if the environment names its jar, during the block. Yields them
+    by their names in results.
+    """
     with contextlib.ExitStack() as stack:
         found = {SPARK: stack.enter_context(session("fencepost", sys.executable))}
         python = os.environ.get("SPARK_KAFKA_PYTHON")
@@ -115,7 +124,7 @@ def sessions(say: Say) -> Iterator[dict[str, Session]]:
 
 
 async def fill(servers: str, topic: str, records: int) -> None:
-    """Fill the topic with records of RECORD_BYTES and keys of eight bytes."""
+    """Write records of RECORD_BYTES with keys of eight bytes, spread over the topic's partitions."""
     value = bytes(i * 131 % 251 for i in range(RECORD_BYTES))
     async with Producer(servers) as producer:
         for i in range(records):
@@ -124,7 +133,9 @@ async def fill(servers: str, topic: str, records: int) -> None:
 
 
 def spark(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Source, sink and a copy, then the guarantees; the first round of each warms up, and takes many times as long."""
+    """Measure reading, writing and copying with each session, then batches with each delivery guarantee. The first
+    round of each only warms up, and takes many times as long.
+    """
     records, rows = size.count(RECORDS), size.count(BATCH_ROWS)
     say(f"{name} · {records + rows * BATCHES:,} records are made")
     with peers.fencepost("os") as broker, sessions(say) as found:

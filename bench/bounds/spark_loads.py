@@ -1,4 +1,5 @@
-"""A Spark session that executes commands from standard input; for `fencepost` and for Spark's own connector.
+"""A Spark session that executes commands from standard input, with the data source `fencepost` or Spark's own for
+Kafka.
 
 Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. A line in is one order, as
 JSON: {"do": "read" | "write" | "copy", "servers", "topic", "target", "records", "record_bytes", "partitions",
@@ -24,7 +25,9 @@ ERROR_CHARACTERS = 2000  # of one that Spark raised, which has the whole plan in
 
 
 def session(form: str) -> Any:
-    """A Spark session with two cores; for Spark's own connector with the jar of SPARK_KAFKA_PACKAGES."""
+    """Start a Spark session with two cores. form: "fencepost", or else Spark's own connector with the jar of
+    SPARK_KAFKA_PACKAGES.
+    """
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]")
@@ -39,7 +42,7 @@ def session(form: str) -> Any:
 
 
 def read(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
-    """Read the topic as a batch and discard the rows."""
+    """Read the topic as a batch and discard the rows. Returns the seconds it took."""
     reader = spark.read.format(form).option("kafka.bootstrap.servers", order["servers"])
     frame = reader.options(**order["options"]).option("subscribe", order["topic"]).load()
     began = time.perf_counter()
@@ -48,7 +51,9 @@ def read(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
-    """Rows that Spark makes as it goes, keys of eight and one value, as a batch into the target."""
+    """Write rows that Spark generates, with keys of eight bytes and the same value, to the target as a batch. Returns
+    the seconds it took.
+    """
     rows = spark.range(0, order["records"], numPartitions=order["partitions"])
     key = "CAST(lpad(CAST(id % 10000 AS STRING), 8, '0') AS BINARY) AS key"
     frame = rows.selectExpr(key, f"CAST(repeat('v', {order['record_bytes']}) AS BINARY) AS value")
@@ -60,7 +65,9 @@ def write(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def copy(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
-    """The topic as a stream, key and value into another, until all of it is there."""
+    """Copy keys and values of the topic to the target as a stream, until all are copied. Returns the seconds it took,
+    and the ms of each micro-batch.
+    """
     reader = spark.readStream.format(form).option("kafka.bootstrap.servers", order["servers"])
     reader = reader.option("subscribe", order["topic"]).option("startingOffsets", "earliest")
     if order.get("per_batch"):
@@ -77,6 +84,7 @@ def copy(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Start the session, then run a command for each line of JSON on standard input and print its answer as JSON."""
     form = sys.argv[1]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Spark prints is not the answer

@@ -1,4 +1,5 @@
-"""What each step of upkeep takes the loop over 2,000 logs, in CPU time, which a busy machine does not change much.
+"""How much CPU time each step of upkeep (flush, checkpoint, retention, compaction) takes the event loop with 2,000
+logs. CPU time, since a busy machine changes it little.
 
 These are the parts that cannot run in a worker, since they touch state: captures, hand-backs, visits to all logs. The
 worst of them is the longest that the broker's own work ever holds up a request.
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 def steps(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Each round a new directory. The longest step of each is reported."""
+    """Measure in a new data directory in each round. Yields the CPU time in ms of the longest step in each."""
     longest = []
     for number in range(size.rounds):
         step, took_ms = max(_measure(size).items(), key=lambda item: item[1])
@@ -47,7 +48,7 @@ def steps(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _measure(size: Size) -> dict[str, float]:
-    """Return the longest CPU time of each step, in ms."""
+    """Return the longest CPU time of each step by its name, in ms."""
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
         driven = _Driven(directory, size)
         gc.disable()
@@ -60,7 +61,7 @@ def _measure(size: Size) -> dict[str, float]:
 
 
 class _Driven:
-    """A store that is loaded, flushed and checkpointed, each step timed."""
+    """A store (no broker) that is loaded, flushed and checkpointed directly, with each step of the loop timed."""
 
     def __init__(self, directory: str, size: Size) -> None:
         self._size = size
@@ -70,7 +71,9 @@ class _Driven:
         self._batch = memoryview(records.build([records.Record(0, 0, b"key", b"x" * 80)]))
 
     def run(self) -> None:
-        """Load many logs with little, a few with more, one with very much; twice, because new logs cost more."""
+        """Write little to many logs, more to ten, very much to one; flush and checkpoint after each. Then run
+        retention and compaction.
+        """
         self._round()
         logs = self._time_step("make all logs", self._make)
         one, ten = self._size.count(ONE_LOG_BATCHES), self._size.count(TEN_LOGS_BATCHES)
@@ -82,12 +85,14 @@ class _Driven:
         self._visit(logs)
 
     def _time_step(self, step: str, call: Callable[[], T]) -> T:
+        """Call a step and return its result. Its CPU time is noted if it is the longest under this name."""
         began = time.thread_time()
         result = call()
         self.longest_ms[step] = max(self.longest_ms[step], 1e3 * (time.thread_time() - began))
         return result
 
     def _make(self) -> list[PartitionLog]:
+        """Create the logs in one unit (journal entry), and return them."""
         store = self.store
         settings = LogSettings(segment_bytes=1 << 20, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
         ids = [store.new_log_id() for _ in range(self._size.count(LOGS))]
@@ -95,6 +100,7 @@ class _Driven:
         return [store.logs[log_id] for log_id in ids]
 
     def _load(self, count: int, logs: list[PartitionLog]) -> None:
+        """Append `count` small batches to these logs in turn, and write the journal after every UNITS_A_ROUND."""
         for number in range(count):
             self.store.append(logs[number % len(logs)], batches.read(self._batch))
             if number % UNITS_A_ROUND == UNITS_A_ROUND - 1:
@@ -102,6 +108,7 @@ class _Driven:
         self._round()
 
     def _round(self) -> None:
+        """Write and sync what was appended to the journal, as the broker's loop and its workers do."""
         store = self.store
         store.look()
         write = store.take_round(sync=True)
@@ -113,11 +120,13 @@ class _Driven:
             store.journal.filled(job)
 
     def _flush(self) -> None:
+        """Flush until every log's batches are in segments."""
         while (run := self._time_step("capture a flush", self.upkeep.begin_flush)) is not None:
             run.run()
             self._time_step("take a flush back", partial(self.upkeep.flushed, run))
 
     def _checkpoint(self) -> None:
+        """Make one checkpoint, and time the steps of it that run on the loop."""
         upkeep = self.upkeep
         self._time_step("is a checkpoint wanted", lambda: upkeep.wanted)
         self._time_step("are snapshots due", upkeep.snapshots_due)
@@ -130,7 +139,7 @@ class _Driven:
         self._time_step("take a checkpoint back", partial(upkeep.checkpointed, run)).run()
 
     def _visit(self, logs: list[PartitionLog]) -> None:
-        """A visit of retention, and one of compaction with its swap; passes give the loop back between visits."""
+        """Run retention and then compaction of each log, and time the steps of them that run on the loop."""
         age_ms, monotonic_ms = self.store.age_ms(), self.store.clock.monotonic_ms
         for log in logs:
             self._time_step("retention of a log", partial(expired, log, age_ms))
@@ -146,6 +155,7 @@ class _Driven:
 
     @staticmethod
     def _snapshot(log: PartitionLog) -> None:
+        """Write the log's producer snapshot if one is due."""
         job = log.snapshot_job()
         if job is not None:
             job.run()

@@ -1,4 +1,6 @@
-"""The plainest durable writer: one file a partition, each request written and synced before the next."""
+"""The simplest durable writer, for comparison: one file for each partition; each request is written and synced before
+the next.
+"""
 
 import os
 import tempfile
@@ -6,7 +8,9 @@ import time
 
 
 def requests_per_second(frame: bytes, files: int, seconds: float) -> float:
-    """Write `frame` to `files` files in turn, with fdatasync after each, for `seconds`."""
+    """Write `frame` to `files` files in turn, with fdatasync after each write, for `seconds`. Returns writes per
+    second.
+    """
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         fds = [os.open(os.path.join(directory, str(i)), flags, 0o600) for i in range(files)]

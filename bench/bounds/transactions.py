@@ -1,4 +1,4 @@
-"""Bounds of transactions: reading over aborted ones, and very many ids."""
+"""Bounds of transactions: reading a range with many aborted ones, and very many transactional ids."""
 
 from collections.abc import Iterator
 
@@ -10,14 +10,18 @@ from .sizes import Say, Size, by_figure
 
 
 def aborted_fetch(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """CPU of reading a range in which very many transactions were aborted, at both isolation levels."""
+    """Measure the broker's CPU time for reading a range in which very many transactions were aborted. Yields a result
+    for each isolation level.
+    """
     committed, uncommitted = aborted.measure(size.count(aborted.ABORTED), size.rounds)
     yield Measured(name, "read", COMMITTED, {"cpu_us": committed})
     yield Measured(name, "read", UNCOMMITTED, {"cpu_us": uncommitted})
 
 
 def many_ids(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Very many producers and transactional ids: the longest stall while they come, and the next start."""
+    """Measure the longest time that a client waits while very many producers and transactional ids are created, and
+    how long the next start takes.
+    """
     rounds = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")

@@ -1,4 +1,4 @@
-"""Durable writes against the least that they can cost: a plain loop, and the C server that syncs."""
+"""Durable writes compared with the least that they can cost: a plain loop, and a minimal C server that syncs."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,9 @@ FILES = 16
 
 
 def durable_partitions(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Durable requests per second over 16 partitions, beside a plain loop of write and fdatasync over as many files."""
+    """Measure durable requests per second over 16 partitions, alternately with a plain loop of write and fdatasync
+    over as many files.
+    """
     load = Produce(name, FILES, 1, partitions=FILES)
     frame = small.frame_for(small.SmallLoad(peers.FLOOR_TOPIC, FILES), 0)
     with peers.fencepost("fsync") as broker:
@@ -31,7 +33,9 @@ def durable_partitions(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def large_batches(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Batches of 100 KB, beside the C server that syncs before it answers."""
+    """Measure batches of 100 KB, alternately with the C server, which also syncs before it answers. Yields nothing
+    without a C compiler.
+    """
     load = Produce(name, 4, 2, 1000, 100)
     with peers.fencepost("fsync") as ours, peers.floor(peers.FLOOR_TOPIC, sync=True) as floor:
         if floor is None:

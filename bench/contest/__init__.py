@@ -1,1 +1,1 @@
-"""`make bench`: fencepost and its peers under the same loads, in turns, and what becomes of the figures."""
+"""`make bench`: fencepost and its peers under the same loads, alternately; and the reports made of the figures."""

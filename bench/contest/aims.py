@@ -1,4 +1,4 @@
-"""The aims of fencepost against its peers, and the judgement of a run. Pure.
+"""The aims of fencepost compared with its peers, and the judgement of a run by them. Pure.
 
 Every aim is a ratio to a peer of the same run, or a bound of ours alone. What lies within a quarter of an aim against
 Apache Kafka is what must hold; a bound holds as it is. A verdict is for all rounds: one round beyond a bar leaves it
@@ -42,23 +42,25 @@ def _row(
     flush: float | None = None,
     os: float | None = None,
 ) -> list[Aim]:
-    """fsync: our fsync over Kafka's default; flush: our fsync over Kafka that flushes; os: our os over the default."""
+    """Return the aims of one row of the table, as ratios. fsync: ours with fsync to Kafka's default; flush: ours with
+    fsync to Kafka with flush on every message; os: ours with durability os to Kafka's default; None: no aim.
+    """
     pairs = ((FSYNC, KAFKA, fsync), (FSYNC, KAFKA_FLUSH, flush), (OS, KAFKA, os))
     return [Aim(row, scenario, figure, ours, theirs, aim) for ours, theirs, aim in pairs if aim is not None]
 
 
 def _bound(row: str, scenario: str, figure: str, ours: str, theirs: str | None, bound: float) -> Aim:
-    """An aim for fencepost alone: no value may miss it."""
+    """Return an aim that must hold in every round. theirs: None if it is the figure of `ours` itself, not a ratio."""
     return Aim(row, scenario, figure, ours, theirs, bound, 0)
 
 
 def _sdk(row: str, scenario: str, theirs: str, bound: float) -> Aim:
-    """An aim for the ratio of the SDK's rate to that of another library."""
+    """Return an aim for the ratio of the SDK's rate to that of another library. theirs: its name."""
     return _bound(f"SDK ÷ {theirs}, {row}", f"bound SDK {scenario}", "rate", SDK, theirs, bound)
 
 
 def _jar(row: str, scenario: str, aim: float) -> Aim:
-    """An aim for the ratio of the connector's rate to that of Spark's own Kafka source and sink."""
+    """Return an aim for the ratio of our Spark connector's rate to that of Spark's own Kafka source and sink."""
     return Aim(f"Spark ÷ Kafka's jar, {row}: rows/s", f"bound Spark {scenario}", "rate", SPARK, SPARK_JAR, aim)
 
 
@@ -158,7 +160,7 @@ AIMS: tuple[Aim, ...] = (
 
 
 def judge(findings: Iterable[Measured], aims: Sequence[Aim] = AIMS) -> list[Verdict]:
-    """A verdict for each aim, in their order."""
+    """Return a verdict for each aim, in the order of the aims. findings: everything that the run measured."""
     found = {(each.scenario, each.peer): each for each in findings}
     return [
         _verdict(aim, found.get((aim.scenario, aim.ours)), found.get((aim.scenario, aim.theirs or ""))) for aim in aims
@@ -166,6 +168,7 @@ def judge(findings: Iterable[Measured], aims: Sequence[Aim] = AIMS) -> list[Verd
 
 
 def _verdict(aim: Aim, ours: Measured | None, theirs: Measured | None) -> Verdict:
+    """Return how far one aim was reached. ours, theirs: what was measured, None if it was not."""
     above = ours.values(aim.figure) if ours else ()
     below = theirs.values(aim.figure) if theirs else ()
     if aim.theirs is None:
@@ -191,7 +194,9 @@ def _verdict(aim: Aim, ours: Measured | None, theirs: Measured | None) -> Verdic
 
 
 def spread(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
-    """The least and the most ratio of a round; where rounds are missing, of any two that there are."""
+    """Return the least and the greatest ratio of `above` to `below`, round by round. If they have different numbers of
+    rounds, of any two rounds.
+    """
     if len(above) == len(below):
         ratios = [one / other for one, other in zip(above, below, strict=True)]
         return min(ratios), max(ratios)
@@ -199,6 +204,7 @@ def spread(above: Sequence[float], below: Sequence[float]) -> tuple[float, float
 
 
 def _outcome(aim: Aim, low: float, high: float) -> Outcome:
+    """Return whether an aim is met. low, high: the least and greatest ratio of a round."""
     worst, best = (high, low) if aim.sense == LESS else (low, high)
     if aim.holds(worst, aim.aim):
         return Outcome.MET

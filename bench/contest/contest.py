@@ -1,4 +1,5 @@
-"""A contest: one load after another, each against all peers in turns, so that disturbances of the machine affect all.
+"""Runs one load after another, each against all peers alternately, so that disturbances of the machine affect all of
+them.
 
 The order of peers is reversed in every other round (A B C, C B A, …). Before each window the disk has nothing left to
 write or free, and JVMs are warm. The CPU time of idle peers is measured in every window. A failure of one peer in one
@@ -27,10 +28,10 @@ GIVEN_RATE_SPREAD = 0.002  # if the rate is given, it is the same in every windo
 
 
 class Scenario(Protocol):
-    """A load that can be put on any peer.
+    """A load that can be run against any peer.
 
-    name: unique, and its first word is the kind: a JVM is warmed once for each. peers: names of those it can be run
-    on, None for all. client_threads: how many processors its client can take at most (Python clients: 1).
+    name: unique; its first word is the kind, and a JVM is warmed once for each kind. peers: the names of those it can
+    be run on, None for all. client_threads: how many processors its client can use at most (Python clients: 1).
     """
 
     @property
@@ -54,16 +55,16 @@ class Scenario(Protocol):
         ...
 
     def prepare(self, peer: Peer) -> None:
-        """Make topics and preload records, before any window. The contest deletes the topics afterwards."""
+        """Create topics and write records, before any measurement. The contest deletes the topics afterwards."""
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Put the load on the peer for so long, after a short start of its own, and return what was measured."""
+        """Run the load on the peer for so many seconds, after a short warm-up, and return what was measured."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the contest is about to do. doing: "prepare", "warm", "round 2 of 3"; where it failed: what went wrong."""
+    """What the contest is about to do. doing: "prepare", "warm", "round 2 of 3"; if it failed: what went wrong."""
 
     scenario: str
     peer: str
@@ -84,29 +85,31 @@ class Warmth:
 
 
 class Surroundings:
-    """The machine around the windows; tests have one of their own."""
+    """The clock, the disk and the topics, as the contest uses them between measurements. Tests replace it."""
 
     def now(self) -> float:
-        """Return the time in seconds, from any origin."""
+        """Return the time in seconds, from any origin, never set back."""
         return time.perf_counter()
 
     def quiet(self) -> bool:
-        """Wait until the disk has nothing left to write. Returns: False if that took too long."""
+        """Wait until the disk has nothing left to write. Returns False if that took too long."""
         return disk.quiet_disk() < disk.PATIENCE_S
 
     def cpu_ns(self, peer: Peer) -> int:
-        """Return the CPU time of the peer's process so far; 0 if it has ended, which is reported in its next turn."""
+        """Return the CPU time of the peer's process so far in ns; 0 if the process has ended, which is reported when
+        the peer is measured next.
+        """
         try:
             return accounting.usage(peer.pid).cpu_ns
         except OSError:
             return 0
 
     def topics(self, peer: Peer) -> set[str]:
-        """The names of the peer's topics; the floor has none."""
+        """Return the names of the peer's topics; empty for the C server, which has none."""
         return set() if peer.name == FLOOR else topics.names(peer.host, peer.port)
 
     def delete(self, peer: Peer, topic: str) -> None:
-        """Delete a topic, and wait until its blocks are free."""
+        """Delete a topic, and wait until its blocks on the disk are free."""
         topics.delete(peer.host, peer.port, topic)
         disk.wait_until_freed(peer.directory, topic)
 
@@ -120,9 +123,11 @@ def contest(
     warmth: Warmth | None = None,
     surroundings: Surroundings | None = None,
 ) -> list[Finding]:
-    """Every scenario on every peer that it can be run on.
+    """Run every scenario on every peer that it can be run on. rounds: how often each is measured. seconds: of one
+    measurement.
 
-    warmth: carried from one call to the next of a run. Returns: a finding for each pair that went without a failure.
+    warmth: which peers are warm, passed from one call to the next of a run. Returns a finding for each pair of scenario
+    and peer that did not fail.
     """
     match = _Match(rounds, seconds, progress, warmth or Warmth(), surroundings or Surroundings())
     return [finding for scenario in scenarios for finding in match.play(scenario, peers)]
@@ -134,12 +139,14 @@ def kind(scenario: Scenario) -> str:
 
 
 def turns(peers: Sequence[Peer], number: int) -> list[Peer]:
-    """The order of the peers in a round: reversed in every other one."""
+    """Return the order of the peers in round `number`: reversed in every other one."""
     return list(peers) if number % 2 == 0 else list(reversed(peers))
 
 
 def steady(samples: Sequence[Sample]) -> bool:
-    """Whether the last three windows lie within 5 % of each other, by rate; by CPU a unit where the rate is given."""
+    """Return whether the last three measurements differ by 5 % at most: by rate, or by CPU time per unit if the rates
+    are all but equal because the load sets them.
+    """
     last = samples[-WARM_WINDOWS:]
     if len(last) < WARM_WINDOWS or min(sample.units for sample in last) == 0:
         return False
@@ -169,7 +176,9 @@ class _Match:
         self._around = surroundings
 
     def play(self, scenario: Scenario, everyone: Sequence[Peer]) -> list[Finding]:
-        """Run all rounds of one scenario, then delete its topics. everyone: all peers, also those that stay idle."""
+        """Run all rounds of one scenario, then delete its topics. everyone: all peers, also those that this scenario
+        cannot be run on.
+        """
         playing = [peer for peer in everyone if scenario.peers is None or peer.name in scenario.peers]
         there: dict[str, set[str]] = {}
         try:
@@ -184,7 +193,9 @@ class _Match:
                     self._clear(peer, there[peer.name])
 
     def _rounds_of(self, scenario: Scenario, playing: list[Peer], everyone: Sequence[Peer]) -> list[Finding]:
-        """Warm all peers, then measure them in turns. playing: a peer that fails is removed from it."""
+        """Warm all peers, then measure them alternately. playing: the peers to measure; one that fails is removed from
+        the list.
+        """
         warm = {peer.name: True for peer in playing}
         for peer in list(playing):
             with self._attempt(scenario, peer, "warm", playing):
@@ -203,7 +214,7 @@ class _Match:
         ]
 
     def _window(self, scenario: Scenario, peer: Peer, everyone: Sequence[Peer], number: int) -> Sample:
-        """One measured window, and the CPU that the idle peers took meanwhile."""
+        """Measure one window, and add to the sample the CPU time that the idle peers used meanwhile."""
         if not self._around.quiet():
             doing = f"round {number + 1}: measured, though the disk was still writing"
             self._progress(Step(scenario.name, peer.name, doing, failed=True))
@@ -217,7 +228,9 @@ class _Match:
         return replace(sample, others_cpu=taken / 1e9 / elapsed if elapsed else 0.0)
 
     def _warm(self, scenario: Scenario, peer: Peer) -> bool:
-        """Run a short window; on a JVM as many as it needs, once for each kind. Returns: whether it is steady."""
+        """Run a short window; on a JVM as many as it needs, once for each kind of scenario. Returns whether the peer
+        is steady then.
+        """
         key = kind(scenario), peer.name
         if not peer.is_jvm or key in self._warmth.steady:
             self._around.quiet()
@@ -235,7 +248,9 @@ class _Match:
 
     @contextlib.contextmanager
     def _attempt(self, scenario: Scenario, peer: Peer, doing: str, playing: list[Peer]) -> Iterator[None]:
-        """Report a step before it is done. A peer that fails in it is left out of the rest of this scenario."""
+        """Report a step before the block runs it. If the block fails, report that and leave the peer out of the rest
+        of this scenario.
+        """
         self._progress(Step(scenario.name, peer.name, doing))
         try:
             yield
@@ -244,7 +259,7 @@ class _Match:
             self._progress(Step(scenario.name, peer.name, f"{doing}: {type(error).__name__}: {error}", failed=True))
 
     def _clear(self, peer: Peer, kept: set[str]) -> None:
-        """Delete the topics that were created since; a peer that cannot list or delete topics keeps them."""
+        """Delete the peer's topics but those in `kept`. A peer that cannot list or delete topics is left as it is."""
         with contextlib.suppress(Exception):
             for topic in self._around.topics(peer) - kept:
                 if not topic.startswith("__"):

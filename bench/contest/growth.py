@@ -1,4 +1,5 @@
-"""What is measured on servers of their own: start and idle memory, recovery after a kill, and growth.
+"""Measurements on servers of their own: start and idle memory, recovery after a kill, and how costs grow with
+partitions, ids and connections.
 
 Growth: what a request costs a broker that knows very many partitions, transactional ids or connections, over what it
 costs one that knows few, the same load on both in turns.
@@ -41,7 +42,7 @@ INIT_PRODUCER_ID = 22
 
 
 class Progress(Protocol):
-    """Where progress and failures are printed."""
+    """Prints progress and failures."""
 
     def say(self, line: str) -> None:
         """Print a line about the progress."""
@@ -53,9 +54,10 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of everything, how often and for how long. recovered_bytes: of payload in the logs before the kill.
+    """How much is measured. partitions, ids, connections: how many the large side of a comparison has.
+    recovered_bytes: payload in the logs before the kill.
 
-    seconds: as long as the time between two checkpoints, so that every window contains one.
+    seconds: of one measurement, as long as the time between two checkpoints, so that every window contains one.
     """
 
     rounds: int
@@ -75,14 +77,16 @@ WITH_FILES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
 
 
 def measurable(full: bool) -> list[str]:
-    """The names of what outside() can measure. Without full: only what the table has a row for."""
+    """Return the names of what outside() can measure. full: False for only those that the short table has a row for."""
     return ["start", "recovery", *GROWN] if full else ["start"]
 
 
 def outside(
     wanted: Collection[str], names: Collection[str], full: bool, size: Size, progress: Progress
 ) -> Iterator[Measured]:
-    """Measure what is wanted of measurable(), on these servers. A failure is reported, and its figure is missing."""
+    """Measure what is wanted of measurable(). names: the servers to measure. A failure is reported, and its figure is
+    missing.
+    """
     if "start" in wanted:
         yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, progress)
     if "recovery" in wanted:
@@ -98,7 +102,7 @@ def outside(
 
 @contextlib.contextmanager
 def _report_failure(what: str, progress: Progress) -> Iterator[None]:
-    """Report an exception of the block as a failure, and go on."""
+    """Report an exception of the block as a failure instead of raising it. what: names it."""
     try:
         yield
     except Exception as error:
@@ -109,7 +113,9 @@ def _report_failure(what: str, progress: Progress) -> Iterator[None]:
 
 
 def starts(names: Sequence[str], size: Size, progress: Progress) -> list[Measured]:
-    """Seconds until a server without files answers, and its memory after some idle seconds; the servers in turns."""
+    """Measure the servers alternately: the seconds until one without files answers, and its memory in MB after some
+    idle seconds.
+    """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in range(size.rounds):
         for name in names if number % 2 == 0 else reversed(names):
@@ -126,7 +132,9 @@ def starts(names: Sequence[str], size: Size, progress: Progress) -> list[Measure
 
 
 def recovery(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
-    """Fill four partitions with batches of 100 KB, kill the server, start it again on its files: seconds per GB."""
+    """Fill four partitions with batches of 100 KB, kill the server, start it again on its files. Yields the seconds
+    until it is ready, in all and per GB.
+    """
     for_each_gb: list[float] = []
     in_all: list[float] = []
     for number in range(min(size.rounds, 3)):
@@ -149,7 +157,9 @@ def recovery(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
 
 @contextlib.contextmanager
 def _server(name: str, directory: str) -> Iterator[Peer | None]:
-    """A new server by its name, whose data directory stays."""
+    """Run a new server by its name during the block; its data directory is not deleted. Yields None if this machine
+    cannot run it.
+    """
     if name in (FSYNC, OS):
         with peers.fencepost(name.split()[-1], directory) as ours:
             yield ours
@@ -159,7 +169,7 @@ def _server(name: str, directory: str) -> Iterator[Peer | None]:
 
 
 def _fill(peer: Peer, size: int) -> int:
-    """Write until at least `size` bytes of payload are acknowledged; return how many were."""
+    """Write until at least `size` bytes of payload are acknowledged. Returns how many were."""
     topics.create(peer.host, peer.port, "filled", PARTITIONS)
     batches = Produce("fill", 4, 2, 1000, 100)
     written = 0
@@ -169,7 +179,9 @@ def _fill(peer: Peer, size: int) -> int:
 
 
 def _ready_again(name: str, directory: str, before: Peer) -> float:
-    """Seconds from the start, after the kill, to the first answer."""
+    """Start the killed server again on its directory. Returns the seconds from its start to its first answer. before:
+    the peer as it was.
+    """
     if name in (FSYNC, OS):
         with peers.fencepost(name.split()[-1], directory) as peer:
             return peer.ready_s
@@ -185,7 +197,7 @@ def _ready_again(name: str, directory: str, before: Peer) -> float:
 
 
 def partitions(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
-    """Ten partitions or very many; the load is on the same four."""
+    """Compare a broker with ten partitions and one with very many, under the same load on four of them."""
     with _start_pair(name) as (few, many):
         progress.say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
         _fill_up(few, 10 - PARTITIONS)
@@ -194,7 +206,9 @@ def partitions(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
 
 
 def ids(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
-    """One transactional id or very many: CPU of small requests, and of InitProducerId for the ids in use."""
+    """Compare a broker with one transactional id and one with very many: CPU of small requests, and
+    of InitProducerId.
+    """
     with _start_pair(name) as (few, many):
         progress.say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
         many_ids.load(few.host, few.port, 0, 1)
@@ -205,7 +219,7 @@ def ids(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
 
 
 def connections(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
-    """Only the connections in use, or very many idle ones as well."""
+    """Compare a broker that has only the connections in use with one that has very many idle ones as well."""
     with _start_pair(name) as (few, many), contextlib.ExitStack() as opened:
         progress.say(f"growth connections · {name} · {size.connections:,} connections are made")
         _allow_files(size.connections + 200)
@@ -219,7 +233,7 @@ GROWN = {"growth partitions": partitions, "growth ids": ids, "growth connections
 
 @contextlib.contextmanager
 def _start_pair(name: str) -> Iterator[tuple[Peer, Peer]]:
-    """Run two brokers of the same kind within the block."""
+    """Run two brokers of the same kind during the block, one to be left small and one to be filled."""
     with contextlib.ExitStack() as stack:
         few, many = stack.enter_context(peers.start(name)), stack.enter_context(peers.start(name))
         assert few is not None
@@ -230,7 +244,9 @@ def _start_pair(name: str) -> Iterator[tuple[Peer, Peer]]:
 def _growth(
     what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, progress: Progress
 ) -> Measured:
-    """Run the load on both in turns. Raises: RuntimeError with the failures."""
+    """Run the scenario on both brokers alternately and return the growth. what: the name of the result. Raises:
+    RuntimeError with the failures.
+    """
     _settle(few, many)
     failures: list[str] = []
 
@@ -249,7 +265,9 @@ def _growth(
 
 
 def growth_figures(what: str, name: str, few: Finding, many: Finding) -> Measured:
-    """Figures of each round: `growth` is CPU per request with many over with few, `cpu_us` that with many."""
+    """Return figures of each round: `growth` is CPU per request of the filled broker / that of the small one, `cpu_us`
+    the former in µs.
+    """
     below, above = few.as_measured(), many.as_measured()
     with_few, with_many = below.figures["cpu_us"], above.figures["cpu_us"]
     ratios = tuple(one / other for one, other in zip(with_many, with_few, strict=True))
@@ -257,7 +275,7 @@ def growth_figures(what: str, name: str, few: Finding, many: Finding) -> Measure
 
 
 def _settle(*servers: Peer) -> None:
-    """Wait until the servers are idle after their preparation, at most SETTLE_S."""
+    """Wait until the servers are idle after their preparation, SETTLE_S at most."""
     deadline = time.monotonic() + SETTLE_S
     quiet = 0
     while quiet < SETTLED_S and time.monotonic() < deadline:
@@ -292,7 +310,9 @@ def _allow_files(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Initialise:
-    """InitProducerId, each connection with a transactional id of its own, of those that many_ids makes."""
+    """A scenario of InitProducerId requests: each connection has a transactional id of its own, of those that many_ids
+    creates.
+    """
 
     name: str = "growth"
     unit: str = "request"

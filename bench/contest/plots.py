@@ -1,4 +1,4 @@
-"""Plots of a run as SVG, for a light and for a dark page. matplotlib is imported when something is drawn, not before.
+"""Plots of a run as SVG, for a light and for a dark page. matplotlib is imported only when something is drawn.
 
 Two with bars, a row for each aim and Apache Kafka as it comes at 1; rates against the slowest answers by the number of
 connections; the latencies of all shares. What was not measured is left out; where nothing is left there is no plot.
@@ -31,7 +31,7 @@ TOP, BOTTOM = 0.95, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours on a page. peers: by name."""
+    """The colours of a page. quiet: of less important text. peers: colours by the peer's name."""
 
     name: str
     text: str
@@ -64,7 +64,9 @@ Found = Mapping[tuple[str, str], Measured]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A peer's ratio to Apache Kafka's default. aim: where its tick is. marks: of NOTES."""
+    """A peer's ratio to Apache Kafka's default. low, high: of the rounds. aim: the ratio at which a tick is drawn,
+    None: no tick. marks: characters that are explained in NOTES.
+    """
 
     peer: str
     ratio: float
@@ -76,14 +78,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The bars of one row."""
+    """The bars of one row of the table."""
 
     label: str
     bars: tuple[Bar, ...]
 
 
 def draw(findings: Iterable[Measured], directory: Path) -> list[Path]:
-    """Draw every plot that has data, in both themes: NAME.light.svg, NAME.dark.svg."""
+    """Draw every plot that has data, in both themes. Returns the paths: NAME.light.svg, NAME.dark.svg."""
     listed = list(findings)
     written = []
     for name, plot in PLOTS.items():
@@ -100,17 +102,18 @@ def draw(findings: Iterable[Measured], directory: Path) -> list[Path]:
 
 
 def speed(findings: Sequence[Measured], theme: Theme) -> str | None:
-    """Rates as ratios to those of Apache Kafka."""
+    """Draw rates as ratios to those of Apache Kafka. Returns SVG; None without data."""
     return _ratios(_groups(findings, ("rate", "mb_per_second")), "Speed", "longer is better", theme)
 
 
 def cost(findings: Sequence[Measured], theme: Theme) -> str | None:
-    """Costs as ratios to Apache Kafka: CPU, latency, memory and start."""
+    """Draw costs as ratios to Apache Kafka's: CPU, latency, memory and start. Returns SVG; None without data."""
     figures = ("cpu_us", "cpu_ms_per_mb", "p50_ms", "p99_ms", "ready_s", "idle_mb")
     return _ratios(_groups(findings, figures), "Cost", "shorter is better", theme)
 
 
 def _groups(findings: Sequence[Measured], figures: Sequence[str]) -> list[Group]:
+    """Return a group of bars for each row of aims whose figure is one of these and which was measured."""
     found = {(each.scenario, each.peer): each for each in findings}
     rows: dict[str, list[Aim]] = {}
     for aim in AIMS:
@@ -121,6 +124,7 @@ def _groups(findings: Sequence[Measured], figures: Sequence[str]) -> list[Group]
 
 
 def _bars(found: Found, aims: Sequence[Aim]) -> Iterator[Bar]:
+    """Yield a bar for each peer that was measured in the aims' scenario. Kafka's default must be measured too."""
     scenario, figure = aims[0].scenario, aims[0].figure
     ticks = {aim.ours: aim.aim for aim in aims if aim.theirs == KAFKA}
     default = found.get((scenario, KAFKA))
@@ -134,12 +138,14 @@ def _bars(found: Found, aims: Sequence[Aim]) -> Iterator[Bar]:
 
 
 def _marks(*sides: Measured | None) -> str:
+    """Return the marks of a ratio: * if a client was the bottleneck, † if a peer was not steady."""
     full = any(each is not None and each.saturated for each in sides)
     cold = any(each is not None and not each.warm for each in sides)
     return ("*" if full else "") + ("†" if cold else "")
 
 
 def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> str | None:
+    """Draw groups of horizontal bars. sense: says which direction is better. Returns SVG; None without groups."""
     if not groups:
         return None
     bars = sum(len(group.bars) for group in groups)
@@ -174,12 +180,17 @@ def _ratios(groups: Sequence[Group], title: str, sense: str, theme: Theme) -> st
 
 
 def _two_lines(label: str, theme: Theme) -> list[tuple[str, float, str]]:
+    """Split a row's label at ": " into lines: (text, -1 for above and 1 for below the middle and 0 for on
+    it, colour).
+    """
     load, _, figure = label.partition(": ")
     return [(load, -1, theme.text), (figure, 1, theme.quiet)] if figure else [(load, 0, theme.text)]
 
 
 def _bar(axes: "Axes", bar: Bar, y: float, reach: float, limit: float, theme: Theme) -> None:
-    """Draw one bar. reach: longer bars are cut off here; their number is written all the same."""
+    """Draw one bar at height y. reach: longer bars are cut off there, with their number all the same. limit: the end
+    of the axis.
+    """
     middle, thick = y + BAR / 2, BAR * 0.86
     end = min(bar.ratio, reach)
     axes.barh(middle, end, height=thick, color=theme.peers[bar.peer], linewidth=0, zorder=2)
@@ -206,7 +217,9 @@ LINES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
 
 
 def throughput(findings: Sequence[Measured], theme: Theme) -> str | None:
-    """Small requests: each point a number of connections, its rate and its p99."""
+    """Draw small requests: each point is a number of connections, at its rate and p99 latency. Returns SVG; None
+    without data.
+    """
     found = {(each.scenario, each.peer): each for each in findings}
     panels: list[tuple[str, dict[str, list[tuple[float, float, str]]]]] = []
     for depth, title in ((1, "1 request in flight"), (5, "5 requests in flight")):
@@ -227,7 +240,9 @@ def throughput(findings: Sequence[Measured], theme: Theme) -> str | None:
 
 
 def latency(findings: Sequence[Measured], theme: Theme) -> str | None:
-    """Latency end to end: the share of messages that had arrived, over time."""
+    """Draw latency end to end: which share of the messages had arrived after how many ms. Returns SVG; None without
+    data.
+    """
     panels: list[tuple[str, dict[str, list[tuple[float, float, str]]]]] = []
     through = [each for each in findings if each.scenario.startswith("end to end") and each.quantiles]
     for scenario in dict.fromkeys(each.scenario for each in through):
@@ -251,7 +266,9 @@ def _panels(
     theme: Theme,
     shares: bool = False,
 ) -> str | None:
-    """Draw panels side by side, with one logarithmic scale of milliseconds."""
+    """Draw panels side by side, with one logarithmic scale of milliseconds. panels: (title, line by peer), a line
+    being (x, y, label of the point). shares: x is a share of messages. Returns SVG; None without panels.
+    """
     if not panels:
         return None
     height, left, between = 4.3, 0.65, 0.4
@@ -286,6 +303,9 @@ def _panels(
 
 
 def _scales(axes: "Axes", shares: Sequence[tuple[float, float, str]], theme: Theme) -> None:
+    """Set the scales and their labels. shares: the points whose labels become those of the x axis; empty: a plain x
+    axis.
+    """
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
     if shares:
@@ -310,6 +330,7 @@ def _scales(axes: "Axes", shares: Sequence[tuple[float, float, str]], theme: The
 
 
 def _figure(width: float, height: float) -> "Figure":
+    """Return an empty figure of this size in inches, with a transparent background."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -318,6 +339,7 @@ def _figure(width: float, height: float) -> "Figure":
 
 
 def _heading(figure: "Figure", title: str, subtitle: str, height: float, theme: Theme) -> None:
+    """Write title and subtitle at the top of the figure. height: of the figure."""
     at = 0.1 / WIDTH
     figure.text(at, 1 - 0.08 / height, title, ha="left", va="top", color=theme.text, size=13, weight="bold")
     figure.text(at, 1 - 0.32 / height, subtitle, ha="left", va="top", color=theme.quiet, size=9.5)
@@ -326,6 +348,7 @@ def _heading(figure: "Figure", title: str, subtitle: str, height: float, theme: 
 def _legend(
     figure: "Figure", peers: Sequence[str], height: float, theme: Theme, aim: bool = False, marks: str = ""
 ) -> None:
+    """Draw a box and a name for each peer, and the meaning of the marks that are used. aim: also explain the tick."""
     from matplotlib.patches import Rectangle
 
     y, x = 1 - 0.63 / height, 0.1 / WIDTH

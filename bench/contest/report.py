@@ -1,7 +1,7 @@
-"""A run's result for people: JSON, a table in Markdown, plots; and the part of the documents that is drawn from it.
+"""A run's result for people: JSON, a table in Markdown, plots; and the results that are written into the documents.
 
-`python -m fencepost.bench.contest.report RESULT` prints the table; with --docs it writes README and
-docs/benchmarks.md between their markers, and docs/images.
+`python -m fencepost.bench.contest.report RESULT` prints the table; with --docs it writes README and docs/benchmarks.md
+between their markers, and docs/images.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def write(
     facts: Mapping[str, Any],
     directory: Path,
 ) -> Path:
-    """Write <time>.json, table.md and the plots. Returns: the JSON's path."""
+    """Write <time>.json, table.md and the plots into the directory. Returns the JSON's path."""
     result = Result(facts, tuple(findings), tuple(verdicts))
     directory.mkdir(parents=True, exist_ok=True)
     path = _new(directory, time.strftime("%Y%m%dT%H%M%S"))
@@ -63,7 +63,7 @@ def write(
 
 
 def _new(directory: Path, name: str) -> Path:
-    """Return a path that does not exist yet, also if another run ended in the same second."""
+    """Create and return a file that did not exist, also if another run ended in the same second."""
     for number in itertools.count(1):
         path = directory / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
         with contextlib.suppress(FileExistsError):
@@ -73,7 +73,7 @@ def _new(directory: Path, name: str) -> Path:
 
 
 def draw(result: Result, directory: Path) -> list[Path]:
-    """Draw the plots, if matplotlib is installed."""
+    """Draw the plots, if matplotlib is installed. Returns their paths."""
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("no plots: matplotlib is not installed (pip install 'fencepost[bench]')", err=True)
         return []
@@ -86,13 +86,13 @@ def draw(result: Result, directory: Path) -> list[Path]:
 
 
 def table(result: Result) -> str:
-    """Return a run as Markdown: the aims, the bounds, all values."""
+    """Return a run as Markdown: the aims, the bounds, notes, all values, the machine."""
     parts = [aims(result), bounds(result), remarks(result), "### Measured", values(result), machine(result.facts)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def aims(result: Result) -> str:
-    """A row for each aim against Apache Kafka."""
+    """Return a Markdown table with a row for each aim compared with Apache Kafka; empty if there are none."""
     rows: dict[str, list[Verdict]] = {}
     for verdict in result.verdicts:
         if verdict.aim.theirs in (KAFKA, KAFKA_FLUSH):
@@ -107,7 +107,7 @@ def aims(result: Result) -> str:
 
 
 def bounds(result: Result) -> str:
-    """Every aim that is not a ratio to Apache Kafka."""
+    """Return a Markdown table of every aim that is not a ratio to Apache Kafka, and which of them were not measured."""
     rows = {each.aim.row: each for each in result.verdicts if each.aim.theirs not in (KAFKA, KAFKA_FLUSH)}
     lines = [[row, _cell(verdict)] for row, verdict in rows.items() if verdict.outcome is not Outcome.ABSENT]
     tables = ["\n".join(_markdown(BOUND_TITLES, lines))] if lines else []
@@ -115,7 +115,7 @@ def bounds(result: Result) -> str:
 
 
 def _absent(result: Result, rows: Mapping[str, Verdict]) -> list[str]:
-    """The bounds that were not measured: by name where their load was run, else how many."""
+    """Return lines about the bounds that were not measured: by name if their load was run, else only how many."""
     run = {each.scenario for each in result.findings}
     absent = {row: each.aim.scenario for row, each in rows.items() if each.outcome is Outcome.ABSENT}
     named = [row for row, scenario in absent.items() if scenario in run]
@@ -125,7 +125,7 @@ def _absent(result: Result, rows: Mapping[str, Verdict]) -> list[str]:
 
 
 def sought() -> str:
-    """Return the aims as docs/benchmarks.md shows them."""
+    """Return the list of aims, without results, as docs/benchmarks.md shows it."""
     rows: dict[str, dict[tuple[str, str | None], str]] = {}
     for aim in AIMS:
         rows.setdefault(aim.row, {})[aim.ours, aim.theirs] = f"{_SENSES[aim.sense]} {aim.aim:g}"
@@ -137,6 +137,7 @@ def sought() -> str:
 
 
 def _cell(verdict: Verdict | None) -> str:
+    """Return a verdict as a cell of the table: outcome, ratio, its range over the rounds, and the aim."""
     if verdict is None:
         return "–"
     aim = f"{_SENSES[verdict.aim.sense]} {verdict.aim.aim:g}"
@@ -148,10 +149,12 @@ def _cell(verdict: Verdict | None) -> str:
 
 
 def _ratio(value: float) -> str:
+    """Return a ratio as text, with three digits after the point if it is small."""
     return f"{value:.2f}" if value >= 0.2 else f"{value:.3f}"
 
 
 def _slowest(findings: Sequence[Measured], scenario: str) -> str:
+    """Return the p99 latencies of this scenario as a cell: ours, then Kafka's. A dash if none was measured."""
     by = {each.peer: each.median("p99_ms") for each in findings if each.scenario == scenario}
     if all(value is None for value in by.values()):
         return "–"
@@ -162,7 +165,9 @@ def _slowest(findings: Sequence[Measured], scenario: str) -> str:
 
 
 def remarks(result: Result) -> str:
-    """Return the notes on single figures."""
+    """Return the notes on single figures as a Markdown list: saturated clients, peers not steady, high p99,
+    idle CPU.
+    """
     lines = []
     full = [(each.peer, each.scenario) for each in result.findings if each.saturated]
     if full:
@@ -179,7 +184,7 @@ def remarks(result: Result) -> str:
 
 
 def _list_scenarios(pairs: Iterable[tuple[str, str]]) -> str:
-    """Each name with its scenarios, without repetition."""
+    """Return each name with its scenarios as text. pairs: (name, scenario)."""
     scenarios: dict[str, dict[str, None]] = {}
     for who, scenario in pairs:
         scenarios.setdefault(who, {})[scenario] = None
@@ -190,7 +195,7 @@ _VALUES = ("rate", "mb_per_second", "cpu_us", "cpu_ms_per_mb", "p50_ms", "p99_ms
 
 
 def values(result: Result) -> str:
-    """Medians of all measurements, as Markdown; those without a rate are in a separate list."""
+    """Return the medians of everything that was measured, as Markdown. Those without a rate are in a second table."""
     found = [each for name in dict.fromkeys(f.scenario for f in result.findings) for each in _of(result.findings, name)]
     titles = ["", "server", "per second", "MB/s", "CPU, µs each", "CPU, ms/MB", "p50, ms", "p99", "p99.9", "memory, MB"]
     lines = [
@@ -214,7 +219,9 @@ def values(result: Result) -> str:
 
 
 def _value(each: Measured, name: str) -> str:
-    """The median; of the p99, which differs most from round to round, the least and the most too."""
+    """Return the median of a figure as text; of the p99, which differs most between rounds, with the least and the
+    greatest.
+    """
     median, spread = format_value(each.median(name)), each.spread(name)
     if name != "p99_ms" or spread is None:
         return median
@@ -222,11 +229,12 @@ def _value(each: Measured, name: str) -> str:
 
 
 def _of(findings: Iterable[Measured], scenario: str) -> list[Measured]:
+    """Return what was measured in this scenario."""
     return [each for each in findings if each.scenario == scenario]
 
 
 def machine(facts: Mapping[str, Any]) -> str:
-    """One paragraph: the machine, the versions, the date."""
+    """Return one paragraph about the machine, the versions and the date."""
     versions = {**facts.get("peers", {}), **facts.get("clients", {})}
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     return _escape(
@@ -237,11 +245,13 @@ def machine(facts: Mapping[str, Any]) -> str:
 
 
 def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
     lines = [list(titles), ["---"] * len(titles), *([each.replace("|", "\\|") for each in row] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def _escape(text: str) -> str:
+    """Replace the characters that have a meaning in Markdown tables and HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
@@ -249,11 +259,11 @@ def _escape(text: str) -> str:
 
 
 class NoMarkers(ValueError):
-    """The document has no place for results."""
+    """Raised if a document has no markers between which results are written."""
 
 
 def between(document: str, part: str) -> str:
-    """Replace the part between its markers in a document. Raises: NoMarkers."""
+    """Return the document with the text between its two markers replaced by `part`. Raises: NoMarkers."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -262,7 +272,7 @@ def between(document: str, part: str) -> str:
 
 
 def readme_part(result: Result, images: Sequence[str]) -> str:
-    """Rates in a picture, and on what they were measured."""
+    """Return the results for the README: the plot of rates, and the machine. images: names of the plots."""
     shown = [picture(name, IMAGES) for name in images if name == "speed"]
     peers = result.facts.get("peers", {})
     where = _escape(f"{result.facts.get('cpu')}, {result.facts.get('cores')} cores, {result.facts.get('file_system')}")
@@ -274,7 +284,7 @@ def readme_part(result: Result, images: Sequence[str]) -> str:
 
 
 def docs_part(result: Result, images: Sequence[str]) -> str:
-    """Return the results for docs/benchmarks.md: plots, then tables."""
+    """Return the results for docs/benchmarks.md: plots, then tables. images: names of the plots."""
     shown = [picture(name, "images") for name in images]
     everything = "<details><summary>Everything that was measured</summary>\n\n" + values(result) + "\n\n</details>"
     parts = [machine(result.facts), *shown, aims(result), bounds(result), remarks(result), everything]
@@ -282,7 +292,7 @@ def docs_part(result: Result, images: Sequence[str]) -> str:
 
 
 def picture(name: str, folder: str) -> str:
-    """Return HTML that shows the light or the dark variant of a picture, as the reader's page is."""
+    """Return HTML that shows the light or the dark variant of a plot, as the reader's browser prefers."""
     return (
         "<picture>\n"
         f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}/{name}.dark.svg">\n'
@@ -292,7 +302,9 @@ def picture(name: str, folder: str) -> str:
 
 
 def write_documents(result: Result, root: Path = ROOT) -> list[Path]:
-    """Draw docs/images, and put the results into README and docs/benchmarks.md. Raises: NoMarkers."""
+    """Draw docs/images, and write the results into README.md and docs/benchmarks.md. Returns the paths that were
+    written. Raises: NoMarkers.
+    """
     paths = draw(result, root / IMAGES)
     names = list(dict.fromkeys(path.name.split(".")[0] for path in paths))
     parts: dict[str, Callable[[Result, Sequence[str]], str]] = {

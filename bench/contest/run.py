@@ -67,7 +67,9 @@ INTERRUPTED = 130  # the exit code, as of a command that Ctrl-C ended
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured: rounds, seconds of a window, and the longest warm-up of a JVM for a kind of load."""
+    """How much is measured: the number of rounds, the seconds of one measurement (window), and the longest warm-up of
+    a JVM for one kind of load.
+    """
 
     rounds: int
     seconds: float
@@ -82,8 +84,10 @@ QUICK = Effort(rounds=1, seconds=0.5, warm_most_s=1.5, warm_window_s=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The work that is left. windows: in whole windows; openings: how many windows are opened, warm-up included;
-    warmings: how many warm-ups of a JVM; preparations: how often a load is prepared on a peer."""
+    """The work that is left in a run. windows: in measurements of full length; openings: how many measurements are
+    started, warm-up included; warmings: how many warm-ups of a JVM; preparations: how often a load is prepared on a
+    peer.
+    """
 
     windows: float
     openings: int
@@ -91,11 +95,11 @@ class Ahead:
     preparations: int
 
     def around_s(self) -> float:
-        """Seconds that are needed beside windows and warm-up."""
+        """Return the seconds that are needed besides measurements and warm-ups."""
         return self.openings * AROUND_S + self.preparations * PREPARE_S
 
     def seconds(self, effort: Effort) -> float:
-        """Estimate how many seconds all of it takes."""
+        """Estimate how many seconds all of this work takes."""
         warming = min(effort.warm_most_s, WARM_MOSTLY_S)
         return self.around_s() + self.windows * effort.seconds + self.warmings * warming
 
@@ -103,7 +107,9 @@ class Ahead:
 def ahead(
     scenarios: Sequence[Scenario], names: Sequence[str], rounds: int, warmed: frozenset[tuple[str, str]]
 ) -> Ahead:
-    """Count the work of these scenarios. warmed: the (kind, JVM) pairs that are warm already."""
+    """Count the work of these scenarios. names: of the peers. warmed: the pairs of kind and JVM that are
+    warm already.
+    """
     pairs = [(scenario, name) for scenario in scenarios for name in names if name in (scenario.peers or names)]
     warmings = {(kind(scenario), name) for scenario, name in pairs if name in JVMS} - warmed
     briefly = len(pairs) - len(warmings)  # warmed by a third of a window
@@ -112,9 +118,10 @@ def ahead(
 
 
 def fit_effort(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
-    """The effort that fits into the time left, neither windows nor warming below their least.
+    """Return the effort that fits into the time left, with neither measurements nor warm-ups shorter than their least.
+    to_come: the work that is left.
 
-    Warming is often shorter than its limit, so a JVM may use time that shorter windows can make up for later.
+    Warming is often shorter than its limit, so a JVM may use time that shorter measurements can make up for later.
     """
     left = left_s - to_come.around_s()
     seconds = (left - to_come.warmings * WARM_MOSTLY_S) / max(1.0, to_come.windows)
@@ -128,7 +135,7 @@ def fit_effort(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
 
 
 class ProgressLines:
-    """Progress on the error stream: the load, the peer, the round, the time left, and failures."""
+    """Prints progress to standard error: the load, the peer, the round, the time left, and failures."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
@@ -138,7 +145,7 @@ class ProgressLines:
         self.interrupted = False
 
     def expect(self, seconds: float) -> None:
-        """Note how long the rest takes."""
+        """Set how many seconds the rest of the run takes, for the time left that is shown."""
         self._ends = time.monotonic() + seconds
 
     def step(self, step: Step) -> None:
@@ -166,7 +173,7 @@ class ProgressLines:
 
 
 def scenarios(full: bool, only: Sequence[str]) -> list[Scenario]:
-    """The scenarios of the table, or all (full), whose names contain one of `only`."""
+    """Return the scenarios of the short table, or all if `full`, whose names contain one of the texts in `only`."""
     found: list[Scenario] = []
     for module in MODULES:
         found += module.full() if full else module.table()
@@ -174,14 +181,16 @@ def scenarios(full: bool, only: Sequence[str]) -> list[Scenario]:
 
 
 def is_selected(name: str, only: Sequence[str]) -> bool:
-    """Whether the name contains one of these texts; every name where there are none."""
+    """Return whether the name contains one of these texts; True if there are none."""
     return not only or any(part in name for part in only)
 
 
 def run(
     playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, progress: ProgressLines
 ) -> Iterator[Measured]:
-    """Run each scenario against all peers that started. limit_s: for everything, the start of the peers included."""
+    """Start the peers, run each scenario against all that started, and yield the findings. limit_s: for everything,
+    the start of the peers included; None: no limit.
+    """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         up = []
@@ -208,7 +217,9 @@ def run(
 def outside(
     wanted: Sequence[str], names: Sequence[str], full: bool, quick: bool, rounds: int | None, seconds: float | None
 ) -> Outside:
-    """Return the function that measures what needs servers of its own: start, recovery, growth, bounds."""
+    """Return the function that measures what needs servers of its own: start, recovery, growth, bounds. rounds,
+    seconds: None for the defaults.
+    """
     size, bound = (growth.QUICK, sizes.QUICK) if quick else (growth.FULL, sizes.FULL)
     size = replace(size, rounds=rounds or size.rounds)
     bound = replace(bound, rounds=rounds or bound.rounds, seconds=seconds or bound.seconds)
@@ -228,7 +239,9 @@ def measured(
     outside: Outside | None,
     progress: ProgressLines,
 ) -> list[Measured]:
-    """Run the contest, then what needs servers of its own. An interrupted run returns what it has so far."""
+    """Run the contest, then what needs servers of its own, and return all results. A run that is interrupted returns
+    those it has so far.
+    """
     found: list[Measured] = []
     try:
         if playing:
@@ -244,14 +257,18 @@ def measured(
 
 
 def outcome(found: Sequence[Measured], machine: Mapping[str, Any], results: Path) -> Path:
-    """Judge the findings, write them and print the table. Returns: the path of the JSON."""
+    """Judge the findings, write them into `results` and print the table. machine: facts about it. Returns the path of
+    the JSON.
+    """
     path = report.write(found, aims.judge(found), machine, results)
     click.echo(report.table(result_file.read(path)))
     return path
 
 
 def check_writable(directory: Path) -> None:
-    """Check that results can be written, before measuring for minutes. Raises: ClickException."""
+    """Raise ClickException if results cannot be written into the directory. Called first, since measuring takes
+    minutes.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
@@ -268,7 +285,9 @@ def play(
     progress: ProgressLines,
     data_dir: str | None,
 ) -> tuple[list[Measured], dict[str, Any]]:
-    """Measure everything in a temporary directory. Returns: findings, facts of the machine. Raises: ClickException."""
+    """Measure everything, with the servers' files in a temporary directory. Returns the results and facts about the
+    machine. Raises: ClickException.
+    """
     try:
         with peers.bench_root(data_dir) as root:
             found = measured(playing, names, effort, limit_s, outside, progress)
@@ -340,7 +359,9 @@ def main(
 
 
 def tidy_when_interrupted() -> None:
-    """SIGINT, SIGTERM and SIGHUP end the run; further ones do not interrupt its clean-up."""
+    """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt once, so that the run ends; further signals within
+    TIDYING_S do not interrupt its clean-up.
+    """
     last = -TIDYING_S
 
     def interrupted(number: int, frame: Any) -> None:

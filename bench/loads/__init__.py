@@ -1,1 +1,1 @@
-"""What is done to a server while it is measured, each load in a process of its own."""
+"""The loads that servers are measured under, each in a process of its own."""

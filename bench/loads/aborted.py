@@ -1,4 +1,4 @@
-"""What it costs the broker to serve a range in which very many transactions were aborted, by isolation level.
+"""How much CPU the broker needs to serve a range with very many aborted transactions, by isolation level.
 
 A read_committed reader gets the list of transactions to skip: the aborted index is looked up and sent along. The same
 range is read again and again with large fetches, cold and warm alike for both levels, in turns.
@@ -24,14 +24,16 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 @dataclass(slots=True)
 class _Producer:
-    """A producer of version 2 of transactions: each one has an epoch of its own."""
+    """Producer id and epoch. With transaction version 2 the epoch grows with each transaction."""
 
     producer_id: int
     epoch: int
 
 
 def measure(transactions: int, rounds: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Broker CPU, µs, of reading the range once, in each round: (read_committed, read_uncommitted)."""
+    """Return the broker's CPU time in µs for reading the range once, in each round: (read_committed,
+    read_uncommitted).
+    """
     with peers.fencepost("os") as broker:
         topics.create(broker.host, broker.port, TOPIC, 1)
         wire = Wire(broker.host, broker.port, 30)
@@ -46,6 +48,7 @@ def measure(transactions: int, rounds: int) -> tuple[tuple[float, ...], tuple[fl
 
 
 def _abort_many(wire: Wire, transactions: int) -> None:
+    """Write and abort this many transactions of one record each."""
     asked = InitProducerIdRequest(transactional_id="aborts", transaction_timeout_ms=60_000)
     while (answer := wire.call(asked, 5)).error_code:
         pass
@@ -74,12 +77,15 @@ def _abort_many(wire: Wire, transactions: int) -> None:
 
 
 def _good(error_code: int) -> None:
+    """Raise RuntimeError if the broker answered with an error."""
     if error_code:
         raise RuntimeError(f"the broker answered with {topics.error_name(error_code)}")
 
 
 def _cost(broker: peers.Peer, wire: Wire, level: int, end: int) -> float:
-    """Return the broker's CPU time per read, in microseconds."""
+    """Return the broker's CPU time in µs for reading the range once. level: isolation level. end: the range's end
+    offset.
+    """
     before = accounting.usage(broker.pid)
     for _ in range(READS):
         _read(wire, level, end)
@@ -87,7 +93,7 @@ def _cost(broker: peers.Peer, wire: Wire, level: int, end: int) -> float:
 
 
 def _read(wire: Wire, level: int, end: int) -> None:
-    """Read the whole range, in fetches as large as those of consumers."""
+    """Fetch offsets 0 to `end` (exclusive), in fetches as large as those of consumers. level: isolation level."""
     offset = 0
     while offset < end:
         part = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
@@ -99,7 +105,9 @@ def _read(wire: Wire, level: int, end: int) -> None:
 
 
 def _end_of(data: bytes, offset: int) -> int:
-    """The offset after the last whole batch; headers are enough for that."""
+    """Return the offset after the last whole batch in fetched data, read from the batches' headers; `offset` if there
+    is none.
+    """
     position = 0
     while position + 61 <= len(data):
         base, length = struct.unpack_from(">qi", data, position)

@@ -31,12 +31,14 @@ LAST_LINES = 5  # of what a child that died had to say
 
 
 class LoadFailed(Exception):
-    """A load in a child process did not come to its end."""
+    """Raised if a load in a child process failed or did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a load did within its window. bytes: of payload; busy_elsewhere: client share of a child of its own."""
+    """What a load did within its window. bytes: of payload; busy_elsewhere: how much of a processor a child process of
+    the load used, 1.0 for all of it.
+    """
 
     units: int
     bytes: int
@@ -46,7 +48,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An outcome, with the window's seconds and the client's share of one processor (see Window)."""
+    """An Outcome as the child sends it, with the window's seconds and the client's share of one processor (see
+    Window). latencies: encoded.
+    """
 
     units: int
     bytes: int
@@ -56,7 +60,7 @@ class Report:
 
 
 def histogram(microseconds: Iterable[float]) -> Latencies:
-    """Make a histogram. Equal values are counted first, which is many times as fast."""
+    """Return a histogram of these latencies in µs. Equal values are counted first, which is many times as fast."""
     latencies = Latencies()
     for value, count in Counter(map(round, microseconds)).items():
         latencies.record_us(value, count)
@@ -64,9 +68,10 @@ def histogram(microseconds: Iterable[float]) -> Latencies:
 
 
 def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float = PATIENCE_S) -> Sample:
-    """Run `load` ("module:function") with the settings in a child, and read the books as its window begins and ends.
+    """Run `load` ("module:function") with the settings in a child process, and return the window as a Sample. books:
+    read when the window begins and ends.
 
-    Raises: LoadFailed.
+    Raises: LoadFailed, also if nothing was done or patience_s have passed.
     """
     with Child(load, settings, patience_s) as child:
         child.expect("begin")
@@ -82,7 +87,7 @@ def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InChild:
-    """Base of scenarios whose client is a Python program in a child process."""
+    """The base class of scenarios whose client is a Python program in a child process."""
 
     warm_seconds: float = 0.5
     peers: frozenset[str] | None = BROKERS
@@ -91,7 +96,7 @@ class InChild:
 
 
 class Timed(Protocol):
-    """The arguments of a load: it is measured for `seconds`, after warm_seconds of warming up."""
+    """The arguments of a load that is measured for `seconds`, after warm_seconds without measuring."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -107,13 +112,15 @@ class Timed(Protocol):
 
 
 def window(load: "Callable[[dict[str, Any], Window], Outcome]", timed: Timed, peer: Peer) -> Sample:
-    """One window of a load, a function of this package, on a peer. Raises: LoadFailed."""
+    """Measure one window of a load on a peer. load: a function of this package, run in a child. timed: its arguments.
+    Raises: LoadFailed.
+    """
     patience_s = timed.seconds + timed.warm_seconds + PATIENCE_S
     return run(f"{load.__module__}:{load.__name__}", asdict(timed), Books(peer), patience_s)
 
 
 class Child:
-    """The parent's end of a child process. Leaving the `with` block kills the child."""
+    """The parent's side of a child process that runs a load. Leaving the `with` block kills the child."""
 
     def __init__(self, load: str, settings: Mapping[str, Any], patience_s: float = PATIENCE_S) -> None:
         self._name = load
@@ -152,7 +159,9 @@ class Child:
                     stream.close()
 
     def expect(self, word: str) -> dict[str, Any]:
-        """Wait for this message of the child. Returns: its fields. Raises: LoadFailed."""
+        """Wait for the message `word` of the child and return its fields. Raises: LoadFailed if the child sends
+        another message or an error, or ends.
+        """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -170,6 +179,7 @@ class Child:
         return Report(**message["report"])
 
     def _give_up(self) -> None:
+        """Kill the child because it took too long."""
         self._late = True
         self._process.kill()
 
@@ -184,7 +194,8 @@ class Child:
 
 
 class Window:
-    """The child's end: it reports when the window begins and ends, and takes the client's own processor time between.
+    """The child's side of one measurement (window): it tells the parent when the window begins and ends, and measures
+    the client's own CPU time in between.
 
     The client's share is that of the busiest part that cannot be divided: all threads of Python together, which share
     one lock, or any one thread of the library. So 1.0 means that a second processor would not have helped the client.
@@ -197,7 +208,7 @@ class Window:
         self.client_share = 0.0
 
     def begin(self, **along: Any) -> None:
-        """Begin the window now, and tell the parent."""
+        """Begin the window now, and tell the parent. along: further fields of the message."""
         self._before = _run_times()
         self._began = time.perf_counter()
         say("begin", **along)
@@ -223,7 +234,7 @@ def _run_times() -> dict[int, int]:
 
 
 def say(word: str, **along: Any) -> None:
-    """Send one message to the parent process."""
+    """Send one message to the parent process, as a line of JSON. along: its fields."""
     print(json.dumps({"word": word, **along}), flush=True)
 
 
@@ -252,6 +263,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
+    """End this process when its standard input ends, which means that the parent has ended."""
     while os.read(0, 1 << 10):
         pass
     os._exit(1)

@@ -1,4 +1,6 @@
-"""The closed loop in C (closed_loop.c) against a server: whole frames, a fixed number in flight on each connection."""
+"""Runs the load generator in C (closed_loop.c) against a server: it sends ready-made requests, a fixed number in
+flight on each connection.
+"""
 
 import contextlib
 import functools
@@ -21,8 +23,9 @@ from .window import Books, Latencies, Sample
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """frames: requests with their lengths, one for each connection in turn; error_at: place of an answer's error code,
-    counted behind its length (error_place).
+    """The arguments of the generator. frames: requests with their length prefixes, for the connections in turn;
+    error_at: the position of the error code in an answer, counted after its length prefix (see error_place). depth:
+    requests in flight on each connection.
     """
 
     frames: bytes
@@ -33,7 +36,9 @@ class Loop:
 
 @functools.cache
 def program() -> str | None:
-    """The compiled generator, for the life of this process. None, and a line that says why, where there is none."""
+    """Return the path of the compiled generator, compiled at the first call. None, with a printed reason, if there is
+    no C compiler or it fails.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         print("no C compiler: the load of small requests is a Python program", file=sys.stderr)
@@ -57,13 +62,17 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 def error_place(key: int, version: int, answer: Callable[[int], Any]) -> int:
-    """Return the position of the error code in a response, after its length. answer: makes one with this error code."""
+    """Return the position of the error code in a response, counted after the length prefix. key: of the API. answer:
+    makes a response with the given error code.
+    """
     good, bad = (b"".join(apis.encode_response(apis.APIS[key], version, 0, answer(code))) for code in (0, -1))
     return next(place for place in range(len(good)) if good[place] != bad[place]) - 4
 
 
 def run(peer: Peer, loop: Loop, seconds: float, request_bytes: int = 0) -> Sample:
-    """One window. request_bytes: payload of a request. Raises: LoadFailed with the generator's output."""
+    """Measure one window and return the sample. request_bytes: payload of a request. Raises: LoadFailed with the
+    generator's output.
+    """
     binary = program()
     assert binary is not None
     numbers = (peer.port, loop.connections, loop.depth, seconds, loop.error_at)
@@ -94,6 +103,7 @@ def run(peer: Peer, loop: Loop, seconds: float, request_bytes: int = 0) -> Sampl
 
 
 def _why(process: "subprocess.Popen[bytes]") -> str:
+    """Wait for the generator to end and return why it failed."""
     assert process.stderr is not None
     output = process.stderr.read().decode(errors="replace").strip()
     code = process.wait()

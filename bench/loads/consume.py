@@ -1,7 +1,8 @@
-"""A confluent consumer that reads a preloaded topic over and over: plain, and past aborted transactions.
+"""A consumer of confluent-kafka that reads a prepared topic again and again: without transactions, and with some that
+were aborted.
 
-The partitions are assigned by hand and rewound when all that is there was read, so that a window may be longer
-than one reading takes. A rewind costs the client some milliseconds, with every broker the same.
+The partitions are assigned by hand and rewound when all that is there was read, so that a window may be longer than one
+reading takes. A rewind costs the client some milliseconds, with every broker the same.
 """
 
 import time
@@ -30,7 +31,9 @@ WAIT_MS = 5  # of a fetch that finds nothing: what is in flight when the consume
 
 @dataclass(frozen=True, slots=True)
 class TimedConsume:
-    """The arguments of the child. records: how many a reader of that level finds between two rewinds."""
+    """The arguments of the child process. records: how many records a reader of this isolation level finds in the
+    whole topic. level: isolation level.
+    """
 
     bootstrap: str
     topic: str
@@ -43,7 +46,7 @@ class TimedConsume:
 
 @dataclass(frozen=True, slots=True)
 class Consume(InChild):
-    """The scenario: records without transactions."""
+    """The scenario of reading records without transactions."""
 
     name: str
     record_bytes: int
@@ -55,6 +58,7 @@ class Consume(InChild):
         return f"bench-consume-{self.record_bytes}"
 
     def prepare(self, peer: Peer) -> None:
+        """Write the records that are read later."""
         preload(peer, self.topic, self.partitions, self.records, self.record_bytes)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
@@ -66,7 +70,7 @@ class Consume(InChild):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeTransactions(InChild):
-    """The scenario: records in transactions, of which 1 % were aborted, at one isolation level."""
+    """The scenario of reading records in transactions, of which 1 % were aborted. level: isolation level."""
 
     level: str
     transactions: int = TRANSACTIONS
@@ -83,7 +87,7 @@ class ConsumeTransactions(InChild):
         return f"bench-{self.level.replace('_', '-')}"
 
     def prepare(self, peer: Peer) -> None:
-        """Write the records and transactions that are read later."""
+        """Write the transactions that are read later."""
         topics.create(peer.host, peer.port, self.topic, self.partitions)
         _preload_transactions(peer.bootstrap, self)
 
@@ -98,26 +102,28 @@ class ConsumeTransactions(InChild):
 
 
 def table() -> list[Consume]:
-    """The row of the table: without the Kafka that flushes, which reads as the other does but is preloaded for long."""
+    """Return the scenarios of the short table. Kafka with flush is left out: it reads like Kafka without, and takes
+    long to prepare.
+    """
     return [Consume("consume 1 KB", 1000, PRELOADED_BYTES // 1000, peers=BROKERS - {KAFKA_FLUSH})]
 
 
 def full() -> list[Consume | ConsumeTransactions]:
-    """Both sizes, both isolation levels."""
+    """Return all scenarios: both record sizes, both isolation levels."""
     small = Consume("consume 100 B", 100, PRELOADED_BYTES // 4 // 100)
     large = Consume("consume 1 KB", 1000, PRELOADED_BYTES // 1000)
     return [large, small, ConsumeTransactions("read_uncommitted"), ConsumeTransactions("read_committed")]
 
 
 def preload(peer: Peer, topic: str, partitions: int, records: int, record_bytes: int) -> None:
-    """Make the topic, and fill it."""
+    """Create the topic, and write this many records to it."""
     topics.create(peer.host, peer.port, topic, partitions)
     load = librdkafka.ProduceLoad(topic, records, record_bytes)
     librdkafka.produce(peer.bootstrap, load, lambda _done: None)
 
 
 def _preload_transactions(bootstrap: str, load: ConsumeTransactions) -> None:
-    """One transaction after the other, each in one partition; every hundredth, from the first on, is aborted."""
+    """Write transactions one after the other, each to one partition; every hundredth, from the first on, is aborted."""
     from confluent_kafka import Producer
 
     named = {"bootstrap.servers": bootstrap, "transactional.id": load.topic, "linger.ms": 5}
@@ -137,20 +143,20 @@ def _preload_transactions(bootstrap: str, load: ConsumeTransactions) -> None:
 
 
 def consume(settings: dict[str, Any], window: Window) -> Outcome:
-    """Run the load in the child process."""
+    """Run the load in the child process, and return what it did within the window."""
     load = TimedConsume(**settings)
     return read(Reader(load), load, window)
 
 
 class Reading(Protocol):
-    """A reader of records: counts records and bytes, and notes latencies."""
+    """Something that reads records. seen: how many so far. size: their bytes. latencies: of whatever it measures."""
 
     seen: int
     size: int
     latencies: Latencies
 
     def run(self, until: float) -> None:
-        """Read until then (perf_counter)."""
+        """Read until this time (of perf_counter)."""
 
     def close(self) -> None:
         """Close the consumer."""
@@ -158,7 +164,9 @@ class Reading(Protocol):
 
 
 def read(reader: Reading, load: TimedConsume, window: Window) -> Outcome:
-    """Wait for the first record, warm up, then measure the window. Closes the reader."""
+    """Wait for the first record, warm up, then measure the window, and return what was read in it. Closes
+    the reader.
+    """
     try:
         while not reader.seen:
             reader.run(time.perf_counter() + librdkafka.LOOK_S)
@@ -174,7 +182,7 @@ def read(reader: Reading, load: TimedConsume, window: Window) -> Outcome:
 
 
 class Reader:
-    """Reads all partitions over and over. It measures no latencies."""
+    """Reads all partitions from the beginning, again and again. It measures no latencies."""
 
     def __init__(self, load: TimedConsume) -> None:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
@@ -192,12 +200,14 @@ class Reader:
         self.consumer.assign(self._begin)
 
     def run(self, until: float) -> None:
-        """Read until then (perf_counter). Raises: as take()."""
+        """Read until this time (of perf_counter). Raises: as take()."""
         while time.perf_counter() < until:
             self.take(TAKEN)
 
     def take(self, most: int) -> list[Any]:
-        """The next records; none after 0.1 s. Raises: RuntimeError, with the library's error or after PATIENCE_S."""
+        """Return up to `most` next records; none if none arrived within 0.1 s. At the topic's end, the next call
+        begins again. Raises: RuntimeError with the library's error, or after PATIENCE_S without records.
+        """
         messages: list[Any] = self.consumer.consume(min(most, self._left), timeout=librdkafka.LOOK_S)
         if any(map(self._error, messages)):
             raise RuntimeError(next(str(message.error()) for message in messages if message.error()))
@@ -217,6 +227,7 @@ class Reader:
         self.consumer.close()
 
     def _rewind(self) -> None:
+        """Continue at the beginning of all partitions."""
         for partition in self._begin:
             self.consumer.seek(partition)
         self._left = self._load.records

@@ -1,4 +1,4 @@
-"""What the rounds of one load on one server gave together."""
+"""The result of one load on one server: all rounds together."""
 
 import statistics
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ SATURATED = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the rounds of one scenario on one peer gave: a sample for each round.
+    """What was measured in one scenario on one peer: a sample for each round.
 
-    warm: False for a JVM that was not steady when its time to warm was over.
+    warm: False for a JVM that was not yet steady when its time to warm up was over.
     """
 
     scenario: str
@@ -25,7 +25,7 @@ class Finding:
 
     @property
     def client_share(self) -> float:
-        """Return the client's share of a processor, the median of the rounds."""
+        """Return how much of a processor the client used, 1.0 for all of it: the median of the rounds."""
         return statistics.median(sample.client_share for sample in self.samples)
 
     @property
@@ -42,7 +42,7 @@ class Finding:
         return merged
 
     def as_measured(self) -> Measured:
-        """The finding as plain values."""
+        """Return the finding as plain values, which a result file can contain."""
         rounds = [sample.figures() for sample in self.samples]
         names = [name for name in FIGURES if any(name in each for each in rounds)]
         latencies = self.latencies

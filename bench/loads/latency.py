@@ -1,8 +1,8 @@
-"""End to end at a given rate: from the moment a record was to be sent until a consumer has it.
+"""Latency from end to end at a fixed rate: from the time at which a record was due to be sent until a consumer has it.
 
-The loop is open: the times are a grid that the producer follows, and a record that is sent late, because something
-held the producer up, has waited since its time on the grid. Producer and consumer are processes of their own, with
-one clock, and so neither waits for the other's interpreter.
+The loop is open: the times are a grid that the producer follows, and a record that is sent late, because something held
+the producer up, has waited since its time on the grid. Producer and consumer are processes of their own, with one
+clock, and so neither waits for the other's interpreter.
 """
 
 import contextlib
@@ -34,7 +34,9 @@ SET_TIMER_SLACK = 29  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The arguments of both children. offset: the end of the partition before the load."""
+    """The arguments of both child processes. per_second: records. offset: the partition's end offset before
+    the load.
+    """
 
     bootstrap: str
     topic: str
@@ -46,13 +48,13 @@ class Pace:
 
     @property
     def records(self) -> int:
-        """Return how many records are sent within the window."""
+        """Return how many records are sent within the window, at least 1."""
         return max(1, round(self.per_second * self.seconds))
 
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd(InChild):
-    """The scenario: one partition, each record sent at once."""
+    """The scenario: records are sent to one partition at a fixed rate, without batching."""
 
     per_second: int
     record_bytes: int = RECORD_BYTES
@@ -66,6 +68,7 @@ class EndToEnd(InChild):
         return f"bench-latency-{self.per_second}"
 
     def prepare(self, peer: Peer) -> None:
+        """Create the topic."""
         topics.create(peer.host, peer.port, self.topic, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
@@ -75,17 +78,17 @@ class EndToEnd(InChild):
 
 
 def table() -> list[EndToEnd]:
-    """The row of the table."""
+    """Return the scenario of the short table: the lower rate only."""
     return [EndToEnd(RATES[0])]
 
 
 def full() -> list[EndToEnd]:
-    """Both rates."""
+    """Return the scenarios of all rates."""
     return [EndToEnd(per_second) for per_second in RATES]
 
 
 def receive(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child: consume, beside a child of its own that sends."""
+    """Run in the child process: consume, while a child process of its own runs send()."""
     from confluent_kafka import Consumer, TopicPartition
 
     pace = Pace(**settings)
@@ -109,9 +112,10 @@ def receive(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 def _receive(consumer: Any, pace: Pace, opens: int, window: Window) -> tuple[int, "array[int]"]:
-    """Wait for all records of the window, also those that come after it. Raises: TimeoutError when some do not.
+    """Read all records of the window, also those that arrive after its end. opens: when the window begins, in ns of
+    the monotonic clock. Raises: TimeoutError if some do not arrive.
 
-    Returns: how many came within it, and the nanoseconds that each of all took.
+    Returns how many arrived within the window, and the latency of each record in ns.
     """
     lags: array[int] = array("q")
     unpack, size = STAMP.unpack_from, pace.records
@@ -135,7 +139,7 @@ def _receive(consumer: Any, pace: Pace, opens: int, window: Window) -> tuple[int
 
 
 def send(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child's child: send on the grid."""
+    """Run in the child of the child process: send each record at the time at which it is due."""
     from confluent_kafka import Producer
 
     pace = Pace(**settings)

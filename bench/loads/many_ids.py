@@ -1,4 +1,5 @@
-"""Very many producers and transactional ids: how long the loop is blocked at most, and how long a start takes.
+"""Creates very many producers and transactional ids: how long a client waits at most meanwhile, and how long the next
+start takes.
 
 A process of its own makes them through the protocol, pipelined: producers that each write one record, and ids that are
 each initialised. An idle client asks all the while (stalls.py). Then the broker is killed and started again.
@@ -34,7 +35,9 @@ TOPIC = "many-ids"
 
 @dataclass(frozen=True, slots=True)
 class ManyIds:
-    """stall_ms: the longest own part of an answer's time. ready_s: of the start after kill -9. seconds: to make all."""
+    """stall_ms: the longest time that a client waited, without waits for a processor. ready_s: until the broker is
+    ready after kill -9. seconds: to create all.
+    """
 
     stall_ms: float
     ready_s: float
@@ -42,7 +45,9 @@ class ManyIds:
 
 
 def measure(producers: int = PRODUCERS, transactional_ids: int = TRANSACTIONAL_IDS) -> ManyIds:
-    """Make the producers and ids, measure stalls meanwhile, kill the broker, and time its start."""
+    """Create the producers and ids, measure an idle client's waits meanwhile, kill the broker, and time its next
+    start.
+    """
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
         with peers.fencepost("os", directory, *SETTINGS) as broker:
             topics.create(broker.host, broker.port, TOPIC, PARTITIONS)
@@ -58,7 +63,9 @@ def measure(producers: int = PRODUCERS, transactional_ids: int = TRANSACTIONAL_I
 
 @contextmanager
 def _load(broker: peers.Peer, producers: int, transactional_ids: int) -> Iterator[Callable[[], bool]]:
-    """Run a process that makes producers and ids. Yields a function that tells whether it still runs."""
+    """Run a process that creates producers and ids, during the block. Yields a function that returns whether it still
+    runs.
+    """
     counts = [str(producers), str(transactional_ids)]
     command = [sys.executable, "-m", f"{__package__}.many_ids", broker.host, str(broker.port), *counts]
     with subprocess.Popen(command, env=peers.environment()) as process:
@@ -74,13 +81,14 @@ def _load(broker: peers.Peer, producers: int, transactional_ids: int) -> Iterato
 
 
 def load(host: str, port: int, producers: int, transactional_ids: int) -> None:
-    """Make the producers, then the transactional ids."""
+    """Create the producers by a record of each, then the transactional ids."""
     with socket.create_connection((host, port), 60) as connection:
         _pipeline(connection, (_record_of(FIRST_PRODUCER_ID + number) for number in range(producers)))
         _pipeline(connection, (id_frame(number) for number in range(transactional_ids)))
 
 
 def _record_of(producer_id: int) -> bytes:
+    """Return a Produce request, with length prefix, with one record of this producer."""
     batch = records.build(
         [records.Record(0, 0, None, b"one")], producer_id=producer_id, producer_epoch=0, base_sequence=0
     )
@@ -90,13 +98,13 @@ def _record_of(producer_id: int) -> bytes:
 
 
 def id_frame(number: int) -> bytes:
-    """InitProducerId (version 1) of one of the ids that load() makes, as it goes over the wire."""
+    """Return the InitProducerId request (version 1), with length prefix, of the transactional id with this number."""
     asked = InitProducerIdRequest(transactional_id=f"many-{number}", transaction_timeout_ms=60_000)
     return frame(asked, 1)
 
 
 def _pipeline(connection: socket.socket, frames: Iterator[bytes]) -> None:
-    """Send the frames, PIPELINED at a time, and read as many answers."""
+    """Send the requests, PIPELINED at a time, and skip as many responses."""
     while chunk := [frame for _, frame in zip(range(PIPELINED), frames, strict=False)]:
         connection.sendall(b"".join(chunk))
         for _ in chunk:

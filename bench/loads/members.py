@@ -1,4 +1,5 @@
-"""A large group of the newer protocol (KIP-848): how long anybody else waits for the broker while it comes and goes.
+"""Runs a large group of the consumer protocol (KIP-848): how long any other client waits for the broker while its
+members join and leave.
 
 A process of its own is the members, each on a connection of its own: it sends what a client would send, and a phase
 ends when every partition has one owner and every member knows. In each an idle client asks all the while (stalls.py).
@@ -38,7 +39,9 @@ LOOK_S = 0.1  # between two looks at what all members have
 
 
 def measure(members: int, every_s: float = EVERY_S) -> dict[str, stalls.Stalls]:
-    """By phase, the answers that an idle client waited for. every_s: between two heartbeats of a member."""
+    """Return how long an idle client waited for its answers in each phase, by the phase's name. every_s: between two
+    heartbeats of a member.
+    """
     times_ms = {"session.timeout": int(1e3 * SESSION * every_s), "heartbeat.interval": int(1e3 * every_s)}
     names = {f"group.consumer.{least}{name}.ms": ms for name, ms in times_ms.items() for least in ("min.", "")}
     settings = [word for name, value in names.items() for word in ("-X", f"{name}={value}")]
@@ -48,7 +51,9 @@ def measure(members: int, every_s: float = EVERY_S) -> dict[str, stalls.Stalls]:
 
 @contextmanager
 def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable[[], Callable[[], bool]]]:
-    """Run the members in a process. Yields a function that begins a phase and returns one that says if it goes on."""
+    """Run the members in a process, during the block. Yields a function that begins the next phase, and returns a
+    function that returns whether that phase still runs.
+    """
     command = [sys.executable, "-m", f"{__package__}.members", broker.host, str(broker.port)]
     command, pipe = [*command, str(members), str(every_s)], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=peers.environment()) as process:
@@ -83,7 +88,9 @@ def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable
 
 @dataclass
 class Member:
-    """One member of a group, on its own connection."""
+    """One member of a group, on its own connection. topics, regex: what it subscribes to. owned: partitions by topic
+    id. is_asking: a heartbeat is not answered yet.
+    """
 
     group: str
     connection: socket.socket
@@ -97,7 +104,9 @@ class Member:
     tells: bool = True  # what it owns, with its next heartbeat
 
     def heartbeat(self) -> bytes:
-        """Return the next heartbeat: all fields when it joins, then only changed ones."""
+        """Return the member's next heartbeat request, with length prefix: all fields when it joins, then only changed
+        ones.
+        """
         Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
         owned = [Owned(topic_id=each, partitions=parts) for each, parts in self.owned.items()] if self.tells else None
         joins = self.epoch == 0
@@ -114,7 +123,9 @@ class Member:
         return frame(request, VERSION)
 
     def take(self, response: ConsumerGroupHeartbeatResponse) -> bool:
-        """Take a response. Returns whether to send another heartbeat at once, because the owned partitions changed."""
+        """Take the response to a heartbeat. Returns whether to send the next heartbeat at once, because the owned
+        partitions changed or it must join again.
+        """
         if response.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.epoch, self.owned, self.tells = 0, {}, True
             return True
@@ -129,7 +140,7 @@ class Member:
 
 
 class Members:
-    """All members, and the loop that sends their heartbeats."""
+    """All members of all groups, and the loop that sends their heartbeats."""
 
     def __init__(self, host: str, port: int, every_s: float) -> None:
         self.host, self.port, self.every_s = host, port, every_s
@@ -149,7 +160,7 @@ class Members:
             self._at(time.monotonic(), member)
 
     def remove(self, members: list[Member], *, leave: bool) -> None:
-        """Close the members' connections. leave: let them leave the group first."""
+        """Close the members' connections. leave: they leave the group before; else they just stop."""
         for member in members:
             if leave:
                 member.epoch = -1
@@ -164,7 +175,9 @@ class Members:
         self.all = [member for member in self.all if id(member) not in gone]
 
     def settle(self, group: str, partitions: int) -> None:
-        """Wait until each of `partitions` has one owner, and all members of the group have the same epoch."""
+        """Send heartbeats until each of the group's `partitions` has one owner, and all its members have the same
+        epoch. Raises TimeoutError after SETTLED_S.
+        """
         until = time.monotonic() + SETTLED_S
         while not self._is_settled(group, partitions):
             if time.monotonic() > until:
@@ -172,13 +185,13 @@ class Members:
             self.turn()
 
     def stay(self, seconds: float) -> None:
-        """Only send heartbeats for this long."""
+        """Do nothing but send heartbeats for this many seconds."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.turn()
 
     def _is_settled(self, group: str, partitions: int) -> bool:
-        """Whether all members of the group have one epoch and an even share of the partitions."""
+        """Return whether all members of the group have the same epoch and an even share of the partitions."""
         members = [each for each in self.all if each.group == group]
         if any(member.epoch != members[0].epoch or member.epoch == 0 or member.tells for member in members):
             return False
@@ -191,7 +204,7 @@ class Members:
         )
 
     def turn(self) -> None:
-        """Send heartbeats that are due, and read the responses that arrive, for a short time."""
+        """Send the heartbeats that are due, and read the responses that arrive, for LOOK_S."""
         ends = time.monotonic() + LOOK_S
         while (now := time.monotonic()) < ends:
             while self._due and self._due[0][0] <= now:
@@ -204,18 +217,20 @@ class Members:
                 self._read(key.data)
 
     def _read(self, member: Member) -> None:
+        """Read and take a member's response, and schedule its next heartbeat."""
         response = _answer(member)
         member.is_asking = False
         at_once = member.take(response)
         self._at(time.monotonic() + (0.0 if at_once else self.every_s), member)
 
     def _at(self, when_s: float, member: Member) -> None:
+        """Schedule the member's next heartbeat. when_s: of the monotonic clock."""
         self._number += 1
         heapq.heappush(self._due, (when_s, self._number, member))
 
 
 def _answer(member: Member) -> ConsumerGroupHeartbeatResponse:
-    """Read one response. It is in the socket already, or almost."""
+    """Read the response to a heartbeat, which has arrived already, or almost."""
     (size,) = struct.unpack(">i", member.connection.recv(4, socket.MSG_WAITALL))
     _, response = apis.decode_response(HEARTBEAT, VERSION, member.connection.recv(size, socket.MSG_WAITALL))
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -223,6 +238,7 @@ def _answer(member: Member) -> ConsumerGroupHeartbeatResponse:
 
 
 def _make_topics(wire: Wire, topics: dict[str, int]) -> None:
+    """Create these topics (name → number of partitions). Raises RuntimeError if the broker refuses one."""
     Topic = CreateTopicsRequest.Topic
     made = [Topic(name=name, num_partitions=count, replication_factor=1) for name, count in topics.items()]
     for answered in wire.call(CreateTopicsRequest(topics=made, timeout_ms=30_000), 5).topics:
@@ -231,32 +247,40 @@ def _make_topics(wire: Wire, topics: dict[str, int]) -> None:
 
 
 def run(host: str, port: int, count: int, every_s: float) -> None:
-    """Run the next phase at each line of standard input, and print a line when it is over."""
+    """Create the topics, then run the next phase at each line of standard input, and print a line when it is over.
+    count: of the members.
+    """
     wire, members = Wire(host, port, 60), Members(host, port, every_s)
     _make_topics(wire, {"named": count} | {f"{PATTERN_TOPICS}{number}": 1 for number in range(count)})
 
     def join() -> None:
+        """Phase: all members join and get a partition each."""
         members.add("named", count, ["named"])
         members.settle("named", count)
 
     def grow() -> None:
+        """Phase: the topic gets twice as many partitions."""
         topic = CreatePartitionsRequest.Topic(name="named", count=2 * count)
         wire.call(CreatePartitionsRequest(topics=[topic], timeout_ms=30_000), 1)
         members.settle("named", 2 * count)
 
     def leave() -> None:
+        """Phase: half of the members leave the group."""
         members.remove(members.all[: count // 2], leave=True)
         members.settle("named", 2 * count)
 
     def die() -> None:
+        """Phase: half of the members stop without leaving, so that their sessions time out."""
         members.remove(members.all[: len(members.all) // 2], leave=False)
         members.settle("named", 2 * count)
 
     def match() -> None:
+        """Phase: as many members join a group that subscribes by a regular expression."""
         members.add("match", count, regex=f"{PATTERN_TOPICS}.*")
         members.settle("match", count)
 
     def stay() -> None:
+        """Phase: nothing changes; members only send heartbeats."""
         members.stay(every_s)
 
     print("made", flush=True)

@@ -1,4 +1,6 @@
-"""The delivery modes of the SDK side by side, each for a time: what `fencepost bench modes` shows, against any peer."""
+"""The delivery modes of the SDK compared, each for a fixed time, as `fencepost bench modes` does, but against any
+peer.
+"""
 
 import asyncio
 import time
@@ -16,7 +18,7 @@ RECORD_BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class TimedMode:
-    """The arguments of the child. batch: records before each wait, or of each transaction."""
+    """The arguments of the child process. batch: how many records are sent before each wait, or in each transaction."""
 
     bootstrap: str
     topic: str
@@ -28,7 +30,9 @@ class TimedMode:
 
 @dataclass(frozen=True, slots=True)
 class Mode(InChild):
-    """The scenario. Latency: from the first record of a batch until the batch counts, as the mode has it."""
+    """The scenario of one delivery mode. Latency: from the first record of a batch until the batch is delivered, as
+    far as the mode waits for that.
+    """
 
     mode: str
     batch: int
@@ -42,6 +46,7 @@ class Mode(InChild):
         return f"bench-{self.mode.replace(' ', '-')}-{self.batch}"
 
     def prepare(self, peer: Peer) -> None:
+        """Create the topic."""
         topics.create(peer.host, peer.port, self.topic, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
@@ -55,12 +60,12 @@ def table() -> list[Mode]:
 
 
 def full() -> list[Mode]:
-    """All modes, transactions of all sizes."""
+    """Return a scenario for each mode, and for each size of transaction."""
     return [Mode(mode, batch) for mode, batch in modes.modes()]
 
 
 def deliver(settings: dict[str, Any], window: Window) -> Outcome:
-    """Run the load in the child process."""
+    """Run the load in the child process, and return what it did within the window."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -68,6 +73,7 @@ def deliver(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 async def _deliver(timed: TimedMode, window: Window) -> Outcome:
+    """Send batches in this mode: first to warm up, then within the window."""
     load = modes.ModeLoad(timed.topic, record_bytes=RECORD_BYTES)
     latencies, batches = Latencies(), 0
     async with modes.producer_of(timed.bootstrap, timed.mode, timed.topic) as producer:

@@ -1,4 +1,4 @@
-"""A topic for one window, of a load that may fill gigabytes."""
+"""A topic for one window only, for loads that may fill gigabytes."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,9 @@ from ..peers.peers import Peer
 
 @contextlib.contextmanager
 def own_topic(peer: Peer, partitions: int) -> Iterator[str]:
-    """A new topic's name. Deleted afterwards, and what it took of the disk is free when the next window begins."""
+    """Create a topic for the block and yield its name. It is deleted at the end, and the block returns when its disk
+    space is free.
+    """
     with topics.topic(peer.host, peer.port, None, partitions) as topic:
         yield topic
     disk.wait_until_freed(peer.directory, topic)

@@ -1,4 +1,5 @@
-"""Idempotent librdkafka as fast as it goes, for a time: records of 100 B, 1 KB and 10 KB, plain and with each codec.
+"""Sends records with librdkafka, idempotently, as fast as possible for a fixed time: 100 B, 1 KB and 10 KB, plain and
+with each codec.
 
 Only what the broker acknowledged within the window counts. The producer's queue is full all the while where the broker
 is the slower one, so that the latencies, of one record in a thousand, are mostly the time in the queue.
@@ -43,7 +44,7 @@ QUEUE = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 
 
 @dataclass(frozen=True, slots=True)
 class TimedProduce:
-    """The arguments of the child. warm_seconds: from the first acknowledgement until the window begins."""
+    """The arguments of the child process. warm_seconds: from the first acknowledgement until the window begins."""
 
     bootstrap: str
     topic: str
@@ -56,7 +57,7 @@ class TimedProduce:
 
 @dataclass(frozen=True, slots=True)
 class Produce(InChild):
-    """The scenario; every window has a topic of its own, deleted afterwards, for it may fill gigabytes."""
+    """The scenario. Every window has a topic of its own, which is deleted afterwards, because it may fill gigabytes."""
 
     name: str
     record_bytes: int
@@ -79,18 +80,18 @@ class Produce(InChild):
 
 
 def table() -> list[Produce]:
-    """The rows of the table."""
+    """Return the scenarios of the short table."""
     return [Produce(f"produce {name}", SIZES[name]) for name in ("100 B", "1 KB")]
 
 
 def full() -> list[Produce]:
-    """All sizes, plain and with all codecs."""
+    """Return the scenarios of all sizes, plain and with all codecs."""
     plain = [Produce(f"produce {name}", size) for name, size in SIZES.items()]
     return plain + [Produce(f"produce {name} {codec}", size, codec) for name, size in SIZES.items() for codec in CODECS]
 
 
 def log_ends(peer: Peer, topic: str, partitions: int) -> list[int]:
-    """The end offset of each partition."""
+    """Return the end offset of each partition, in the order of the partitions."""
     wire = Wire(peer.host, peer.port)
     asked = end_request(topic, list(range(partitions)))
     found = wire.call(asked, 1).topics[0].partitions
@@ -99,14 +100,16 @@ def log_ends(peer: Peer, topic: str, partitions: int) -> list[int]:
 
 
 def end_request(topic: str, partitions: list[int], isolation_level: int = 0) -> ListOffsetsRequest:
-    """Make a request for the end offsets of partitions, for a reader of this isolation level."""
+    """Return a ListOffsets request for the end offsets of partitions, as a reader of this isolation level sees them."""
     parts = [ListOffsetsRequest.Topic.Partition(partition_index=number, timestamp=-1) for number in partitions]
     asked = ListOffsetsRequest.Topic(name=topic, partitions=parts)
     return ListOffsetsRequest(isolation_level=isolation_level, topics=[asked])
 
 
 def payloads(size: int) -> list[bytes]:
-    """Distinct values that look like text of an application, and so compress like it; the same in every run."""
+    """Return distinct values of `size` bytes that look like an application's text, so that they compress like it. The
+    same in every run.
+    """
     rng = random.Random(size)
     values = []
     for number in range(max(1, min(1000, BURST_BYTES // size))):
@@ -118,7 +121,7 @@ def payloads(size: int) -> list[bytes]:
 
 
 def produce(settings: dict[str, Any], window: Window) -> Outcome:
-    """Run the load in the child process."""
+    """Run the load in the child process, and return what it did within the window."""
     load = TimedProduce(**settings)
     pump = _Pump(load)
     try:
@@ -140,7 +143,7 @@ def produce(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 class _Pump:
-    """A producer whose queue is kept full."""
+    """A producer whose queue is always full. It measures the latency of the first record of each burst."""
 
     def __init__(self, load: TimedProduce) -> None:
         from confluent_kafka import Producer
@@ -156,13 +159,17 @@ class _Pump:
 
     @property
     def acknowledged(self) -> int:
-        """Records that were sent and are neither waiting nor failed (one failure ends the load)."""
+        """Return how many records were acknowledged so far: sent, and no longer in the queue. Raises RuntimeError if
+        one has failed.
+        """
         self._producer.poll(0)
         self._check()
         return self._sent - len(self._producer)
 
     def run(self, until: float) -> None:
-        """Produce until then (perf_counter). Raises: RuntimeError once a record of the sample fails."""
+        """Produce until this time (of perf_counter). Raises: RuntimeError if a record whose latency is
+        measured fails.
+        """
         produce, topic, values = self._producer.produce, self._topic, self._values
         while time.perf_counter() < until:
             sent = 0
@@ -181,20 +188,23 @@ class _Pump:
             self._check()
 
     def close(self) -> None:
-        """Drop queued records: they would be sent during the next window."""
+        """Drop the queued records, which would be sent during the next window, and close the producer."""
         self._closed = True
         self._producer.purge()
         self._producer.close()
 
     def _check(self) -> None:
+        """Raise RuntimeError if a record was not acknowledged, or the client has a fatal error."""
         if self._failures:
             raise RuntimeError(f"a record was not acknowledged: {self._failures[0]}")
 
     def _complain(self, error: Any) -> None:
+        """Take an error of the client; a fatal one ends the load."""
         if error.fatal():
             self._failures.append(str(error))
 
     def _timer(self) -> Callable[[Any, Any], None]:
+        """Return a delivery callback that records the latency from now to its call."""
         began = time.perf_counter()
 
         def delivered(error: Any, _message: Any) -> None:

@@ -1,4 +1,5 @@
-"""confluent-kafka's share consumer over a preloaded topic: a new group in each window, which accepts with each poll.
+"""Reads a prepared topic with confluent-kafka's share consumer: each window has a new group, and each poll accepts the
+records of the one before.
 
 What was accepted does not come again, so a window ends early if all records were read. Latency: from subscribe() to the
 first record, one value for each window.
@@ -24,7 +25,9 @@ SETTLED_S = 1.0  # until Kafka obeys what it has answered
 
 @dataclass(frozen=True, slots=True)
 class TimedShare:
-    """The arguments of the child."""
+    """The arguments of the child process. records: in the topic. settled_seconds: to wait after the group was
+    configured.
+    """
 
     bootstrap: str
     topic: str
@@ -36,7 +39,7 @@ class TimedShare:
 
 @dataclass(frozen=True, slots=True)
 class ShareConsume(InChild):
-    """The scenario."""
+    """The scenario of one share consumer."""
 
     name: str = "queue 100 B"
     records: int = RECORDS
@@ -45,6 +48,7 @@ class ShareConsume(InChild):
     topic: ClassVar[str] = "bench-queue"
 
     def prepare(self, peer: Peer) -> None:
+        """Write the records that are read later."""
         preload(peer, self.topic, PARTITIONS, self.records, RECORD_BYTES)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
@@ -53,17 +57,17 @@ class ShareConsume(InChild):
 
 
 def table() -> list[ShareConsume]:
-    """The row of the table."""
+    """Return the scenario of the short table."""
     return [ShareConsume()]
 
 
 def full() -> list[ShareConsume]:
-    """The same."""
+    """Return the only scenario, as table() does."""
     return table()
 
 
 def consume(settings: dict[str, Any], window: Window) -> Outcome:
-    """Run the load in the child process."""
+    """Run the load in the child process. The only latency in the outcome is the time to the first record."""
     load = TimedShare(**settings)
     reader = _Reader(load, _new_group(load))
     try:
@@ -83,7 +87,7 @@ def consume(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 def _new_group(load: TimedShare) -> str:
-    """A group that begins with the first record."""
+    """Return the name of a new share group, configured to begin at the first record."""
     from confluent_kafka import admin
 
     of: Any = admin  # its types leave out what it takes from elsewhere
@@ -97,7 +101,7 @@ def _new_group(load: TimedShare) -> str:
 
 
 class _Reader:
-    """A member of the group. first_s: seconds until its first record."""
+    """A member of the share group. first_s: seconds until its first record; 0 before."""
 
     def __init__(self, load: TimedShare, group: str) -> None:
         from confluent_kafka import ShareConsumer
@@ -110,7 +114,9 @@ class _Reader:
         self.first_s = 0.0
 
     def run(self, until: float) -> None:
-        """Read until then (perf_counter), or until nothing is left. Raises: RuntimeError after PATIENCE_S."""
+        """Read until this time (of perf_counter), or until all records were read. Raises: RuntimeError after
+        PATIENCE_S without records.
+        """
         while self._left > 0 and (now := time.perf_counter()) < until:
             messages = self._consumer.poll(librdkafka.LOOK_S)
             if not messages:

@@ -1,4 +1,5 @@
-"""Small Produce requests, and batches of 100 KB, in a closed loop without a client library: what the broker itself can.
+"""Small Produce requests, and batches of 100 KB, sent in a closed loop without a client library: what the broker alone
+can do.
 
 The generator is a C program (closed_loop.c), so that it takes less than any broker; where it cannot be compiled, a
 Python program takes its place in a process of its own.
@@ -24,7 +25,9 @@ PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """The scenario. own_topics: each window has a topic of its own, deleted afterwards, for it may fill gigabytes."""
+    """The scenario. depth: requests in flight on each connection. own_topics: each window has a topic of its own,
+    which is deleted afterwards, because it may fill gigabytes.
+    """
 
     name: str
     connections: int
@@ -38,7 +41,7 @@ class Produce:
     client_threads: int = 1
 
     def prepare(self, peer: Peer) -> None:
-        """One topic for all windows, unless they have their own; the floor has it always."""
+        """Create one topic for all windows, unless each has its own. The C server needs none."""
         if peer.name != FLOOR and not self.own_topics:
             topics.create(peer.host, peer.port, FLOOR_TOPIC, self.partitions)
 
@@ -50,7 +53,9 @@ class Produce:
             return self.load(peer, topic, seconds)
 
     def load(self, peer: Peer, topic: str, seconds: float) -> Sample:
-        """One window on that topic. Raises: LoadFailed."""
+        """Measure one window on this topic. Uses the generator in C, or a Python program without a C compiler. Raises:
+        LoadFailed.
+        """
         shape = small.SmallLoad(
             topic, self.partitions, self.connections, self.depth, self.record_bytes, self.batch_records, seconds
         )
@@ -61,16 +66,19 @@ class Produce:
 
 
 def table() -> list[Produce]:
-    """The rows of the table. One connection measures the way of a request, not a limit: brokers alone."""
+    """Return the scenarios of the short table. With one connection, latency is what counts, so only brokers are
+    measured.
+    """
     return [replace(_small(1, 1), peers=BROKERS), _spread(), _small(64, 1), _small(16, 5), _batch()]
 
 
 def full() -> list[Produce]:
-    """All connections and depths."""
+    """Return the scenarios of all numbers of connections and depths."""
     return [*(_small(connections, depth) for depth in DEPTHS for connections in CONNECTIONS), _spread(), _batch()]
 
 
 def _small(connections: int, depth: int) -> Produce:
+    """Return the scenario with this many connections, and `depth` requests in flight on each."""
     return Produce(f"small {connections}x{depth}", connections, depth)
 
 
@@ -80,24 +88,27 @@ def _spread() -> Produce:
 
 
 def _batch() -> Produce:
-    """Return the scenario of large batches. Not run against the floor, whose one file is never deleted."""
+    """Return the scenario of large batches. It is not run against the C server, whose one file is never deleted."""
     return Produce("batch 100 KB", 4, 2, 1000, 100, own_topics=True, peers=BROKERS)
 
 
 def loop(shape: small.SmallLoad) -> load.Loop:
-    """The same load for the C program."""
+    """Return the same load as the arguments of the generator in C."""
     frames = b"".join(small.frame_for(shape, partition) for partition in range(shape.partitions))
     error_at = load.error_place(small.PRODUCE, small.VERSION, lambda code: _answer(shape.topic, code))
     return load.Loop(frames, error_at, shape.connections, shape.depth)
 
 
 def _answer(topic: str, error_code: int) -> ProduceResponse:
+    """Return a Produce response with this error code, to find the code's position in it."""
     part = ProduceResponse.Topic.Partition(index=0, error_code=error_code, base_offset=0)
     return ProduceResponse(responses=[ProduceResponse.Topic(name=topic, partition_responses=[part])])
 
 
 def by_python(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child. settings: host, port, and the fields of a SmallLoad."""
+    """Run the load in the child process, without the generator in C. settings: host, port, and the fields of a
+    SmallLoad.
+    """
     import asyncio
 
     import uvloop

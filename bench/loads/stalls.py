@@ -1,4 +1,5 @@
-"""The longest time that the broker's loop is blocked under load, with flush, checkpoints, retention and compaction.
+"""How long the broker's event loop is blocked at most under load, while it flushes, makes checkpoints, and runs
+retention and compaction.
 
 The loop of another process cannot be measured from inside, so an otherwise idle client sends one ApiVersions request
 after another; the longest answer times are the stalls. Time in which the broker's or the client's thread was ready to
@@ -43,7 +44,9 @@ TOPICS = {
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """Milliseconds. The first four as the client saw them; own: the longest without the wait for a processor."""
+    """How long an idle client waited for its answers, in ms. p50 to most: as the client measured it; own: the longest
+    wait without the time in which threads waited for a processor.
+    """
 
     p50: float
     p99: float
@@ -53,7 +56,7 @@ class Stalls:
 
 
 def measure(seconds: float) -> Stalls:
-    """Run the load, and measure stalls meanwhile."""
+    """Run the load on a new broker, and measure an idle client's waits for so many seconds."""
     options = [word for setting in OFTEN for word in ("-X", setting)]
     with peers.fencepost("fsync", None, *options) as broker, _load(broker):
         time.sleep(min(5.0, seconds))  # segments fill, the first checkpoint is behind
@@ -62,7 +65,9 @@ def measure(seconds: float) -> Stalls:
 
 
 def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
-    """Send small requests, one after another with a pause, while `going_on`. Returns the longest waits."""
+    """Send small requests, one after another with a pause, as long as going_on() is true. Returns the waits for their
+    answers.
+    """
     request = frame(ApiVersionsRequest(), 0)
     seen: array[float] = array("d")
     own = 0.0
@@ -83,7 +88,9 @@ def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
 
 
 def _waits_ns(pid: int) -> dict[str, int]:
-    """Return how long each thread of the broker, and this one, has waited for a processor so far."""
+    """Return by thread id how long each thread of the broker, and this one, has waited for a processor so far,
+    in ns.
+    """
     threads = [*Path(f"/proc/{pid}/task").iterdir(), Path(f"/proc/self/task/{threading.get_native_id()}")]
     waits = {}
     for thread in threads:
@@ -93,9 +100,10 @@ def _waits_ns(pid: int) -> dict[str, int]:
 
 
 def _machines_part_ms(pid: int, before: dict[str, int]) -> float:
-    """Return how long the loop's thread and this one waited since then, plus the longest wait of another thread.
+    """Return how many ms the machine delayed an answer, since _waits_ns() returned `before`: the time that the
+    broker's loop thread and this thread waited for a processor, plus the longest such wait of another thread.
 
-    One of those may have held what the loop needed to go on, Python's lock.
+    One of those may have had what the loop needed to continue, Python's lock.
     """
     waited = {name: now - before.get(name, now) for name, now in _waits_ns(pid).items()}
     of_two = waited.pop(str(pid), 0) + waited.pop(str(threading.get_native_id()), 0)
@@ -104,7 +112,7 @@ def _machines_part_ms(pid: int, before: dict[str, int]) -> float:
 
 @contextlib.contextmanager
 def _load(broker: peers.Peer) -> Iterator[None]:
-    """Run the load in a process. Yields once it has made its topics."""
+    """Run the load in a process, during the block, which begins when the load has created its topics."""
     command = [sys.executable, "-m", f"{__package__}.stalls", broker.host, str(broker.port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=peers.environment()) as process:
         assert process.stdout is not None
@@ -122,7 +130,7 @@ def _load(broker: peers.Peer) -> Iterator[None]:
 
 
 def load(host: str, port: int) -> None:
-    """Make the topics, then send for ever: small batches to all partitions, larger ones to the other topics."""
+    """Create the topics, then send until killed: small batches to all partitions, larger ones to the other topics."""
     wire = Wire(host, port)
     items = [_topic(name, partitions, configs) for name, (partitions, configs) in TOPICS.items()]
     for made in wire.call(CreateTopicsRequest(topics=items, timeout_ms=30_000), 5).topics:
@@ -145,11 +153,13 @@ def load(host: str, port: int) -> None:
 
 
 def _topic(name: str, partitions: int, configs: dict[str, str]) -> CreateTopicsRequest.Topic:
+    """Return a topic as an item of a CreateTopics request."""
     entries = [CreateTopicsRequest.Topic.Config(name=key, value=value) for key, value in configs.items()]
     return CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1, configs=entries)
 
 
 def _frame(topic: str, partition: int, count: int) -> bytes:
+    """Return a Produce request, with length prefix, of one batch with `count` records."""
     batch = records.build([records.Record(i, 0, b"key %d" % i, b"x" * 100, ()) for i in range(count)])
     part = ProduceRequest.Topic.Partition(index=partition, records=memoryview(batch))
     item = ProduceRequest.Topic(name=topic, partition_data=[part])
@@ -157,6 +167,7 @@ def _frame(topic: str, partition: int, count: int) -> bytes:
 
 
 def _drain(connection: socket.socket) -> None:
+    """Read and drop responses until the connection ends."""
     while connection.recv(1 << 16):
         pass
 

@@ -1,4 +1,6 @@
-"""Transactions of confluent-kafka: many small ones, a copy of records with their offsets, and when a commit is seen."""
+"""Transactions of confluent-kafka: many small ones, copies of records with their offsets, and how soon a commit is
+visible.
+"""
 
 import itertools
 import time
@@ -32,7 +34,7 @@ LIST_OFFSETS = 5  # the version that is spoken
 
 @dataclass(frozen=True, slots=True)
 class TimedTransactions:
-    """The arguments of the child."""
+    """The arguments of the child process. records: of each transaction."""
 
     bootstrap: str
     topic: str
@@ -45,7 +47,9 @@ class TimedTransactions:
 
 @dataclass(frozen=True, slots=True)
 class Transactions(InChild):
-    """The scenario: each producer commits one after the other, `records` long, over `partitions` in turn."""
+    """The scenario: each producer commits transactions of `records` records one after the other, to `partitions` in
+    turn.
+    """
 
     producers: int
     partitions: int = 1
@@ -62,6 +66,7 @@ class Transactions(InChild):
         return "bench-" + self.name.replace(" ", "-")
 
     def prepare(self, peer: Peer) -> None:
+        """Create the topic."""
         topics.create(peer.host, peer.port, self.topic, self.partitions)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
@@ -73,7 +78,7 @@ class Transactions(InChild):
 
 @dataclass(frozen=True, slots=True)
 class Copy(InChild):
-    """The scenario: consume, transform, produce, with the offsets in the transaction. Latency: of one transaction."""
+    """The scenario of consume, transform, produce, with the offsets in the transaction. Latency: of one transaction."""
 
     name: str = "copy"
     records: int = COPY_RECORDS
@@ -81,7 +86,7 @@ class Copy(InChild):
     partitions: int = COPY_PARTITIONS
 
     def prepare(self, peer: Peer) -> None:
-        """Preload what is copied."""
+        """Create the target, and write the records that are copied."""
         topics.create(peer.host, peer.port, COPIES, self.partitions)
         preload(peer, COPIED, self.partitions, self.records, RECORD_BYTES)
 
@@ -101,17 +106,17 @@ class Copy(InChild):
 
 @dataclass(frozen=True, slots=True)
 class TimedCopy(TimedConsume):
-    """The arguments of the child. batch: records of one transaction, at most."""
+    """The arguments of the child process. batch: the most records of one transaction."""
 
     batch: int = COPY_BATCH
 
 
 @dataclass(frozen=True, slots=True)
 class Visible(InChild):
-    """The scenario: from the return of a commit until a reader of committed records is notified of them.
+    """The scenario: how long after the return of a commit a read_committed reader can see the records.
 
-    Latency: until the first question was sent whose answer had the record inside the end offset; 1 us, the least that
-    the histogram knows, where that was the very first.
+    Latency: from the commit's return until the first ListOffsets request was sent whose answer includes the record; 1
+    µs, the least that the histogram can have, if that was the very first.
     """
 
     name: str = "commit to visible"
@@ -119,6 +124,7 @@ class Visible(InChild):
     unit: ClassVar[str] = "transaction"
 
     def prepare(self, peer: Peer) -> None:
+        """Create the topic."""
         topics.create(peer.host, peer.port, VISIBLE, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
@@ -127,12 +133,12 @@ class Visible(InChild):
 
 
 def table() -> list[Transactions]:
-    """The rows of the table."""
+    """Return the scenarios of the short table."""
     return [Transactions(1, 4), Transactions(16, 4)]
 
 
 def full() -> list[Transactions | Copy | Visible]:
-    """All of them."""
+    """Return all scenarios."""
     many = [
         Transactions(*three, peers=BROKERS_AND_MOCK if three[1] <= MOCK_PARTITIONS else BROKERS)
         for three in itertools.product(PRODUCERS, PARTITIONS, RECORDS)
@@ -141,7 +147,7 @@ def full() -> list[Transactions | Copy | Visible]:
 
 
 def transactions(settings: dict[str, Any], window: Window) -> Outcome:
-    """Run the load in the child process."""
+    """Run the load of Transactions in the child process, and return what it did within the window."""
     load = TimedTransactions(**settings)
     wanted = txn.TransactionLoad(
         load.topic,
@@ -160,7 +166,7 @@ def transactions(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 def copy(settings: dict[str, Any], window: Window) -> Outcome:
-    """Run the load in the child process."""
+    """Run the load of Copy in the child process, and return what it did within the window."""
     load = TimedCopy(**settings)
     return read(_Copier(load), load, window)
 
@@ -182,7 +188,7 @@ class _Copier:
         self._group = self._reader.consumer.consumer_group_metadata()
 
     def run(self, until: float) -> None:
-        """Copy until then (perf_counter). Raises: KafkaException, and as Reader.take()."""
+        """Copy until this time (of perf_counter). Raises: KafkaException, and as Reader.take()."""
         while time.perf_counter() < until:
             if messages := self._reader.take(self._batch):
                 began = time.perf_counter()
@@ -191,6 +197,7 @@ class _Copier:
                 self.seen += len(messages)
 
     def _copy(self, messages: list[Any]) -> None:
+        """Copy these records, in upper case, in one transaction with their offsets."""
         producer, ends = self._producer, {}
         producer.begin_transaction()
         for message in messages:
@@ -208,7 +215,7 @@ class _Copier:
 
 
 def visible(settings: dict[str, Any], window: Window) -> Outcome:
-    """Run the load in the child process."""
+    """Run the load of Visible in the child process, and return what it did within the window."""
     from confluent_kafka import Producer
 
     load = TimedTransactions(**settings)
@@ -231,7 +238,9 @@ def visible(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 def _commit_and_look(producer: Any, wire: Wire, topic: str) -> float:
-    """Commit one record, then ask until it is there. Returns: seconds from the commit to the question that found it."""
+    """Commit one record, then ask for the end offset until it includes the record. Returns the seconds from the
+    commit's return to the sending of the request that found it.
+    """
     places: list[tuple[Any, int]] = []
     producer.begin_transaction()
     value = b"." * RECORD_BYTES

@@ -1,4 +1,6 @@
-"""One window of a load: what it did, what it cost the broker and the client, how long its answers took."""
+"""The result of one measurement (window) of a load: what it did, what it cost the broker and the client, how long its
+answers took.
+"""
 
 import resource
 import time
@@ -16,10 +18,12 @@ PERCENTILES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}  # figure → sh
 
 
 class Latencies:
-    """A histogram of microseconds, 1 µs to 60 s within 0.1 % (HDR). What lies outside counts as the nearest end."""
+    """A histogram of latencies, 1 µs to 60 s with an error of 0.1 % (HDR). A value outside counts as the nearest one
+    inside.
+    """
 
     def __init__(self, text: str | None = None) -> None:
-        """text: from encode() of another one; None: empty."""
+        """Make an empty histogram, or one from the text that encode() has returned."""
         self._histogram = HdrHistogram(SHORTEST_US, LONGEST_US, DIGITS)
         if text:
             self._histogram.decode_and_add(text)
@@ -33,7 +37,7 @@ class Latencies:
         self._histogram.add(other._histogram)
 
     def percentile_ms(self, share: float) -> float:
-        """The time, ms, within which `share` (0 to 1) of the answers came; 0.0 where there are none."""
+        """Return the time in ms within which `share` (0 to 1) of the answers came; 0.0 for an empty histogram."""
         return float(self._histogram.get_value_at_percentile(100 * share)) / 1000 if self.count else 0.0
 
     @property
@@ -41,7 +45,7 @@ class Latencies:
         return int(self._histogram.get_total_count())
 
     def encode(self) -> str:
-        """Text (base64 of the compressed HDR format) for another process or a file."""
+        """Return the histogram as text (base64 of the compressed HDR format), for another process or a file."""
         return bytes(self._histogram.encode()).decode()
 
     @classmethod
@@ -52,11 +56,11 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One window of one scenario on one peer.
+    """What one window of one scenario on one peer measured.
 
-    units: requests, records or transactions, as the scenario's unit; bytes: of payload, 0 where that is unknown;
-    cpu_ns, rss_bytes: of the broker; client_share: processors that the client took, 1.0 for each busy thread;
-    others_cpu: processors that the idle peers took meanwhile, filled in by the contest.
+    units: requests, records or transactions, as the scenario's unit; bytes: of payload, 0 if unknown; cpu_ns,
+    rss_bytes: of the broker; client_share: how many processors the client used, 1.0 for one busy thread; others_cpu:
+    how many processors the idle peers used meanwhile, set by the contest.
     """
 
     units: int
@@ -69,8 +73,8 @@ class Sample:
     others_cpu: float = 0.0
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of this window by the names in measured.FIGURES: no CPU where the broker's cannot be
-        read, no MB where bytes say nothing.
+        """Return the figures of this window by their names in measured.FIGURES. Those that are unknown are left out,
+        such as CPU time of a broker whose process cannot be read.
         """
         found: dict[str, float] = {}
         if self.units and self.seconds > 0:
@@ -89,18 +93,20 @@ class Sample:
 
 
 class Books:
-    """Reads the time, the broker's CPU and this process's CPU at begin() and end()."""
+    """Reads the time, the broker's CPU time and memory, and this process's CPU time, when the window begins
+    and ends.
+    """
 
     def __init__(self, peer: Peer) -> None:
         self._pid = peer.pid
         self._before = self._after = (0.0, 0, accounting.Usage(0, 0))
 
     def begin(self) -> None:
-        """Begin the window."""
+        """Take the readings at the window's begin."""
         self._before = self._read()
 
     def end(self) -> None:
-        """End the window."""
+        """Take the readings at the window's end."""
         self._after = self._read()
 
     def sample(
@@ -111,11 +117,10 @@ class Books:
         seconds: float | None = None,
         client_cpu_ns: int | None = None,
     ) -> Sample:
-        """Return the window as a Sample.
+        """Return the window as a Sample. payload: in bytes.
 
-        seconds: what the client measured, where it knows better than the time between begin() and end().
-        client_cpu_ns: of a client in a separate process that reported it; else this process counts, and its children
-        that ended within the window.
+        seconds: as the client measured them; None: the time between begin() and end(). client_cpu_ns: of a client in a
+        separate process that reported it; None: this process counts, and its children that ended within the window.
         """
         (began, own_before, before), (ended, own_after, after) = self._before, self._after
         seconds = ended - began if seconds is None else seconds
@@ -124,6 +129,7 @@ class Books:
         return Sample(units, payload, seconds, cost.cpu_ns, cost.rss_bytes, client / 1e9 / seconds, latencies)
 
     def _read(self) -> tuple[float, int, accounting.Usage]:
+        """Return the time in s, this process's CPU time with its ended children's in ns, and the broker's usage."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         own = time.process_time_ns() + int(1e9 * (ended.ru_utime + ended.ru_stime))
         return time.perf_counter(), own, accounting.usage(self._pid)

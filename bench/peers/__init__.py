@@ -1,1 +1,1 @@
-"""The servers that are measured beside each other, as processes on loopback."""
+"""The servers (peers) that are compared, as processes on loopback."""

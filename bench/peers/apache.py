@@ -1,4 +1,4 @@
-"""Apache Kafka as a peer: its jars by Maven coordinates (kafka/pom.xml), and one node of its own on loopback.
+"""Runs Apache Kafka as a peer: its jars by Maven coordinates (kafka/pom.xml), and one node on loopback.
 
 Its settings are its defaults, except for those that one node alone needs: replication factors of 1, no wait for the
 first members of a group, and no topics except those that were asked for. The JVM gets Kafka's default options.
@@ -37,7 +37,7 @@ JVM = (  # bin/kafka-server-start.sh and kafka-run-class.sh of the release
 
 
 def absence() -> str | None:
-    """Return why Kafka cannot be run here; None if it can."""
+    """Return why Kafka cannot run on this machine; None if it can."""
     if shutil.which("java") is None:
         return f"no JDK ≥ {OLDEST_JAVA}"
     printed = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
@@ -49,13 +49,17 @@ def absence() -> str | None:
 
 
 def java_version(printed: str) -> int | None:
-    """Return the major version that `java -version` prints: 17; 8 for the older form 1.8."""
+    """Return the major version in the output of `java -version`: 17; 8 for the older form 1.8; None if there
+    is none.
+    """
     found = re.search(r'version "(?:1\.)?(\d+)', printed)
     return int(found.group(1)) if found else None
 
 
 def jars() -> Path | None:
-    """The folder of Kafka's jars, in the user's cache; resolved by Maven the first time. None where that failed."""
+    """Return the folder of Kafka's jars in the user's cache. Maven downloads them the first time. None, with a printed
+    reason, if that failed.
+    """
     cache = _cache()
     if _complete(cache):
         return cache
@@ -81,7 +85,7 @@ def jars() -> Path | None:
 
 
 def prepare(directory: Path, libraries: Path, *, flush: bool) -> int:
-    """Write the settings of a node and format its log directory. Returns: the port it will listen on.
+    """Write the settings of a node and format its log directory. Returns the port that it will listen on.
 
     flush: it syncs every message before it answers. Raises: RuntimeError with the output of the formatting.
     """
@@ -103,7 +107,9 @@ def start(directory: Path, libraries: Path) -> "subprocess.Popen[str]":
 
 
 def wait_until_ready(process: "subprocess.Popen[str]", port: int, directory: Path) -> None:
-    """Wait until the node names itself in its metadata. Raises: RuntimeError with the end of its log."""
+    """Wait until the node lists itself in its metadata. Raises: RuntimeError with the end of its log after READY_S, or
+    if it ended.
+    """
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -121,6 +127,7 @@ def wait_until_ready(process: "subprocess.Popen[str]", port: int, directory: Pat
 
 
 def _settings(directory: Path, port: int, controller: int, flush: bool) -> list[tuple[str, object]]:
+    """Return (name, value) of each setting of the node. controller: the port of its controller."""
     settings: list[tuple[str, object]] = [
         ("process.roles", "broker,controller"),
         ("node.id", 1),
@@ -145,16 +152,18 @@ def _settings(directory: Path, port: int, controller: int, flush: bool) -> list[
 
 
 def _cache() -> Path:
+    """Return the folder for the jars of this version in the user's cache."""
     above = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return above / "fencepost" / f"kafka-{VERSION}"
 
 
 def _complete(folder: Path) -> bool:
+    """Return whether the folder has Kafka's jars."""
     return (folder / f"kafka_2.13-{VERSION}.jar").exists()
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two ports that were free a moment ago; Kafka cannot choose its own."""
+    """Return two TCP ports that were free a moment ago, since Kafka cannot choose its own."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The disk under the brokers, and whether it has nothing left to do.
+"""Waits until the disk under the brokers has nothing left to write or to discard.
 
 Otherwise the kernel would write what one broker did not sync, or free what another one deleted, while a third is
 measured. A file system that is mounted with `discard` tells the device which blocks are free: of some gigabytes that
@@ -18,20 +18,22 @@ STILL_S = 0.3  # without a discard: they have ended
 
 
 def unwritten(meminfo: str) -> int:
-    """Bytes that wait to be written (Dirty and Writeback), from the text of /proc/meminfo."""
+    """Return how many bytes wait to be written (Dirty and Writeback). meminfo: the text of /proc/meminfo."""
     rows = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
     return sum(1024 * int(rows[name].split()[0]) for name in ("Dirty", "Writeback") if name in rows)
 
 
 def discards(diskstats: str) -> int:
-    """How many discards all devices have ended, from the text of /proc/diskstats. Linux before 4.18 does not say."""
+    """Return how many discards (of freed blocks) all devices have completed. diskstats: the text of /proc/diskstats;
+    Linux before 4.18 does not tell.
+    """
     rows = [line.split() for line in diskstats.splitlines()]
     return sum(int(row[14]) for row in rows if len(row) > 14)
 
 
 def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) -> float:
-    """Sync, then wait until less than the limit is left to write. Returns: the seconds it took, more than the
-    limit of time in vain.
+    """Sync, then wait until fewer than limit_bytes are left to write. Returns the seconds it took: more than timeout_s
+    if it waited in vain.
     """
     began = time.perf_counter()
     os.sync()
@@ -42,9 +44,8 @@ def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) ->
 
 
 def wait_until_freed(directory: str, topic: str, timeout_s: float = DELETED_WITHIN_S) -> bool:
-    """Wait until a deleted topic has no folder below a broker's directory, and devices were told of its free blocks.
-
-    Each for timeout_s at most. Returns: whether both came true.
+    """Wait until a deleted topic has no folder below a broker's directory, and the devices discard no more of its
+    blocks. Each for timeout_s at most. Returns whether both came true.
     """
     gone = _wait_until(lambda: not _has_folder(directory, topic), timeout_s)
     os.sync()  # a file system discards what is free in its last commit
@@ -52,10 +53,12 @@ def wait_until_freed(directory: str, topic: str, timeout_s: float = DELETED_WITH
 
 
 def _has_folder(directory: str, topic: str) -> bool:
+    """Return whether there is a folder below the directory with the topic in its name."""
     return any(topic in name for _, names, _ in os.walk(directory) for name in names)
 
 
 def _wait_until_still(timeout_s: float) -> bool:
+    """Wait until no discard was completed for STILL_S. Returns whether that came true within timeout_s."""
     diskstats = Path("/proc/diskstats")
     if not diskstats.exists():
         return True
@@ -72,7 +75,7 @@ def _wait_until_still(timeout_s: float) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Returns: whether it came true in time."""
+    """Check the condition every LOOK_S until it is true. Returns False if it is not within timeout_s."""
     began = time.perf_counter()
     while not condition():
         if time.perf_counter() - began > timeout_s:

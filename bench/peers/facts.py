@@ -1,4 +1,4 @@
-"""The machine and the versions that a run was made with: what somebody else needs to make sense of its numbers."""
+"""The machine and the versions of a run: what somebody else needs to make sense of its numbers."""
 
 import os
 import platform
@@ -15,7 +15,9 @@ UNKNOWN = "unknown"
 
 
 def facts(directory: Path | None = None, peers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return a value for each of KEYS. directory: of the brokers' data. peers: versions, by name, besides our own."""
+    """Return a value for each of KEYS. directory: of the brokers' data. peers: versions by name, besides that of
+    fencepost.
+    """
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cpu": _cpu(),
@@ -31,7 +33,7 @@ def facts(directory: Path | None = None, peers: Mapping[str, str] | None = None)
 
 
 def file_system(directory: Path, mountinfo: str) -> str:
-    """Return the type of the file system that holds the directory."""
+    """Return the type of the file system that has the directory. mountinfo: the text of /proc/self/mountinfo."""
     found = {}
     for line in mountinfo.splitlines():
         mounted, _, kind = line.partition(" - ")
@@ -42,6 +44,7 @@ def file_system(directory: Path, mountinfo: str) -> str:
 
 
 def _cpu() -> str:
+    """Return the model of the processor."""
     for line in _text("/proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):
@@ -55,6 +58,7 @@ def _cores() -> int:
 
 
 def _clients() -> dict[str, str]:
+    """Return the versions of the client libraries that are installed, by name."""
     found = {name: version for name in CLIENTS if (version := _version(name))}
     if "confluent-kafka" in found:
         from confluent_kafka import libversion
@@ -64,7 +68,9 @@ def _clients() -> dict[str, str]:
 
 
 def _commit(directory: Path) -> str:
-    """The commit of the tree that was measured, with a + if it had changes; UNKNOWN for an installed package."""
+    """Return the commit of the source tree that was measured, with a + if it had changes; UNKNOWN for an installed
+    package.
+    """
     if not _output("git", "-C", str(directory), "ls-files", Path(__file__).name):
         return UNKNOWN  # the tree, if there is one, is of somebody who has this package inside
     commit = _output("git", "-C", str(directory), "rev-parse", "--short=12", "HEAD")
@@ -73,6 +79,7 @@ def _commit(directory: Path) -> str:
 
 
 def _version(distribution: str) -> str | None:
+    """Return the version of an installed distribution; None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -80,6 +87,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _text(path: str) -> str:
+    """Return the text of a file; empty if it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -87,6 +95,7 @@ def _text(path: str) -> str:
 
 
 def _output(*command: str) -> str:
+    """Return the output of a command; empty if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

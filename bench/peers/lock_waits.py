@@ -1,4 +1,5 @@
-"""How long the loop of a running broker waits for the interpreter's lock, and how long its own turns are.
+"""How long the event loop of a running broker waits for the interpreter's lock, and how long its turns (from one poll
+to the next) are; by tracing it with perf.
 
 `python -m fencepost.bench.peers.lock_waits PID`, as a user who may trace, beside a load. Only what the broker's threads
 spent on a processor counts, not the time for which they waited for one: so other load changes it little, where it
@@ -32,7 +33,7 @@ _FUTEX_OPERATION = re.compile(r"\bop: 0x([0-9a-f]+)")
 
 
 class Kind(Enum):
-    """The state of a thread."""
+    """What an event says about its thread."""
 
     RUNS = "gets a processor"
     STOPS = "loses it"
@@ -44,6 +45,8 @@ class Kind(Enum):
 
 
 class Event(NamedTuple):
+    """One event of the trace."""
+
     at_us: float
     thread: int
     kind: Kind
@@ -51,8 +54,10 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Waits:
-    """Microseconds on a processor. locked: of other threads in each wait of the loop; own: of the loop in each of its
-    turns; turns: own, with the waits in that turn. lost: the trace has gaps, so these are too few."""
+    """Times in µs. locked: for each wait of the loop in a futex, how long other threads ran meanwhile; own: for each
+    turn of the loop, how long the loop itself ran; turns: `own` with the waits in that turn. lost: the trace has gaps,
+    so these are too few.
+    """
 
     seconds: float
     locked: list[float] = field(default_factory=list)
@@ -62,12 +67,15 @@ class Waits:
 
 
 def read_events(lines: Iterable[str]) -> list[Event]:
-    """From what `perf script -F comm,tid,time,event,trace --show-switch-events` prints, in the order of time."""
+    """Return the events, in order of time, in the output of `perf script -F comm,tid,time,event,trace
+    --show-switch-events`.
+    """
     found = [event for line in lines if (event := _read_event(line)) is not None]
     return sorted(found, key=lambda event: event.at_us)
 
 
 def _read_event(line: str) -> Event | None:
+    """Return the event in one line of the output; None if the line has none of interest."""
     matched = _LINE.match(line)
     if matched is None:
         return None
@@ -77,6 +85,9 @@ def _read_event(line: str) -> Event | None:
 
 
 def _kind(name: str, rest: str) -> Kind | None:
+    """Return the kind of an event; None if it is of no interest. name: of the event as perf prints it. rest: its
+    details.
+    """
     if name == "PERF_RECORD_SWITCH":
         return Kind.RUNS if rest.startswith("IN") else Kind.STOPS
     if name == "PERF_RECORD_LOST":
@@ -96,7 +107,9 @@ Interval = tuple[float, float]
 
 
 def measure(events: Sequence[Event], loop: int) -> Waits:
-    """loop: the thread that is one, the process's first. What was under way at either end is left out."""
+    """Compute the waits from the events. loop: the id of the loop's thread, which is the process's id. What had begun
+    before the first event or ended after the last is left out.
+    """
     if not events:
         return Waits(0.0)
     found = Waits((events[-1].at_us - events[0].at_us) / 1e6)
@@ -125,7 +138,9 @@ def measure(events: Sequence[Event], loop: int) -> Waits:
 
 
 def _running_time(ran: Mapping[int, Sequence[Interval]], begin: float, end: float) -> float:
-    """Return how long these threads ran together within an interval. Their own intervals do not overlap."""
+    """Return how long these threads ran together between `begin` and `end`. ran: the intervals of each thread, which
+    do not overlap.
+    """
     total = 0.0
     for intervals in ran.values():
         number = max(0, bisect_left(intervals, (begin,)) - 1)

@@ -1,4 +1,4 @@
-"""The servers and clients of a comparison, by the names that they have in every result. Pure."""
+"""The names of the compared servers and clients, as they are in every result. Pure."""
 
 FSYNC, OS = "fencepost fsync", "fencepost os"
 KAFKA, KAFKA_FLUSH = "Kafka", "Kafka flush"

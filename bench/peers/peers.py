@@ -1,4 +1,4 @@
-"""The servers that a comparison runs against, each a process of its own on loopback, ended when the block ends.
+"""The servers that are compared, each a process of its own on loopback that ends with the block.
 
 - fencepost, with a durability mode;
 - Apache Kafka with its defaults, and one that flushes each message before it answers (needs a JDK and Maven);
@@ -35,8 +35,9 @@ MODULES = tempfile.gettempdir()  # compiled modules stay there from run to run
 class Peer:
     """A running server.
 
-    pid: whose books to read. is_jvm: whether it has to be warmed until it is steady. durable: whether an answer means
-    that the record is on disk. ready_s: from its start to its first answer. directory: of its files, if it has any.
+    pid: the process whose CPU time and memory are read. is_jvm: it must run for a while until it is steady. durable: an
+    answer means that the record is on disk. ready_s: seconds from its start to its first answer. directory: of its
+    files, empty if it has none.
     """
 
     name: str
@@ -59,10 +60,11 @@ class NoFiles(ValueError):
 
 @contextlib.contextmanager
 def bench_root(given: str | None = None) -> Iterator[Path]:
-    """The directory under which, for the time of the block, all servers of this process have their data.
+    """Yield the directory under which all servers of this process have their data during the block: a new folder,
+    deleted at the end, in the given directory, or in `build` of the current one.
 
-    A new one below the present directory's `build`, or the given one; a new folder in it either way, gone at the end,
-    and so is what had to be made above it. Raises: NoFiles for one in memory; OSError where none can be made.
+    Directories that had to be created above it are deleted too. Raises: NoFiles for one in memory; OSError if none can
+    be created.
     """
     above = Path(given or "build").absolute()
     mounts = Path("/proc/self/mountinfo")
@@ -87,7 +89,7 @@ def bench_root(given: str | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def start(name: str) -> Iterator[Peer | None]:
-    """One more server by its name, in a new directory. None where this machine cannot have it."""
+    """Run one server by its name, in a new directory, during the block. Yields None if this machine cannot run it."""
     if name in (FSYNC, OS):
         with fencepost(name.split()[-1]) as peer:
             yield peer
@@ -106,7 +108,9 @@ def start(name: str) -> Iterator[Peer | None]:
 
 @contextlib.contextmanager
 def fencepost(durability: str, directory: str | None = None, *options: str) -> Iterator[Peer]:
-    """`fencepost serve` on a free port, in a new data directory unless one is given."""
+    """Run `fencepost serve` on a free port during the block, in a new data directory unless one is given. options:
+    further arguments. Raises RuntimeError if it does not become ready.
+    """
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
@@ -128,19 +132,22 @@ def fencepost(durability: str, directory: str | None = None, *options: str) -> I
 
 
 def _show_last_words(process: "subprocess.Popen[str]", output: IO[bytes]) -> None:
-    """Print the last output of a server that has ended by itself."""
+    """Print the last output of a server, if it has ended without being told to."""
     if process.poll() is not None and (last := _last(output)):
         print(last, file=sys.stderr)
 
 
 def _last(output: IO[bytes]) -> str:
+    """Return the last LAST_CHARACTERS of an output file."""
     output.seek(0)
     return output.read().decode(errors="replace")[-LAST_CHARACTERS:].strip()
 
 
 @contextlib.contextmanager
 def kafka(*, flush: bool, directory: str | None = None) -> Iterator[Peer | None]:
-    """Apache Kafka, one node; None, and a line that says why, where it is not available."""
+    """Run Apache Kafka with one node during the block. flush: it syncs every message. Yields None, with a printed
+    reason, if this machine cannot run it.
+    """
     absent = apache.absence()
     libraries = None if absent else apache.jars()
     if libraries is None:
@@ -161,7 +168,7 @@ def kafka(*, flush: bool, directory: str | None = None) -> Iterator[Peer | None]
 
 @contextlib.contextmanager
 def mock() -> Iterator[Peer]:
-    """librdkafka's mock cluster, one broker."""
+    """Run librdkafka's mock cluster with one broker during the block. Raises RuntimeError without confluent-kafka."""
     began = time.perf_counter()
     with _running([sys.executable, "-c", _MOCK], stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -185,7 +192,9 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def floor(topic: str, *, sync: bool) -> Iterator[Peer | None]:
-    """The C server; it answers every frame with a Produce v7 answer for `topic`. None without a compiler."""
+    """Run the minimal C server during the block: it writes every request to one file and answers it with a Produce v7
+    response for `topic`. sync: it syncs before it answers. Yields None without a C compiler.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         print("the C floor is absent: no C compiler", file=sys.stderr)
@@ -221,6 +230,7 @@ def environment() -> dict[str, str]:
 def _running(
     command: list[str], stdin: int | None = None, stderr: IO[bytes] | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
+    """Run a process during the block, with its output as a pipe."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stdin=stdin, stderr=stderr, text=True, env=environment()
     )

@@ -1,8 +1,8 @@
-"""Ends all servers when the process that started them ends, even if that was killed.
+"""Ends all servers when the process that started them ends, even if it was killed.
 
-A watcher process, in a session of its own, reads from a pipe which servers run and which directories they use. When
-the pipe is closed and its list is not empty, it kills these servers and removes these directories. It is run by its
-path, which starts more quickly than a module.
+A watcher process, in a session of its own, reads from a pipe which servers run and which directories they use. When the
+pipe is closed and its list is not empty, it kills these servers and removes these directories. It is run by its path,
+which starts more quickly than a module.
 """
 
 import atexit
@@ -23,7 +23,7 @@ EMPTIED_S = 10.0  # a server that is killed may write until it is gone
 
 @contextlib.contextmanager
 def watched(what: int | Path) -> Iterator[None]:
-    """Within the block, have a process (its id) killed, or a directory removed, if this process is killed."""
+    """If this process is killed within the block, have a process (by its id) killed or a directory removed."""
     named = str(what) if isinstance(what, Path) else what
     _tell("more", named)
     try:
@@ -33,7 +33,7 @@ def watched(what: int | Path) -> Iterator[None]:
 
 
 def _tell(change: str, what: int | str) -> None:
-    """Tell the watcher process about a process or directory to watch or to forget."""
+    """Tell the watcher process about a process or directory. change: "more" to watch it, "less" to forget it."""
     stream = _watcher().stdin
     assert stream is not None
     with contextlib.suppress(OSError):  # somebody ended the watcher: what is measured needs none
@@ -58,6 +58,7 @@ def _watcher() -> "subprocess.Popen[str]":
 
 
 def _dismiss(process: "subprocess.Popen[str]") -> None:
+    """Let the watcher process end, and wait for it."""
     with contextlib.suppress(OSError):
         process.communicate()
 
@@ -66,7 +67,9 @@ def _dismiss(process: "subprocess.Popen[str]") -> None:
 
 
 def main() -> None:
-    """Read the list of processes and directories until its writer has ended, then kill and remove them."""
+    """Run the watcher: read which processes and directories to watch until the writer has ended, then kill and remove
+    them.
+    """
     print("watching", flush=True)
     there: set[int | str] = set()
     for line in sys.stdin:
@@ -79,6 +82,9 @@ def main() -> None:
 
 
 def _end(there: set[int | str]) -> None:
+    """Kill these processes and remove these directories; tries for EMPTIED_S while files are still being created in
+    them.
+    """
     for process in (each for each in there if isinstance(each, int)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
