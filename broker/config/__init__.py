@@ -1,4 +1,4 @@
-"""What can be set: tables of settings, where their values come from, and names that Kafka knows besides.
+"""The settings: tables of them, where their values come from, and names of Kafka's settings that have no effect here.
 
 Also how descriptors are divided by them.
 """

@@ -1,8 +1,9 @@
-"""What was given, from flags, environment and file, as texts by option name: the static layer of BrokerSettings.
+"""Collects the settings given by flags, environment and file, as texts by option name: the static layer of
+BrokerSettings.
 
-A flag wins over FENCEPOST_… in the environment, that over the TOML file. Kafka's spellings are accepted (hours for
-ms); a name that nobody knows is refused with the nearest one that somebody does, so that a misspelt limit is never a
-missing limit. Pure: environment and file contents are given.
+A flag wins over FENCEPOST_… in the environment, that over the TOML file. Kafka's spellings are accepted (hours for ms);
+a name that nobody knows is refused with the nearest one that somebody does, so that a misspelt limit is never a missing
+limit. Pure: environment and file contents are given.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,16 +24,17 @@ NOT_SETTINGS = frozenset(_OF_SERVE | _OF_CLIENT_COMMANDS)
 
 
 class UnknownName(InvalidOption):
-    """Raised for a setting that does not exist. hint: names the nearest one that does."""
+    """Raised for a setting that does not exist. hint: the most similar name that does."""
 
     def __init__(self, shown: str, origin: str, hint: str) -> None:
+        """shown: the name, as it was given. origin: where it was given, such as "environment"."""
         super().__init__(f"unknown setting {shown} ({origin})", shown)
         self.hint = hint
 
 
 @dataclass(slots=True)
 class ConfigurationTexts:
-    """The values as texts by option name, and names that are accepted but have no effect."""
+    """The values as texts by option name, where each was given, and names that are accepted but have no effect."""
 
     texts: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
@@ -42,10 +44,11 @@ class ConfigurationTexts:
 def broker_settings(
     flags: Mapping[str, str], environment: Mapping[str, str], file: Mapping[str, object], file_name: str = "file"
 ) -> tuple[BrokerSettings, list[str]]:
-    """Return the settings, and a warning for each kind of setting that was ignored.
+    """Return the settings from all three sources, and a warning for each kind of setting that is ignored.
 
-    Raises InvalidOption: a wrong value, also of what is ignored; an unknown name; or protection asked of a broker that
-    has none.
+    A flag counts before the environment, and that before the file. file_name: for error texts. Raises InvalidOption for
+    an invalid value, even of an ignored setting; an unknown name; or a setting that asks for protection, such as TLS,
+    which this broker does not have.
     """
     given = ConfigurationTexts()
     for origin, names in (
@@ -59,13 +62,18 @@ def broker_settings(
 
 
 def _warnings(given: ConfigurationTexts) -> list[str]:
+    """Return the warnings about ignored settings; [] if none is ignored."""
     if not given.ignored:
         return []
     return [f"names that only Kafka needs are ignored: {', '.join(dict.fromkeys(given.ignored))}"]
 
 
 def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> None:
-    """Add the values of a source of higher rank. An option's own name takes precedence over its aliases."""
+    """Add the values of one source; they replace those of earlier ones. An option's own name counts before its
+    aliases.
+
+    origin: the source, for error texts. names: the texts, by the names given. Raises InvalidOption.
+    """
     spellings = accepted_names()
     for name in sorted(names, key=lambda name: spellings[name][2] if name in spellings else 0, reverse=True):
         if name in spellings:
@@ -88,7 +96,11 @@ def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> No
 
 @cache
 def accepted_names() -> Mapping[str, tuple[Option, int, int]]:
-    """Every accepted name: its option, the factor of its number, and its rank (0: the option's own name)."""
+    """Return every accepted name of a setting, with its option, the factor for its number, and its rank.
+
+    The factor converts a number to the option's unit, such as hours to ms. The rank is 0 for the option's own name, and
+    higher for its aliases.
+    """
     found: dict[str, tuple[Option, int, int]] = {}
     for row in BROKER_OPTIONS.values():
         found[row.name] = row, 1, 0
@@ -98,13 +110,18 @@ def accepted_names() -> Mapping[str, tuple[Option, int, int]]:
 
 
 def _one_directory(name: str, text: str, origin: str) -> None:
-    """Refuse several directories in log.dirs, a list in Kafka. A path with a comma is set by log.dir."""
+    """Raise InvalidOption if log.dirs, a list in Kafka, names several directories. log.dir may contain a comma."""
     if name == "log.dirs" and "," in text:
         number = len(text.split(","))
         raise InvalidOption(f"{name} ({origin}) names {number} directories, and a broker has one", name)
 
 
 def _in_units_of(row: Option, name: str, text: str, factor: int) -> str:
+    """Convert a number to the option's unit, by the factor of the name under which it was given. Negative numbers
+    stay.
+
+    Raises InvalidOption if it is no number.
+    """
     if factor == 1:
         return text
     try:
@@ -115,7 +132,7 @@ def _in_units_of(row: Option, name: str, text: str, factor: int) -> str:
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (full name, value) of nested tables, so that "log.retention.ms" may be quoted, dotted or nested."""
+    """Yield (full name, value as text) from nested tables: "log.retention.ms" may be one key or several nested ones."""
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, Mapping):
@@ -125,7 +142,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _once_each(pairs: Iterator[tuple[str, str]], origin: str) -> dict[str, str]:
-    """Return the pairs as a dict. Raises InvalidOption for a name that a file gives twice, quoted and nested."""
+    """Return the pairs as a dict. Raises InvalidOption if a name occurs twice, for example quoted and nested."""
     names: dict[str, str] = {}
     for name, text in pairs:
         if name in names:
@@ -135,7 +152,7 @@ def _once_each(pairs: Iterator[tuple[str, str]], origin: str) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """Return a value of the settings file as Kafka writes it in text."""
+    """Return a value of the settings file as text, in Kafka's form: true, false, or a list with commas."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -144,15 +161,18 @@ def _text(value: object) -> str:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of the settings in environment variables: FENCEPOST_LOG_DIR is log.dir."""
     for name, text in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX) and name not in NOT_SETTINGS:
             yield name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".").replace("_", "."), text
 
 
 def _as_spelt(name: str, origin: str) -> str:
+    """Return a setting's name as it is written in this source: in the environment it is in capitals, with a prefix."""
     return ENVIRONMENT_PREFIX + name.upper().replace(".", "_") if origin == "environment" else name
 
 
 def _hint(name: str, origin: str) -> str:
+    """Return a hint for an unknown name: the most similar name, or where all names are listed."""
     found = nearest(name, list(accepted_names()))
     return f"did you mean {_as_spelt(found, origin)}?" if found else EVERY_SETTING

@@ -1,4 +1,4 @@
-"""How the descriptors that a process may have are divided: connections, files of logs, and what is left for others.
+"""How the file descriptors of the process are divided: among connections, files of logs, and everything else.
 
 The rule: clients never get a descriptor that a checkpoint, a flush or the journal may need, because a write that fails
 halts the broker. A connection costs one from the moment the kernel hands it over, so no more may wait in line than the
@@ -22,8 +22,9 @@ HALF_SENT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """connections and open_files at one time; backlog: connections that may wait to be taken; half_sent: of these, so
-    many that are waited for with a descriptor of their own.
+    """How many connections and open files of logs there may be at one time. backlog: connections not accepted yet.
+
+    half_sent: connections with a large reply under way, each of which takes one more descriptor.
     """
 
     connections: int
@@ -33,7 +34,7 @@ class Shares:
 
 
 def shares(descriptors: int, max_open_files: int, max_connections: int) -> Shares:
-    """Divide `descriptors`, of which there are at least LEAST_DESCRIPTORS."""
+    """Divide this number of file descriptors, which must be at least LEAST_DESCRIPTORS."""
     share = descriptors // LARGEST_SHARE
     reserve = min(RESERVE, share)
     open_files = min(max_open_files, max(share, LEAST_OPEN_FILES))

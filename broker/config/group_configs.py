@@ -1,8 +1,8 @@
-"""The settings of one group (resource type GROUP): the table, and what a group obeys.
+"""The configs of one group (resource type GROUP): their table, and the values in effect for a group.
 
-The rule: a value is checked against the broker's bounds when it is set, and kept as it was given; where the bounds
-are other ones after a start, the group obeys the nearest value within them. Settings of streams groups are unknown
-names: there are no such groups here. Source: Kafka's GroupConfig (KIP-848, KIP-932), asked of 4.3.1.
+The rule: a value is checked against the broker's bounds when it is set, and kept as it was given; where the bounds are
+other ones after a start, the group obeys the nearest value within them. Settings of streams groups are unknown names:
+there are no such groups here. Source: Kafka's GroupConfig (KIP-848, KIP-932), asked of 4.3.1.
 """
 
 import re
@@ -26,7 +26,11 @@ _LONGEST_S = 2**63 - 1
 
 
 def reset_duration_ms(reset: str) -> int:
-    """Parse share.auto.offset.reset: the ms before now at which a by_duration:… group begins. Raises ValueError."""
+    """Parse share.auto.offset.reset of the form by_duration:PnDTnHnMn.nS. Returns how many ms before now a group
+    begins.
+
+    Raises ValueError for any other value.
+    """
     found = _DURATION.fullmatch(reset.removeprefix(BY_DURATION))
     if not reset.startswith(BY_DURATION) or not found:
         raise ValueError(reset)
@@ -40,6 +44,7 @@ def reset_duration_ms(reset: str) -> int:
 
 
 def _check_reset(value: Value) -> str | None:
+    """Return the error for a value of share.auto.offset.reset; None if it is valid."""
     text = str(value)
     if text in (EARLIEST, LATEST):
         return None
@@ -55,7 +60,7 @@ def _check_reset(value: Value) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfigs:
-    """What one group obeys whose broker assigns, in the order in which Kafka looks at the values."""
+    """The configs in effect for one consumer or share group, in the order in which Kafka checks them."""
 
     consumer_heartbeat_interval_ms: int = option(
         5_000,
@@ -135,7 +140,11 @@ class GroupConfigs:
 
     @classmethod
     def of(cls, configs: Mapping[str, str], broker: BrokerSettings) -> "GroupConfigs":
-        """Return the settings of a group with these configs. Raises InvalidOption for a value that cannot be parsed."""
+        """Return the values in effect for a group with these configs: its own, within the broker's bounds, else the
+        broker's.
+
+        Raises InvalidOption for a value that cannot be parsed.
+        """
         values: dict[str, Any] = {row.field_name: _value(row, configs, broker) for row in OPTIONS.values()}
         bounded = {row.field_name: _within_bounds(row.name, values[row.field_name], broker) for row in BOUNDED}
         return cls(**(values | bounded))
@@ -147,7 +156,7 @@ BOUNDED = tuple(row for row in OPTIONS.values() if row.broker)
 
 
 def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
-    """Check all configs of a group. Raises InvalidOption, in Kafka's words and order."""
+    """Raise InvalidOption, with Kafka's texts and in its order, if a group cannot have these configs."""
     for name in configs:
         if name not in OPTIONS:
             raise InvalidOption(f"Unknown group config name: {name}{_whose(name)}", name)
@@ -165,14 +174,14 @@ def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
 
 
 def synonyms(name: str, configs: Mapping[str, str], broker: BrokerSettings) -> list[tuple[str, str, Source]]:
-    """Return every value that was set for a group's setting, the group's own first."""
+    """Return (name, value, source) of every value that was set for a group's config, the one in effect first."""
     row = OPTIONS[name]
     own = [(name, _shown(name, configs[name]), Source.GROUP)] if name in configs else []
     return [*own, *(broker.synonyms(row.broker) if row.broker else [(name, text_of(row.default), Source.DEFAULT)])]
 
 
 def _shown(name: str, text: str) -> str:
-    """Return a value as it is shown; as it was stored, if this version would refuse it."""
+    """Return a stored value in the form in which it is shown; unchanged if this version would refuse it."""
     try:
         return text_of(OPTIONS[name].parse(text))
     except InvalidOption:
@@ -180,24 +189,28 @@ def _shown(name: str, text: str) -> str:
 
 
 def _whose(name: str) -> str:
-    """Return an addition to an error: that groups of this kind do not exist here; "" for other names."""
+    """Return an addition to the error for an unknown config, if it is one of a kind of group that does not exist here;
+    else "".
+    """
     kind = next((kind for kind in OF_OTHER_KINDS if name.startswith(kind)), None)
     return f" (there are no {kind[:-1]} groups here)" if kind else ""
 
 
 def _value(row: Option, configs: Mapping[str, str], broker: BrokerSettings) -> Value:
+    """Return the group's own value, else the broker's setting for it, else the default. Raises InvalidOption."""
     if row.name in configs:
         return row.parse(configs[row.name])
     return _setting(row.broker, broker) if row.broker else row.default
 
 
 def _bounds(name: str) -> tuple[str, str]:
-    """Return the names of the broker's settings that are the least and the greatest value."""
+    """Return the names of the two broker settings that limit this config: of the least and of the greatest value."""
     kind, _, of = name.partition(".")
     return f"group.{kind}.min.{of}", f"group.{kind}.max.{of}"
 
 
 def _within_bounds(name: str, value: int, broker: BrokerSettings) -> int:
+    """Return the value, or the broker's bound that it is below or above."""
     least, most = (_setting(each, broker) for each in _bounds(name))
     return min(max(value, least), most)
 

@@ -101,5 +101,7 @@ class GroupSettings:
     )
 
     def check_groups(self) -> None:
-        """Check that defaults are within bounds, and heartbeats shorter than sessions. Raises InvalidOption."""
+        """Raise InvalidOption if a default is out of its bounds, or a heartbeat interval is not shorter than a
+        session.
+        """
         check_order(self, PREFIX, GROUP_ORDER)

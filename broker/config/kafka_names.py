@@ -1,9 +1,9 @@
-"""Names that Kafka knows and this broker does not obey, so that a server.properties can be brought along.
+"""Names of Kafka's settings that have no effect here, so that a server.properties can be used as it is.
 
-HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning,
-if Kafka would take the value (kafka_options.py). Those that would promise protection the broker does not give (security
-providers, policies) are refused: silence would be a lie.
-Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the names that 4.0 removed.
+HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning, if Kafka would
+take the value (kafka_options.py). Those that would promise protection the broker does not give (security providers,
+policies) are refused: silence would be a lie. Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the
+names that 4.0 removed.
 """
 
 import re
@@ -74,12 +74,12 @@ HARMLESS = frozenset(_HARMLESS.split())
 
 
 def is_harmless(name: str) -> bool:
-    """Return whether it is harmless that this setting has no effect here."""
+    """Return whether this setting of Kafka may be ignored here without harm."""
     return name in HARMLESS or name in PROTECTION or name.startswith((*HARMLESS_PREFIXES, *PROTECTION_PREFIXES))
 
 
 def promises_protection(name: str, text: str) -> bool:
-    """Return whether who sets this value relies on a protection, such as TLS or a login."""
+    """Return whether somebody who sets this value relies on a protection, such as TLS or a login."""
     if name in HARMLESS or (name not in PROTECTION and not name.startswith(PROTECTION_PREFIXES)):
         return False
     return re.sub(r"[A-Z0-9_]+:", "", text.strip()).replace("PLAINTEXT", "").strip(",") not in ("", "none", "GSSAPI")

@@ -1,4 +1,4 @@
-"""Settings of a Kafka broker that this one does not obey, as Kafka 4.3.1 has them: types, defaults, bounds.
+"""Settings of a Kafka broker that have no effect here, as Kafka 4.3.1 has them: types, defaults, bounds.
 
 The rule: a value that Kafka would refuse is refused here as well, over the wire and in a file, since whoever wrote it
 made a mistake that Kafka would have found. Source: AbstractKafkaConfig's ConfigDef, LogCleaner. Pure.
@@ -172,6 +172,7 @@ transaction.state.log.min.isr:I=1 transaction.state.log.replication.factor:H=1 u
 
 
 def _option(word: str) -> Option:
+    """Make the option of one word of the table below: NAME:TYPE, where the first letter of the type counts."""
     name, _, rest = word.partition(":")
     least, most = _AT_LEAST.get(name), _AT_MOST.get(name)
     settable = name in SETTABLE

@@ -1,4 +1,4 @@
-"""Limits on what clients can make the broker hold: connections, requests and answers, files, topics and settings."""
+"""Limits on what clients may use: connections, memory for requests and answers, files, topics and configs."""
 
 from dataclasses import dataclass
 

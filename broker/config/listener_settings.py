@@ -1,9 +1,9 @@
-"""What each listener is: its name, where it listens, its protocol, and what it asks of who connects. Pure.
+"""The settings of each listener: its name, address and protocol, and how clients log in. Pure.
 
-The rules are Kafka's: a listener's name precedes its address, `listener.security.protocol.map` gives the protocol
-of each name, and `listener.name.<name>.` before a setting sets it for that listener alone. What promises protection
-and cannot give it is refused. Ours: an address without a name belongs to a listener that is named by
-`security.protocol`, and one listener may have several addresses.
+The rules are Kafka's: a listener's name precedes its address, `listener.security.protocol.map` gives the protocol of
+each name, and `listener.name.<name>.` before a setting sets it for that listener alone. What promises protection and
+cannot give it is refused. Ours: an address without a name belongs to a listener that is named by `security.protocol`,
+and one listener may have several addresses.
 """
 
 import re
@@ -29,7 +29,9 @@ ADDRESS = re.compile(
 
 
 class NamedAddress(NamedTuple):
-    """listener: a name in capitals, empty where none was given. host: empty for every interface."""
+    """An address of a listener. listener: its name in capitals, empty if it has none. host: empty for every
+    interface.
+    """
 
     listener: str
     host: str
@@ -51,7 +53,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def all_addresses(value: Value) -> str | None:
-    """Return what is wrong with a list of addresses; None if it is valid."""
+    """Return the error of a list of addresses; None if it is valid."""
     assert isinstance(value, tuple)
     try:
         for entry in value:
@@ -62,7 +64,7 @@ def all_addresses(value: Value) -> str | None:
 
 
 def all_reachable(value: Value) -> str | None:
-    """Like all_addresses(), for advertised addresses."""
+    """Return the error of a list of advertised addresses, whose port must not be 0; None if it is valid."""
     assert isinstance(value, tuple)
     wrong = all_addresses(value)
     if wrong is None and any(address(entry)[1] == 0 for entry in value):
@@ -71,7 +73,7 @@ def all_reachable(value: Value) -> str | None:
 
 
 def all_protocols(value: Value) -> str | None:
-    """Return what is wrong with a list of NAME:PROTOCOL; None if it is valid."""
+    """Return the error of a list of NAME:PROTOCOL; None if it is valid."""
     assert isinstance(value, tuple)
     for entry in value:
         name, _, protocol = entry.partition(":")
@@ -81,6 +83,7 @@ def all_protocols(value: Value) -> str | None:
 
 
 def _at_least_one(value: Value) -> str | None:
+    """Return an error if the value is empty; else None."""
     return None if value else "at least one is needed"
 
 
@@ -150,7 +153,7 @@ LISTENER_OPTIONS = options_of(ListenerOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSettings:
-    """One listener. advertised: the address that its clients are told, if it is set."""
+    """One listener. advertised: the (host, port) that its clients are told; None for its own address."""
 
     name: str
     host: str
@@ -181,9 +184,10 @@ def listeners_of(
     options: ListenerOptions,
     overrides: Mapping[str, str],
 ) -> tuple[ListenerSettings, ...]:
-    """All listeners, in the order in which they were given. Raises InvalidOption.
+    """Return all listeners, in the order of `addresses`. Raises InvalidOption.
 
-    unnamed: the protocol of addresses without a name, and their name. options: for all of them.
+    unnamed: the name, and so the protocol, of addresses without a name. protocols: NAME:PROTOCOL. options: for all
+    listeners. overrides: settings for single ones, `listener.name.<name>.…`.
     """
     for_all = {row.field_name: getattr(options, row.field_name) for row in LISTENER_OPTIONS.values()}
     named = [_with_listener_name(text, unnamed) for text in addresses]
@@ -211,12 +215,16 @@ def listeners_of(
 
 
 def _with_listener_name(text: str, unnamed: str) -> NamedAddress:
+    """Parse an address. If it has no listener's name, it gets `unnamed`. Raises InvalidOption."""
     found = named_address(text)
     return found if found.listener else found._replace(listener=unnamed)
 
 
 def _split_by_listener(overrides: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the settings of single listeners, by listener. In the environment a `_` in a name means a dot."""
+    """Return the settings of single listeners, parsed, by listener and field name. Raises InvalidOption.
+
+    In a name that comes from the environment, a `_` was read as a dot; so that spelling is accepted too.
+    """
     own: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, text in overrides.items():
         rest = key.removeprefix(OVERRIDE)
@@ -232,6 +240,7 @@ def _split_by_listener(overrides: Mapping[str, str], names: Sequence[str]) -> di
 
 
 def _overridable(key: str, setting: str) -> Any:
+    """Return the option of this name if it can be set for one listener. key: the full name. Raises InvalidOption."""
     plain = setting.removeprefix(f"{BY_TOKEN.lower()}.sasl.oauthbearer.")
     setting = setting if plain == setting else f"sasl.oauthbearer.{plain}"
     for row in LISTENER_OPTIONS.values():
@@ -245,7 +254,10 @@ def _overridable(key: str, setting: str) -> Any:
 def _advertised_addresses(
     listeners: Sequence[NamedAddress], advertised: Sequence[NamedAddress]
 ) -> list[tuple[str, int] | None]:
-    """Return each listener's advertised address: by name; without names by position, and a single one is for all."""
+    """Return each listener's advertised address, or None. Raises InvalidOption.
+
+    Addresses with names are matched by name; those without by position, and a single one is for all listeners.
+    """
     named = {each.listener: (each.host, each.port) for each in advertised if each.listener}
     plain = [(each.host, each.port) for each in advertised if not each.listener]
     if named and plain:
@@ -264,6 +276,9 @@ def _advertised_addresses(
 
 
 def _check(listener: ListenerSettings) -> None:
+    """Raise InvalidOption if a listener lacks something it needs: a certificate, authorities, or a known SASL
+    mechanism.
+    """
     if listener.uses_tls and not listener.options.ssl_keystore_location:
         raise InvalidOption(
             f"listener {listener.name} speaks TLS and has no certificate",

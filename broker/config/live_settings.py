@@ -4,7 +4,7 @@ from .settings import BrokerSettings
 
 
 class LiveSettings:
-    """Some settings change while a broker runs; then the whole value is replaced. now: the value that counts."""
+    """The broker's settings in effect. now: a new BrokerSettings replaces it when a setting is changed at runtime."""
 
     __slots__ = ("now",)
 

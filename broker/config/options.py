@@ -1,4 +1,4 @@
-"""What an option is: a typed field of a settings class that knows its name, bounds, default and one line of prose.
+"""An option: a typed field of a settings class, with its name, bounds, default and description.
 
 The class is the table. Names are Kafka's with `_` for `.`; texts of refusals are Kafka's ConfigDef's, because tools
 show them to people. Values travel as strings (the wire and the catalogue carry those) and are parsed here, once.
@@ -30,7 +30,7 @@ class ConfigType(IntEnum):
 
 
 class InvalidOption(ValueError):
-    """Raised for a name or value that cannot be set. The text says why. hint: what to do, if that is known."""
+    """Raised for a name or value that cannot be set. The text says why. hint: what to do, if known."""
 
     def __init__(self, text: str, name: str = "", hint: str = "") -> None:
         super().__init__(text)
@@ -40,11 +40,11 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row of the table.
+    """One setting.
 
-    `aliases` are other spellings, each with the factor that its number is multiplied by (hours to ms). `broker` names
-    the option a topic's default comes from. `dynamic_at_least`: the bound where it is set over the wire, which has to
-    leave the way open to set it back. `no_effect`: accepted, kept and shown, but nothing here has to obey it.
+    `aliases` are other names, each with the factor that converts its number (hours to ms). `broker` names the broker's
+    setting that is a topic's default. `dynamic_at_least`: the least value that may be set at runtime; with less,
+    clients might not be able to set it back. `no_effect`: it is accepted, stored and shown, but has no effect here.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Option:
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """Parse a value. Raises InvalidOption in Kafka's words."""
+        """Parse a value. Raises InvalidOption, with Kafka's text, if it is of another type or out of bounds."""
         value = self._parse(text if self.is_secret else text.strip())
         reason = self._out_of_bounds(value) or (self.check(value) if self.check else None)
         if reason:
@@ -81,7 +81,7 @@ class Option:
         return value
 
     def parse_dynamic(self, text: str) -> Value:
-        """Like parse(), for a value set while the broker runs: the least is dynamic_at_least. Raises InvalidOption."""
+        """Parse a value that is set at runtime: it must also be at least dynamic_at_least. Raises InvalidOption."""
         value = self.parse(text)
         least = self.dynamic_at_least
         if least is not None and isinstance(value, int) and value < least:
@@ -93,6 +93,7 @@ class Option:
         return value
 
     def _parse(self, text: str) -> Value:
+        """Parse a value without checking its bounds. Raises InvalidOption if it is of another type."""
         try:
             return _PARSERS[self.type](text)
         except ValueError:
@@ -104,13 +105,14 @@ class Option:
             raise InvalidOption(f"Invalid value {text} for configuration {self.name}: {wanted}", self.name) from None
 
     def _wrong(self, value: Value) -> str:
-        """Return the part of an invalid value to show in the error: of a list the invalid entry, else all of it."""
+        """Return what to show of an invalid value: of a list the first entry that is not allowed, else all of it."""
         if not isinstance(value, tuple):
             return text_of(value)
         wrong = [entry for entry in value if self.one_of and entry not in self.one_of]
         return wrong[0] if wrong else f"[{', '.join(value)}]"
 
     def _out_of_bounds(self, value: Value) -> str | None:
+        """Return why the value is not allowed, in Kafka's words; None if it is."""
         if self.one_of:
             entries = value if isinstance(value, tuple) else (value,)
             return None if set(entries) <= set(self.one_of) else f"String must be one of: {', '.join(self.one_of)}"
@@ -126,6 +128,8 @@ class Option:
 
 
 def _whole_number(bits: int) -> Callable[[str], int]:
+    """Return a parser of signed integers with this number of bits."""
+
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
             raise ValueError(text)
@@ -135,20 +139,24 @@ def _whole_number(bits: int) -> Callable[[str], int]:
 
 
 def _number(text: str) -> float:
+    """Parse a decimal number. Raises ValueError."""
     if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", text):
         raise ValueError(text)
     return float(text)
 
 
 def _boolean(text: str) -> bool:
+    """Parse true or false, in any case. Raises ValueError."""
     return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _refuse(text)
 
 
 def _refuse(text: str) -> bool:
+    """Raise ValueError. Where an expression is needed, not a statement."""
     raise ValueError(text)
 
 
 def _entries(text: str) -> tuple[str, ...]:
+    """Parse a list with commas, without duplicates; empty for an empty text."""
     return tuple(dict.fromkeys(map(str.strip, text.split(",")))) if text else ()
 
 
@@ -173,7 +181,10 @@ def text_of(value: Value) -> str:
 
 
 def option(default: Any, doc: str, **row: Any) -> Any:
-    """Return a field of a settings class. `row`: the fields of its Option. The type follows from the default."""
+    """Return a dataclass field that is a setting. doc: its description. row: other fields of its Option.
+
+    Its type follows from the default, unless `row` has one.
+    """
     kinds = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, str: ConfigType.STRING, tuple: ConfigType.LIST}
     row.setdefault("type", kinds.get(default.__class__, ConfigType.LONG))
     secret = row["type"] is ConfigType.PASSWORD
@@ -181,7 +192,9 @@ def option(default: Any, doc: str, **row: Any) -> Any:
 
 
 def options_of(settings: type) -> dict[str, Option]:
-    """The table of a settings class, by Kafka name: its own fields in their order, then those of the classes below."""
+    """Return the options of a settings class by Kafka's names: its own in their order, then those of its base
+    classes.
+    """
     table: dict[str, Option] = {}
     for each in sorted(fields(settings), key=lambda each: each.name not in settings.__annotations__):
         if "option" in each.metadata:
@@ -192,6 +205,6 @@ def options_of(settings: type) -> dict[str, Option]:
 
 
 def nearest(name: str, known: list[str]) -> str | None:
-    """Return the known name that was most likely meant; None if none is similar."""
+    """Return the most similar of the known names; None if none is similar."""
     found = get_close_matches(name, known, n=1, cutoff=0.6)
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Which settings of one broker may not be above or below others, said as a table. The words are Kafka's. Pure."""
+"""Checks that some settings are not above or below others, by a table. The texts are Kafka's. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import ge, le, lt
@@ -25,9 +25,9 @@ GROUP_ORDER = (
 
 
 def check_order(settings: object, prefix: str, order: Iterable[tuple[str, str, str]]) -> None:
-    """Check that each (setting, relation, other setting) holds, in this order. Raises InvalidOption.
+    """Raise InvalidOption for the first (setting, relation, other setting) that does not hold.
 
-    prefix: what their names begin with.
+    prefix: of the names of both settings.
     """
     for of, words, other in order:
         name, other_name = prefix + of, prefix + other

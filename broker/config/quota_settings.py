@@ -1,4 +1,6 @@
-"""The settings of how much clients may ask for: a part of the broker's table (settings.py). Kafka's names, defaults."""
+"""The settings of quotas and connection limits: a part of the broker's table (settings.py). Kafka's names and
+defaults.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,18 +14,20 @@ UNLIMITED = 2**31 - 1
 
 @lru_cache(maxsize=8)
 def connections_of_addresses(text: str) -> dict[str, int]:
-    """The limits in `max.connections.per.ip.overrides`, by address. Raises ValueError."""
+    """Parse `max.connections.per.ip.overrides`: return the limit of each IP address. Raises ValueError."""
     pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
     return {str(ip_address(address.strip("[] "))): _count(number) for address, _, number in pairs}
 
 
 def _count(text: str) -> int:
+    """Parse a number of connections. Raises ValueError."""
     if not text.strip().isdecimal() or int(text) > UNLIMITED:
         raise ValueError(f"{text!r} is no number of connections")
     return int(text)
 
 
 def _overrides(value: Value) -> str | None:
+    """Return the error of a value of `max.connections.per.ip.overrides`; None if it is valid."""
     assert isinstance(value, str)
     try:
         connections_of_addresses(value)

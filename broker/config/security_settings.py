@@ -1,4 +1,4 @@
-"""The settings of who may do what: a part of the broker's table (settings.py). Kafka's names and defaults."""
+"""The settings of access control: a part of the broker's table (settings.py). Kafka's names and defaults."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,12 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def _known_authorizer(value: Value) -> str | None:
+    """Return an error if the value names an authorizer that does not exist here; else None."""
     return None if value in ("", STANDARD_AUTHORIZER) else f"the only one there is is {STANDARD_AUTHORIZER}"
 
 
 def _principals(value: Value) -> str | None:
+    """Return an error if an entry of super.users is not of the form User:name; else None."""
     assert isinstance(value, str)
     wrong = [part.strip() for part in value.split(";") if part.strip() and ":" not in part]
     return f"{wrong[0]!r} is not of the form User:name, with ; between several" if wrong else None

@@ -43,7 +43,9 @@ ISOLATION_LEVELS = ("read_uncommitted", COMMITTED)
 
 
 class Source(IntEnum):
-    """Where a value comes from, by the ids of DescribeConfigs. The lowest one that is set is in effect."""
+    """Where a value comes from: the ids of DescribeConfigs. Of several values the one with the lowest id is in
+    effect.
+    """
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -54,6 +56,8 @@ class Source(IntEnum):
 
 
 def _replicas(role: str) -> Callable[[Value], str | None]:
+    """Return a check of {role}.replication.throttled.replicas: the error of a value, or None if it is valid."""
+
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple)
         if value in ((), ("*",)) or re.fullmatch(r"[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*", ",".join(value)):
@@ -77,7 +81,7 @@ class BrokerSettings(
     ShareSettings,
     StoreOptions,
 ):
-    """The settings of the broker. layers: what each source gave, to show where a value comes from."""
+    """The settings of the broker. layers: the texts that each source gave, to show where a value comes from."""
 
     node_id: int = option(1, "The id this broker has in metadata.", type=INT, at_least=0, aliases={"broker.id": 1})
     listeners: tuple[str, ...] = option(
@@ -251,6 +255,7 @@ class BrokerSettings(
     layers: Mapping[Source, Mapping[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Set `layers`, if it is not given, to what differs from the defaults."""
         if not self.layers:
             given = {
                 name: text_of(getattr(self, row.field_name))
@@ -261,7 +266,7 @@ class BrokerSettings(
 
     @classmethod
     def of(cls, layers: Mapping[Source, Mapping[str, str]]) -> "BrokerSettings":
-        """Settings from texts by source. Raises InvalidOption; names must be known."""
+        """Return the settings from texts, by source and known name. Raises InvalidOption."""
         rows = BROKER_OPTIONS
         values: dict[str, Value] = {}
         overrides: dict[str, str] = {}
@@ -276,7 +281,7 @@ class BrokerSettings(
 
     @property
     def served_listeners(self) -> tuple[ListenerSettings, ...]:
-        """Return the listeners. Raises InvalidOption if their settings contradict each other."""
+        """The listeners. Raises InvalidOption if their settings contradict each other."""
         return listeners_of(
             self.listeners,
             self.security_protocol,
@@ -287,10 +292,13 @@ class BrokerSettings(
         )
 
     def with_layer(self, source: Source, texts: Mapping[str, str]) -> "BrokerSettings":
+        """Return the settings with the texts of this source replaced by `texts`. Raises InvalidOption."""
         return BrokerSettings.of({**self.layers, source: texts})
 
     def synonyms(self, name: str) -> list[tuple[str, str, Source]]:
-        """Return every value that was set for `name`, the one in effect first, the default last."""
+        """Return (name, value, source) of every value that was set for `name`: the one in effect first, the default
+        last.
+        """
         row = BROKER_OPTIONS[name]
         given = [
             (name, self.layers[source][name], source) for source in sorted(self.layers) if name in self.layers[source]
@@ -298,6 +306,7 @@ class BrokerSettings(
         return [*given, (name, text_of(row.default), Source.DEFAULT)]
 
     def _check(self) -> None:
+        """Raise InvalidOption if settings contradict each other."""
         _ = self.served_listeners
         self.check_groups()
         self.check_share_groups()
@@ -314,7 +323,7 @@ class BrokerSettings(
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSettings:
-    """The settings of one topic, in Kafka's order (the order in which wrong values are reported)."""
+    """The settings of one topic, in Kafka's order, in which invalid values are reported."""
 
     segment_bytes: int = option(
         1024 * MIB, "A segment file is closed at this size.", type=INT, at_least=MIB, broker="log.segment.bytes"
@@ -441,7 +450,11 @@ class TopicSettings:
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerSettings) -> "TopicSettings":
-        """Parse a topic's settings, each value by itself. Raises InvalidOption, in Kafka's words and order."""
+        """Return a topic's settings: its own where set, else the broker's defaults. Raises InvalidOption, with Kafka's
+        texts.
+
+        Values are checked one by one; check() compares them.
+        """
         values: dict[str, Value] = {}
         for name, row in TOPIC_OPTIONS.items():
             if name in overrides:
@@ -451,7 +464,7 @@ class TopicSettings:
         return cls(**cast(dict[str, Any], values))
 
     def check(self) -> None:
-        """Refuse values that make no sense together. Raises InvalidOption."""
+        """Raise InvalidOption if values contradict each other."""
         if self.remote_storage_enable:
             raise InvalidOption(
                 "Tiered Storage functionality is disabled in the broker. "
@@ -469,7 +482,7 @@ TOPIC_OPTIONS = options_of(TopicSettings)
 
 
 def topic_synonyms(name: str, overrides: Mapping[str, str], broker: BrokerSettings) -> list[tuple[str, str, Source]]:
-    """Return every value that was set for a topic's option, the one in effect first."""
+    """Return (name, value, source) of every value that was set for a topic's setting, the one in effect first."""
     row = TOPIC_OPTIONS[name]
     own = [(name, text_of(row.parse(overrides[name])), Source.TOPIC)] if name in overrides else []
     rest = broker.synonyms(row.broker) if row.broker else [(name, text_of(row.default), Source.DEFAULT)]

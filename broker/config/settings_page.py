@@ -1,4 +1,4 @@
-"""docs/settings.md, written from the tables of settings.py; a test keeps the file equal to what this makes."""
+"""Makes docs/settings.md from the tables of settings.py; a test compares the file with the result."""
 
 from collections.abc import Iterator, Mapping
 
@@ -53,6 +53,7 @@ def page() -> str:
 
 
 def _broker_rows(options: Mapping[str, Option]) -> Iterator[str]:
+    """Yield the lines of the table of these broker settings."""
     yield "| name | default | bounds | what it does |"
     yield "|---|---|---|---|"
     for row in options.values():
@@ -63,6 +64,7 @@ def _broker_rows(options: Mapping[str, Option]) -> Iterator[str]:
 
 
 def _topic_rows(options: Mapping[str, Option]) -> Iterator[str]:
+    """Yield the lines of the table of these settings of topics or groups."""
     yield "| name | broker's setting | default | bounds | what it does |"
     yield "|---|---|---|---|---|"
     for row in options.values():
@@ -72,11 +74,13 @@ def _topic_rows(options: Mapping[str, Option]) -> Iterator[str]:
 
 
 def _value(row: Option) -> str:
+    """Return the cell with the default of an option."""
     text = text_of(row.default)
     return f"`{text}`" if text else "none"
 
 
 def _bounds(row: Option) -> str:
+    """Return the cell with the allowed values of an option; empty if all are."""
     if row.one_of:
         return ("any of " if row.type is ConfigType.LIST else "") + ", ".join(f"`{entry}`" for entry in row.one_of)
     bounds = [f"≥ {row.at_least:,}"] if row.at_least is not None else []

@@ -119,7 +119,9 @@ class ShareSettings:
     )
 
     def check_share_groups(self) -> None:
-        """Check bounds of defaults, that a session has several heartbeats, and the assignor. Raises InvalidOption."""
+        """Raise InvalidOption if a default is out of its bounds, a session is too short, or there is not one
+        assignor.
+        """
         name, count = PREFIX + "assignors", len(self.group_share_assignors)
         if count != 1:
             raise InvalidOption(f"{name} must contain exactly one assignor, but found {count}", name)

@@ -1,4 +1,4 @@
-"""The settings of a journal in a store of objects: a part of the broker's table (settings.py), with its rules."""
+"""The settings of a journal in an object store: a part of the broker's table (settings.py), with their check."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class StoreOptions:
     )
 
     def check_store(self) -> None:
-        """Check that a lease is at least two heartbeats long. Raises InvalidOption."""
+        """Raise InvalidOption unless a lease is at least two heartbeats long."""
         if self.store_heartbeat_ms * 2 > self.store_lease_ms:
             name = "store.heartbeat.ms"
             raise InvalidOption(f"{name} must be at most half of store.lease.ms: else an owner is taken for gone", name)

@@ -1,10 +1,10 @@
-"""Settings of a Kafka broker that mean nothing to this one: what DescribeConfigs shows, and what may be set of them.
+"""Settings of a Kafka broker that have no effect here: what DescribeConfigs shows of them, and what may be set.
 
 The rules: every name of Kafka's is shown, with the value that is true of one node without replication, tiered storage
-and such, else with Kafka's default; programs look a name up and fail where it is missing. Those in SETTABLE
-Kafka lets change while a broker runs, and they promise nothing (thread counts, buffers, flushes, logins
-where nobody logs in): they are taken, checked and kept, so that automation that sets them goes on. Nothing obeys any of
-them (see kafka_names.py for the same names in a file). The table is kafka_options.py. Pure.
+and such, else with Kafka's default; programs look a name up and fail where it is missing. Those in SETTABLE Kafka lets
+change while a broker runs, and they promise nothing (thread counts, buffers, flushes, logins where nobody logs in):
+they are taken, checked and kept, so that automation that sets them goes on. Nothing obeys any of them (see
+kafka_names.py for the same names in a file). The table is kafka_options.py. Pure.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,9 @@ Synonyms = list[tuple[str, str | None, Source]]
 
 
 def check_unobeyed(name: str, text: str, broker: str) -> None:
-    """Check a value of a setting that has no effect here. broker: its id, or "" for all. Raises InvalidOption."""
+    """Check a value of a setting that has no effect here. broker: the broker's id; "" for all brokers. Raises
+    InvalidOption.
+    """
     if name in OF_ONE_BROKER and not broker:
         raise InvalidOption(
             f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
@@ -53,29 +55,38 @@ def check_unobeyed(name: str, text: str, broker: str) -> None:
 
 
 def unobeyed_synonyms(name: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
-    """Return the values set for one broker and for all brokers, and the default."""
+    """Return (name, value, source) of the values set for one broker and for all brokers, then of the default.
+
+    of_one, of_all: the configs stored for this broker and for all.
+    """
     given = ((of_one, Source.DYNAMIC_BROKER), (of_all, Source.DYNAMIC_DEFAULT_BROKER))
     kept: Synonyms = [(name, configs[name], source) for configs, source in given if name in configs]
     return [*kept, (name, DEFAULTS.get(name), Source.DEFAULT)]
 
 
 def inherited_synonyms(option: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
-    """Return the values of a topic's setting that were set for this broker and for all brokers, no default."""
+    """Return (name, value, source) of the broker's values that a topic's setting inherits, without the default.
+
+    option: the topic's setting. Empty if the broker has no setting for it.
+    """
     name = _DEFAULT_OF_TOPICS.get(option)
     return unobeyed_synonyms(name, of_one, of_all)[:-1] if name else []
 
 
 def spelt_synonyms(name: str, settings: BrokerSettings) -> Synonyms:
-    """Return the values of a setting that has another name here, converted to the units of the given name."""
+    """Return (name, value, source) of a setting by one of its aliases, with values in that alias's unit."""
     row, factor, _ = accepted_names()[name]
     return [(name, _in_units(text, factor), source) for _, text, source in settings.synonyms(row.name)]
 
 
 def _in_units(text: str, factor: int) -> str:
+    """Convert a number from ms or bytes to the larger unit of an alias. factor: as in accepted_names(). Negative ones
+    stay.
+    """
     return text if factor == 1 or int(text) < 0 else text_of(int(text) // factor)
 
 
 def left_over(names: Mapping[str, str]) -> dict[str, Option]:
-    """Return stored settings of earlier versions that are unknown now. They are shown without values."""
+    """Return options for stored configs of earlier versions that are unknown now. They are shown without values."""
     doc = "Kept by an earlier version; nobody knows it. It can be removed."
     return {name: Option(name, ConfigType.PASSWORD, "", doc, dynamic=True) for name in names}

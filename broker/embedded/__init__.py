@@ -1,1 +1,1 @@
-"""A broker inside somebody else's process."""
+"""A broker inside another process, such as a test."""

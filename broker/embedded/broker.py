@@ -1,4 +1,5 @@
-"""A broker inside somebody else's process: `with Broker() as broker:`, a real log, a real socket, a thread of its own.
+"""A broker inside another process: `with Broker() as broker:`, with a real log, a real socket, and a thread of its
+own.
 
 The rule: it is a guest. It has its own thread and loop, listens on the loopback at a free port, and touches nothing
 that belongs to the process: no signals, collector, allocator, loop policy or logging set-up. Without a `data_dir` its
@@ -52,11 +53,14 @@ START_TIMEOUT_S = 60.0
 
 
 class BrokerHaltedError(KafkaError, BrokerHalted):
-    """Raised if a write or sync failed: the broker answers nothing until a new start, which recovers."""
+    """Raised if a write or sync failed: the broker answers nothing any more until it is started again, which recovers
+    the log.
+    """
 
     hint = "look at the disk, then start again: recovery decides what is there"
 
     def __init__(self, detail: str, hint: str | None = None) -> None:
+        """detail: what failed. hint: what to do; None for the usual one."""
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, detail)
         self.args = (detail,)  # what a copy, or an unpickled one, is made from
         if hint is not None:
@@ -68,9 +72,9 @@ class BrokerHaltedError(KafkaError, BrokerHalted):
 
 
 class Broker:
-    """An embedded broker, for `with` and `async with`; `start` and `stop` do the same by hand.
+    """An embedded broker. Use it by `with` or `async with`, or call `start` and `stop`.
 
-    All calls are blocking, and may come from any thread but its own.
+    All calls block, and may come from any thread but its own.
     """
 
     def __init__(
@@ -84,12 +88,13 @@ class Broker:
         acls: Iterable[Rule] | None = None,
         **settings: Setting,
     ) -> None:
-        """data_dir: where all is kept, durably; without, in a temporary directory.
+        """data_dir: where the data is kept after stop(). Without it, it is in a temporary directory, which stop()
+        removes.
 
         users: names and passwords; with them clients have to log in, by SCRAM or PLAIN. super_users, acls: either turns
         access control lists on; super users may do everything, others what the rules (`fencepost.AclBinding`) allow.
         settings: any name of docs/settings.md, with `_` for `.`. Raises TypeError for an unknown name, ValueError for
-        a value that cannot be.
+        an invalid value.
         """
         self.clock = MovableClock()
         self.host = host
@@ -118,12 +123,12 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether the broker serves; True also while it is paused."""
+        """Whether the broker serves clients; True also while it is paused."""
         return self._life is not None and self._life.running
 
     @property
     def paused(self) -> bool:
-        """Whether it is paused until resume()."""
+        """Whether pause() was called, and resume() not yet."""
         return self._life is not None and self._life.paused
 
     @property
@@ -133,7 +138,7 @@ class Broker:
 
     @property
     def failures(self) -> Sequence[BaseException]:
-        """The unexpected exceptions inside the broker: bugs."""
+        """The unexpected exceptions inside the broker since its start, which are bugs; empty if there were none."""
         return [] if self._life is None else list(self._life.broker.metrics.failures)
 
     @property
@@ -144,7 +149,10 @@ class Broker:
     # ---- begin and end ---------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Recover, then serve. Raises OSError, such as AlreadyLocked or CannotStartThread, and what recovery raises."""
+        """Recover the data directory, then serve clients; return the broker itself when it does.
+
+        Raises OSError, such as AlreadyLocked or CannotStartThread, and what recovery raises.
+        """
         life = self._begin()
         try:
             self._serve_at(life.ready.result(START_TIMEOUT_S))
@@ -154,9 +162,10 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop in order: everything answered is durable. Removes a temporary directory. Idempotent, also concurrently.
+        """Stop the broker: all that was answered is durable. Removes a temporary directory. May be called again, or
+        concurrently.
 
-        Raises: BrokerHaltedError, if it had stopped by itself.
+        Raises BrokerHaltedError if the broker had stopped by itself.
         """
         if self._owner_pid != os.getpid():
             return  # a fork of the owner's process: the broker is not here
@@ -169,14 +178,17 @@ class Broker:
         _check_halted(life)
 
     def kill(self) -> None:
-        """Kill the broker as a power cut does: connections are reset, and bytes that were not synced are lost.
+        """Stop the broker like a power cut: connections are reset, and bytes that were not synced are lost.
 
         The port and the directory stay for restart().
         """
         self._alive().kill()
 
     def restart(self) -> None:
-        """Start again on the same port and directory, after kill() or a halt; a running broker is stopped first."""
+        """Start again on the same port and directory, after kill() or a failure; a running broker is stopped first.
+
+        Raises RuntimeError before the first start, or after stop().
+        """
         self._check_owner()
         with self._changing:
             if self._life is None:
@@ -193,7 +205,9 @@ class Broker:
         self._alive().resume()
 
     def advance(self, seconds: float) -> None:
-        """Move the broker's time ahead. On return all that is due (transactions, sessions, retention) is done."""
+        """Move the broker's clock ahead. On return all that has become due (transactions, sessions, retention) is
+        done.
+        """
         self._check_owner()
         life = self._life
         if life is None or not life.running:
@@ -202,11 +216,13 @@ class Broker:
             life.advance(seconds, self.clock, at_least=LONGEST_SWEEP_S)
 
     def inside(self, look: Callable[[InnerBroker], T]) -> T:
-        """Return look(broker), called in the broker's loop. For tests; the inner broker's methods may change."""
+        """Return look(broker), called in the broker's event loop. For tests; the methods of that inner broker may
+        change.
+        """
         return self._alive().inside(look)
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Serve every request through between(serve), also after a restart; None: stop that."""
+        """Replace the function that serves requests by between(function), also after a restart; None: restore it."""
         self._between = between
         if self.running:
             with contextlib.suppress(Ended):
@@ -215,7 +231,7 @@ class Broker:
     # ---- users and rights ------------------------------------------------------------------------------------
 
     def client_config(self, user: str | None = None) -> dict[str, str]:
-        """The properties, by Kafka's names, with which a client connects, and logs in as one of users=.
+        """Return the properties, by Kafka's names, with which a client connects. user: one of users=, to log in as.
 
         They fit confluent-kafka, Java's clients and `from_config` of the SDK. Raises ValueError for an unknown user.
         """
@@ -233,7 +249,10 @@ class Broker:
         }
 
     def add_user(self, name: str, password: str) -> None:
-        """Add a user, or change its password, durably. client_config() then uses it by default."""
+        """Add a user, or change its password, durably. client_config() then returns that password.
+
+        Raises ValueError if the broker was created without users.
+        """
         if self._rights.passwords is None:
             raise ValueError("the broker asks for no login: create it with users={...}")
         made = credentials(name, password)
@@ -241,32 +260,34 @@ class Broker:
         self._rights.passwords[name] = password
 
     def remove_user(self, name: str) -> None:
-        """Remove a user. Connections that have logged in stay, as in Kafka."""
+        """Remove a user. Connections that have logged in already stay, as in Kafka."""
         self._change_security(lambda now: [credential_removed(name, each.mechanism) for each in now.users.of(name)])
 
     def add_acls(self, acls: Iterable[Rule]) -> None:
-        """Add ACLs, durable and in effect when this returns. Raises ValueError."""
+        """Add ACLs; they are durable and in effect when this returns. Raises ValueError."""
         self._check_guarded()
         bindings = [binding_of(each) for each in acls]
         self._change_security(lambda now: [acl_added(each) for each in bindings if each not in now.authorizer])
 
     def remove_acls(self, acls: Iterable[Rule]) -> None:
-        """Remove ACLs. Raises ValueError."""
+        """Remove those of these ACLs that exist. Raises ValueError."""
         self._check_guarded()
         bindings = [binding_of(each) for each in acls]
         self._change_security(lambda now: [acl_removed(each) for each in bindings if each in now.authorizer])
 
     def restore_rights(self) -> None:
-        """Restore the users and ACLs with which the broker was created."""
+        """Restore the users and ACLs with which the broker was created; remove all others."""
         rights = self._rights
         if rights.asks_for_login or rights.is_guarded:
             self._change_security(lambda now: [*rights.surplus(now), *rights.missing(now)])
             rights.forget_changes()
 
     def _change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
+        """Commit the changes of users and ACLs that changes(state) returns, and wait until they are durable."""
         self._alive().change_security(changes)
 
     def _check_guarded(self) -> None:
+        """Raise ValueError if the broker was created without access control."""
         if not self._rights.is_guarded:
             raise ValueError("the broker has no access control lists: create it with acls=[...] or super_users=[...]")
 
@@ -304,6 +325,9 @@ class Broker:
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Life:
+        """Begin to start the broker in a thread of its own; return that run of it. Raises RuntimeError if it runs
+        already.
+        """
         self._check_owner()
         with self._changing:
             before = self._life
@@ -325,11 +349,12 @@ class Broker:
             return self._life
 
     def _serve_at(self, port: int) -> None:
+        """Note the port at which the broker serves, and that its users and ACLs exist now."""
         self.port = port
         self._has_rights = True
 
     def _abandon(self, life: Life) -> None:
-        """Stop a run of the broker that failed to start, or that nobody waits for any more."""
+        """Stop a run of the broker that failed to start, or whose start the caller does not wait for any more."""
         with self._changing:
             life.stop().result()
             if self._life is life:
@@ -337,6 +362,7 @@ class Broker:
                 self._remove_directory()
 
     def _remove_directory(self) -> None:
+        """Remove the temporary directory, if there is one, and forget this broker for the exit of the process."""
         _embedded.discard(self)
         directory, self._directory = self._directory, None
         self._has_rights = self._has_rights and self._data_dir is not None
@@ -347,7 +373,7 @@ class Broker:
                 pass
 
     def _alive(self) -> Life:
-        """Return the running broker. Raises: RuntimeError if it is not started."""
+        """Return the present run of the broker. Raises RuntimeError if it is not started."""
         self._check_owner()
         if self._life is None:
             raise RuntimeError("the broker is not started")
@@ -359,6 +385,7 @@ class Broker:
             raise RuntimeError("this broker runs in the process that forked this one: begin a Broker of your own")
 
     def _at_exit(self) -> None:
+        """Stop the broker at the exit of the process; that it had failed is ignored."""
         try:
             self.stop()
         except BrokerHaltedError:
@@ -366,7 +393,9 @@ class Broker:
 
 
 def _within_descriptors(settings: BrokerSettings) -> BrokerSettings:
-    """Return the settings with open files limited to a share of the process's descriptors, as in `fencepost serve`."""
+    """Return the settings with max.open.files lowered to a share of the process's file descriptors, as `fencepost
+    serve` does.
+    """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return settings
@@ -376,7 +405,7 @@ def _within_descriptors(settings: BrokerSettings) -> BrokerSettings:
 
 
 def _texts(settings: dict[str, Setting]) -> dict[str, str]:
-    """Convert keyword settings to Kafka's names and texts. Raises: TypeError for an unknown name."""
+    """Convert keyword settings to texts, by Kafka's names. Raises TypeError for an unknown name."""
     by_field = {row.field_name: row for row in BROKER_OPTIONS.values()}
     by_field |= {alias.replace(".", "_"): row for row in BROKER_OPTIONS.values() for alias in row.aliases}
     texts = {}
@@ -395,13 +424,14 @@ def _texts(settings: dict[str, Setting]) -> dict[str, str]:
 
 
 async def _wait_shielded(future: "Future[T]") -> T:
-    """Await the future's result. Being cancelled here does not cancel the future for other waiters."""
+    """Await the future's result. If this is cancelled, the future is not, so others may wait for it."""
     mirror = wrap_future(future)
     mirror.add_done_callback(lambda done: done.exception())  # seen, also where nobody waits any more
     return await shield(mirror)
 
 
 def _check_halted(life: Life | None) -> None:
+    """Raise BrokerHaltedError if this run of the broker has failed."""
     if life is not None and life.halted is not None:
         hint = life.halted.hint if isinstance(life.halted, DirectoryMoved) else None
         raise BrokerHaltedError(f"the broker halted: {life.halted}", hint) from life.halted
@@ -411,7 +441,7 @@ _embedded: "weakref.WeakSet[Broker]" = weakref.WeakSet()
 
 
 def _remember(broker: Broker) -> None:
-    """Have the broker stopped, and its temporary directory removed, when the process ends."""
+    """Have the broker stopped, and its temporary directory removed, at the exit of the process."""
     if not _embedded:
         atexit.unregister(_end_all)
         atexit.register(_end_all)
@@ -419,5 +449,6 @@ def _remember(broker: Broker) -> None:
 
 
 def _end_all() -> None:
+    """Stop all embedded brokers of this process, at its exit."""
     for broker in list(_embedded):
         broker._at_exit()

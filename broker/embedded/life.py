@@ -1,4 +1,4 @@
-"""One life of an embedded broker: from its start to its end, orderly, killed or halted, in a thread of its own.
+"""One run of an embedded broker, from its start until it is stopped, killed or fails, in a thread of its own.
 
 The rule: whatever ends it, the thread ends, the files are closed and the lock is free, so that the next life can begin.
 A kill is a halt that nobody hears of: the disk takes nothing more, then every connection is reset.
@@ -36,14 +36,14 @@ class Killed(Exception):
 
 
 class Ended(RuntimeError):
-    """Raised for a call to a broker that has ended."""
+    """Raised for a call to a broker that has stopped, or that stops before it has answered."""
 
     def __init__(self) -> None:
         super().__init__("the broker does not run")
 
 
 class Life:
-    """One run of a broker, with its loop and its thread."""
+    """One run of a broker, with its event loop and its thread."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class Life:
         between: Callable[[Serve], Serve] | None,
         rights: Rights | None = None,
     ) -> None:
-        """rights: users and rules to create at the start."""
+        """between: replaces the function that serves requests; see Broker.intercept. rights: users and ACLs to create
+        at start.
+        """
         self.disk = disk
         self._rights = rights
         self.broker = Broker(settings, disk=disk, clock=clock)
@@ -69,7 +71,7 @@ class Life:
         self._resumed.set()
 
     def start(self) -> None:
-        """Begin to start. The future `ready` is done once the broker serves, or has the reason why it does not."""
+        """Start the thread. The future `ready` has the port once the broker serves, or the exception if it cannot."""
         try:
             start_thread(self._run, "fencepost-broker")
         except CannotStartThread as error:
@@ -79,11 +81,12 @@ class Life:
 
     @property
     def beginning(self) -> bool:
-        """Whether the start is still going on."""
+        """Whether the broker is still starting."""
         return not self.ready.done() and not self._killed
 
     @property
     def running(self) -> bool:
+        """Whether the broker has started, and has not stopped, failed or been killed."""
         return self.ready.done() and not self.ended.done() and not self._killed and self.halted is None
 
     @property
@@ -93,13 +96,15 @@ class Life:
     # ---- from other threads ----------------------------------------------------------------------------------
 
     def stop(self) -> "Future[None]":
-        """Stop in order. Returns a future that is done when the broker has ended."""
+        """Ask the broker to stop. Returns a future that is done when it has stopped."""
         self._soon(self._end.set)
         self._resumed.set()  # after that: who is about to stand still sees the one or the other
         return self.ended
 
     def kill(self) -> None:
-        """End now. Returns when it has ended and the disk has dropped what was not synced."""
+        """Stop at once, like a power cut. Returns when the broker has stopped and the disk has dropped what was not
+        synced.
+        """
         if not self.ended.done() and not self._killed:
             self._killed = True
             self._soon(self._die)
@@ -107,7 +112,7 @@ class Life:
         self.ended.result()
 
     def pause(self) -> None:
-        """Pause. Returns when the broker is paused, or has ended."""
+        """Block the event loop until resume(). Returns when it is blocked, or the broker has stopped."""
         if not self.running or self.paused:
             return
         self._resumed.clear()
@@ -121,7 +126,9 @@ class Life:
         self._resumed.set()
 
     def inside(self, look: Callable[[Broker], T]) -> T:
-        """Return look(broker), called in the loop's thread. Raises Ended."""
+        """Return look(broker), called in the loop's thread. Raises Ended if the broker does not run; RuntimeError if
+        paused.
+        """
         self._check_answers()
 
         async def run() -> T:
@@ -130,14 +137,14 @@ class Life:
         return self._ask(run)
 
     def change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
-        """Commit the changes that changes(state) returns. Waits until they are durable. Raises Ended, KafkaError."""
+        """Commit the changes that changes(state) returns, and wait until they are durable. Raises Ended, KafkaError."""
         self._check_answers()
         self._ask(lambda: self._commit(changes))
 
     def advance(self, seconds: float, clock: MovableClock, *, at_least: float) -> None:
-        """Move clock and timers, and wait until everything due is done. Timers move by `at_least`.
+        """Move the clock and the loop's timers ahead, and wait until all that is due is done.
 
-        Where it ends meanwhile, the clock alone has moved.
+        at_least: timers move by so many seconds at the least. If the broker stops meanwhile, only the clock has moved.
         """
         if seconds < 0:
             raise ValueError("time does not go back")
@@ -156,7 +163,9 @@ class Life:
             time_passes()
 
     def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of awaiting ask() in the loop. Raises Ended, if the broker ends before."""
+        """Run ask() in the loop from another thread, and return its result. Raises Ended if the broker stops before
+        that.
+        """
         answer: Future[T] = Future()
         self._soon(self._take, ask, answer)
         either: list[Future[Any]] = [answer, self.ended]
@@ -166,12 +175,14 @@ class Life:
         return answer.result()
 
     def _check_answers(self) -> None:
+        """Raise Ended if the broker does not run, and RuntimeError if it is paused."""
         if not self.running:
             raise Ended
         if self.paused:
             raise RuntimeError("the broker is paused")
 
     def _soon(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call this in the loop, from another thread. Does nothing if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:  # the loop is closed: it has ended
@@ -180,6 +191,7 @@ class Life:
     # ---- in its thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """Run the event loop until the broker has stopped, then set `ended`. The thread's function."""
         try:
             self._loop.run_until_complete(self._live())
         except BaseException as error:
@@ -196,7 +208,7 @@ class Life:
             self.ended.set_result(None)
 
     async def _live(self) -> None:
-        """Start the broker, serve until the end is asked for, then stop it."""
+        """Start the broker, serve until it is to stop, then stop it."""
         self.broker.on_halt.append(self._halt)
         await self.broker.start()
         if self._rights is not None:
@@ -206,16 +218,18 @@ class Life:
         await self.broker.stop()
 
     async def _commit(self, changes: Callable[[SecurityState], list[Change]]) -> None:
+        """Commit the changes that changes(state) returns, and wait until they are durable. Raises BrokerHalted."""
         self.broker.security_log.commit(changes(self.broker.security_log.state))
         await self.broker.idle()
         self.broker.store.check_running()
 
     def _halt(self, error: BaseException) -> None:
+        """Note the error with which the broker failed, and end this run. Called by the broker."""
         self.halted = error
         self._end.set()
 
     def _die(self) -> None:
-        """End as a killed process does: nothing more is written or answered."""
+        """Stop like a killed process: nothing more is written or answered."""
         self.disk.vanish()
         if hasattr(self.broker, "rounds"):
             self.broker.rounds.halt_unheard(Killed("the broker was killed"))
@@ -224,7 +238,7 @@ class Life:
         self._end.set()
 
     def _take(self, ask: Callable[[], Awaitable[T]], answer: "Future[T]") -> None:
-        """Run `ask` on the loop and put its result into `answer`; Ended if the broker has ended."""
+        """Run `ask` in the loop, and set its result in `answer`; Ended if the broker stops."""
         if self._end.is_set():
             answer.set_exception(Ended())
             return
@@ -233,7 +247,7 @@ class Life:
         task.add_done_callback(self._asks.discard)
 
     async def _refuse_the_rest(self) -> None:
-        """Fail all calls that still wait for an answer with Ended."""
+        """Let all calls that still wait for a result raise Ended."""
         self._end.set()
         for task in self._asks:
             task.cancel()
@@ -241,7 +255,7 @@ class Life:
         await asyncio.sleep(0)
 
     def _stand_still(self, standing: "Future[None]") -> None:
-        """Block the loop until the broker is resumed or killed."""
+        """Block the loop until the broker is resumed or killed. standing: set before, for the waiting caller."""
         if self._end.is_set():
             self._resumed.set()
         standing.set_result(None)
@@ -250,6 +264,9 @@ class Life:
             self._die()
 
     async def _advance(self, seconds: float, time_passes: Callable[[], None], at_least: float) -> None:
+        """Move the clock ahead and do what is due. If a checkpoint was due too, wait for it, so that retention can use
+        it.
+        """
         await self._move(seconds, time_passes, at_least)
         # Retention takes only what a checkpoint names; that would have come meanwhile.
         a_checkpoint_ms = FLUSH_AFTER_MS + self.broker.settings.log_checkpoint_interval_ms
@@ -269,7 +286,10 @@ class Life:
         return True
 
     async def _move(self, seconds: float, time_passes: Callable[[], None], at_least: float) -> None:
-        """Move the clock forward in steps, and let the broker do what becomes due at each."""
+        """Move the clock and the timers ahead, and let the broker do what becomes due.
+
+        time_passes: moves the clock. at_least: the least by which timers move, in seconds.
+        """
         for _ in range(SLICES):  # a sweep that gave way in the middle would end with the time of before, and rest then
             self._loop.move(SLICE_S)
             await self._settle()
@@ -278,7 +298,7 @@ class Life:
         await self._settle()
 
     async def _settle(self) -> None:
-        """Let all tasks run that are ready, and wait until the broker is idle."""
+        """Let all tasks run that are ready, and wait until the broker has nothing left to write."""
         for _ in range(ROUNDS):
             for _ in range(TURNS):
                 await asyncio.sleep(0)
@@ -286,7 +306,7 @@ class Life:
 
 
 async def _answer(ask: Callable[[], Awaitable[T]], answer: "Future[T]") -> None:
-    """Put the result or exception of `ask` into `answer`; Ended if it was cancelled."""
+    """Set the result or exception of ask() in `answer`; Ended if it was cancelled."""
     try:
         answer.set_result(await ask())
     except asyncio.CancelledError:

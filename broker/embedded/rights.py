@@ -1,4 +1,4 @@
-"""The users, super users and rules of access with which an embedded broker is created.
+"""The users, super users and ACLs with which an embedded broker is created.
 
 The rule: what is given here exists when the broker is ready for the first time. Afterwards users and rules are in the
 broker's security log, and change there: by any admin client, or by the methods of Broker. A restart keeps the changes.
@@ -71,7 +71,7 @@ class Rule(Protocol):
 
 
 class Rights:
-    """The users and ACLs given to Broker(). users: None without logins. repr shows no passwords."""
+    """The users and ACLs given to Broker(). passwords: None without logins. repr() shows no passwords."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Rights:
         return self._super_users is not None or self._bindings is not None
 
     def settings(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings that these rights need, added to those given."""
+        """Return these settings, and those that the users and ACLs need."""
         found: dict[str, str] = {}
         if self.asks_for_login:
             found["security.protocol"] = SASL_PLAINTEXT
@@ -112,15 +112,16 @@ class Rights:
         return found | dict(given)
 
     def _super_users_text(self) -> str:
+        """Return the super users as the setting super.users has them."""
         given = self._super_users or ()
         return given if isinstance(given, str) else ";".join(map(principal_text, given))
 
     def forget_changes(self) -> None:
-        """Restore the passwords to those given."""
+        """Set the passwords to those with which the broker was created."""
         self.passwords = None if self._users is None else dict(self._users)
 
     def missing(self, state: SecurityState) -> list[Change]:
-        """Return the changes that create everything given that does not exist yet."""
+        """Return the changes that create the given users and ACLs that do not exist yet."""
         users = [
             credential_set(name, each)
             for name, each in self._credentials
@@ -129,7 +130,7 @@ class Rights:
         return users + [acl_added(each) for each in self._bindings or () if each not in state.authorizer]
 
     def surplus(self, state: SecurityState) -> list[Change]:
-        """Return the changes that remove everything that was not given."""
+        """Return the changes that remove all users and ACLs that were not given."""
         known = {(name, each.mechanism) for name, each in self._credentials}
         users = [
             credential_removed(name, each.mechanism)
@@ -142,7 +143,7 @@ class Rights:
 
 
 def principal_text(name: str) -> str:
-    """Return the principal as text: `alice` means User:alice, a text with a colon is returned unchanged."""
+    """Return a principal as text: `alice` becomes User:alice; a text with a colon is returned unchanged."""
     return name if ":" in name else f"{USER}:{name}"
 
 
@@ -173,6 +174,7 @@ _WORDS_FOR = {
 
 
 def _code(kind: Any, word: str) -> Any:
+    """Return the member of this enum with the name `word`, in any case. Raises ValueError, with all names."""
     try:
         return kind[word.upper()]
     except KeyError:
@@ -180,6 +182,7 @@ def _code(kind: Any, word: str) -> Any:
 
 
 def _words(kind: Any) -> list[str]:
+    """Return the names of an enum of ACL fields, in small letters, that an ACL may have."""
     return [each.name.lower() for each in kind if each.name not in ("UNKNOWN", "ANY", "MATCH")]
 
 
