@@ -1,1 +1,1 @@
-"""Who may connect to which listener: logins, certificates, and limits for clients that have not logged in."""
+"""Who may connect to which listener: logins, TLS certificates, and limits on clients that have not logged in."""

@@ -1,4 +1,4 @@
-"""What a new connection of one listener needs before it is served: TLS, a login, a known certificate, or nothing.
+"""What a new connection of one listener needs before it is served: TLS, a login, a client certificate, or nothing.
 
 The rule: a client in its handshake counts as one that has not logged in. Where the certificate names the user, a client
 whose certificate no mapping rule accepts is cut off.
@@ -32,7 +32,9 @@ def tls_files(listener: ListenerSettings) -> TlsFiles:
 
 
 class ListenerAdmission:
-    """Admits the connections of one listener. certificate: None without TLS. rules: None without logins."""
+    """Admits the connections of one listener. certificate: the server's; None without TLS. rules: of logins; None
+    without.
+    """
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class ListenerAdmission:
         rules: LoginRules | None,
         certificate: Certificate | None,
     ) -> None:
-        """Parse ssl.principal.mapping.rules. Raises InvalidOption."""
+        """Raises InvalidOption if ssl.principal.mapping.rules cannot be parsed."""
         self.settings = settings
         self.certificate = certificate
         self._authenticator = authenticator
@@ -53,22 +55,24 @@ class ListenerAdmission:
             raise InvalidOption(str(error), "ssl.principal.mapping.rules") from None
 
     def handshake_begun(self, handshake: Handshake) -> None:
-        """A client has connected, and its TLS handshake begins."""
+        """Count a client whose TLS handshake begins as not logged in. Called by the server."""
         self._authenticator.add_unauthenticated(handshake, handshake.host)
 
     def handshake_ended(self, handshake: Handshake) -> None:
-        """The handshake has succeeded or failed."""
+        """Stop counting a client whose TLS handshake has succeeded or failed. Called by the server."""
         self._authenticator.remove_unauthenticated(handshake)
 
     def connection_opened(self, connection: Connection) -> None:
-        """A client has connected (with TLS: after its handshake) and sent no request yet."""
+        """Begin the login of a new connection, or get its user from its certificate. Called by the server before any
+        request.
+        """
         if self._rules is not None:
             self._authenticator.take(connection, self._rules)
         elif self._names_by_certificate:
             self._look_at(connection)
 
     def _look_at(self, connection: Connection) -> None:
-        """Set the connection's user from its client certificate, if it sent one."""
+        """Set the connection's user from its client certificate, if it sent one; close it if that names no user."""
         shown = peer_certificate(connection.transport)
         if shown is None:  # it was asked for, and not required
             return

@@ -1,4 +1,4 @@
-"""Serves the connections of listeners with a login: logins, and no other requests before them.
+"""Serves the connections of listeners with a login: before the login succeeds, no other requests are served.
 
 The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served, few of them and small, and
 not for long; from the handshake to the end of a login, or of a renewal, ApiVersions is not served either, so that no
@@ -35,6 +35,7 @@ log = logging.getLogger("fencepost.broker")
 
 
 def _key_of(request: type) -> bytes:
+    """Return the API key of this request class, as the two bytes with which its requests begin."""
     return (schema_of(request).api or 0).to_bytes(2, "big")
 
 
@@ -47,7 +48,7 @@ Unauthenticated = Connection | Handshake
 
 
 class Authenticator:
-    """The owner of all connections of one broker that have to log in, and of those whose sessions end."""
+    """Handles the requests of all connections that have to log in, and of those that have to log in again later."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Authenticator:
         settings: Callable[[], BrokerSettings],
         passwords: Executor,
     ) -> None:
-        """passwords: the executor whose threads check passwords."""
+        """settings: returns the present ones. passwords: the executor whose threads check passwords."""
         self.metrics: Metrics = server.metrics
         self.store = server.store
         self.touch = server.touch
@@ -78,12 +79,13 @@ class Authenticator:
 
     @property
     def now(self) -> Times:
+        """The present wall time and monotonic time."""
         return Times(self._clock.now_ms(), self._clock.monotonic_ms())
 
     # ---- as the owner of a connection ------------------------------------------------------------------------
 
     def serve(self, connection: Connection, frame: Readable) -> None:
-        """Pass the request to the server if it is allowed at this time, else end the connection."""
+        """Pass the request to the server if the state of the login allows it; else close the connection."""
         login: Login = connection.login.login
         key = bytes(frame[:2])
         if login.phase is Phase.KNOWN:
@@ -113,13 +115,15 @@ class Authenticator:
     # ---- who comes and logs in -------------------------------------------------------------------------------
 
     def take(self, connection: Connection, rules: LoginRules) -> None:
-        """Begin the login of a client that has connected to a listener with these rules."""
+        """Begin the login of a client that has connected to a listener with these rules: only login requests are
+        served.
+        """
         connection.login = ConnectionLogin(self, connection, Login(rules))
         connection.belong_to(self, self.settings().sasl_server_max_receive_size)
         self.add_unauthenticated(connection, connection.client_host)
 
     def add_unauthenticated(self, client: Unauthenticated, host: str) -> None:
-        """Count a client that has not logged in. If there are too many now, the oldest connection is cut."""
+        """Count a client that has not logged in. If there are too many now, close the oldest of them."""
         settings = self.settings()
         leaves = self._unauthenticated.add(
             client,
@@ -133,11 +137,13 @@ class Authenticator:
         self._watch()
 
     def remove_unauthenticated(self, client: Unauthenticated) -> None:
-        """Remove a connection that has logged in or ended."""
+        """Stop counting a client that has logged in or whose connection has ended."""
         self._unauthenticated.remove(client)
 
     def let_in(self, connection: Connection, login: Login) -> None:
-        """Serve the connection as this user from now on: the login has succeeded."""
+        """Serve the connection as this user from now on, because its login has succeeded; close it if the user has too
+        many.
+        """
         assert login.name is not None
         self._unauthenticated.remove(connection)
         principal = Principal(USER, login.name)
@@ -149,7 +155,7 @@ class Authenticator:
         connection.belong_to(owner, self.settings().socket_request_max_bytes)
 
     def has_room_for(self, connection: Connection, principal: Principal) -> bool:
-        """Return whether this user may have one more connection. If not, a warning in the log names the user."""
+        """Return whether this user may have one more connection. If not, that is counted and logged."""
         most, others = self.settings().max_connections_per_principal, self.server.connections
         if len(others) <= most or sum(one.session.principal == principal for one in others) < most:
             return True
@@ -166,14 +172,14 @@ class Authenticator:
         client.abort()
 
     def _watch(self) -> None:
-        """Set the timer for the first client whose time to log in ends."""
+        """Set the timer for the first client whose time to log in ends, if it is not set."""
         deadline_ms = self._unauthenticated.next_deadline_ms()
         if self._timer is None and deadline_ms is not None:
             delay_ms = max(1, deadline_ms - self._clock.monotonic_ms())
             self._timer = self.loop.call_later(delay_ms / 1000, self._cut_late)
 
     def _cut_late(self) -> None:
-        """Close the connections whose time to log in is over."""
+        """Close the connections that have not logged in in time. Called by the timer."""
         self._timer = None
         for client in self._unauthenticated.late(self._clock.monotonic_ms()):
             self._unauthenticated.remove(client)
@@ -181,13 +187,13 @@ class Authenticator:
         self._watch()
 
     def stop(self) -> None:
-        """Cancel the timer, since the broker stops."""
+        """Cancel the timer, because the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class ConnectionLogin:
-    """The login of one connection, as handlers use it."""
+    """The login of one connection, for the handlers of login requests."""
 
     __slots__ = ("_authenticator", "_connection", "login")
 
@@ -202,11 +208,13 @@ class ConnectionLogin:
         return self.login.phase is Phase.KNOWN
 
     def handshake(self, request: SaslHandshakeRequest, version: int) -> Any:
-        """Return the response to SaslHandshake, or a Parked that will have it."""
+        """Handle a SaslHandshake. Returns the response; a Parked that gets it later if the login failed."""
         return self._answer(self.login.handshake(request, version, self._authenticator.now))
 
     def authenticate(self, request: SaslAuthenticateRequest) -> Any:
-        """Return the response to SaslAuthenticate, or a Parked that will have it."""
+        """Handle a SaslAuthenticate. Returns the response, or a Parked that gets it when a worker has checked the
+        password.
+        """
         authenticator, connection = self._authenticator, self._connection
         outcome = self.login.authenticate(request, authenticator.now)
         if isinstance(outcome, Reply):
@@ -222,6 +230,7 @@ class ConnectionLogin:
         return parked
 
     def _check(self, parked: Parked, result: bool | BaseException) -> None:
+        """Answer a login whose password was checked. result: whether it was right, or the exception of the check."""
         connection = self._connection
         if isinstance(result, BaseException):
             if not isinstance(result, JobDropped):
@@ -237,7 +246,10 @@ class ConnectionLogin:
                 connection.go_on(LOGGING_IN)
 
     def _answer(self, reply: Reply) -> Any:
-        """Return the response, or a Parked that has it after a delay if the login failed. Admit a user who is known."""
+        """Return the response to a login request, and serve the user if the login succeeded.
+
+        If it failed, return a Parked that gets the response after a delay, when the connection is closed too.
+        """
         authenticator, connection, login = self._authenticator, self._connection, self.login
         if not reply.ends:
             if login.phase is Phase.KNOWN and not reply.response.error_code:
@@ -252,6 +264,7 @@ class ConnectionLogin:
         connection.hold(LOGGING_IN)
 
         def end() -> None:
+            """Send the response of the failed login, and close the connection."""
             if connection.transport is not None:
                 parked.answer(reply.response)
                 connection.close_after_replies()

@@ -1,7 +1,7 @@
-"""The certificate of a listener: loads it, and loads it again when its files change.
+"""The TLS certificate of a listener: loads it, and loads it again when its files change.
 
-The rule: a new certificate that cannot be used, or has expired, does not replace the old one; the log says why, and
-the files are read again at their next change. Open connections keep the certificate that they began with.
+The rule: a new certificate that cannot be used, or has expired, does not replace the old one; the log says why, and the
+files are read again at their next change. Open connections keep the certificate that they began with.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ LOOK_S = 5.0  # how often the files are checked
 
 
 class Certificate:
-    """The certificate of one listener. context: for new connections."""
+    """The certificate of one listener. context: the TLS context for new connections."""
 
     context: ssl.SSLContext
 
     def __init__(self, listener: str, files: TlsFiles, clock: Clock) -> None:
-        """Load the certificate. listener: its name, for the log. Raises BadTlsFiles."""
+        """Load the certificate; an expired one is logged. listener: its name, for the log. Raises BadTlsFiles."""
         self._listener = listener
         self._files = files
         self._clock = clock
@@ -37,7 +37,8 @@ class Certificate:
             log.warning("listener %s: the certificate in %s has ended: %s", listener, files.certificate, _day(end_ms))
 
     def changed(self, *, always: bool = False) -> Callable[[], None] | None:
-        """Read the files if they have changed. Returns a function that puts them into effect; None if unchanged.
+        """Load the files if they have changed, or always. Returns a function that puts them into effect; None if
+        unchanged.
 
         Blocks briefly; may run in any thread. The returned function must run in the loop. Raises BadTlsFiles.
         """
@@ -50,21 +51,23 @@ class Certificate:
             raise BadTlsFiles(f"{self._files.certificate}: it ended {_day(end_ms)}")
 
         def take() -> None:
+            """Use the loaded certificate for new connections."""
             self.context = context
             log.info("listener %s: its certificate is loaded again, and ends %s", self._listener, _day(end_ms))
 
         return take
 
     def keeps_old(self, reason: str) -> None:
-        """Log that the new certificate cannot be used."""
+        """Log that the new certificate cannot be used, and why; the old one stays in use."""
         log.error("listener %s: a new certificate cannot be used, the old one stays: %s", self._listener, reason)
 
     def _has_ended(self, end_ms: int) -> bool:
+        """Return whether a certificate that expires at end_ms (wall time) has expired."""
         return end_ms <= self._clock.now_ms()
 
 
 def _end_ms(files: TlsFiles) -> int:
-    """Return when the certificate expires. Raises: BadTlsFiles if it cannot be parsed."""
+    """Return when the certificate expires, in ms since 1970. Raises BadTlsFiles if it cannot be parsed."""
     try:
         return expires_ms(first_certificate(files.certificate))
     except BadCertificate as error:
@@ -72,11 +75,12 @@ def _end_ms(files: TlsFiles) -> int:
 
 
 def _day(at_ms: int) -> str:
+    """Return the date of a wall time, as YYYY-MM-DD in UTC."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
 
 
 class CertificateWatch:
-    """Checks regularly, in a worker, whether the files of certificates have changed."""
+    """Checks regularly, in a worker thread, whether the files of certificates have changed, and loads them again."""
 
     def __init__(self, executor: Executor, loop: asyncio.AbstractEventLoop) -> None:
         self.certificates: list[Certificate] = []
@@ -86,29 +90,34 @@ class CertificateWatch:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to check."""
+        """Check the files after LOOK_S seconds, and so on. Does nothing without certificates."""
         if self.certificates:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def stop(self) -> None:
+        """Cancel the timer: files are not checked any more."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _look(self) -> None:
+        """Load certificates whose files have changed, and set the timer again."""
         self.reload(always=False)
         self.start()
 
     def reload(self, *, always: bool = True) -> None:
-        """Load the certificates whose files have changed; always: all certificates."""
+        """Load the certificates whose files have changed; all of them if `always`."""
         if not self._stopped:
             for certificate in self.certificates:
                 self._reload(certificate, always)
 
     def _reload(self, certificate: Certificate, always: bool) -> None:
-        """Load the certificate's files in a worker. If they are unusable, the old certificate stays."""
+        """Load one certificate in a worker thread. If its files are unusable, the old certificate stays, and that is
+        logged.
+        """
 
         def done(outcome: Callable[[], None] | BaseException | None) -> None:
+            """Put the loaded certificate into effect, or log why it cannot be used."""
             if isinstance(outcome, BadTlsFiles):
                 certificate.keeps_old(str(outcome))
             elif isinstance(outcome, BaseException):

@@ -1,4 +1,4 @@
-"""All listeners of one broker: what awaits their clients, and what goes on behind that.
+"""All listeners of one broker: the logins and certificates that new connections need, and what keeps those up to date.
 
 The rule: what a listener needs in order to know its clients is there before it listens, or the broker does not start.
 """
@@ -37,7 +37,9 @@ SECRET_BYTES = 32
 
 
 class Listeners:
-    """Their logins, certificates and keys of tokens. authenticator: who has not logged in yet."""
+    """The logins, certificates and token keys of all listeners. authenticator: serves clients until they have logged
+    in.
+    """
 
     def __init__(
         self,
@@ -62,7 +64,9 @@ class Listeners:
         self._refreshers: list[KeyRefresher] = []
 
     def admissions(self, security_log: SecurityLog) -> list[ConnectionAdmission]:
-        """Return each listener's demands on new connections. Raises InvalidOption, BadTlsFiles, CannotStartThread."""
+        """Return what admits the new connections of each listener. Raises InvalidOption, BadTlsFiles,
+        CannotStartThread.
+        """
         users = security_log.state.users
         admissions: list[ConnectionAdmission] = []
         for listener in self._settings().served_listeners:
@@ -80,6 +84,7 @@ class Listeners:
         return admissions
 
     def _login_rules(self, listener: ListenerSettings, users: ScramUsers) -> LoginRules:
+        """Return the rules of a listener's logins. users: those who may log in by a password."""
         options = listener.options
         tokens = TokenSource(listener) if BY_TOKEN in options.sasl_enabled_mechanisms else None
         if tokens is not None:
@@ -90,6 +95,7 @@ class Listeners:
             self._refreshers.append(refresher)
 
         def begin(mechanism: str) -> Exchange:
+            """Return a new exchange for a login by this mechanism."""
             if mechanism == PLAIN:
                 return PlainExchange(users)
             if mechanism in SCRAM:
@@ -100,24 +106,24 @@ class Listeners:
         return LoginRules(options.sasl_enabled_mechanisms, begin, options.connections_max_reauth_ms)
 
     def start(self) -> None:
-        """Start reloading certificates and token keys whenever they change."""
+        """Start to check regularly whether certificates and token keys have changed."""
         self._certificates.start()
         for refresher in self._refreshers:
             refresher.start()
 
     def reload_certificates(self) -> None:
-        """Load all certificates again."""
+        """Load the certificates of all listeners again, in worker threads."""
         self._certificates.reload()
 
     def stop(self) -> None:
-        """Stop the timers for logins, certificates and keys, since no more clients are accepted."""
+        """Stop the timers for logins, certificates and keys, because no more clients are accepted."""
         self.authenticator.stop()
         self._certificates.stop()
         for refresher in self._refreshers:
             refresher.stop()
 
     def close(self) -> None:
-        """Wait for jobs of workers, except for requests to web servers."""
+        """Wait until worker threads have ended their jobs, except for requests to web servers."""
         self._passwords.close()
         if self._fetches is not None:
             self._fetches.abandon()

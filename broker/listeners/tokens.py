@@ -1,4 +1,4 @@
-"""What OAUTHBEARER needs to verify tokens: a listener's settings, and keys that are fetched regularly.
+"""What a listener with OAUTHBEARER needs to verify tokens: its settings, and keys that are fetched regularly.
 
 The rule: a broker does not start without a source of keys, an issuer and an audience, because it would then accept
 everybody or nobody (CVE-2026-33557). A file of keys must exist at the start; a web server may be unavailable then.
@@ -19,10 +19,12 @@ INSTALL = "install it: pip install 'fencepost[oauth]'"
 
 
 class TokenSource:
-    """Where the keys of one listener come from. verifier: uses them."""
+    """Where the keys of one listener come from. verifier: verifies tokens with them. every_ms: how often they are
+    fetched.
+    """
 
     def __init__(self, listener: ListenerSettings) -> None:
-        """Read the listener's token options. Raises InvalidOption."""
+        """Read the listener's token settings, and the keys if they are in a file. Raises InvalidOption."""
         options = listener.options
         self.url = options.sasl_oauthbearer_jwks_endpoint_url
         rules = _rules_of(listener.name, options)
@@ -40,15 +42,16 @@ class TokenSource:
 
     @property
     def fetch(self) -> "partial[bytes]":
-        """Fetch the key set. Blocks. Raises CannotFetch."""
+        """Return a function that fetches the key set and returns its bytes. It blocks, and raises CannotFetch."""
         return partial(fetch, self.url, FETCH_S, MOST_BYTES)
 
     def put(self, keys: KeySet) -> None:
-        """Use these keys from now on."""
+        """Verify tokens with these keys from now on."""
         self.verifier.keys = keys
 
 
 def _rules_of(listener: str, options: ListenerOptions) -> TokenRules:
+    """Return the rules by which tokens are verified. Raises InvalidOption if a setting they need is missing."""
     needed = {
         URL: options.sasl_oauthbearer_jwks_endpoint_url,
         "sasl.oauthbearer.expected.issuer": options.sasl_oauthbearer_expected_issuer,

@@ -1,4 +1,4 @@
-"""Clients that have not logged in: how many there may be, and which of them is cut off next. Pure.
+"""Clients that have not logged in: how many there may be, and which one is closed if there are too many. Pure.
 
 The rule: their number is limited, in all and for each address. One more ends the oldest, of its address or of all. So a
 client that logs in at once is served, however many others never log in.
@@ -11,7 +11,9 @@ C = TypeVar("C")
 
 
 class UnauthenticatedClients(Generic[C]):
-    """In the order in which they came, each with its address and the time by which it has to log in."""
+    """The clients in the order in which they connected, each with its address and the time by which it has to log
+    in.
+    """
 
     def __init__(self) -> None:
         self._all: dict[C, tuple[str, int]] = {}
@@ -24,7 +26,11 @@ class UnauthenticatedClients(Generic[C]):
         return connection in self._all
 
     def add(self, connection: C, host: str, deadline_ms: int, most: int, most_of_host: int) -> C | None:
-        """Add a connection. Returns the oldest one, already removed, if there are too many; else None."""
+        """Add a connection. If there are too many now, remove the oldest, and return that for the caller to close;
+        else None.
+
+        most_of_host: how many may be of one address; if that is reached, the oldest of that address is removed.
+        """
         own = self._by_host.get(host, {})
         leaves = next(iter(own)) if len(own) >= most_of_host else next(iter(self._all)) if len(self) >= most else None
         if leaves is not None:
@@ -34,7 +40,7 @@ class UnauthenticatedClients(Generic[C]):
         return leaves
 
     def remove(self, connection: C) -> None:
-        """Remove a connection that has logged in or ended. Does nothing if it is not in the table."""
+        """Remove a connection that has logged in or ended. Does nothing if it was removed already."""
         if connection not in self._all:
             return
         host, _ = self._all.pop(connection)
@@ -44,7 +50,7 @@ class UnauthenticatedClients(Generic[C]):
             del self._by_host[host]
 
     def late(self, now_ms: int) -> list[C]:
-        """Return the connections whose time to log in is over. All have the same time, so the oldest come first."""
+        """Return the connections that have not logged in by now_ms, the oldest first. They are not removed."""
         found = []
         for connection, (_, deadline_ms) in self._all.items():
             if deadline_ms > now_ms:
@@ -53,5 +59,5 @@ class UnauthenticatedClients(Generic[C]):
         return found
 
     def next_deadline_ms(self) -> int | None:
-        """When the first connection's time to log in is over; None if there are no connections."""
+        """Return by when the oldest connection has to log in, in monotonic ms; None if there are no connections."""
         return next((deadline_ms for _, deadline_ms in self._all.values()), None)

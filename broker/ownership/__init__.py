@@ -1,1 +1,3 @@
-"""Who owns a journal in a store of objects: waiting for the owner to be silent, taking over, and staying the owner."""
+"""Which broker owns a journal in an object store: waiting until the owner is silent, taking over, and staying the
+owner.
+"""

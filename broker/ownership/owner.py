@@ -1,4 +1,4 @@
-"""A broker whose journal is in a store of objects: how it comes to own an epoch, and how it shows that it is alive.
+"""A broker whose journal is in an object store: how it becomes the owner of the journal, and shows that it is alive.
 
 Begin: wait until the owner there is has been silent for a lease (silence.py), unless the data directory is that of the
 newest owner: then it is this broker's, and its lock says that nobody serves from it. Then the directory is opened with
@@ -51,7 +51,7 @@ TOLD_EVERY_MS = 10_000
 
 @dataclass(frozen=True)
 class InStore:
-    """Where a broker's journal is, if not in its data directory. sleep: called by workers, with seconds.
+    """The object store that has the broker's journal. sleep: called by worker threads, with seconds.
 
     among: the same store through each of its addresses, if it has several.
     """
@@ -62,15 +62,17 @@ class InStore:
 
 
 class StoppedWaiting(Exception):
-    """Raised if the broker is stopped before it owns an epoch."""
+    """Raised if the broker is stopped before it owns the journal."""
 
 
 class AnotherTime(Exception):
-    """Raised if the store did not do what a point needs: nobody waits for a point, the next one includes it."""
+    """Raised if the store does not answer while a point (a checkpoint in the store) is made: the next one includes
+    it.
+    """
 
 
 class Beating(Protocol):
-    """The methods of Rounds that are used here."""
+    """What is needed of Rounds. finished: how many rounds (writes of the journal) have ended."""
 
     finished: int
 
@@ -80,12 +82,12 @@ class Beating(Protocol):
         ...
 
     def sync_soon(self) -> None:
-        """Sync all units so far, in every durability mode."""
+        """Write and sync all that was appended so far, in every durability mode; with nothing new, an empty round."""
         ...
 
 
 class StoreOwner:
-    """The journal of one broker in a store of objects."""
+    """Owns the journal of one broker in an object store."""
 
     def __init__(
         self,
@@ -99,7 +101,9 @@ class StoreOwner:
         directory: str,
         settings: BrokerSettings,
     ) -> None:
-        """executor: of WINDOW threads, for nothing else; point_executor: of one."""
+        """executor: WINDOW threads, only for this; point_executor: one thread, for points (checkpoints in the
+        store).
+        """
         self._store = store
         self._objects = store.objects
         self._disk = disk
@@ -118,7 +122,11 @@ class StoreOwner:
     # ---- taking over -----------------------------------------------------------------------------------------
 
     async def open(self, settings: StoreSettings, look_from: LookFrom) -> tuple[Store, RecoveryReport]:
-        """Wait for the owner there is to be gone; then take over. Raises what open_store raises; Overtaken."""
+        """Wait until the present owner is gone; then take over its journal. Returns the open store and a report of
+        recovery.
+
+        Raises what open_store raises; Overtaken if another broker was faster.
+        """
         source = JournalOfObjects(
             self._objects,
             Claim(1, self._node, (), self._rng.bytes(8)),
@@ -149,7 +157,10 @@ class StoreOwner:
         return opened
 
     async def _check_store(self) -> None:
-        """Refuse a store on which two creates of one name can both succeed: it is no fence. Raises: StoreDamaged."""
+        """Raise StoreDamaged if two concurrent creates of one object can both succeed, or the store holds a backup.
+
+        Only a store where one of them fails can make sure that there is one owner.
+        """
         if await self._in_worker(self._is_backup):
             raise StoreDamaged(self._objects.where, "it holds a backup", "name another URL for the journal")
         racers = racers_of(self._store.among or [self._objects])
@@ -163,9 +174,14 @@ class StoreOwner:
             await self._in_worker(partial(remove, self._objects, name))
 
     def _is_backup(self) -> bool:
+        """Return whether the store holds a backup, not a journal. Blocks."""
         return kind_of(self._objects, lambda error: self._pause(error, 1)) is Kind.BACKUP
 
     async def _wait_for_silence(self) -> None:
+        """Return once the present owner has written nothing for a lease, or has handed the journal over.
+
+        Returns at once if this data directory was the last owner, unless another broker was told to take over.
+        """
         silence = Silence(self._lease_ms)
         newest = await self._in_worker(self._newest)
         is_own = newest.epoch > 0 and newest.epoch == self._last_own_epoch()
@@ -184,7 +200,11 @@ class StoreOwner:
             silence.saw(newest, self._clock.monotonic_ms())
 
     def _newest(self) -> Place:
-        """Return the newest round or seal; before the first, how much there is of one who may put a directory there."""
+        """Return the newest round or seal (end of an epoch) in the store, by a listing. Blocks.
+
+        Before there is any round, return a place that counts the objects of a broker which is putting its directory
+        there.
+        """
         newest = max(list_places(self._objects, format.JOURNAL, self._pause), default=NOWHERE)
         if newest != NOWHERE:
             return newest
@@ -192,7 +212,9 @@ class StoreOwner:
         return Place(0, sum(len(until_clear(partial(self._objects.list, one), self._pause)) for one in folders))
 
     def _was_ended(self, newest: Place) -> bool:
-        """Whether another has ended the epoch, as `fencepost store take` does: whoever waits comes first then."""
+        """Return whether another broker has ended this epoch, as `fencepost store take` does: it may own the journal
+        first.
+        """
         try:
             there = until_clear(partial(read_head, self._objects, newest), self._pause)
         except Missing:
@@ -200,7 +222,10 @@ class StoreOwner:
         return isinstance(there, Seal) and there.by != newest.epoch
 
     def _newer(self, known: Place) -> tuple[Place, bool]:
-        """Return the newest round of the epoch, and whether its owner has handed over. It asks for no listing."""
+        """Return the newest round of the epoch, starting from a known one, and whether its owner has handed over.
+
+        It tries the next names one by one, which costs less than a listing. Blocks.
+        """
         place = known
         while True:
             following = Place(place.epoch, place.number + 1)
@@ -214,7 +239,7 @@ class StoreOwner:
         return place, False
 
     def _last_own_epoch(self) -> int:
-        """Return the epoch that this data directory was last opened for; 0: it is new, or of no store."""
+        """Return the epoch in which this data directory was last the owner; 0 if it is new, or was never in a store."""
         if not self._disk.exists(self._directory):
             return 0
         mark = store_mark.read_mark(self._disk, self._directory)
@@ -227,11 +252,14 @@ class StoreOwner:
     # ---- while it is the owner -------------------------------------------------------------------------------
 
     def writer(self, loop: asyncio.AbstractEventLoop) -> ObjectWriter:
-        """Return what creates the rounds."""
+        """Return a writer that creates the rounds in the store as objects."""
         return ObjectWriter(self._executor, self._clock, loop.call_later, self._answered)
 
     async def beat(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Create an empty round now and then. pause: waits so many seconds, and returns whether the broker stops."""
+        """Create an empty round whenever nothing was written for a heartbeat, to show that the owner is alive.
+
+        pause: waits so many seconds, and returns whether the broker stops.
+        """
         finished = -1
         while not await pause(self._heartbeat_ms / 1000):
             if rounds.finished == finished and rounds.is_idle:
@@ -241,7 +269,7 @@ class StoreOwner:
                 finished = rounds.finished
 
     async def keep_points(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Take a point now and then. pause: as in beat()."""
+        """Make a point (a checkpoint in the store) every POINT_EVERY_S, until the broker stops. pause: as in beat()."""
         while not await pause(POINT_EVERY_S):
             try:
                 await self._keep_point(rounds, pause)
@@ -251,7 +279,9 @@ class StoreOwner:
                 log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
 
     async def _keep_point(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Take a point, name it in a round, and once that is released delete what is not needed any more."""
+        """Make a point, name it in a round, and when that is durable delete the objects that are not needed any
+        more.
+        """
         journal = self._journal
         taken = await self._in_worker(self._points.take, self._point_executor)
         if taken is None or (first := journal.name_point(taken.place, taken.start)) is None:
@@ -264,11 +294,13 @@ class StoreOwner:
         await self._in_worker(partial(self._collecting.collect, journal.released_rounds), self._point_executor)
 
     def stop(self) -> None:
-        """Wait for nothing any more."""
+        """Let worker threads stop waiting for the store: they raise StoppedWaiting."""
         self._stopping = True
 
     def _answered(self, error: ObjectsError | None) -> None:
-        """Called with what became of an attempt."""
+        """Log when the store begins to fail, fails in another way, or answers again. error: of one attempt; None: it
+        succeeded.
+        """
         if error is not None and (self.trouble is None or type(error) is not type(self.trouble)):
             log.warning("%s: %s; nothing is acknowledged until it answers", self._objects.where, _advice(error))
         elif error is None and self.trouble is not None:
@@ -276,7 +308,9 @@ class StoreOwner:
         self.trouble = error
 
     def _pause(self, error: ObjectsError, attempts: int) -> None:
-        """Wait, in a worker, before the next attempt. Raises: StoppedWaiting."""
+        """Wait before the next attempt, longer after more of them. Blocks a worker. Raises StoppedWaiting when the
+        broker stops.
+        """
         if self._stopping:
             raise StoppedWaiting(f"stopped before {self._objects.where} had answered: {error}") from error
         if attempts % SAID_EVERY == 1:
@@ -284,9 +318,11 @@ class StoreOwner:
         self._store.sleep(pause_s(attempts))
 
     async def _in_worker(self, job: Callable[[], T], executor: Executor | None = None) -> T:
+        """Run the job in a worker thread, and return its result or raise its exception."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def ended(result: Any) -> None:
+            """Pass the job's result or exception to the waiting coroutine."""
             if done.cancelled():
                 return
             if isinstance(result, BaseException):
@@ -300,7 +336,7 @@ class StoreOwner:
 
 
 class Told:
-    """Says now and then how far something is that takes long."""
+    """Logs from time to time how far a long operation is."""
 
     def __init__(self, clock: Clock, what: str) -> None:
         self._clock = clock
@@ -308,15 +344,17 @@ class Told:
         self._said_ms = clock.monotonic_ms()
 
     def note(self, done: int, of: int) -> None:
-        """Say it, if nothing was said for a while."""
+        """Log that `done` of `of` bytes are done, unless that was logged a short time ago."""
         if self._clock.monotonic_ms() - self._said_ms >= TOLD_EVERY_MS:
             self._said_ms = self._clock.monotonic_ms()
             log.info("%s: %d of %d MB", self._what, done >> 20, of >> 20)
 
 
 def _give_up(error: ObjectsError, attempts: int) -> None:
+    """Raise AnotherTime instead of waiting for another attempt."""
     raise AnotherTime(str(error)) from error
 
 
 def _advice(error: ObjectsError) -> str:
+    """Return the text of a store's error, with a hint if the store refused the request."""
     return f"{error.reason}; {error.hint}" if isinstance(error, Refused) else error.reason

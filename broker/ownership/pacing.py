@@ -1,4 +1,4 @@
-"""How often rounds are created in a store of objects, which asks money for each. Pure.
+"""How often rounds (writes of the journal) are created in an object store, each of which costs money. Pure.
 
 The rule: so many a second on average, and some at once after a pause. A large round goes at once: it is not the number
 of those that costs, and memory is bounded.
@@ -8,7 +8,7 @@ LARGE_BYTES = 4 << 20
 
 
 class Pace:
-    """Tokens: one a round."""
+    """A token bucket: each round takes one token."""
 
     def __init__(self, per_second: float, at_once: int) -> None:
         self._per_ms = per_second / 1000
@@ -17,7 +17,10 @@ class Pace:
         self._counted_ms: int | None = None
 
     def wait_ms(self, now_ms: int, open_bytes: int) -> int:
-        """Return how long the open round is to wait; 0: it begins now, which is counted."""
+        """Return how many ms the open round is to wait; 0 if it may be written now, which takes a token.
+
+        open_bytes: its size so far. A large round need not wait.
+        """
         if self._counted_ms is not None:
             self._tokens = min(self._most, self._tokens + (now_ms - self._counted_ms) * self._per_ms)
         self._counted_ms = now_ms

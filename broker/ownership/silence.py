@@ -1,4 +1,4 @@
-"""When an owner is taken for gone: nothing of it came for so long, by the watcher's own clock. Pure.
+"""When the owner of a journal counts as gone: it has written nothing for a lease, by the watcher's own clock. Pure.
 
 The rule: this decides when a take-over is tried, and no more. One that is too early ends the epoch of an owner that is
 alive, which loses nothing: the fence does not rely on time (storage/objects/fence.py). No clocks are compared.
@@ -8,7 +8,7 @@ from ...storage.objects.fence import NOWHERE, Place
 
 
 class Silence:
-    """What is seen of an owner: the newest round, and since when there is no newer one."""
+    """The newest round that an owner has written, and since when there is none newer."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
@@ -16,13 +16,13 @@ class Silence:
         self._since_ms: int | None = None
 
     def saw(self, newest: Place, now_ms: int) -> None:
-        """Note the newest round or seal there is; NOWHERE: there is none."""
+        """Note the newest round or seal in the store; NOWHERE if there is none."""
         if newest > self.newest or self._since_ms is None:
             self.newest = newest
             self._since_ms = now_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether nothing came for a whole lease, or nothing was ever there."""
+        """Return whether nothing new was seen for a whole lease, or there never was anything."""
         if self._since_ms is None:
             return False
         return self.newest == NOWHERE or now_ms - self._since_ms >= self._lease_ms

@@ -1,1 +1,1 @@
-"""Named producers: who may write under a name, and how far it has got in each partition, durably."""
+"""Named producers: who may write under a name, and the highest sequence it has written to each partition, durably."""

@@ -1,12 +1,11 @@
-"""The state of all named producers, and what becomes of a batch of one. Pure.
+"""The state of all named producers, and whether a batch of one is new or a duplicate. Pure.
 
 A named producer numbers its records itself: 64-bit sequences, per name and partition, with gaps, only upwards. Of each
 name and partition the highest sequence is kept that is in the log, and what is at or below it is a duplicate, for as
-long as the name lives. Nothing expires.
-The rules: the highest is logged in the unit of its batch, so it says neither more nor less than what is in the log; an
-epoch is given out once, whatever becomes of its name, so that what was removed or restored takes nothing old for new;
-the number of a topic's partitions is kept as it was when the name first wrote to it, since with another number a key
-goes to another partition, where it would not be known.
+long as the name lives. Nothing expires. The rules: the highest is logged in the unit of its batch, so it says neither
+more nor less than what is in the log; an epoch is given out once, whatever becomes of its name, so that what was
+removed or restored takes nothing old for new; the number of a topic's partitions is kept as it was when the name first
+wrote to it, since with another number a key goes to another partition, where it would not be known.
 """
 
 from collections.abc import Iterator
@@ -33,7 +32,10 @@ Row = tuple[bytes, bytes | None]
 
 
 class NamedProducer:
-    """One name. counts: by topic id, how many partitions it had when it was first opened."""
+    """The state of one name. counts: by topic id, how many partitions the topic had when the name first wrote to it.
+
+    highest: by partition, the highest sequence written.
+    """
 
     __slots__ = ("counts", "epoch", "highest", "owner")
 
@@ -45,7 +47,7 @@ class NamedProducer:
 
 
 class Numbered(NamedTuple):
-    """A batch of a named producer: its sequences, and how many partitions the topic has now."""
+    """A batch of a named producer: its first and last sequence, and how many partitions the topic has now."""
 
     name: str
     epoch: int
@@ -57,7 +59,7 @@ class Numbered(NamedTuple):
 
 
 class Straddles(KafkaError):
-    """Raised for a batch of which a part is at or below the highest: whoever sends it may send the rest."""
+    """Raised for a batch of which only a part was written already, up to `highest`: the client may send the rest."""
 
     def __init__(self, batch: Numbered, highest: int) -> None:
         detail = f"sequences {batch.first} to {batch.last}, of which those up to {highest} are written already"
@@ -66,7 +68,7 @@ class Straddles(KafkaError):
 
 
 class Names:
-    """All named producers. Only apply() changes them, live and in replay. newest_epoch: the last one given out."""
+    """The state of all named producers. Only apply() changes it. newest_epoch: the last epoch given to any name."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, NamedProducer] = {}
@@ -76,7 +78,7 @@ class Names:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def check_epoch(self, name: str, epoch: int) -> NamedProducer:
-        """Return the producer if this is its newest epoch. Raises PRODUCER_FENCED."""
+        """Return the producer. Raises PRODUCER_FENCED if the name was opened again, with a newer epoch, or removed."""
         found = self.by_name.get(name)
         if found is None:
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"there is no named producer {name!r}: it was removed")
@@ -88,7 +90,7 @@ class Names:
         return found
 
     def check_count(self, producer: NamedProducer, topic_id: bytes, partition_count: int) -> None:
-        """Raise INVALID_PARTITIONS if the topic's number of partitions has changed since it was first opened."""
+        """Raise INVALID_PARTITIONS if the topic's number of partitions has changed since the name first wrote to it."""
         then = producer.counts.get(topic_id, partition_count)
         if then != partition_count:
             raise KafkaError(
@@ -98,9 +100,10 @@ class Names:
             )
 
     def judge(self, batch: Numbered) -> int | None:
-        """Return the highest written sequence if the whole batch is at or below it (a duplicate); None: append it.
+        """Return None if the batch is to be appended; if all of it was written already, the partition's highest
+        sequence.
 
-        Raises PRODUCER_FENCED, INVALID_PARTITIONS, INVALID_REQUEST; Straddles.
+        Raises PRODUCER_FENCED, INVALID_PARTITIONS, INVALID_REQUEST; Straddles if a part was written already.
         """
         found = self.check_epoch(batch.name, batch.epoch)
         topic_id, _ = batch.place
@@ -120,14 +123,14 @@ class Names:
         raise Straddles(batch, highest)
 
     def highest(self, name: str, place: TopicIdPartition) -> int:
-        """Return the highest sequence written to the partition; NOTHING if none was."""
+        """Return the highest sequence that the name has written to the partition; NOTHING if none."""
         found = self.by_name.get(name)
         return NOTHING if found is None else found.highest.get(place, NOTHING)
 
     # ---- records ---------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """Yield the records that make up the state, which may change meanwhile."""
+        """Yield the records that restore the state by apply(). The state may change between two of them."""
         if self.newest_epoch:
             yield epoch_row(self.newest_epoch)
         for name in list(self.by_name):
@@ -138,7 +141,7 @@ class Names:
                 yield from [highest_row(name, place, highest) for place, highest in found.highest.items()]
 
     def rows_without(self, name: str, topic_id: bytes | None = None) -> list[Row]:
-        """Return the tombstones that remove a name, or its entries of one topic."""
+        """Return the tombstones that remove a name, or only its entries of one topic."""
         found = self.by_name[name]
         gone = [_place_key(name, place) for place in found.highest if topic_id in (None, place[0])]
         gone += [_topic_key(name, each) for each in found.counts if topic_id in (None, each)]
@@ -147,7 +150,7 @@ class Names:
         return [(key, None) for key in gone]
 
     def apply(self, row: Row) -> None:
-        """Apply a record. Raises DamagedNameRecord, NewerNameRecord; then nothing was changed."""
+        """Apply a record to the state. Raises DamagedNameRecord, NewerNameRecord; then nothing was changed."""
         key, value = row
         try:
             kind = _KIND.unpack_from(key)[0]
@@ -158,10 +161,12 @@ class Names:
             raise DamagedNameRecord(f"{key[:80]!r}: {error}") from error
 
     def _apply_epoch(self, key: bytes, value: bytes | None) -> None:
+        """Apply the record of the newest epoch of all names."""
         if value is not None:
             self.newest_epoch = max(self.newest_epoch, _NUMBER.unpack(value)[1])
 
     def _apply_name(self, key: bytes, value: bytes | None) -> None:
+        """Apply the record of a name: its epoch and owner. A tombstone removes all entries of the name."""
         name = key[_KIND.size :].decode()
         if value is None:
             gone = self.by_name.pop(name, None)
@@ -177,6 +182,7 @@ class Names:
         self.newest_epoch = max(self.newest_epoch, epoch)
 
     def _apply_topic(self, key: bytes, value: bytes | None) -> None:
+        """Apply the record of how many partitions a topic had when the name first wrote to it, or its tombstone."""
         topic_id, name = _TOPIC_KEY.unpack_from(key)[1], key[_TOPIC_KEY.size :].decode()
         count = None if value is None else _COUNT.unpack(value)[1]
         found = self.by_name.get(name)
@@ -184,6 +190,7 @@ class Names:
             self._set(found.counts, topic_id, count)
 
     def _apply_highest(self, key: bytes, value: bytes | None) -> None:
+        """Apply the record of the highest sequence in a partition, or its tombstone."""
         _, topic_id, partition = _PLACE_KEY.unpack_from(key)
         name = key[_PLACE_KEY.size :].decode()
         highest = None if value is None else _NUMBER.unpack(value)[1]
@@ -192,6 +199,7 @@ class Names:
             self._set(found.highest, (topic_id, partition), highest)
 
     def _set(self, entries: "dict[Key, int]", key: "Key", value: int | None) -> None:
+        """Set an entry of a name, or remove it if value is None, and count the entries of all names."""
         before = len(entries)
         if value is None:
             entries.pop(key, None)
@@ -209,14 +217,17 @@ class NewerNameRecord(Exception):
 
 
 def _name_key(name: str) -> bytes:
+    """Return the key of the record of a name."""
     return _KIND.pack(NAME) + name.encode()
 
 
 def _topic_key(name: str, topic_id: bytes) -> bytes:
+    """Return the key of the record of a topic's partition count, for this name."""
     return _TOPIC_KEY.pack(TOPIC, topic_id) + name.encode()
 
 
 def _place_key(name: str, place: TopicIdPartition) -> bytes:
+    """Return the key of the record of a partition's highest sequence, for this name."""
     return _PLACE_KEY.pack(HIGHEST, *place) + name.encode()
 
 
@@ -231,10 +242,10 @@ def name_row(name: str, epoch: int, owner: str) -> Row:
 
 
 def topic_row(name: str, topic_id: bytes, count: int) -> Row:
-    """Return the record of how many partitions a topic had when the name first opened it."""
+    """Return the record of how many partitions a topic had when the name first wrote to it."""
     return _topic_key(name, topic_id), _COUNT.pack(RECORD_VERSION, count)
 
 
 def highest_row(name: str, place: TopicIdPartition, highest: int) -> Row:
-    """Return the record of the highest sequence in a partition."""
+    """Return the record of the highest sequence that the name has written to a partition."""
     return _place_key(name, place), _NUMBER.pack(RECORD_VERSION, highest)

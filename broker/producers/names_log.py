@@ -1,4 +1,4 @@
-"""All named producers of one broker: their log, and what requests ask of them.
+"""The named producers of one broker: their log, and the checks and changes that requests need.
 
 The rules: as in any coordinator, decide on memory, commit one unit, apply. The log is __fencepost_producers, one
 compacted partition. The highest sequence of a batch is a record in the unit of that batch: after a crash both are
@@ -46,25 +46,30 @@ class NamedProducers:
         shared.topics.at_deletion.append(self._topic_goes)
 
     def load(self) -> None:
-        """Replay the log. Raises what Names.apply raises, and InternalTopicDamaged."""
+        """Read the log into memory, at start. Raises DamagedNameRecord, NewerNameRecord, InternalTopicDamaged."""
         self.topic.load(self._replay)
         for topic_id in {each for found in self.names.by_name.values() for each in found.counts}:
             if topic_id not in self._topics.by_id:
                 self._apply_all(self._ends_of(topic_id))
 
     def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        """Apply one batch of the log, at start."""
         for record in contents:
             self.names.apply((record.key or b"", record.value))
 
     def check_known(self) -> None:
-        """Raise COORDINATOR_NOT_AVAILABLE while the log is offline: the highest sequences are not known then."""
+        """Raise COORDINATOR_NOT_AVAILABLE while the log is offline, so that the highest sequences are not known."""
         if self.topic.exists:
             self.topic.log(0)
 
     # ---- opening ---------------------------------------------------------------------------------------------
 
     def open(self, name: str, owner: str) -> int:
-        """Open the name: only the returned epoch may write from now on. Raises KafkaError."""
+        """Open the name for a client: return a new epoch, with which alone it may write from now on. Raises
+        KafkaError.
+
+        owner: the user, for error texts.
+        """
         self.check_known()
         if not 0 < len(name.encode()) <= LONGEST_NAME_BYTES:
             raise KafkaError(
@@ -81,7 +86,9 @@ class NamedProducers:
         return epoch
 
     def open_topic(self, name: str, epoch: int, topic: Topic, partition_count: int) -> None:
-        """Let the name write to a topic. partition_count: as the client knows it. Raises KafkaError."""
+        """Let the name write to a topic. partition_count: as the client knows it, which must be right. Raises
+        KafkaError.
+        """
         self.check_known()
         found, actual = self.names.check_epoch(name, epoch), len(topic.partitions)
         if partition_count != actual:
@@ -94,6 +101,7 @@ class NamedProducers:
             self._log([topic_row(name, topic.id, actual)])
 
     def _check_room(self) -> None:
+        """Raise POLICY_VIOLATION if named producers have as many topics and partitions as allowed."""
         most = self._settings.now.max_named_producer_partitions
         if self.names.entries >= most:
             raise KafkaError(
@@ -104,7 +112,11 @@ class NamedProducers:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def judge(self, batch: Numbered) -> int | None:
-        """Return what Names.judge returns. Raises also POLICY_VIOLATION, COORDINATOR_NOT_AVAILABLE."""
+        """Return None if the batch is to be appended; if all of it was written already, the partition's highest
+        sequence.
+
+        Raises what Names.judge raises, POLICY_VIOLATION, COORDINATOR_NOT_AVAILABLE.
+        """
         self.check_known()
         highest = self.names.judge(batch)
         if highest is None and batch.place not in self.names.by_name[batch.name].highest:
@@ -112,9 +124,9 @@ class NamedProducers:
         return highest
 
     def append(self, numbered: Numbered, partition: Partition, batch: Batch) -> int | None:
-        """Append a batch that judge() accepted, and its highest sequence, as one unit.
+        """Append a batch that judge() accepted, and the record of its highest sequence, in one atomic write.
 
-        Returns the base offset; None: there is no room for both, and nothing was changed.
+        Returns the batch's base offset; None if the journal has no room for both, and then nothing was changed.
         """
         row = highest_row(numbered.name, numbered.place, numbered.last)
         of_name = self.topic.append_of(0, [row], now_ms=self._clock.now_ms())
@@ -137,7 +149,11 @@ class NamedProducers:
         self.names.apply(rows[-1])  # the end of the name, which is the end of all of it
 
     def _topic_goes(self, topic: Topic) -> Along:
-        """Return the tombstones for a deleted topic, for the unit that deletes it. A restart removes leftovers."""
+        """Return what removes a deleted topic from all names: records for the write that deletes it, and a function to
+        call after.
+
+        If there are many, the next start removes the rest.
+        """
         ends = self._ends_of(topic.id)
         parts: list[Part] = []
         if ends and self._is_online():
@@ -145,12 +161,13 @@ class NamedProducers:
         return parts, lambda: self._apply_all(ends)
 
     def _ends_of(self, topic_id: bytes) -> list[Row]:
-        """Return the tombstones that remove what all names have of a topic."""
+        """Return the tombstones that remove the entries of all names for a topic."""
         by_name = self.names.by_name
         having = [name for name, found in by_name.items() if topic_id in found.counts]
         return [row for name in having for row in self.names.rows_without(name, topic_id)]
 
     def _is_online(self) -> bool:
+        """Return whether the log exists and is online."""
         try:
             self.check_known()
         except KafkaError:
@@ -158,9 +175,9 @@ class NamedProducers:
         return self.topic.exists
 
     def fence_all(self) -> None:
-        """Give each name an epoch that no earlier broker can have given out, to this or an unknown name.
+        """Give every name a new epoch, higher than any that an earlier broker can have given out. Raises KafkaError.
 
-        Raises KafkaError.
+        So no client of an earlier broker can write, after the data directory was restored from a backup.
         """
         names = self.names
         if self.topic.exists and not self._is_online():
@@ -172,11 +189,12 @@ class NamedProducers:
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def _log(self, rows: Sequence[Row]) -> None:
+        """Write these records in one atomic write, and apply them. Raises KafkaError."""
         self.topic.commit(self._parts(rows))
         self._apply_all(rows)
 
     def _parts(self, rows: Sequence[Row]) -> list[Part]:
-        """Return these rows as parts of a journal unit, a limited number of rows in each."""
+        """Return batches of the log with these records, AT_ONCE at most in each."""
         now_ms = self._clock.now_ms()
         return [
             self.topic.part(0, rows[start : start + AT_ONCE], now_ms=now_ms) for start in range(0, len(rows), AT_ONCE)

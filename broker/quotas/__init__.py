@@ -1,3 +1,3 @@
-"""Quotas, how much each client may ask for: their records, which one counts for a client, measurement and waits.
+"""Quotas, which limit how much clients may ask for: their records, which one applies to a client, rates and waits.
 Pure.
 """

@@ -1,9 +1,9 @@
-"""Limits the rate of new connections, of each address and of the broker. Pure except for the timer.
+"""Limits the rate of new connections, for each address and for the whole broker. Pure except for the timer.
 
-The rules are Kafka's (KIP-612). Over the broker's rate (`max.connection.creation.rate`), new connections wait in
-order. A connection over the rate of its address (the quota `connection_creation_rate`) is not read for the time that
-it should have waited, and is then closed; it does not count. No wait is longer than one window. With TLS, the rate of
-the address is checked before the handshake, and a connection over it is closed at once. Source: Kafka's SocketServer,
+The rules are Kafka's (KIP-612). Over the broker's rate (`max.connection.creation.rate`), new connections wait in order.
+A connection over the rate of its address (the quota `connection_creation_rate`) is not read for the time that it should
+have waited, and is then closed; it does not count. No wait is longer than one window. With TLS, the rate of the address
+is checked before the handshake, and a connection over it is closed at once. Source: Kafka's SocketServer,
 ConnectionQuotas.
 """
 
@@ -22,7 +22,7 @@ OF_BROKER = "broker_connection_creation_rate"  # its name in metrics
 
 
 class Arriving(Protocol):
-    """What this needs of a connection. is_counted: is_too_fast has recorded it already."""
+    """What is needed of a new connection."""
 
     @property
     def address(self) -> str:
@@ -40,11 +40,11 @@ class Arriving(Protocol):
         ...
 
     def mute(self) -> None:
-        """Begin no request of this connection until unmute()."""
+        """Handle no request of this connection until unmute()."""
         ...
 
     def unmute(self) -> None:
-        """Begin requests again."""
+        """Handle the connection's requests again."""
         ...
 
     def abort(self) -> None:
@@ -56,7 +56,7 @@ C = TypeVar("C", bound=Arriving)
 
 
 class ConnectionPace(Generic[C]):
-    """Admits the new connections of one broker. let_in: called with each connection that may be served."""
+    """Delays or closes new connections that come too fast. let_in: called with each connection that may be served."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class ConnectionPace(Generic[C]):
         metrics: Metrics,
         let_in: Callable[[C], None],
     ) -> None:
-        """Measure the rates that these quotas limit.
+        """quotas: with the rates of addresses. windows: returns the windows over which a rate is measured.
 
-        windows: returns the windows over which a rate is measured. broker_rate: returns the connections per second that
-        all addresses together may open. call_later: the event loop's, with seconds and a callback.
+        broker_rate: returns the connections per second that all addresses together may open. call_later: the event
+        loop's, with seconds and a callback. let_in: called with each connection that may be served.
         """
         self._quotas = quotas
         self._broker_rate = broker_rate
@@ -88,7 +88,9 @@ class ConnectionPace(Generic[C]):
         return len(self._of_addresses)
 
     def arrived(self, connection: C) -> None:
-        """Serve a new connection now or later, or close it later."""
+        """Serve a new connection now, or after a wait for the broker's rate; close it later if its address is over its
+        own.
+        """
         if self._waiting:
             connection.mute()
             self._waiting.append(connection)
@@ -105,7 +107,9 @@ class ConnectionPace(Generic[C]):
         self._call_later(wait_ms / 1000, self._next)
 
     def _next(self) -> None:
-        """Serve the first waiting connection, whose wait is over, and those behind it that need not wait."""
+        """Serve the first waiting connection, whose wait is over, and the next ones that need not wait. Called by a
+        timer.
+        """
         first = self._waiting.popleft()
         if first.transport is not None:
             first.unmute()
@@ -122,7 +126,7 @@ class ConnectionPace(Generic[C]):
             self._waiting.popleft()
 
     def _broker_wait_ms(self) -> int:
-        """Record a connection under the broker's rate. Returns how long it has to wait."""
+        """Count a connection in the broker's rate. Returns how many ms it has to wait."""
         if (most := self._broker_rate()) >= UNLIMITED:
             return 0
         wait_ms = self._of_broker.record(Limit(("", ""), most), 1, self._clock.monotonic_ms())
@@ -131,11 +135,13 @@ class ConnectionPace(Generic[C]):
         return wait_ms
 
     def is_too_fast(self, address: str) -> bool:
-        """Record a connection under the rate of its address. Returns whether it is over it and must be closed."""
+        """Count a connection in the rate of its address. Returns whether the rate is exceeded, so that it must be
+        closed.
+        """
         return self._address_wait_ms(address) > 0
 
     def _judge_address(self, connection: C) -> None:
-        """Accept the connection, or mute and later close it if its address is over its rate."""
+        """Serve the connection; if its address exceeds its rate, mute it, and close it after the wait."""
         wait_ms = 0 if connection.is_counted else self._address_wait_ms(connection.address)
         if wait_ms:
             connection.mute()
@@ -144,7 +150,9 @@ class ConnectionPace(Generic[C]):
             self._let_in(connection)
 
     def _address_wait_ms(self, address: str) -> int:
-        """Return how long the connection must wait for its address's rate; record it only if it need not."""
+        """Count a connection in the rate of its address, unless that is exceeded. Returns the wait in ms; 0: no
+        wait.
+        """
         value = self._quotas.address_limit(address)
         if value is None:
             return 0

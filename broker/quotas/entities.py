@@ -1,10 +1,10 @@
-"""Which entities have quotas, what a quota limits, and which quota counts for a client. Pure.
+"""Which entities have quotas, what a quota limits, and which quota applies to a client. Pure.
 
 The rules are Kafka's: an entity is a user, a client id, both, or an address; in the place of each may stand the
-default, which counts for all that have no quota of their own. For each kind of quota the most specific entity counts,
-a user before a client id. All clients of the same user, client id or pair share its quota. Other than in Kafka, a
-client without a client id has the default of client ids; else it could avoid its quota so. Sources: KIP-13, KIP-55,
-KIP-257, KIP-546, KIP-612; Kafka's QuotaConfig and ClientQuotaManager.
+default, which counts for all that have no quota of their own. For each kind of quota the most specific entity counts, a
+user before a client id. All clients of the same user, client id or pair share its quota. Other than in Kafka, a client
+without a client id has the default of client ids; else it could avoid its quota so. Sources: KIP-13, KIP-55, KIP-257,
+KIP-546, KIP-612; Kafka's QuotaConfig and ClientQuotaManager.
 """
 
 from collections import Counter
@@ -29,7 +29,10 @@ Owner = tuple[str, str]
 
 
 class Rule(NamedTuple):
-    """What the value of a quota may be. Values are above 0."""
+    """What is allowed for one kind of quota. of_address: it is for IP addresses. whole: its value is a whole number.
+
+    most: the largest value. Every value is above 0.
+    """
 
     of_address: bool
     whole: bool
@@ -46,24 +49,31 @@ RULES = {
 
 
 class Limit(NamedTuple):
-    """A quota. value: units per second, or percent for request time, shared by all clients that `owner` covers."""
+    """A quota that applies to a client. value: units per second, or percent of time for request_percentage.
+
+    owner: (user, client id) of those who share it; an empty text stands for all.
+    """
 
     owner: Owner
     value: float
 
 
 def entity_of(names: Mapping[str, str | None]) -> Entity:
-    """Return the entity with these names: pairs (type, name), in the order of types."""
+    """Return the entity with these names: pairs (type, name), sorted by type. A name of None: the default of the
+    type.
+    """
     return tuple(sorted(names.items()))
 
 
 def is_of_address(entity: Entity) -> bool:
-    """Return whether the entity is an address, or the default of all addresses."""
+    """Return whether the entity is an IP address, or the default of all addresses."""
     return entity[0][0] == IP
 
 
 def plain_address(text: str) -> str | None:
-    """Return the normal form of an address, as principals.plain_host does; None if it is not an address."""
+    """Return an IP address in one form for comparisons, an IPv4 address in IPv6 as IPv4; None if it is not an
+    address.
+    """
     try:
         address = ip_address(text)
     except ValueError:
@@ -73,7 +83,7 @@ def plain_address(text: str) -> str | None:
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Owner]]:
-    """Yield the entities that a client belongs to, the most specific first, each with who shares its quota."""
+    """Yield the entities that a client belongs to, the most specific first, with the owner of the quota (see Limit)."""
     both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
     yield ((CLIENT_ID, client_id), (USER, user)), both
     yield ((CLIENT_ID, None), (USER, user)), both
@@ -86,7 +96,7 @@ def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Owner]]:
 
 
 class Quotas:
-    """All quotas. on_change: called after each change."""
+    """All quotas of the broker. on_change: called after each change."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
@@ -101,7 +111,7 @@ class Quotas:
         return iter(self._by_entity)
 
     def of(self, entity: Entity) -> Mapping[str, float]:
-        """Return the entity's quotas by kind; empty if it has none."""
+        """Return the quotas of exactly this entity, by kind; empty if it has none."""
         return self._by_entity.get(entity, {})
 
     def has_any(self, key: str) -> bool:
@@ -109,7 +119,7 @@ class Quotas:
         return self._with[key] > 0
 
     def put(self, entity: Entity, key: str, value: float | None) -> None:
-        """Set a quota, or remove it. Called only to apply a record."""
+        """Set a quota of this kind, or remove it if value is None. Called only to apply a record of the log."""
         quotas = self._by_entity.setdefault(entity, {})
         if quotas.pop(key, None) is not None:
             self._with[key] -= 1
@@ -121,7 +131,7 @@ class Quotas:
         self.on_change()
 
     def limit(self, key: str, user: str, client_id: str) -> Limit | None:
-        """Return the limit of this kind for a client; None if it has none."""
+        """Return the quota of this kind that applies to a client, of the most specific entity; None if none does."""
         if not self._with[key]:
             return None
         for entity, owner in _candidates(user, client_id):
@@ -131,7 +141,7 @@ class Quotas:
         return None
 
     def address_limit(self, address: str) -> float | None:
-        """Return how many new connections a second this address may open; None: no limit."""
+        """Return how many new connections a second this address may open; None if there is no limit."""
         if not self._with[CONNECTION_CREATION_RATE]:
             return None
         for entity in (((IP, address),), ((IP, None),)):

@@ -1,10 +1,9 @@
-"""The measurements of each client that has a quota, and how long it has to wait. One object for each broker. Pure.
+"""Measures the rates of clients that have a quota, and how long they have to wait. One object for each broker. Pure.
 
 The rules: clients without a quota are not measured. A measurement is dropped when it is equal to a new one; of more
-than MOST_MEASURED the longest unused is dropped. So a flood of client ids costs bounded memory, and at worst makes
-the broker forget what a client did before. An amount above the quota is recorded too, so that over time the waits
-bring a client to its quota. Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager,
-ControllerMutationQuotaManager.
+than MOST_MEASURED the longest unused is dropped. So a flood of client ids costs bounded memory, and at worst makes the
+broker forget what a client did before. An amount above the quota is recorded too, so that over time the waits bring a
+client to its quota. Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ T = TypeVar("T")
 
 
 class ClientLimits:
-    """The limits of one client, by kind of quota; None: no limit."""
+    """The quotas that apply to one client, by kind; None: no limit."""
 
     __slots__ = ("fetch", "mutations", "produce", "request")
 
@@ -48,10 +47,10 @@ class ClientLimits:
 
 
 class Rates:
-    """One kind of quota: the rates of all owners (see entities.Limit) that were measured lately."""
+    """The rates of one kind of quota, by owner (see entities.Limit), as far as they were measured lately."""
 
     def __init__(self, windows: Callable[[], Windows], *, cut: bool = False) -> None:
-        """cut: limit each wait to one window, as Kafka does for all quotas except bytes."""
+        """cut: a wait is never longer than one window, as in Kafka for all quotas except bytes."""
         self._windows = windows
         self._cut = cut
         self._by_owner: dict[Owner, WindowedRate] = {}  # the longest unused first
@@ -61,29 +60,29 @@ class Rates:
         return len(self._by_owner)
 
     def record(self, limit: Limit, amount: float, now_ms: int) -> int:
-        """Record an amount. Returns how long the owner must wait, in ms."""
+        """Add an amount to the owner's rate. Returns how many ms the owner must wait; 0 if it is within its quota."""
         shape, rate = self._windows(), self._rate_of(limit.owner, now_ms)
         rate.record(amount, now_ms, shape)
         wait_ms = rate.throttle_ms(limit.value, now_ms, shape)
         return min(wait_ms, shape.size_ms) if self._cut else wait_ms
 
     def is_over(self, limit: Limit, now_ms: int) -> bool:
-        """Return whether the owner is over its quota now."""
+        """Return whether the owner's rate is above its quota now."""
         rate = self._by_owner.get(limit.owner)
         return rate is not None and rate.throttle_ms(limit.value, now_ms, self._windows()) > 0
 
     def take_back(self, limit: Limit, amount: float, now_ms: int) -> None:
-        """Undo `record` at the same moment: the recorded work was not done."""
+        """Undo a record() of the same moment, because the work was not done after all."""
         self._rate_of(limit.owner, now_ms).record(-amount, now_ms, self._windows())
 
     def owe(self, limit: Limit, wait_ms: int, now_ms: int) -> None:
-        """Make the owner wait on every connection: the windows forget an amount before such a wait is over."""
+        """Make the owner wait on all its connections for wait_ms, even when its rate is low again before that."""
         self._owed.pop(limit.owner, None)
         _drop(self._owed, lambda oldest: oldest[1] <= now_ms)
         self._owed[limit.owner] = limit.value, now_ms + wait_ms
 
     def owed_ms(self, limit: Limit, now_ms: int) -> int:
-        """Return how long the owner must still wait because of owe(); a changed quota ends the wait."""
+        """Return how many ms the owner must still wait because of owe(). A change of the quota ends the wait."""
         value, until_ms = self._owed.get(limit.owner, (limit.value, now_ms))
         return max(until_ms - now_ms, 0) if value == limit.value else 0
 
@@ -93,6 +92,7 @@ class Rates:
         return limit.value * (shape.number - 1) * shape.size_ms / 1000
 
     def _rate_of(self, owner: Owner, now_ms: int) -> WindowedRate:
+        """Return the owner's rate, a new one if none is known, and note that it was used last."""
         by_owner, shape = self._by_owner, self._windows()
         rate = by_owner.pop(owner, None)
         if rate is None:
@@ -103,7 +103,9 @@ class Rates:
 
 
 class Buckets:
-    """The same with token buckets: for requests that may come in bursts, and are refused or admitted beforehand."""
+    """Token buckets of one kind of quota, by owner: for requests that may come in bursts, or are refused before any
+    work.
+    """
 
     def __init__(self, windows: Callable[[], Windows]) -> None:
         self._windows = windows
@@ -113,7 +115,10 @@ class Buckets:
         return len(self._by_owner)
 
     def record(self, limit: Limit, amount: float, now_ms: int, *, strict: bool) -> tuple[bool, int]:
-        """Return (whether the amount is admitted, the owner's wait in ms). strict: refuse if it must wait."""
+        """Take an amount from the owner's bucket. Returns (whether it is admitted, how many ms the owner must wait).
+
+        strict: if the owner must wait, refuse the amount and take nothing; otherwise it is always admitted.
+        """
         bucket, shape = self._bucket_of(limit, now_ms), self._windows()
         if strict and (wait_ms := bucket.throttle_ms(limit.value, now_ms, shape)):
             return False, wait_ms
@@ -121,6 +126,7 @@ class Buckets:
         return True, 0 if strict else bucket.throttle_ms(limit.value, now_ms, shape)
 
     def _bucket_of(self, limit: Limit, now_ms: int) -> TokenBucket:
+        """Return the owner's bucket, a full one if none is known, and note that it was used last."""
         by_owner = self._by_owner
         bucket, _ = by_owner.pop(limit.owner, (None, 0.0))
         if bucket is None:
@@ -131,7 +137,9 @@ class Buckets:
 
 
 def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
-    """Make room for one more entry: drop the longest unused ones if they are fresh or there are too many."""
+    """Drop the longest unused entries if they are as good as new (is_fresh) or there are too many: one more is
+    added.
+    """
     for _ in range(DROPPED_AT_ONCE):
         oldest = next(iter(by_owner), None)
         if oldest is None or not (is_fresh(by_owner[oldest]) or len(by_owner) >= MOST_MEASURED):
@@ -140,7 +148,9 @@ def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
 
 
 class Measures:
-    """All kinds of quota. is_active: any client has a quota; times_requests: any has one of request time."""
+    """The rates of all kinds of quota. is_active: some client has a quota; times_requests: some has one of request
+    time.
+    """
 
     def __init__(
         self, quotas: Quotas, windows: Callable[[], Windows], controller_windows: Callable[[], Windows]
@@ -156,7 +166,7 @@ class Measures:
         self._look_again()
 
     def limits_of(self, user: str, client_id: str) -> ClientLimits | None:
-        """Return the limits of this client; None if it has none."""
+        """Return the quotas that apply to this client; None if none does."""
         client_id = client_id[: LONGEST_NAME + 1]  # what is longer has no quota of its own, and would take memory
         asked, known = (user, client_id), self._known
         if asked not in known:
@@ -167,7 +177,7 @@ class Measures:
         return known[asked]
 
     def _look_again(self) -> None:
-        """Forget the clients' limits and note which kinds of quotas exist, after a quota has changed."""
+        """Note which kinds of quota there are, and forget which apply to whom. Called after a change of quotas."""
         self._known.clear()
         self.is_active = any(map(self._quotas.has_any, OF_CLIENTS))
         self.times_requests = self._quotas.has_any(REQUEST_PERCENTAGE)

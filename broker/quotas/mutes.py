@@ -1,7 +1,8 @@
-"""Connections not read for a while, because their clients are over a quota (KIP-219). Pure except for the timer.
+"""Connections that are not read for some time, because their clients are over a quota (KIP-219). Pure except for the
+timer.
 
-The rule: a connection is read again after its wait; of several waits the one that ends last counts. While a
-connection is not read, the loop does not notice that its client has left, so this looks for that every few seconds.
+The rule: a connection is read again after its wait; of several waits the one that ends last counts. While a connection
+is not read, the loop does not notice that its client has left, so this looks for that every few seconds.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ LOOKED_AT_AFTER_MS = 5_000
 
 
 class Muted(Protocol):
-    """What muting needs from a connection. has_left: whether the client has closed it."""
+    """What is needed of a connection to mute it."""
 
     @property
     def transport(self) -> object | None:
@@ -21,11 +22,11 @@ class Muted(Protocol):
         ...
 
     def mute(self) -> None:
-        """Begin no further request until unmute(); replies still leave."""
+        """Handle no further request until unmute(); replies are still sent."""
         ...
 
     def unmute(self) -> None:
-        """Begin requests again."""
+        """Handle the connection's requests again."""
         ...
 
     def has_left(self) -> bool:
@@ -41,7 +42,7 @@ class Mutes:
     """All muted connections of one broker."""
 
     def __init__(self, clock: Clock, call_later: Callable[..., object]) -> None:
-        """call_later: the loop's, of seconds, a callback and its arguments."""
+        """call_later: the event loop's, with seconds, a callback and its arguments."""
         self._clock = clock
         self._call_later = call_later
         self._until_ms: dict[Muted, int] = {}
@@ -50,7 +51,7 @@ class Mutes:
         return len(self._until_ms)
 
     def mute(self, connection: Muted, wait_ms: int) -> None:
-        """Begin no further request of this connection for wait_ms."""
+        """Have no further request of this connection handled for wait_ms. A longer wait that has begun stays."""
         until_ms, known_ms = self._clock.monotonic_ms() + wait_ms, self._until_ms.get(connection)
         self._until_ms[connection] = until_ms if known_ms is None else max(known_ms, until_ms)
         if known_ms is None:
@@ -58,11 +59,11 @@ class Mutes:
             self._look_after(connection, wait_ms)
 
     def _look_after(self, connection: Muted, left_ms: int) -> None:
-        """Call _look() for the connection when its wait is over, or earlier to see if the client has left."""
+        """Call _look() when the connection's wait is over, or earlier, to see whether the client has left."""
         self._call_later(min(left_ms, LOOKED_AT_AFTER_MS) / 1000, self._look, connection)
 
     def _look(self, connection: Muted) -> None:
-        """Unmute the connection if its wait is over, close it if its client left, else check again later."""
+        """Unmute the connection if its wait is over; close it if its client has left; else look again later."""
         left_ms = self._until_ms[connection] - self._clock.monotonic_ms()
         if left_ms > 0 and not connection.has_left():
             self._look_after(connection, left_ms)

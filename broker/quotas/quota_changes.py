@@ -1,9 +1,9 @@
-"""What a request to change or describe quotas comes to. Pure.
+"""The records that a request to change quotas leads to, and the entities that one to describe them finds. Pure.
 
-The rules are Kafka's: what is refused of one entity changes nothing of it, and nothing of the others; an entity that
-is named twice keeps what was first asked of it and is answered with an error. Beyond Kafka's, a quota is a number,
-names have a bounded length, and few entities have quotas at most. Asked of Apache Kafka 4.3.1; KIP-546. Source:
-Kafka's ClientQuotaControlManager, ClientQuotasImage.
+The rules are Kafka's: what is refused of one entity changes nothing of it, and nothing of the others; an entity that is
+named twice keeps what was first asked of it and is answered with an error. Beyond Kafka's, a quota is a number, names
+have a bounded length, and few entities have quotas at most. Asked of Apache Kafka 4.3.1; KIP-546. Source: Kafka's
+ClientQuotaControlManager, ClientQuotasImage.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ Asked = AlterClientQuotasRequest.Entry
 
 
 def changes_of(asked: Asked, quotas: Quotas, new_entities: int) -> list[Change]:
-    """Return the records that change one entity's quotas. Raises KafkaError.
+    """Return the records that change one entity's quotas, as asked. Raises KafkaError if that is not allowed.
 
-    new_entities: how many that the same request names before would have quotas for the first time.
+    new_entities: how many entities earlier in the same request get their first quota; they count towards the limit.
     """
     entity = _check_entity(asked)
     wanted: dict[str, float | None] = {}
@@ -51,6 +51,7 @@ def named_entity(asked: Asked) -> Entity:
 
 
 def _check_entity(asked: Asked) -> Entity:
+    """Return the entity that the request names. Raises INVALID_REQUEST if there is no such kind of entity."""
     if not asked.entity:
         raise _invalid("quotas are of a user, a client id, both, or an address")
     names: dict[str, str | None] = {}
@@ -74,6 +75,7 @@ def _check_entity(asked: Asked) -> Entity:
 
 
 def _check_quota(entity: Entity, key: str, value: float) -> None:
+    """Raise INVALID_REQUEST if the entity cannot have this kind of quota, or not with this value."""
     rule = RULES.get(key)
     if rule is None or rule.of_address != is_of_address(entity):
         raise _invalid(f"{key} is no quota of a {' and '.join(type_ for type_, _ in entity)}")
@@ -86,7 +88,7 @@ def _check_quota(entity: Entity, key: str, value: float) -> None:
 
 
 class Filter:
-    """What a request to describe asks for. Raises KafkaError if it means nothing."""
+    """The filter of a DescribeClientQuotas request. Raises KafkaError if it is invalid."""
 
     def __init__(self, request: DescribeClientQuotasRequest) -> None:
         self._names: dict[str, str | None] = {}
@@ -99,6 +101,7 @@ class Filter:
             raise _invalid("an address goes with no user or client id in a filter")
 
     def _add(self, asked: DescribeClientQuotasRequest.Component) -> None:
+        """Add one component of the request to the filter. Raises KafkaError if it is invalid."""
         type_ = asked.entity_type
         if not type_ or type_ in self._names or type_ in self._any:
             raise _invalid(f"the type {type_!r} may not be named {'twice ' if type_ else ''}in a filter")
@@ -117,7 +120,7 @@ class Filter:
             self._names[type_] = match
 
     def matches(self, entity: Entity) -> bool:
-        """Return whether the entity fits all components and, in a strict filter, has no other types."""
+        """Return whether the entity fits all components; if the filter is strict, it may have no other types."""
         names = dict(entity)
         if self._strict and len(names) != len(self._names) + len(self._any):
             return False
@@ -127,7 +130,9 @@ class Filter:
 
 
 def matching(quotas: Quotas, wanted: Filter) -> Iterator[Entity | None]:
-    """Yield for each existing entity: the entity if the filter matches it, else None."""
+    """Yield, for each entity with quotas, the entity if the filter matches it, else None, so that work is done in
+    steps.
+    """
     for entity in list(quotas):
         yield entity if wanted.matches(entity) else None
 

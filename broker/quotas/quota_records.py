@@ -1,4 +1,4 @@
-"""Quotas as records of the security log: one of each entity and kind. Pure. docs/formats.md, "Security log"."""
+"""Quotas as records of the security log: one for each entity and kind. Pure. docs/formats.md, "Security log"."""
 
 from typing import Any, NoReturn
 
@@ -16,7 +16,7 @@ Change = tuple[bytes, bytes | None]
 
 
 class DamagedQuotaRecord(Exception):
-    """Raised for a record of the log that is not as this broker writes them."""
+    """Raised for a record of a quota that this broker cannot have written."""
 
 
 class NewerQuotaRecord(Exception):
@@ -34,7 +34,9 @@ def quota_removed(entity: Entity, key: str) -> Change:
 
 
 def apply_quota(quotas: Quotas, key: bytes, value: bytes | None) -> None:
-    """Apply a record. Raises DamagedQuotaRecord, NewerQuotaRecord; then nothing was changed."""
+    """Apply a record of the log to the quotas. Raises DamagedQuotaRecord, NewerQuotaRecord; then nothing was
+    changed.
+    """
     entity, kind = _subject_of(key)
     if value is None:
         quotas.put(entity, kind, None)
@@ -49,11 +51,15 @@ def apply_quota(quotas: Quotas, key: bytes, value: bytes | None) -> None:
 
 
 def _key(entity: Entity, key: str) -> bytes:
+    """Return the key of the record of this entity's quota of the kind `key`."""
     packed: bytes = msgpack.packb([QUOTA, key, *([type_, name] for type_, name in entity)])
     return packed
 
 
 def _subject_of(key: bytes) -> tuple[Entity, str]:
+    """Decode the key of a record: return the entity and the kind of quota. Raises DamagedQuotaRecord,
+    NewerQuotaRecord.
+    """
     _, *parts = unpack_list(key, DamagedQuotaRecord)
     if not parts or not isinstance(parts[0], str) or not all(map(_is_part, parts[1:])):
         _refuse("the key does not name a quota")
@@ -66,6 +72,7 @@ def _subject_of(key: bytes) -> tuple[Entity, str]:
 
 
 def _is_part(part: Any) -> bool:
+    """Return whether this is a pair of an entity's type and name; None is the default of the type."""
     match part:
         case [str(), str() | None]:
             return True

@@ -1,10 +1,11 @@
-"""Kafka's two ways to measure a rate, and the wait after which the rate is within its limit again. Pure.
+"""Kafka's two ways to measure a rate, windows and token buckets, and how long to wait until it is within its limit.
+Pure.
 
 The rules: a `WindowedRate` is the sum of the last windows divided by their length; windows that have not begun yet
 count as empty. A `TokenBucket` fills at the rate of its limit, up to what the limit gives in all windows. While
-anything is left, a request may take more than that; the bucket is overdrawn then. Each is equal to a new one
-(is_fresh) when what was recorded is too old to count. Times are monotonic milliseconds. Source: Kafka's SampledStat,
-Rate, TokenBucket, QuotaUtils; ControllerMutationQuotaManager (KIP-13, KIP-599).
+anything is left, a request may take more than that; the bucket is overdrawn then. Each is equal to a new one (is_fresh)
+when what was recorded is too old to count. Times are monotonic milliseconds. Source: Kafka's SampledStat, Rate,
+TokenBucket, QuotaUtils; ControllerMutationQuotaManager (KIP-13, KIP-599).
 """
 
 from math import floor
@@ -25,7 +26,9 @@ class Windows(NamedTuple):
 
 
 class WindowedRate:
-    """The average over the last windows. _windows: (begun_ms, last_ms, amount) of each, the newest last."""
+    """The average over the last windows. _windows: (begin, last record, amount) of each, in monotonic ms, the newest
+    last.
+    """
 
     __slots__ = ("_windows",)
 
@@ -33,7 +36,7 @@ class WindowedRate:
         self._windows: list[tuple[int, int, float]] = []
 
     def record(self, amount: float, now_ms: int, shape: Windows) -> None:
-        """Add an amount. A negative one undoes what was recorded at this moment."""
+        """Add an amount to the window of now_ms. A negative one undoes what was recorded at the same moment."""
         windows = self._windows
         if windows and now_ms - windows[-1][0] < shape.size_ms:
             begun_ms, _, before = windows[-1]
@@ -49,7 +52,7 @@ class WindowedRate:
         return sum(amount for _, _, amount in self._windows) * 1000 / span_ms
 
     def span_ms(self, now_ms: int, shape: Windows) -> int:
-        """Return the time over which the average is taken, after dropping what is too old."""
+        """Drop windows that are too old, and return the time over which the average is taken, in ms, at least 1."""
         windows = self._windows
         while windows and now_ms - windows[0][1] >= shape.all_ms:
             del windows[0]
@@ -58,19 +61,21 @@ class WindowedRate:
         return max(1, passed_ms + missing * shape.size_ms)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """Return after how many ms the average is within the limit, if nothing is recorded; 0: it is now."""
+        """Return how many ms to wait until the average is within the limit, if nothing is recorded meanwhile; 0: it
+        is.
+        """
         rate = self.per_second(now_ms, shape)
         if rate <= limit:
             return 0
         return _round((rate - limit) / limit * self.span_ms(now_ms, shape))
 
     def is_fresh(self, now_ms: int, shape: Windows) -> bool:
-        """Return whether all that was recorded is too old to count."""
+        """Return whether all that was recorded is too old to count, so that this is as good as a new object."""
         return not self._windows or now_ms - self._windows[-1][1] >= shape.all_ms
 
 
 class TokenBucket:
-    """How much may still come at once."""
+    """How much may still be used at once. It fills again with time, up to the amount of all windows together."""
 
     __slots__ = ("_filled_ms", "_spent")
 
@@ -79,35 +84,37 @@ class TokenBucket:
         self._filled_ms = 0
 
     def left(self, limit: float, now_ms: int, shape: Windows) -> float:
-        """Return how much may be taken now; negative if the bucket is overdrawn."""
+        """Return how much is in the bucket now; negative if more was taken than there was."""
         self._fill(limit, now_ms)
         return _burst(limit, shape) - self._spent
 
     def record(self, amount: float, limit: float, now_ms: int) -> None:
-        """Take an amount out of the bucket, even if less is left."""
+        """Take an amount out of the bucket, even if less is left; a negative amount is put back."""
         self._fill(limit, now_ms)
         self._spent = max(0.0, self._spent + amount)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """Return after how many ms the bucket is not overdrawn any more; 0: it is not now."""
+        """Return how many ms it takes until the bucket is not below 0 any more; 0 if it is not."""
         left = self.left(limit, now_ms, shape)
         return _round(-left / limit * 1000) if left < 0 else 0
 
     def is_fresh(self, limit: float, now_ms: int) -> bool:
-        """Return whether the bucket is full."""
+        """Return whether the bucket is full, so that it is as good as a new one."""
         self._fill(limit, now_ms)
         return self._spent == 0
 
     def _fill(self, limit: float, now_ms: int) -> None:
+        """Put into the bucket what the limit allows for the time since the last call."""
         if self._spent:
             self._spent = max(0.0, self._spent - limit * (now_ms - self._filled_ms) / 1000)
         self._filled_ms = now_ms
 
 
 def _burst(limit: float, shape: Windows) -> float:
+    """Return how much a full bucket has: the limit times the length of all windows."""
     return limit * shape.all_ms / 1000
 
 
 def _round(milliseconds: float) -> int:
-    """Round as Java's Math.round does, to LONGEST_MS at most."""
+    """Round milliseconds as Java's Math.round does, to LONGEST_MS at most."""
     return floor(min(milliseconds, LONGEST_MS) + 0.5) if milliseconds < LONGEST_MS else LONGEST_MS
