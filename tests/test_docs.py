@@ -191,7 +191,9 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_head(document):
 
 @pytest.mark.parametrize("name", ["README.md", "docs/on-call.md"])
 def test_no_word_is_so_long_that_a_table_is_wider_than_the_page(name):
-    """A forge gives a page 830 pixels, and scrolls what is wider: the last column, which says what to do, was cut."""
+    """A code host shows a page 830 pixels wide and scrolls what is wider: the last column, which says what to do, was
+    cut off.
+    """
     rows = [line for line in prose(ROOT / name).splitlines() if line.startswith("|") and "---" not in line]
     shown = [re.sub(r"\]\([^)]*\)", "]", row) for row in rows]
     assert not [word for row in shown for word in re.split(r"[\s|]+", row) if len(word) > 30]

@@ -292,7 +292,7 @@ THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread"}
 
 
 def test_only_one_module_starts_threads():
-    """Others would not say by name that the system has none left. What bench starts is for its own process alone."""
+    """It raises a named error if the system has no thread left. What bench starts is for its own process alone."""
     places = [path for path in MODULES if area_of(path) != "bench" and path != STARTS_THREADS]
     calls = [(path, node.func) for path in places for node in nodes_of(path) if isinstance(node, ast.Call)]
     attributes = [(path, func.lineno, func.attr) for path, func in calls if isinstance(func, ast.Attribute)]
@@ -388,7 +388,9 @@ def test_no_module_or_page_contains_a_local_path_or_a_tracker_number():
 
 
 def test_every_file_in_the_repository_except_pictures_and_data_is_text():
-    """But for a data directory of each earlier version, which later ones must open, and pictures of the console."""
+    """The exceptions are a data directory of each earlier version, which later ones must open, and pictures of the
+    console.
+    """
     ignored = {line.strip("/*\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
     top = [path for path in ROOT.iterdir() if path.name[0] != "." and path.name not in ignored]
     files = [path for path in top if path.is_file()]

@@ -162,7 +162,7 @@ def test_a_partition_claimed_twice_in_one_generation_stays_with_neither_member()
 
 
 def test_a_partition_does_not_return_to_a_member_that_no_longer_wants_its_topic():
-    """Kafka's own assignor gives it back where the member is of an older generation (deviation on purpose)."""
+    """Kafka's own assignor gives it back if the member is of an older generation: a deviation on purpose."""
     members = {
         "old": saying("b", tps("a0 a1 a2 a3"), 3),
         "x": saying("ab", tps("a0 a1 a2 a3 a4 a5"), 4),

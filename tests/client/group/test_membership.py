@@ -252,7 +252,7 @@ def test_a_protocol_that_was_not_offered_is_refused(more):
 
 
 def test_a_sync_answer_with_another_protocol_is_refused():
-    """KIP-559."""
+    """KIP-559: since version 5 an answer to SyncGroup names the group's protocol."""
     m = member("range")
     m.join_request({"t"}, ())
     joined(m)

@@ -103,7 +103,7 @@ def test_a_sixth_batch_waits_for_the_first():
 
 def test_one_batch_is_in_flight_until_the_broker_knows_the_producer():
     """A broker that does not know a producer accepts any sequence as its first: the second batch must not arrive
-    before the first. In a transaction the broker knows the producer, and five may be in flight.
+    before the first. In a transaction five may be in flight, because such an error only aborts it.
     """
     sequences, entry = producer(is_known=False)
     send(sequences, entry, first := Sent())
