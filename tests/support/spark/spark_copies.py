@@ -228,7 +228,7 @@ def _batch_of(plan: list[dict[str, int]], partition: int, offset: int) -> int:
 class Driver:
     """A process with a session and the query, which may be killed with its JVM."""
 
-    def __init__(self, place: Place, master: str = "local[2,4]", environment: dict[str, str] | None = None) -> None:
+    def __init__(self, place: Place, master: str = "local[2,4]") -> None:
         words = [place.servers, place.source, place.target, place.checkpoint, str(place.per_batch), master]
         self._log = Path(f"{place.checkpoint}.log")
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,6 @@ class Driver:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=environment,
             )
 
     def output(self) -> str:
