@@ -12,6 +12,9 @@ import fencepost as fp
 
 
 async def bill(bootstrap: str, name: str) -> None:
+    """Read orders in batches, and write an invoice for each in a transaction with the batch's offsets. name: of this
+    worker.
+    """
     producer = fp.Producer(bootstrap, transactional_id=f"billing-{name}")
     consumer = fp.Consumer(
         bootstrap,

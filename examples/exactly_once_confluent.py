@@ -9,6 +9,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 
 def bill(bootstrap: str, name: str) -> None:
+    """Read orders in batches, and write an invoice for each in a transaction with the batch's offsets. name: of this
+    worker.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"billing-{name}"})
     producer.init_transactions()
     consumer = Consumer(
@@ -43,7 +46,7 @@ def bill(bootstrap: str, name: str) -> None:
 
 
 def go_back(consumer: Consumer) -> None:
-    """The consumer does not do this itself after an abort: read again from what was committed."""
+    """Continue at the committed offsets after an aborted transaction, which the consumer does not do by itself."""
     for place in consumer.committed(consumer.assignment()):
         start = place.offset if place.offset >= 0 else consumer.get_watermark_offsets(place)[0]
         consumer.seek(TopicPartition(place.topic, place.partition, start))

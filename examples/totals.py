@@ -14,7 +14,7 @@ import fencepost as fp
 
 
 async def restored(bootstrap: str) -> "defaultdict[bytes, int]":
-    """What was committed to the topic of totals; of each customer the last record counts."""
+    """Return the total of each customer, from the topic's committed records: the last record of a customer counts."""
     totals: defaultdict[bytes, int] = defaultdict(int)
     async with fp.Consumer(bootstrap, auto_offset_reset="earliest") as reader:
         place = fp.TopicPartition("totals", 0)
@@ -28,6 +28,7 @@ async def restored(bootstrap: str) -> "defaultdict[bytes, int]":
 
 
 async def add_up(bootstrap: str) -> None:
+    """Add each batch of payments to the totals, in a transaction with the batch's offsets."""
     async with fp.Admin(bootstrap) as admin:
         try:
             await admin.create_topics([fp.NewTopic("totals", 1, configs={"cleanup.policy": "compact"})])

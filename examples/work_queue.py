@@ -16,6 +16,9 @@ MOST = 20
 
 
 async def bill(bootstrap: str, name: str) -> None:
+    """Take orders from the share group, and write an invoice for each in the transaction that acknowledges it. name:
+    of this worker.
+    """
     producer = fp.Producer(bootstrap, transactional_id=f"billing-{name}", transaction_timeout_ms=10_000)
     queue = fp.ShareConsumer(
         bootstrap, topics=["orders"], group_id="billing", auto_offset_reset="earliest", max_poll_records=MOST

@@ -27,6 +27,7 @@ __all__ = sorted(_FROM)
 
 
 def __getattr__(name: str) -> object:
+    """Import a public name on its first use."""
     module = _FROM.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Requests to any Kafka broker over plain blocking sockets, for assertions.
+"""Sends requests to any Kafka broker over plain blocking sockets, for assertions.
 
-The rule: each use opens its own connections, so it works after a kill and beside any client library, sync or
-async; it shares no code with the clients under test, only the bytes of the protocol.
+The rule: each use opens its own connections, so it works after a kill and beside any client library, sync or async; it
+shares no code with the clients under test, only the bytes of the protocol.
 """
 
 import socket
@@ -27,7 +27,9 @@ Login = tuple[str, str]
 
 
 class Line:
-    """One connection. It uses the highest API versions that both sides support."""
+    """One blocking connection to a broker. It uses the highest API versions that both sides support. Raises OSError,
+    and KafkaError if the login fails.
+    """
 
     def __init__(self, address: Address, timeout_s: float = TIMEOUT_S, login: Login | None = None) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_s)
@@ -57,7 +59,9 @@ class Line:
         self._socket.close()
 
     def ask(self, request: object, *, version: int | None = None, cap: int | None = None) -> Any:
-        """Send a request and return the response. cap: the highest version to use. Raises OSError."""
+        """Send a request and return the decoded response. version: the version to use; None: the highest that both
+        sides support, but `cap` at most. Raises OSError.
+        """
         api = APIS[schema_of(type(request)).api or 0]
         if version is None:
             version = min(api.max, self._highest.get(api.key, 0), api.max if cap is None else cap)
@@ -66,6 +70,7 @@ class Line:
         return decode_response(api, version, self._frame())[1]
 
     def _frame(self) -> bytes:
+        """Read one response without its length prefix."""
         (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
         return self._exactly(length)
 
@@ -81,7 +86,9 @@ class Line:
 
 
 class Asker:
-    """Connections to all brokers of one cluster. A context manager."""
+    """Connections to all brokers of one cluster, opened when they are first needed. A context manager, which closes
+    them.
+    """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float = TIMEOUT_S, login: Login | None = None) -> None:
         self._timeout_s = timeout_s
@@ -98,17 +105,20 @@ class Asker:
             line.close()
 
     def any(self, request: Any, *, cap: int | None = None) -> Any:
+        """Send a request to the bootstrap broker and return the response."""
         return self._line(self._bootstrap).ask(request, cap=cap)
 
     def metadata(self, *topics: str) -> Any:
-        """Return the metadata of these topics; without names, of all. Creates no topic."""
+        """Return the metadata of these topics, or of all if none are named. Creates no topic."""
         wanted = [MetadataRequest.Topic(name=name) for name in topics] or None
         response = self.any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         self._nodes = {node.node_id: (node.host, node.port) for node in response.brokers}
         return response
 
     def leaders(self, topic: str) -> dict[int, Line]:
-        """Return the leader of each partition. Raises KafkaError if there is no such topic."""
+        """Return by partition number a connection to the partition's leader. Raises KafkaError if there is no such
+        topic.
+        """
         (found,) = self.metadata(topic).topics
         check(found.error_code, f"topic {topic}")
         return {
@@ -117,12 +127,15 @@ class Asker:
         }
 
     def coordinator(self, kind: int, key: str) -> Line:
-        """A line to the coordinator of a group or a transactional id. kind: the key type in FindCoordinator."""
+        """Return a connection to the coordinator of a group or a transactional id. kind: the key type in
+        FindCoordinator. key: the group or the id.
+        """
         found = self.any(FindCoordinatorRequest(key=key, key_type=kind), cap=3)
         check(found.error_code, key)
         return self._line((found.host, found.port))
 
     def controller(self) -> Line:
+        """Return a connection to the cluster's controller; to the bootstrap broker if there is none."""
         response = self.metadata()
         return self._line(self._nodes.get(response.controller_id, self._bootstrap))
 
@@ -133,13 +146,14 @@ class Asker:
             yield self._line(address)
 
     def _line(self, address: Address) -> Line:
+        """Return the connection to this address, opened at the first call."""
         if address not in self._lines:
             self._lines[address] = Line(address, self._timeout_s, self._login)
         return self._lines[address]
 
 
 def check(code: int, detail: str) -> None:
-    """Raise KafkaError if the code is not 0."""
+    """Raise KafkaError if the error code is not 0. detail: for its message."""
     if code:
         raise KafkaError(ErrorCode(code), detail)  # type: ignore[call-arg]
 

@@ -19,9 +19,11 @@ class Asserting(Observed):
     """The assertions, for an observed broker."""
 
     def assert_exactly_once(self, source: str, destination: str, key: KeyOf | None = None) -> None:
-        """Each record of `source` has exactly one in `destination`, which has no other records.
+        """Check that each record of `source` has exactly one in `destination`, and that `destination` has no other
+        records.
 
-        key: what identifies a record in both topics; by default its key and value. Raises AssertionError.
+        key: returns what identifies a record in both topics; by default its key and value. Both are read with
+        read_committed. Raises AssertionError.
         """
         identity = key or _key_and_value
         wanted = Counter(identity(record) for record in self.records(source))

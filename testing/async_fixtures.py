@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fp_login(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> dict[str, Any]:
-    """Return the login settings of the fixtures' clients: the marker's user, else a super user's."""
+    """Return the settings with which the fixtures' clients log in: as the marker's user, else as a super user. Empty
+    if the broker needs no login.
+    """
     login = fp_broker.login_of(wishes_of(request.node).user)
     if login is None:
         return {}
@@ -41,7 +43,7 @@ async def fp_producer(fp_bootstrap: str, fp_login: dict[str, Any]) -> "AsyncIter
 async def fp_txn_producer(
     request: pytest.FixtureRequest, fp_bootstrap: str, fp_login: dict[str, Any]
 ) -> "AsyncIterator[Producer]":
-    """A transactional producer with its own id, and the marker's transaction_timeout."""
+    """A transactional producer with a new transactional id, and the transaction_timeout of the marker."""
     from ..client.producer.producer import Producer
 
     timeout_ms = wishes_of(request.node).transaction_timeout_ms
@@ -52,7 +54,7 @@ async def fp_txn_producer(
 
 @pytest_asyncio.fixture
 async def fp_consumer(fp_bootstrap: str, fp_topic: str, fp_login: dict[str, Any]) -> "AsyncIterator[Consumer]":
-    """A consumer in its own group that reads fp_topic from the beginning, read_committed."""
+    """A consumer in a new group that reads fp_topic from the beginning with read_committed."""
     from ..client.consumer.consumer import Consumer
 
     group = f"test-{os.urandom(6).hex()}"
@@ -66,7 +68,7 @@ async def fp_consumer(fp_bootstrap: str, fp_topic: str, fp_login: dict[str, Any]
 async def fp_share_consumer(
     fp_bootstrap: str, fp_topic: str, fp_login: dict[str, Any]
 ) -> "AsyncIterator[ShareConsumer]":
-    """A consumer in its own share group that takes the records of fp_topic from the beginning."""
+    """A consumer in a new share group that takes the records of fp_topic from the beginning."""
     from ..client.share.consumer import ShareConsumer
 
     group = f"test-{os.urandom(6).hex()}"
@@ -87,7 +89,7 @@ async def fp_admin(fp_bootstrap: str, fp_login: dict[str, Any]) -> "AsyncIterato
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-asyncio's own wrapper
 def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
-    """Start the clients on the loop of the test that uses them, whichever scope that loop has."""
+    """Let the client fixtures use the event loop of the test that requests them, whichever scope that loop has."""
     if fixturedef.func.__module__ == __name__:
         mark = request.node.get_closest_marker("asyncio")
         scope = mark.kwargs.get("loop_scope") if mark is not None else None

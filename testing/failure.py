@@ -1,4 +1,6 @@
-"""What a failed test shows of its broker: open transactions, partitions' offsets, faults, the last requests."""
+"""The section about the broker in the report of a failed test: open transactions, partitions' offsets, faults, the
+last requests.
+"""
 
 from typing import Any
 
@@ -11,7 +13,7 @@ DECIDED = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 
 def describe(broker: Any) -> str:
-    """Return a section for the test's report. Never raises and never waits long."""
+    """Return the text about this broker for a failed test's report. Never raises and never waits long."""
     lines = [repr(broker)]
     if not broker.answers:
         lines.append("it does not answer now")

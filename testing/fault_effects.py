@@ -1,4 +1,5 @@
-"""What a fault does to a request: each effect gets the next handler, the connection and the request.
+"""What a fault does to a request. Each effect is a function that gets the function which serves requests, the
+connection and the request.
 
 The rule: answers keep the order of their connection, and other connections are not affected.
 """
@@ -18,7 +19,7 @@ from ..protocol.primitives import Buffer, Readable
 
 
 class ReceivedRequest:
-    """A request that the broker received: its bytes, and on demand its decoded form."""
+    """A request that the broker received: its bytes, and its decoded form when it is needed."""
 
     def __init__(self, frame: Readable, header: RequestHeader) -> None:
         self.frame = frame
@@ -33,7 +34,7 @@ class ReceivedRequest:
         return self._decoded
 
     def refused(self, code: ErrorCode) -> list[Buffer]:
-        """Return a response to the request with this error code."""
+        """Return the encoded response to this request with this error code."""
         header, api = self.header, APIS[self.header.api_key]
         response = refusal(
             api.response, header.api_version, self.decoded(), KafkaError(code, "a fault injected by the test")
@@ -46,6 +47,8 @@ Reply = list[Buffer]
 
 
 def error(code: ErrorCode, after: bool) -> Effect:
+    """Return the effect that answers with an error. after: the request is processed first; else it is not processed."""
+
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             connection.reply(asked.refused(code), 0)
@@ -62,6 +65,10 @@ def error(code: ErrorCode, after: bool) -> Effect:
 
 
 def disconnect(after: bool) -> Effect:
+    """Return the effect that closes the connection instead of answering. after: the request is processed first, and
+    the connection closed when its answer would be sent; else it is not processed.
+    """
+
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             connection.close_after_replies()
@@ -81,6 +88,10 @@ def disconnect(after: bool) -> Effect:
 
 
 def delay(seconds: float, after: bool) -> Effect:
+    """Return the effect that delays a request. after: it is processed now and answered after so many seconds; else it
+    is processed only then.
+    """
+
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             _serve_later(serve, connection, asked, seconds)
@@ -97,6 +108,8 @@ def delay(seconds: float, after: bool) -> Effect:
 
 
 def blackhole(after: bool) -> Effect:
+    """Return the effect that never answers. after: the request is processed; else it is not."""
+
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
         if not after:
             connection.park(Parked())
@@ -113,6 +126,7 @@ def blackhole(after: bool) -> Effect:
 
 
 def duplicate(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
+    """Process the request twice. Only the first answer is sent."""
     serve(connection, asked.frame)
     waiting = len(connection.slots)
     serve(connection, asked.frame)
@@ -129,7 +143,11 @@ def _instead_of_answer(
     at_once: Callable[[int, Reply], object],
     later: Callable[[Slot, Callable[[object], None], object], None],
 ) -> None:
-    """Process the request, and replace its answer: at once, or when a delayed answer is ready."""
+    """Process the request, and do something in place of sending its answer.
+
+    at_once: called with the journal entry to wait for and the answer, if the answer is ready. later: called with the
+    waiting reply, the function that would send the answer, and the answer, when a delayed answer becomes ready.
+    """
     waiting = len(connection.slots)
     serve(connection, asked.frame)
     if len(connection.slots) == waiting:
@@ -146,6 +164,7 @@ def _instead_of_answer(
 
 
 def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, seconds: float) -> None:
+    """Process the request after so many seconds. Until then no later request of this connection is processed."""
     frame = bytes(asked.frame)
     connection.hold()
 
@@ -158,5 +177,5 @@ def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, s
 
 
 def _in(seconds: float, call: Callable[..., object], *arguments: Any) -> None:
-    """Call the function after a delay of the broker's time, so that moving it ends the delay."""
+    """Call the function after so many seconds of the broker's time: moving that time forward ends the delay."""
     asyncio.get_running_loop().call_later(seconds, call, *arguments)

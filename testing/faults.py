@@ -1,9 +1,8 @@
-"""Faults to inject into a broker: an error, a closed connection, a delay, no answer, a duplicate request.
+"""Faults that a test injects into a broker: an error, a closed connection, a delay, no answer, a duplicate request.
 
 The rule: a fault defines which requests it matches and when it fires; the first that fires for a request is applied.
 Random choices are seeded, so a run is repeatable. Without faults nothing is added to the broker's request path. Names
-of APIs are Kafka's: "Produce", "EndTxn"; None for any.
-Modelled on the fault proxy of KAFKA-21074.
+of APIs are Kafka's: "Produce", "EndTxn"; None for any. Modelled on the fault proxy of KAFKA-21074.
 """
 
 import random
@@ -32,14 +31,14 @@ class Faulty(Protocol):
         ...
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Put `between` around the function that serves requests; None removes it."""
+        """Replace the function that serves requests by `between` of it; None: restore it."""
         ...
 
 
 class Fault:
-    """One fault, and when it fires: by default every time.
+    """One fault: its effect, the requests that it matches, and at which of them it fires, by default at all.
 
-    calls: matching requests; fired: those that it was applied to.
+    calls: how many requests matched; fired: how many of these it was applied to.
     """
 
     def __init__(self, text: str, effect: effects.Effect, api: Api | None, client_id: str | None, chance: Any) -> None:
@@ -75,26 +74,33 @@ class Fault:
         return self._when(lambda call: True)
 
     def with_probability(self, probability: float) -> "Fault":
-        """Fire at random, by the seed. A test does not fail if it never fires by chance."""
+        """Fire at each matching request with this probability (0 to 1). The seed decides. If it never fires by chance,
+        the test does not fail.
+        """
         self._needs = 0
         return self._when(lambda call: self._chance.random() < probability)
 
     def where(self, matches: Callable[[Any], bool]) -> "Fault":
-        """Fire only at requests for which matches(request) is true. request: decoded to fencepost.protocol's class."""
+        """Fire only at requests for which matches(request) is true. The request is decoded to a class of
+        fencepost.protocol.
+        """
         self._where = matches
         return self
 
     def _when(self, strikes: Callable[[int], bool]) -> "Fault":
+        """Set at which calls the fault fires. strikes: gets the number of the matching request, from 1."""
         self._strikes = strikes
         return self
 
     @property
     def unfired(self) -> bool:
-        """Return whether the fault fired less often than requested."""
+        """Return whether the fault fired less often than requested; with a probability, whether no request matched."""
         return self.fired < self._needs if self._needs else not self.calls
 
     def takes(self, header: RequestHeader, request: Callable[[], Any]) -> "effects.Effect | None":
-        """Count a request if it matches. Returns the effect to apply to it, or None."""
+        """Count a request if it matches this fault. Returns the effect to apply to it; None if it does not match or
+        the fault does not fire now. request: returns the decoded request.
+        """
         if self._api is not None and header.api_key != self._api.key:
             return None
         if self._api is None and header.api_key == API_VERSIONS:
@@ -111,7 +117,7 @@ class Fault:
 
 
 class Faults:
-    """The faults of one broker; they are kept over its restarts."""
+    """The faults of one broker. They stay when it is restarted."""
 
     def __init__(self, broker: Faulty) -> None:
         self._broker = broker
@@ -121,29 +127,37 @@ class Faults:
         self._intercepting = False
 
     def seed(self, number: int) -> "Faults":
-        """Seed the random choices."""
+        """Seed the random choices of with_probability()."""
         self._chance.seed(number)
         return self
 
     def error(
         self, api: str | None, code: str | int, *, when: When = "before_write", client_id: str | None = None
     ) -> Fault:
-        """Answer with an error: without processing the request, or after it."""
+        """Answer with this error: without processing the request, or (when="after_write") after it. api: the request's
+        name, None for any. client_id: of the clients that are affected, None for all.
+        """
         error = error_named(code)
         return self._add(f"error({api!r}, {error.name})", effects.error(error, _after(when)), api, client_id)
 
     def disconnect(self, api: str | None = None, *, when: When = "before_write", client_id: str | None = None) -> Fault:
-        """Close the connection: without processing the request, or after it is durable, instead of the answer."""
+        """Close the connection without an answer: without processing the request, or (when="after_write") after what
+        it wrote is durable.
+        """
         return self._add(f"disconnect({api!r}, {when})", effects.disconnect(_after(when)), api, client_id)
 
     def delay(
         self, api: str | None, seconds: float, *, when: When = "before_write", client_id: str | None = None
     ) -> Fault:
-        """Process the request and later ones of its connection after a delay; or process it now and answer later."""
+        """Process the request, and later ones of its connection, after a delay; or (when="after_write") process it now
+        and send the answer after the delay.
+        """
         return self._add(f"delay({api!r}, {seconds})", effects.delay(seconds, _after(when)), api, client_id)
 
     def blackhole(self, api: str | None = None, *, when: When = "before_write", client_id: str | None = None) -> Fault:
-        """Never answer the request, nor later ones of its connection, which stays open."""
+        """Never answer the request, nor later ones of its connection, which stays open. With when="after_write" the
+        request is processed.
+        """
         return self._add(
             f"blackhole({api!r}, client_id={client_id!r})", effects.blackhole(_after(when)), api, client_id
         )
@@ -166,20 +180,23 @@ class Faults:
 
     @property
     def all(self) -> list[Fault]:
-        """All faults, in the order of their creation."""
+        """Return all faults, in the order of their creation."""
         return list(self._faults)
 
     @property
     def unfired(self) -> list[Fault]:
-        """The faults that did not fire as often as requested."""
+        """Return the faults that did not fire as often as requested."""
         return [fault for fault in self._faults if fault.unfired]
 
     def verify(self) -> None:
-        """Raise AssertionError if a fault did not fire: then the test does not test what it should."""
+        """Raise AssertionError if a fault did not fire as often as requested: then the test did not test what it
+        should.
+        """
         unfired = self.unfired
         assert not unfired, "faults that did not happen: " + ", ".join(map(repr, unfired))
 
     def _add(self, text: str, effect: effects.Effect, api: str | None, client_id: str | None) -> Fault:
+        """Create a fault and activate it. text: its description for messages."""
         fault = Fault(text, effect, None if api is None else api_named(api), client_id, self._chance)
         with self._lock:
             self._faults = [*self._faults, fault]
@@ -187,14 +204,14 @@ class Faults:
         return fault
 
     def _see_to_interception(self) -> None:
-        """Intercept requests while there are faults, and only then."""
+        """Intercept the broker's requests as long as there are faults, and only then."""
         wanted = bool(self._faults)
         if wanted != self._intercepting:
             self._intercepting = wanted
             self._broker.intercept(self._between if wanted else None)
 
     def _between(self, serve: Serve) -> Serve:
-        """Return a function that applies matching faults to a request, then serves it."""
+        """Return a function that serves requests with `serve`, but applies the first matching fault."""
 
         def faulty(connection: Connection, frame: Readable) -> None:
             effect, request = self._effect_on(frame)
@@ -207,6 +224,9 @@ class Faults:
         return faulty
 
     def _effect_on(self, frame: Readable) -> tuple["effects.Effect | None", "effects.ReceivedRequest | None"]:
+        """Return the effect of the first fault that fires at this request, and the request; (None, None) if
+        none does.
+        """
         try:
             header = read_request_header(frame)
             asked = effects.ReceivedRequest(frame, header)
@@ -220,6 +240,7 @@ class Faults:
 
 
 def _after(when: When) -> bool:
+    """Return whether a fault happens after the request is processed. Raises ValueError for another word."""
     if when not in ("before_write", "after_write"):
         raise ValueError(f'when must be "before_write" or "after_write", not {when!r}')
     return when == "after_write"

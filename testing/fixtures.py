@@ -26,13 +26,17 @@ LONGEST_TEST_NAME = 60
 
 @pytest.fixture(scope="session")
 def fp_broker_options() -> dict[str, Any]:
-    """The arguments of fp_broker: users, super_users, acls, settings. To be overridden in a conftest.py."""
+    """The arguments with which fp_broker is started: users, super_users, acls, settings. Override this fixture in a
+    conftest.py.
+    """
     return {}
 
 
 @pytest.fixture(scope="session")
 def fp_broker(request: pytest.FixtureRequest, fp_broker_options: dict[str, Any]) -> "Iterator[AnyBroker]":
-    """A broker in a thread of this process, for the whole session, or the one of --fencepost-external."""
+    """A broker in a thread of this process for the whole session, or the external one that
+    --fencepost-external names.
+    """
     from .served import ExternalBroker, ObservedBroker
 
     brokers = request.config.stash[BROKERS]
@@ -50,7 +54,9 @@ def fp_broker(request: pytest.FixtureRequest, fp_broker_options: dict[str, Any])
 
 @pytest.fixture
 def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[..., ObservedBroker]]":
-    """Brokers of the test's own: fp_broker_factory(num_partitions=3) runs until the test ends."""
+    """A function that starts a broker for this test only: fp_broker_factory(num_partitions=3). The broker runs until
+    the test ends.
+    """
     from .served import ObservedBroker
 
     if request.config.getoption("--fencepost-external"):
@@ -78,20 +84,24 @@ def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[...,
 
 @pytest.fixture
 def fp_bootstrap(fp_broker: "AnyBroker") -> str:
-    """HOST:PORT of the broker."""
+    """The broker's address, HOST:PORT, for a client's bootstrap servers."""
     return fp_broker.bootstrap_servers
 
 
 @pytest.fixture
 def fp_client_config(fp_broker: "AnyBroker") -> "Callable[..., dict[str, str]]":
-    """fp_client_config("alice"): the properties, by Kafka's names, with which a client logs in as alice."""
+    """A function: fp_client_config("alice") returns the properties, by Kafka's names, with which a client logs in as
+    alice.
+    """
     found: Callable[..., dict[str, str]] = fp_broker.client_config
     return found
 
 
 @pytest.fixture
 def fp_topics(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> Iterator[Callable[..., list[str]]]:
-    """fp_topics(3, partitions=2, cleanup_policy="compact") makes three topics and returns their names."""
+    """A function that creates topics: fp_topics(3, partitions=2, cleanup_policy="compact") creates three and returns
+    their names.
+    """
     made: list[str] = []
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:LONGEST_TEST_NAME].strip("-")
     default = wishes_of(request.node).partitions
@@ -111,13 +121,13 @@ def fp_topics(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> Iterato
 
 @pytest.fixture
 def fp_topic(fp_topics: Callable[..., list[str]]) -> str:
-    """A new topic for this test."""
+    """The name of a new topic for this test."""
     return fp_topics()[0]
 
 
 @pytest.fixture
 def fp_faults(fp_broker: "AnyBroker") -> "Iterator[Faults]":
-    """Faults of the broker, for this test. It fails if one does not fire."""
+    """Injects faults into the broker during this test. The test fails if a fault does not fire."""
     faults: Faults = fp_broker.faults.seed(0)
     yield faults
     faults.clear()
@@ -125,7 +135,7 @@ def fp_faults(fp_broker: "AnyBroker") -> "Iterator[Faults]":
 
 @pytest.fixture
 def fp_clock(fp_broker: "AnyBroker") -> "BrokerTime":
-    """The broker's time: fp_clock.advance(61)."""
+    """Moves the broker's time: fp_clock.advance(61) moves it forward by 61 seconds."""
     fp_broker.clock  # noqa: B018 (skips the test where it is not ours)
     from .clock import BrokerTime
 

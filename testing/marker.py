@@ -1,4 +1,4 @@
-"""The arguments of `@pytest.mark.fencepost(...)`."""
+"""The arguments of the marker `@pytest.mark.fencepost(...)`."""
 
 import re
 from typing import Any
@@ -34,6 +34,9 @@ class Wishes:
 
     @property
     def transaction_timeout_ms(self) -> int:
+        """Return the transaction timeout in milliseconds. Raises pytest.UsageError if its text is not like '5s' or
+        '500ms'.
+        """
         found = _DURATION.fullmatch(str(self.transaction_timeout))
         if found is None:
             raise pytest.UsageError(
@@ -43,7 +46,9 @@ class Wishes:
 
 
 def wishes_of(node: Any) -> Wishes:
-    """Return the arguments of a test's markers; the nearest marker takes precedence. Raises pytest.UsageError."""
+    """Return the arguments of this test's markers, with defaults; those of the nearest marker take precedence. Raises
+    pytest.UsageError for a wrong argument.
+    """
     arguments: dict[str, Any] = {}
     for marker in node.iter_markers("fencepost"):
         if marker.args:

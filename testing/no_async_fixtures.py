@@ -1,4 +1,6 @@
-"""Without pytest-asyncio the async fixtures raise an error that names it, instead of not being found."""
+"""The async fixtures if pytest-asyncio is not installed: each raises an error that names it, instead of not being
+found.
+"""
 
 from typing import NoReturn
 

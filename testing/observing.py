@@ -32,9 +32,10 @@ READ_COMMITTED = 1
 
 
 class Attempt(NamedTuple):
-    """A transaction's part in one partition. number: how many of the producer's transactions ended there before.
+    """One transaction of one producer, as one partition shows it. number: how many of the producer's transactions
+    ended in this partition before.
 
-    A record without a transaction has its own: producer_id -1, number its offset.
+    A record without a transaction has an Attempt of its own: producer_id -1, and its offset as the number.
     """
 
     partition: int
@@ -56,7 +57,7 @@ class TransactionSeen:
 
 
 class Observed:
-    """Queries to a broker; a subclass provides its address."""
+    """Methods that read a broker's records, offsets and transactions; a subclass provides the broker's address."""
 
     if TYPE_CHECKING:
 
@@ -70,11 +71,11 @@ class Observed:
         return Asker(self.bootstrap_servers, login=self._login)
 
     def records(self, topic: str, isolation: Isolation = "read_committed") -> list[Record]:
-        """All records of a topic that a reader of this isolation level gets, by partition and offset."""
+        """Return all records of a topic that a reader of this isolation level gets, by partition and offset."""
         return [record for record, _, _ in self._read_attempts(topic, isolation)]
 
     def _read_attempts(self, topic: str, isolation: Isolation) -> list[tuple[Record, Attempt, int]]:
-        """Each record with its Attempt and its sequence number."""
+        """Return each record with its Attempt and its sequence number."""
         if isolation not in ("read_committed", "read_uncommitted"):
             raise ValueError(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         committed = isolation == "read_committed"
@@ -86,18 +87,23 @@ class Observed:
             ]
 
     def hw(self, place: Place) -> int:
-        """The high watermark: the offset after the last readable record."""
+        """Return the partition's high watermark: the offset after the last readable record. place: a topic, for its
+        partition 0, or (topic, partition).
+        """
         return self._offset(place, LATEST, committed=False)
 
     def lso(self, place: Place) -> int:
-        """The last stable offset: where a read_committed reader stops for now."""
+        """Return the partition's last stable offset: the offset at which a read_committed reader stops for now."""
         return self._offset(place, LATEST, committed=True)
 
     def start_offset(self, place: Place) -> int:
-        """The first offset that is still there."""
+        """Return the partition's first offset that is not deleted."""
         return self._offset(place, EARLIEST, committed=False)
 
     def _offset(self, place: Place, timestamp: int, *, committed: bool) -> int:
+        """Return the offset that the partition's leader has for this timestamp, or for EARLIEST or LATEST. committed:
+        as a read_committed reader sees it.
+        """
         at = _partition(place)
         with self._asker() as asker:
             leaders = asker.leaders(at.topic)
@@ -106,7 +112,7 @@ class Observed:
             return _list_offset(leaders[at.partition], at, timestamp, committed)
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group, without those of open transactions."""
+        """Return the committed offset of each partition of a group, without those in open transactions."""
         with self._asker() as asker:
             asked = OffsetFetchRequest(group_id=group, topics=None)
             response = asker.coordinator(GROUP, group).ask(asked, cap=7)
@@ -121,7 +127,9 @@ class Observed:
         }
 
     def share_lag(self, group: str) -> dict[TopicPartition, int]:
-        """How many records of each partition a share group has not done, delivered ones and pending ones included."""
+        """Return for each partition how many records a share group has not finished, including those that are
+        delivered to a member or acknowledged in an open transaction.
+        """
         with self._asker() as asker:
             asked = DescribeShareGroupOffsetsRequest.Group(group_id=group, topics=None)
             line = asker.coordinator(GROUP, group)
@@ -135,12 +143,12 @@ class Observed:
         }
 
     def transactions(self) -> list[TransactionSeen]:
-        """Every transactional id that the brokers know."""
+        """Return the state of every transactional id that the brokers know."""
         with self._asker() as asker:
             return _transactions(asker)
 
     def topics(self) -> dict[str, int]:
-        """The number of partitions of each topic; without internal topics."""
+        """Return the number of partitions of each topic, without internal topics."""
         with self._asker() as asker:
             found = asker.metadata().topics
         return {topic.name: len(topic.partitions) for topic in found if not topic.is_internal}
@@ -156,7 +164,7 @@ class Observed:
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
+        """Delete a topic. Raises KafkaError if the broker refuses."""
         with self._asker() as asker:
             asked = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
             response = asker.controller().ask(asked, cap=5)
@@ -164,10 +172,12 @@ class Observed:
 
 
 def _partition(place: Place) -> TopicPartition:
+    """Convert a topic name, which stands for partition 0, or a (topic, partition) pair."""
     return TopicPartition(place, 0) if isinstance(place, str) else TopicPartition(*place)
 
 
 def _text(value: object) -> str:
+    """Return the value of a config as Kafka writes it: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -182,7 +192,9 @@ def _list_offset(leader: Line, at: TopicPartition, timestamp: int, committed: bo
 
 
 def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[tuple[Record, Attempt, int]]:
-    """Yield the partition's records, each with the transaction attempt that wrote it."""
+    """Yield the partition's records up to its current end, each with the transaction attempt that wrote it and its
+    sequence number. committed: only what a read_committed reader gets.
+    """
     ended: Counter[int] = Counter()
     offset = _list_offset(leader, at, EARLIEST, False)
     end = _list_offset(leader, at, LATEST, committed)
@@ -207,6 +219,7 @@ def _read(leader: Line, at: TopicPartition, committed: bool) -> Iterator[tuple[R
 
 
 def _fetch(leader: Line, at: TopicPartition, offset: int, committed: bool) -> Any:
+    """Fetch once from this offset on and return the partition's part of the response. Raises KafkaError."""
     part = FetchRequest.Topic.Partition(partition=at.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     asked = FetchRequest(
         max_wait_ms=0,
@@ -233,12 +246,14 @@ def _visible(batches: list[Batch], isolation: AbortedFilter, ended: "Counter[int
 
 
 def _record(at: TopicPartition, batch: Batch, record: Any) -> Record:
+    """Convert a decoded record to the SDK's Record, with its timestamp's type."""
     kind = LOG_APPEND_TIME if batch.is_log_append_time else CREATE_TIME
     timestamp = batch.max_timestamp if batch.is_log_append_time else record.timestamp
     return Record(at.topic, at.partition, record.offset, timestamp, kind, record.key, record.value, record.headers)
 
 
 def _transactions(asker: Asker) -> list[TransactionSeen]:
+    """Describe every transactional id that a broker lists, by its coordinator."""
     ids: set[str] = set()
     for node in asker.nodes():
         listed = node.ask(ListTransactionsRequest())

@@ -37,6 +37,7 @@ __all__ = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option --fencepost-external."""
     parser.getgroup("fencepost").addoption(
         "--fencepost-external",
         metavar="HOST:PORT",
@@ -46,6 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and the client fixtures: those that work, or those that only name the missing
+    pytest-asyncio.
+    """
     config.addinivalue_line("markers", marker.LINE)
     config.stash[BROKERS] = []
     if config.pluginmanager.hasplugin("asyncio"):
@@ -76,7 +80,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Reset the session's broker for the next test."""
+    """Reset the brokers that the test used, for the next test."""
     for broker in _brokers_of(item):
         broker.reset()
 
@@ -94,7 +98,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, p
 
 
 def _brokers_of(item: pytest.Item) -> list[Any]:
-    """The brokers that this test uses."""
+    """Return the running brokers if this test uses a fixture of the plugin; else an empty list."""
     uses = any(name.startswith("fp_") for name in getattr(item, "fixturenames", ()))
     brokers: list[Any] = item.config.stash[BROKERS]
     return list(brokers) if uses else []

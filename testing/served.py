@@ -1,4 +1,4 @@
-"""The brokers of fixtures: an embedded one with assertions and faults, or an external one.
+"""The brokers that fixtures return: an embedded one with assertions and faults, or an external one.
 
 The rule: with an external broker, a test that needs an embedded one (faults, time, kill) is skipped.
 """
@@ -51,7 +51,7 @@ HEADER_BYTES = 300
 
 
 class ObservedBroker(Asserting, Broker):
-    """An embedded broker with assertions and faults, which keeps the last requests."""
+    """An embedded broker with assertions and faults, which stores the last requests for failure reports."""
 
     def __init__(
         self,
@@ -85,7 +85,9 @@ class ObservedBroker(Asserting, Broker):
         self.faults.verify()
 
     def reset(self) -> None:
-        """Reset for the next test: running, without faults, with the right wall clock. Topics stay."""
+        """Prepare the broker for the next test: running, without faults, with the machine's wall clock and the
+        original rights. Topics are not deleted.
+        """
         self.faults.clear()
         self.clock.set_wall_right()
         if self.paused:
@@ -95,10 +97,13 @@ class ObservedBroker(Asserting, Broker):
         self.restore_rights()
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
+        """Replace the function that serves requests by `between` of it; None: restore it. Requests are stored for
+        failure reports in any case.
+        """
         super().intercept(lambda serve: self._remembering(serve if between is None else between(serve)))
 
     def _remembering(self, serve: Serve) -> Serve:
-        """Return a function that keeps the beginning of each request for failure reports, then serves it."""
+        """Return a function that stores the beginning of each request for failure reports, then serves it."""
         remember = self._recent.append
 
         def remembered(connection: Connection, frame: Readable) -> None:
@@ -108,9 +113,9 @@ class ObservedBroker(Asserting, Broker):
         return remembered
 
     def login_of(self, user: str | None) -> Login | None:
-        """Name and password with which the fixtures' clients log in. None: without a login.
+        """Return the (name, password) with which the fixtures' clients log in; None if the broker needs no login.
 
-        Without a user, as the one who may do everything. Raises ValueError for an unknown user.
+        user: None for the super user. Raises ValueError for an unknown user.
         """
         if user is None:
             return self._login
@@ -122,15 +127,18 @@ class ObservedBroker(Asserting, Broker):
         return self.running and not self.paused
 
     def fault_lines(self) -> list[str]:
-        """One line for each fault."""
+        """Return one line for each fault, for failure reports."""
         return list(map(repr, self.faults.all))
 
     def recent_requests(self) -> list[str]:
-        """One line for each of the last requests, oldest first, without those of assertions."""
+        """Return one line for each of the last requests, oldest first, without those of assertions."""
         return [line for entry in list(self._recent) if (line := _line_of(*entry))]
 
 
 def _line_of(at: float, host: str, beginning: bytes) -> str:
+    """Return the line about one request for failure reports; empty for one of assertions or one that cannot be
+    decoded. at: seconds since 1970. beginning: its first bytes.
+    """
     try:
         header = read_request_header(beginning)
     except MalformedFrame:
@@ -143,6 +151,7 @@ def _line_of(at: float, host: str, beginning: bytes) -> str:
 
 
 def _with_own_user(super_users: str | Sequence[str] | None) -> str | list[str]:
+    """Return the super users with the plugin's own one added."""
     if isinstance(super_users, str):
         return f"{super_users};User:{OWN_USER}"
     return [*(super_users or ()), OWN_USER]
@@ -191,6 +200,7 @@ class ExternalBroker(Asserting):
 
 
 def _skip(name: str) -> NoReturn:
+    """Skip the test, since it uses an attribute that only an embedded broker has."""
     import pytest
 
     pytest.skip(f"fp_broker.{name} needs the embedded broker, not --fencepost-external")

@@ -1,4 +1,4 @@
-"""What mkdocs does for this site beside its own: pages that a program writes, and links to files that are no pages."""
+"""What this site adds to mkdocs: pages that are generated, and a replacement for links to files that are not pages."""
 
 import re
 import sys
@@ -19,14 +19,16 @@ GENERATED = {
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are written when the site is built."""
+    """Add the pages that are generated when the site is built. Called by mkdocs."""
     for name, page in GENERATED.items():
         files.append(File.generated(config, name, content=page()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """A link to a file of the repository that is no page becomes its path, to be looked up in a checkout."""
+    """Replace each link to a file of the repository that is not a page by the file's path, so that a reader can find
+    it in a checkout. Called by mkdocs.
+    """
     here = (DOCS / page.file.src_uri).parent
 
     def replaced(found: re.Match[str]) -> str:

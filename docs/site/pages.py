@@ -1,8 +1,8 @@
-"""Pages of the documentation that a program writes: errors, commands, and what clients were tested with.
+"""Generates pages of the documentation: errors, commands, decisions, and what clients were tested with.
 
-    python docs/site/pages.py RESULTS.xml     docs/compatibility.md, of what pytest --junitxml has written
-    python docs/site/pages.py --apis          the versions of the APIs in docs/compatibility.md, and nothing else
-    python docs/site/pages.py --errors        docs/errors.md, which other pages link to and a forge shows
+python docs/site/pages.py RESULTS.xml docs/compatibility.md, of what pytest --junitxml has written python
+docs/site/pages.py --apis the versions of the APIs in docs/compatibility.md, and nothing else python docs/site/pages.py
+--errors docs/errors.md, which other pages link to and a forge shows
 
 The others are made when the site is built (hooks.py). `make compatibility` runs the tests and writes
 docs/compatibility.md: what a version was tested with is a fact of its day.
@@ -48,7 +48,7 @@ groups of kinds that it does not serve. Other Kafka brokers may send them.
 
 
 def sent_codes() -> set[str]:
-    """Names of the codes that code of the broker mentions."""
+    """Return the names of the error codes that the broker's code mentions."""
     found: set[str] = set()
     for folder in SENDERS:
         for path in (ROOT / folder).rglob("*.py"):
@@ -58,11 +58,12 @@ def sent_codes() -> set[str]:
 
 
 def advice() -> dict[str, str]:
-    """What to do, by the name of a code."""
+    """Return what a user should do, by the name of the error code."""
     return tomllib.loads((DOCS / "site" / "error_advice.toml").read_text())
 
 
 def errors_page() -> str:
+    """Return the page of error codes: those with advice in full, then a table of the others."""
     advised = advice()
     parts = [ERRORS]
     others = ["| code | meaning |", "|---|---|"]
@@ -88,6 +89,7 @@ Every command with its options, as `--help` shows them. What they are for, exit 
 
 
 def commands_page() -> str:
+    """Return the page of all commands with usage, help and options."""
     parts = [COMMANDS]
     for name, command, ctx in _commands(main, click.Context(main, info_name="fencepost"), "fencepost"):
         usage = command.get_usage(ctx).removeprefix("Usage: ")
@@ -101,7 +103,7 @@ def commands_page() -> str:
 def _commands(
     group: click.Group, ctx: click.Context, prefix: str
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
-    """(name with those of its groups, command, its context) of all that are no groups."""
+    """Yield (full name, command, its context) of each command, those of subgroups included."""
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None
@@ -113,12 +115,13 @@ def _commands(
 
 
 def _prose(text: str) -> str:
-    """The paragraphs of a help text, each on one line."""
+    """Return a help text with each of its paragraphs on one line."""
     paragraphs = [" ".join(each.replace("\b", "").split()) for each in text.split("\f")[0].split("\n\n")]
     return "\n\n".join(_escape(each) for each in paragraphs if each)
 
 
 def _option(option: click.Option, ctx: click.Context) -> str:
+    """Return the table row of one option."""
     names, what = option.get_help_record(ctx) or (", ".join(option.opts), "")
     return f"| `{names}` | {_escape(' '.join(what.split()))} |"
 
@@ -137,6 +140,7 @@ def _as_entities(text: str) -> str:
 
 
 def decisions_page() -> str:
+    """Return the page that lists the decisions."""
     found = sorted((DOCS / "decisions").glob("*.md"))
     titles = [path.read_text().split("\n", 1)[0].removeprefix("# ") for path in found]
     rows = [f"- [{title}](decisions/{path.name})" for title, path in zip(titles, found, strict=True)]
@@ -147,7 +151,9 @@ def decisions_page() -> str:
 
 
 class Client(NamedTuple):
-    """A column. pattern: of names of tests, with their parameters."""
+    """A column of the compatibility page. package: whose version it shows. pattern: a regular expression for the names
+    of its tests.
+    """
 
     name: str
     package: str
@@ -192,7 +198,7 @@ API_ROWS = """\
 
 
 def compatibility_page(results: str) -> str:
-    """results: the path of a junit file."""
+    """Return the page of how many tests passed, by area and client. results: the path of a junit file."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for case in ElementTree.parse(results).iter("testcase"):
         name = f"{case.get('classname', '')}.{case.get('name', '')}"
@@ -214,13 +220,16 @@ def compatibility_page(results: str) -> str:
 
 
 def api_versions() -> str:
-    """The end of that page, which needs no tests."""
+    """Return the end of the compatibility page, which needs no test results: the API versions that the
+    broker serves.
+    """
     served = (handler.api for handler in load_handlers().values())
     apis = [f"| {api.key} | {api.name} | {_range(api)} |" for api in sorted(served, key=lambda api: int(api.key))]
     return API_ROWS + "\n".join(apis) + "\n"
 
 
 def _cell(found: Counter[str]) -> str:
+    """Return a cell: how many tests passed, and how many failed if any; a dash if none ran."""
     wrong = found["failure"] + found["error"]
     if wrong:
         return f"{found['passed']} ✘ {wrong}"
@@ -228,10 +237,12 @@ def _cell(found: Counter[str]) -> str:
 
 
 def _range(api: Any) -> str:
+    """Return an API's versions as text."""
     return str(api.min) if api.min == api.max else f"{api.min} to {api.max}"
 
 
 def _version(package: str) -> str:
+    """Return the version of a client that was tested; empty if it is not installed."""
     if package == "kafka-clients":
         pom = (ROOT / "tests" / "interop" / "java" / "pom.xml").read_text()
         found = re.search(r"<version>(\d+\.\d+\.\d+)</version>", pom)

@@ -1,6 +1,6 @@
-"""The pictures of the console in README and docs: its pages in a real browser, light and dark, into docs/images.
+"""Makes the pictures of the console in README and docs: its pages in a real browser, light and dark, into docs/images.
 
-python docs/site/screenshots.py     or `make screenshots`; needs Chromium: on the PATH, or FENCEPOST_CHROMIUM
+python docs/site/screenshots.py or `make screenshots`; needs Chromium: on the PATH, or FENCEPOST_CHROMIUM
 """
 
 import asyncio
@@ -31,11 +31,11 @@ PAGES = {
 
 
 class Undone(Exception):
-    """Aborts a transaction."""
+    """Raised to abort a transaction."""
 
 
 async def tell(servers: str) -> None:
-    """Transactions of a shop: most commit, some abort."""
+    """Create topics and write a shop's transactions for the pictures: most commit, some abort."""
     rng = random.Random(7)
     async with fp.Admin(servers) as admin:
         await admin.create_topics([fp.NewTopic("orders", 3), fp.NewTopic("payments", 2), fp.NewTopic("mails", 1)])
@@ -49,6 +49,7 @@ async def tell(servers: str) -> None:
 
 
 async def write(shop: fp.Producer, number: int, rng: random.Random, *, fails: bool) -> None:
+    """Write orders and a payment in one transaction. number: of the transaction. fails: it is aborted."""
     try:
         async with shop.transaction() as tx:
             for partition in range(3):
@@ -68,7 +69,9 @@ async def write(shop: fp.Producer, number: int, rng: random.Random, *, fails: bo
 
 @asynccontextmanager
 async def stuck(servers: str) -> AsyncIterator[int]:
-    """A transaction that stays open, a group behind it, and more that came after. Gives the offset where it begins."""
+    """Hold a transaction open during the block, with a group that waits for it and later transactions after it. Yields
+    the offset of its first record.
+    """
     rng = random.Random(3)
     async with (
         fp.Producer(servers, transactional_id="nightly-report", transaction_timeout_ms=60_000) as report,
@@ -97,6 +100,9 @@ async def stuck(servers: str) -> AsyncIterator[int]:
 
 
 async def shoot(url: str, offset: int, chromium: str) -> None:
+    """Save a picture of each page, light and dark. url: of the console. offset: from stuck(). chromium: the browser's
+    path.
+    """
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium)
         for scheme in ("light", "dark"):
@@ -112,6 +118,7 @@ async def shoot(url: str, offset: int, chromium: str) -> None:
 
 
 def save(picture: bytes, path: Path) -> None:
+    """Save a picture as a PNG with few colours, and print its size."""
     image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     image.save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size // 1024} KiB")
