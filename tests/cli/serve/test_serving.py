@@ -32,7 +32,7 @@ def freezing(store, *now_s):
     return GcFreezer(SimpleNamespace(store=store), *now_s)
 
 
-def test_objects_that_survive_a_full_collection_are_frozen(store):
+def test_objects_that_survive_a_full_garbage_collection_are_frozen(store):
     gc.unfreeze()
     watched = freezing(store)
     watched.collected("start", {"generation": 2})
@@ -46,7 +46,7 @@ class Circle:
         self.itself = self
 
 
-def test_deleting_many_partitions_triggers_one_full_collection(store):
+def test_deleting_many_partitions_triggers_one_full_garbage_collection(store):
     watched = freezing(store)
     circle = Circle()
     gone = weakref.ref(circle)
@@ -72,7 +72,7 @@ def test_deleting_many_partitions_triggers_one_full_collection(store):
             gc.disable()
 
 
-def test_full_collections_become_rarer_the_longer_they_take(store):
+def test_full_garbage_collections_become_rarer_the_longer_they_take(store):
     clock = SimpleNamespace(s=1000.0)
     watched = freezing(store, lambda: clock.s)
 

@@ -69,7 +69,7 @@ async def test_the_work_on_a_record_continues_the_trace_that_sent_it(broker: fp.
     assert (polled.start_time or 0) <= (polled.end_time or 0)
 
 
-async def test_a_record_that_is_processed_within_a_span_is_only_linked(
+async def test_processing_inside_a_span_is_its_child_and_links_the_senders_span(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     consumer = reader(broker, "a", spans)
