@@ -281,12 +281,18 @@ class StoreOwner:
     async def _keep_point(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
         """Make a point, name it in a round, and when that is durable delete the objects that are not needed any
         more.
+
+        Without a newer checkpoint, and with no unit since, the newest point is named again, with a later first round:
+        else whoever takes over would read every heartbeat since that point.
         """
         journal = self._journal
         taken = await self._in_worker(self._points.take, self._point_executor)
+        is_new = taken is not None
+        taken = taken or self._collecting.newest_behind(journal)
         if taken is None or (first := journal.name_point(taken.place, taken.start)) is None:
             return
-        rounds.sync_soon()
+        if is_new:  # else the next heartbeat names it
+            rounds.sync_soon()
         while journal.released_rounds <= first:  # until then it is not official
             if await pause(self._heartbeat_ms / 1000):
                 return

@@ -6,7 +6,8 @@ whose create was lost, is named by none. Whoever takes over fetches the one that
 
 What goes: rounds that the older of the last two official points does not need, but never the newest two windows of the
 epoch (fence.first_kept); older points, and parts that only they name. Seals and claims stay for ever. Deletes are not
-relied on: a name is never used again.
+relied on: a name is never used again. While no unit comes, rounds are heartbeats, which nobody needs: the newest point
+is named again then, with a later first round.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,14 +36,19 @@ from .creating import Pause, read_head, until_clear
 from .errors import ObjectDamaged
 from .fence import Place
 from .format import WINDOW, RoundHeader
+from .journal import ObjectJournal
 
 
 class PointTaken(NamedTuple):
-    """A point that is in the store. start: the first round that is not in it; parts: that it names."""
+    """A point that is in the store. start: the first round that is not in it; parts: that it names.
+
+    through_unit: it has all units up to this one.
+    """
 
     place: names.Place
     start: Place
     parts: frozenset[str]
+    through_unit: int
 
 
 class _WithMark(Source):
@@ -143,7 +149,7 @@ class Points:
         create(self._objects, names.point(place), pack_point(point), self._wait)
         # A checkpoint that names no round of this epoch has all rounds before it.
         first = Place(*start.journal_start) if start.journal_start.file == self._epoch else Place(self._epoch, 0)
-        return PointTaken(place, first, frozenset(point.parts()))
+        return PointTaken(place, first, frozenset(point.parts()), start.through_unit)
 
 
 # ---- what goes -----------------------------------------------------------------------------------------------
@@ -162,10 +168,26 @@ class Collecting:
     _older_are_gone: bool = False
 
     def add(self, point: PointTaken) -> None:
-        """Note that a point is official."""
+        """Note that a point is official, or that its first round is a later one now."""
+        if self.official and self.official[-1].place == point.place:
+            through = point.through_unit
+            self.official = [
+                one._replace(start=point.start) if one.through_unit == through else one for one in self.official
+            ]
+            return
         self.official.append(point)
         self._dropped += self.official[:-2]
         self.official = self.official[-2:]
+
+    def newest_behind(self, journal: ObjectJournal) -> PointTaken | None:
+        """Return the newest official point with the first round that may have units behind it.
+
+        None: there is no such point, or there are units that it does not have.
+        """
+        if not self.official or journal.next_unit - 1 > self.official[-1].through_unit:
+            return None
+        newest = self.official[-1]
+        return newest._replace(start=Place(*journal.start_after(newest.through_unit)))
 
     def collect(self, released: int) -> None:
         """Delete what nobody needs, in a worker. released: own rounds below are. Raises what the pause raises."""

@@ -12,6 +12,7 @@ from fencepost.protocol.messages.offsets import OffsetFetchRequest
 from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects.errors import Fenced
 from fencepost.storage.objects.format import Claim
+from fencepost.storage.objects.looking import Looking
 from fencepost.storage.objects.takeover import Takeover
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
@@ -86,6 +87,27 @@ def test_an_owner_with_nothing_to_write_keeps_its_lease():
     first.wait(20)
     assert 8 <= len(objects.content) - before <= 11
     first.stop()
+
+
+def test_an_idle_owner_leaves_few_rounds_to_read_for_a_takeover():
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    owner.ask(produce("t", batch(2)), 11)
+    shown = records(owner)
+    seen = owner.broker._in_store.objects
+    before = len(seen.calls)
+    minutes = 25
+    owner.wait(60 * minutes)
+    created = [name for call, name in seen.calls[before:] if call == "create"]
+    assert len(created) / (60 * minutes) <= 0.6
+    assert len([name for name in objects.content if name.startswith("0/journal/")]) < 60
+    looked = Looking(objects.client(), lambda error, attempts: None).look()
+    assert looked.rounds < 40
+    owner.abandon()
+    second = serve(objects)
+    assert records(second) == shown
+    second.stop()
 
 
 def test_an_owner_that_was_only_stopped_meets_the_seal_and_answers_nobody():

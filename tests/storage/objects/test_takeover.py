@@ -9,7 +9,8 @@ from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects import format as form
 from fencepost.storage.objects.errors import Fenced, ObjectDamaged, Overtaken
 from fencepost.storage.objects.fence import Place
-from owner_driver import GivenUp, Owning, take
+from fencepost.storage.objects.looking import Looking
+from owner_driver import GivenUp, Owning, pause, take
 from store_driver import Driven
 from store_dump import dump
 
@@ -233,6 +234,27 @@ def test_the_next_points_of_a_directory_ship_only_what_was_added():
     other.point()
     assert sum(map(len, objects.content.values())) - before < 20_000
     assert Owning(objects, node=3).values() == other.values()
+
+
+def test_the_newest_point_is_named_again_only_while_it_has_every_unit():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    owner.point()
+    owner.point()
+    for _ in range(50):
+        owner.round(sync=True)
+    again = owner.collecting.newest_behind(owner.store.journal)
+    assert again.start == Place(owner.epoch, owner.store.journal.released_rounds)
+    owner.name(again)
+    assert len([name for name in objects.content if name.startswith("0/journal/")]) < 20
+    assert Looking(objects, pause).look().rounds == 1
+    owner.send("t", b"2")
+    owner.flush()
+    for _ in range(2):
+        owner.checkpoint()  # the directory needs none of the rounds any more, and the point does
+    assert owner.collecting.newest_behind(owner.store.journal) is None
+    assert Owning(objects, node=2).values() == [b"1", b"2"]
 
 
 # ---- what is wrong with the store ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.objects.format import Claim
 from fencepost.storage.objects.journal import ObjectJournal
-from fencepost.storage.objects.points import Collecting
+from fencepost.storage.objects.points import Collecting, PointTaken
 from fencepost.storage.objects.source import JournalOfObjects
 from fencepost.storage.objects.takeover import Taken, Takeover
 from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
@@ -65,11 +65,14 @@ class Owning(Driven):
         self.flush()
         self.checkpoint()
         taken = self.points.take()
-        journal = self.store.journal
         assert taken is not None
+        if is_named:
+            self.name(taken)
+
+    def name(self, taken: PointTaken) -> None:
+        """Name a point in a round, and delete what is not needed then."""
+        journal = self.store.journal
         assert isinstance(journal, ObjectJournal)
-        if not is_named:
-            return
         first = journal.name_point(tuple(taken.place), taken.start)
         self.round(sync=True)
         assert first is not None
