@@ -24,11 +24,11 @@ from ...storage.journal_source import StoreDamaged
 from ...storage.objects import format
 from ...storage.objects.creating import read_head, until_clear
 from ...storage.objects.epochs import list_places
-from ...storage.objects.fence import NOWHERE, Place
+from ...storage.objects.fence import NOWHERE, Answer, Place
 from ...storage.objects.format import Claim, Seal
 from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.points import Collecting
-from ...storage.objects.probing import PROBES, RACES, check_winners, creates, racers_of, remove
+from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, creates, racers_of, remove
 from ...storage.objects.source import JournalOfObjects
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
@@ -157,19 +157,23 @@ class StoreOwner:
         return opened
 
     async def _check_store(self) -> None:
-        """Raise StoreDamaged if two concurrent creates of one object can both succeed, or the store holds a backup.
+        """Raise StoreDamaged if two concurrent creates of one object can both succeed, or none ever does, or the store
+        holds a backup.
 
-        Only a store where one of them fails can make sure that there is one owner.
+        Only a store where one of them succeeds can make sure that there is one owner.
         """
         if await self._in_worker(self._is_backup):
             raise StoreDamaged(self._objects.where, "it holds a backup", "name another URL for the journal")
         racers = racers_of(self._store.among or [self._objects])
-        races = 0
+        races = lost = 0
         while races < RACES:
             name = f"{PROBES}{self._rng.bytes(16).hex()}"
             jobs = [partial(creates, each, name, b"%d" % n, self._pause) for n, each in enumerate(racers)]
-            winners = sum(await asyncio.gather(*map(self._in_worker, jobs)))
+            answers = await asyncio.gather(*map(self._in_worker, jobs))
+            winners = answers.count(Answer.CREATED)
             check_winners(self._objects.where, len(racers), winners)
+            lost += answers.count(Answer.EXISTS) == len(racers)
+            check_lost(self._objects.where, lost)
             races += winners
             await self._in_worker(partial(remove, self._objects, name))
 

@@ -11,14 +11,13 @@ from functools import partial
 from ...effects.objects import Missing, Objects, addresses_of, mount_of_url
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects.creating import until_clear
-from ...storage.objects.probing import PROBES, RACES, is_found, race, remove
+from ...storage.objects.probing import MOST_RACES, PROBES, RACES, is_found, race, remove
 from ...storage.shipping.kinds import Kind
 from ..output.interruption import Interruption
 from ..store.looking import Asked, looking_into
 from .findings import FAILURE, OK, WARNING, Findings
 
 MEASURED = 20  # creates
-MOST_RACES = 10 * RACES
 SLOW_MS = 250.0
 _OTHERS = ("cifs", "smb3", "9p", "fuse", "fuseblk", "ceph", "glusterfs", "lustre", "virtiofs")
 

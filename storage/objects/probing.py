@@ -12,8 +12,10 @@ from ...effects.objects import Exists, Objects, ObjectsError, Refused, Unclear
 from ...effects.threads import call_all
 from ..journal_source import StoreDamaged
 from .creating import Pause, until_clear
+from .fence import Answer
 
 RACES = 5
+MOST_RACES = 10 * RACES
 RACERS = 4
 PROBES = "0/probes/"
 TOGETHER_S = 1.0
@@ -24,16 +26,16 @@ def racers_of(among: Sequence[Objects]) -> list[Objects]:
     return [among[number % len(among)] for number in range(max(RACERS, len(among)))]
 
 
-def creates(objects: Objects, name: str, content: bytes, pause: Pause) -> bool:
-    """Create a name once. Returns whether that succeeded; what is not clear did not."""
+def creates(objects: Objects, name: str, content: bytes, pause: Pause) -> Answer:
+    """Create a name once, and return what came of it: refused is unclear, too."""
     try:
         objects.create(name, content)
     except Exists:
-        return False
+        return Answer.EXISTS
     except (Unclear, Refused) as error:
         pause(error, 1)
-        return False
-    return True
+        return Answer.UNCLEAR
+    return Answer.CREATED
 
 
 def remove(objects: Objects, name: str) -> None:
@@ -54,6 +56,16 @@ def check_winners(where: str, racers: int, winners: int) -> None:
         )
 
 
+def check_lost(where: str, lost: int) -> None:
+    """Raises: StoreDamaged, if so many races for a new name were won by nobody, while the store answered every time."""
+    if lost >= MOST_RACES:
+        raise StoreDamaged(
+            where,
+            f"of {lost} new names it said each time that they exist, so nothing can be created",
+            "fencepost doctor --store URL looks closer; docs/store.md lists stores that do what is needed",
+        )
+
+
 def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
     """Let several create one name at once, in threads. Returns how many succeeded. Raises: StoreDamaged."""
     racers = racers_of(among)
@@ -65,7 +77,7 @@ def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
             start.wait(TOGETHER_S)
         except threading.BrokenBarrierError:  # the system gave fewer threads
             pass
-        won.append(creates(racers[number], name, b"%d" % number, pause))
+        won.append(creates(racers[number], name, b"%d" % number, pause) is Answer.CREATED)
 
     call_all([partial(run, number) for number in range(len(racers))], "fencepost-racing", len(racers))
     winners = sum(won)

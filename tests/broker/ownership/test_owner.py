@@ -3,6 +3,7 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.objects import Exists
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.protocol.batches import walk
@@ -277,6 +278,21 @@ class BothWin(SimulatedObjects):
 def test_a_store_on_which_two_can_create_one_name_is_refused():
     with pytest.raises(StoreDamaged, match=r"of 4 creates of one name \d succeeded"):
         SimulatedBroker(SETTINGS, in_store=InStore(BothWin(), lambda seconds: None))
+
+
+class EverythingExists(SimulatedObjects):
+    """A store that says of every name that it is there."""
+
+    def create(self, name: str, content: bytes) -> None:
+        self.calls.append(("create", name))
+        raise Exists(name, "412")
+
+
+def test_a_store_that_says_of_every_new_name_that_it_exists_is_refused():
+    objects = EverythingExists()
+    with pytest.raises(StoreDamaged, match="of 50 new names it said each time that they exist"):
+        SimulatedBroker(SETTINGS, in_store=InStore(objects, lambda seconds: None))
+    assert not objects.content
 
 
 def test_a_store_with_a_backup_is_refused():
