@@ -20,7 +20,7 @@ from served_broker import ServedBroker
 schemathesis.checks.load_all_checks()
 
 GROUP, SHARE_GROUP, TOPIC, TRANSACTION = "readers", "workers", "orders", "holder"
-EXAMPLES = (4, pytest.param(25, marks=pytest.mark.long))  # requests for each operation
+EXAMPLES = (2, pytest.param(25, marks=pytest.mark.long))  # requests for each operation
 NOT_ASKED = ["/v1/events"]  # it does not end
 
 
