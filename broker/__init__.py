@@ -1,1 +1,1 @@
-"""The asyncio shell around storage: connections, rounds, and the handlers of each API."""
+"""The broker: asyncio connections, durable writes in rounds, and the handlers of each API, around the storage."""

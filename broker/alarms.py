@@ -1,4 +1,6 @@
-"""One timer for the deadlines of many: each key has one time at which it is looked at; an early one does no harm."""
+"""One timer for the deadlines of many keys. Each key has one time at which it is looked at; a look that is too early
+does no harm.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +14,9 @@ K = TypeVar("K")
 
 
 class Alarms(Generic[K]):
-    """Alarms by key; len() is how many times are kept, of which some are replaced by earlier ones of the same key."""
+    """One alarm for each key. len() is the number of entries in the heap, some of which an earlier alarm of their key
+    replaced.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,7 @@ class Alarms(Generic[K]):
         return len(self._heap)
 
     def set(self, key: K, at_ms: int) -> None:
-        """Ring for this key at `at_ms`, or earlier if an earlier time is set already."""
+        """Call ring() for this key at at_ms (monotonic), unless an earlier alarm of the key is set already."""
         if at_ms < self._at_ms.get(key, NEVER):
             self._at_ms[key] = at_ms
             heappush(self._heap, (at_ms, key))
@@ -54,6 +58,7 @@ class Alarms(Generic[K]):
         self._timer = None
 
     def _set_timer(self) -> None:
+        """Set the timer for the earliest alarm, if there is one."""
         self.stop()
         self._timer_ms = NEVER
         if self._heap:
@@ -62,6 +67,7 @@ class Alarms(Generic[K]):
             self._timer = self._loop.call_later(delay_ms / 1000, self._run)
 
     def _run(self) -> None:
+        """Call ring() with all keys that are due, each once, then set the timer again. Called by the timer."""
         now_ms = self._clock.monotonic_ms()
         due = []  # all of them first: whatever is done, each rings once
         while self._heap and self._heap[0][0] <= now_ms:

@@ -1,4 +1,4 @@
-"""A broker: the parts that it is made of, and the order in which they begin and end.
+"""A broker: the parts that it is made of, and the order in which they start and stop.
 
 Begin: recover the data directory, read the catalogue and the coordinators' logs, end what was decided, and then, only
 then, listen. End: listen no more, let the open round become durable and its replies leave, close the connections, say
@@ -82,7 +82,7 @@ SEGMENT_THREADS = 5  # a flush takes two, a checkpoint, a removal and a file mad
 
 
 class Broker(Services):
-    """One broker on one data directory, in the loop that runs start(). Handlers know it as Services."""
+    """One broker on one data directory, in the event loop that runs start(). Handlers get it as Services."""
 
     coordinator_snapshots: CoordinatorSnapshots
     recovery: RecoveryReport
@@ -99,10 +99,10 @@ class Broker(Services):
         ignore_dynamic: bool = False,
         in_store: InStore | None = None,
     ) -> None:
-        """most_connections: what the process can bear, whatever the settings say, now or later.
+        """most_connections: what the process can serve at most, whatever the settings are.
 
-        ignore_dynamic: settings that were or are changed while running are kept, and not obeyed before another start.
-        in_store: where the journal is; None: in the data directory.
+        ignore_dynamic: settings changed at runtime have no effect before another start. in_store: None: the journal is
+        local.
         """
         self.live_settings = LiveSettings(settings)
         self.ignore_dynamic = ignore_dynamic
@@ -134,16 +134,15 @@ class Broker(Services):
 
     @property
     def halted(self) -> BaseException | None:
-        """The error that halted the broker, after which it answers nothing; None while it works."""
+        """The error with which the broker failed, after which it answers nothing; None while it works."""
         return self.store.halted
 
     # ---- start and stop --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover, then serve.
+        """Recover the data directory, then serve clients.
 
-        Raises what open_store raises; CannotStartThread; OSError if an address cannot be had; DiskLow
-        for a new data directory.
+        Raises what open_store raises; CannotStartThread; OSError for an address; DiskLow for a new data directory.
         """
         began_ms = self.clock.monotonic_ms()
         try:
@@ -179,12 +178,12 @@ class Broker(Services):
             raise
 
     def give_up(self) -> None:
-        """Let a start that waits for a store end; it raises StoppedWaiting, unless it is cancelled."""
+        """End a start() that waits for an object store; it raises StoppedWaiting, unless it is cancelled."""
         if self._owner is not None:
             self._owner.stop()
 
     def _start_executors(self) -> None:
-        """Start the threads before the directory is touched: without them the broker does not start."""
+        """Start the worker threads, before the data directory is touched: without them the broker does not start."""
         self.read_executor = self._executor("reads", READ_THREADS)
         self.records_executor = self._executor("records", RECORD_THREADS)
         self._segments_executor = self._executor("segments", SEGMENT_THREADS)
@@ -196,12 +195,13 @@ class Broker(Services):
         return executor
 
     def _close_executors(self) -> None:
-        """Wait for the jobs of all workers."""
+        """Wait for the jobs of all worker threads, and end these."""
         for executor in self._executors:
             executor.close()
         self._executors.clear()
 
     async def _open_store(self) -> None:
+        """Open and recover this data directory's store. With a journal in an object store, become its owner first."""
         directory, settings = self.settings.log_dir, _store_settings(self)
         look_from = read_from(self.disk, directory)
         if self._in_store is None:
@@ -305,7 +305,7 @@ class Broker(Services):
         self.coordinator_snapshots.complete = True
 
     def _remember_appended(self) -> None:
-        """Note how much the logs hold already, so that metrics count only what this broker appends."""
+        """Note how much the logs contain already: metrics count only what is appended from now on."""
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
                 if partition.log.end_offset:
@@ -313,6 +313,7 @@ class Broker(Services):
                     self.metrics.appended_before[partition.log.log_id] = before
 
     def _load_security(self) -> None:
+        """Load users, ACLs and quotas from the security log, and create the access control."""
         settings = self.settings
         everyone = settings.allow_everyone_if_no_acl_found
         authorizer = Authorizer(parse_super_users(settings.super_users), allow_everyone_if_no_acl=everyone)
@@ -381,10 +382,7 @@ class Broker(Services):
         )
 
     async def stop(self, *, is_used_again: bool = True) -> None:
-        """Stop in order: everything answered is durable, and the directory is free for the next start.
-
-        is_used_again: whether there will be a next start on it, which is to be quick.
-        """
+        """Stop; all that was answered is durable. is_used_again: do what makes the next start quick, too."""
         if self._owner is not None:
             self._owner.stop()
         if not self._started:
@@ -397,7 +395,7 @@ class Broker(Services):
             await self._close_store(stopping)
 
     async def _end_work(self, stopping: Stopping) -> None:
-        """Stop listening and reading, then wait for open writes and unsent answers."""
+        """Stop listening and reading, then wait until writes are durable and answers are sent."""
         if hasattr(self, "listeners"):
             await self.server.stop_listening()
             self.listeners.stop()
@@ -423,7 +421,7 @@ class Broker(Services):
                 await self.housekeeping.leave_tidy(stopping.has_time)
 
     async def _close_store(self, stopping: Stopping) -> None:
-        """Close the store, with its files and lock, whatever is raised before."""
+        """Close the store, with its files and lock, even if something is raised before that."""
         try:
             if hasattr(self, "rounds"):
                 self.rounds.end()
@@ -442,7 +440,7 @@ class Broker(Services):
             self.store.close()
 
     async def idle(self) -> None:
-        """Wait until nothing is open or in flight in the journal, or the broker is halted."""
+        """Wait until all that was written to the journal is durable, or the broker has failed."""
         if self.halted is not None:
             return
         idle = asyncio.Event()
@@ -451,7 +449,7 @@ class Broker(Services):
         await asyncio.sleep(0)
 
     def _cut_all(self, error: BaseException) -> None:
-        """Log why the broker halted, call the halt callbacks and close all connections."""
+        """Log why the broker failed, call the functions in on_halt, and close all connections."""
         if isinstance(error, DirectoryMoved):
             log.critical("the broker is halted: %s; %s", error, error.hint)
         else:
@@ -462,16 +460,18 @@ class Broker(Services):
             self.server.abort_all()
 
     def _end_share_sessions(self, connection: Connection) -> None:
+        """End the share sessions of a connection that has ended, which releases its acquired records."""
         if self._started and self.halted is None:
             end_sessions_of(self, connection)
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Serve every request through between(serve), which may change it; None: stop that. For faults in tests."""
+        """Replace the function that serves requests by between(function); None: restore it. For faults in tests."""
         self._between = between
         if hasattr(self, "server"):
             self.server.serve = self._serve if between is None else between(self._serve)
 
     def _wake_readers(self, moved: Collection[PartitionLog]) -> None:
+        """Wake the fetches that wait for these logs: their high watermarks have moved."""
         self.waiting.wake(moved)
         self.producer_limit.look(moved)
 

@@ -1,4 +1,4 @@
-"""For timers and sweeps that go over many groups or transactions: a bug met in one leaves out that one alone."""
+"""For timers and sweeps over many groups or transactions: a bug in one of them does not affect the others."""
 
 import logging
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ log = logging.getLogger("fencepost.broker")
 
 @contextmanager
 def contain_bugs(metrics: Metrics, what: str, besides: type[Exception] = BrokerHalted) -> Iterator[None]:
-    """Log and count an unexpected exception of the block, and continue after the block.
+    """Log and count an unexpected exception of the block as a bug, and continue after the block.
 
-    what: the group or transaction, for the log. Raises what concerns more than that: BrokerHalted, OSError, `besides`.
+    what: the group or transaction, for the log. BrokerHalted, OSError and `besides` are raised: they concern more than
+    that.
     """
     try:
         yield

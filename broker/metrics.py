@@ -1,4 +1,4 @@
-"""What the broker counts of itself: plain ints in slots, added to where things happen, read by whoever shows them.
+"""The broker's counters: plain ints in slots, counted where things happen, read by whoever shows metrics.
 
 Counters only grow; whoever wants a rate reads twice. Nothing is computed here until someone asks. What a connection or
 a log counts anyway is not counted again: it is added up when it is asked for (requests/exported_metrics.py).
@@ -16,7 +16,7 @@ KEPT_FAILURES = 20
 
 
 def counter_of(api_key: int) -> int:
-    """Return where an API is counted in Metrics.requests."""
+    """Return the index in Metrics.requests at which this API's requests are counted."""
     return api_key if api_key < OWN_APIS_AT else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
 
@@ -29,7 +29,7 @@ REJECTED, AT_THE_LIMIT, NO_DATA = "rejected", "delivery_limit", "no_data"
 
 
 class Histogram:
-    """How often a number came, by powers of two: at `n` in counts what is above 2 ** (n - 1), and at most 2 ** n."""
+    """How often numbers came, by powers of two: counts[n] is how many were above 2 ** (n - 1) and at most 2 ** n."""
 
     __slots__ = ("counts", "total")
 
@@ -38,16 +38,17 @@ class Histogram:
         self.total = 0
 
     def add(self, value: int, times: int = 1) -> None:
-        """value: 0 or more."""
+        """Count this value, 0 or more, so many times."""
         self.counts[(value - 1).bit_length()] += times
         self.total += value * times
 
 
 @dataclass(slots=True)
 class Backup:
-    """What a follower beside this broker has told. covered_ms: all that was acknowledged before is in the store.
+    """What a backup process beside this broker has reported.
 
-    None: it has no point yet. Monotonic, as the broker's clock.
+    covered_ms: all that was acknowledged before this time (monotonic ms of the broker's clock) is in the backup; None:
+    nothing is yet.
     """
 
     is_followed: bool = False
@@ -59,7 +60,7 @@ class Backup:
 
 
 class Counting(Protocol):
-    """A connection, as far as it is counted."""
+    """What is counted of a connection."""
 
     bytes_in: int
     bytes_out: int
@@ -163,7 +164,7 @@ class Metrics:
 
     @property
     def requests(self) -> list[int]:
-        """The number of requests by API key; see counter_of."""
+        """The number of requests by API; counter_of() has the index."""
         return [a + b for a, b in zip(self.general_requests, self.fast_requests, strict=True)]
 
     @property
@@ -177,12 +178,12 @@ class Metrics:
         return self._bytes_out_before + sum(each.bytes_out for each in self.connections)
 
     def left(self, connection: Counting) -> None:
-        """Count the bytes of a connection that has ended, which is no longer in `connections`."""
+        """Add the bytes of a connection that has ended to the totals; it is not in `connections` any more."""
         self._bytes_in_before += connection.bytes_in
         self._bytes_out_before += connection.bytes_out
 
     def throttled(self, kind: str, wait_ms: int) -> None:
-        """Count a throttled answer, by the kind of quota."""
+        """Count an answer for which a client must wait wait_ms. kind: of the quota."""
         self.throttles[kind] = self.throttles.get(kind, 0) + 1
         self.throttle_ms[kind] = self.throttle_ms.get(kind, 0) + wait_ms
 
@@ -200,6 +201,6 @@ class Metrics:
         return found
 
     def failed(self, error: BaseException) -> None:
-        """Count an error that must never happen. Only the first few are kept with tracebacks, which take memory."""
+        """Count an unexpected error, a bug. Only the first few are kept with tracebacks, which take memory."""
         if len(self.failures) < KEPT_FAILURES:
             self.failures.append(error)

@@ -1,4 +1,4 @@
-"""Keys and values of the security log's records: each one msgpack list. Pure. docs/formats.md, "Security log"."""
+"""Keys and values of the security log's records: each is a msgpack list. Pure. docs/formats.md, "Security log"."""
 
 from typing import Any
 
@@ -6,7 +6,9 @@ import msgpack
 
 
 def unpack_list(packed: bytes, error: type[Exception]) -> list[Any]:
-    """Return the elements, at least one. Raises `error` without any of the bytes, if they are not such a list."""
+    """Return the elements of a packed list, at least one. Raises `error` if the bytes are no such list; it shows no
+    bytes.
+    """
     try:
         found = msgpack.unpackb(packed, raw=False)
     except (ValueError, TypeError, msgpack.UnpackException):

@@ -1,4 +1,4 @@
-"""Log lines that any client can cause: a limited number in ten seconds, then only the number of lines left out.
+"""Log lines that any client can cause: of many in ten seconds only the first are written, then the number left out.
 
 The rule: a client that floods the broker with connections and failures cannot fill the disk with log lines.
 """
@@ -13,7 +13,7 @@ WHILE_MS = 10_000
 
 
 class RareLog:
-    """Hands lines on to a logger. now_ms: monotonic."""
+    """Passes a limited number of lines to a logger. now_ms: returns the monotonic time."""
 
     __slots__ = ("_began_ms", "_count", "_log", "_now_ms")
 
@@ -24,7 +24,7 @@ class RareLog:
         self._count = 0
 
     def write(self, level: int, text: str, *parts: object) -> None:
-        """Log a line, unless there were too many lines lately."""
+        """Log a line, unless there were too many in the last ten seconds. text, parts: as for a logger."""
         now_ms = self._now_ms()
         if now_ms - self._began_ms >= WHILE_MS:
             if self._count > MOST:

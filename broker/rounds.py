@@ -1,4 +1,4 @@
-"""Rounds: makes all units of one loop turn, or of the duration of one sync, durable together.
+"""Rounds: all units (journal entries) of one loop turn, or of the time that one sync takes, are made durable together.
 
 At the end of a turn, or of the next (second_look.py), the open round is closed and written. When it is written (and
 synced, if its durability mode asks for that), high watermarks advance, parked fetches are woken, and waiting replies
@@ -30,46 +30,46 @@ SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that 
 
 
 class Replying(Protocol):
-    """The methods of a connection that rounds use."""
+    """What rounds need of a connection."""
 
     def flush(self, released_unit: int) -> bool:
-        """Send the replies whose units are released. Returns whether others still wait for a unit."""
+        """Send the replies whose unit (journal entry) is durable. Returns whether others still wait for one."""
 
 
 class Timing(Protocol):
-    """The methods of RequestTimes (requests/request_times.py) that rounds call."""
+    """What rounds call to measure requests: RequestTimes (requests/request_times.py)."""
 
     def begin_turn(self) -> None:
-        """The first request of this turn of the loop has an answer or a unit."""
+        """Called when the first request of this turn of the loop has a reply or has written something."""
         ...
 
     def end_turn(self, waits: bool) -> None:
-        """This turn has no more requests. waits: a round is open or being written."""
+        """Called at the end of a turn. waits: a round is open or being written."""
         ...
 
     def count_answers(self) -> None:
-        """Those answers of this turn that wait for no unit have been sent."""
+        """Called when the replies of this turn that wait for no write have been sent."""
         ...
 
     def begin_round(self) -> None:
-        """The open round is being written now; later units go to the next one."""
+        """Called when the open round begins to be written; later units go to the next one."""
         ...
 
     def end_round(self, is_last: bool) -> None:
-        """The oldest round is durable. is_last: no other round is open or being written."""
+        """Called when the oldest round is durable. is_last: no other round is open or being written."""
         ...
 
 
 class Pacing(Protocol):
-    """Says when rounds begin, where each costs something (ownership/pacing.py)."""
+    """Decides when rounds begin, if each costs something (ownership/pacing.py)."""
 
     def wait_ms(self, now_ms: int, open_bytes: int) -> int:
-        """Return how long the open round is to wait; 0: it begins now, which is counted."""
+        """Return how many ms the open round is to wait; 0 if it begins now, which is counted."""
         ...
 
 
 class Untimed:
-    """A Timing that counts nothing."""
+    """A Timing that measures nothing."""
 
     def begin_turn(self) -> None: ...
     def end_turn(self, waits: bool) -> None: ...
@@ -79,7 +79,9 @@ class Untimed:
 
 
 class Rounds:
-    """Closes rounds and releases what waited for them. Belongs to one loop."""
+    """Writes and syncs the rounds of one broker, and then sends the replies that waited for them. Belongs to one
+    loop.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class Rounds:
         writer: AsyncWriter | None = None,
         pace: Pacing | None = None,
     ) -> None:
-        """sync_every_ms: for logs in durability mode interval. Mode os asks for no sync; checkpoints may.
+        """sync_every_ms: for logs in durability mode interval. In mode os nothing is synced, except for checkpoints.
 
         pace: None: rounds begin as soon as they can.
         """
@@ -124,23 +126,26 @@ class Rounds:
         store.on_change = self.changed
 
     def changed(self) -> None:
-        """Note that there is a new unit or a reply, to be processed at the end of this turn."""
+        """Note that there is a new unit (journal entry) or reply: it is processed at the end of this turn."""
         if not self._scheduled:
             self._schedule()
 
     def _schedule(self) -> None:
+        """Have _end_of_turn() called at the end of this turn of the loop."""
         self._scheduled = True
         self._times.begin_turn()
         self._loop.call_soon(self._end_of_turn)
 
     def touch(self, connection: Replying) -> None:
-        """Flush this connection at the end of the turn, and at releases for as long as something waits."""
+        """Send this connection's replies at the end of the turn, and at later releases while one of them waits."""
         self._touched[connection] = None
         if not self._scheduled:
             self._schedule()
 
     def touch_first(self, connection: Replying) -> None:
-        """Like touch(), but send the replies before all others of this turn. Each call costs extra time."""
+        """Like touch(), but send this connection's replies before all others of this turn. Takes time for each
+        connection.
+        """
         self.touch(connection)
         self._touched = {connection: None, **self._touched}
         self._waiting = {connection: None, **self._waiting}
@@ -152,12 +157,15 @@ class Rounds:
         self._second_look.forget(connection)
 
     def sync_soon(self) -> None:
-        """Sync all units so far, whatever their mode: for when_synced, the interval, the seal and the end."""
+        """Sync all units so far, in every durability mode; without new units, write an empty round.
+
+        For when_synced(), the interval of that mode, the seal after the last round, and the end.
+        """
         self._sync_next = True
         self.changed()
 
     def when_synced(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back when everything through `unit` is synced; syncs if necessary."""
+        """Call back when everything up to and including this unit is synced; sync it if needed."""
         if self._store.synced_unit >= unit:
             callback()
         else:
@@ -165,14 +173,16 @@ class Rounds:
             self.sync_soon()
 
     def when_released(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back when `unit` is released, at once if it is. High watermarks have moved by then."""
+        """Call back when this unit is released (as durable as its mode requires); at once if it is. High watermarks
+        have moved.
+        """
         if self._store.released_unit >= unit:
             callback()
         else:
             self._released.append((unit, callback))
 
     def note_end_of_sync(self, job: SyncJob) -> None:
-        """Note that a sync beside rounds has ended, and call back whoever waits for it."""
+        """Note that a sync outside of rounds has ended, and call the callbacks that waited for it."""
         self._store.journal.synced(job)
         self._tell_synced()
         if not (self._in_flight or self._store.journal.pending):
@@ -180,11 +190,11 @@ class Rounds:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no round is open or in flight."""
+        """Whether no round is open or being written."""
         return not (self._in_flight or self._sync_next or self._store.journal.pending)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back as soon as no round is open or in flight (at once, if so), or the broker is halted."""
+        """Call back when no round is open or being written, at once if so; or when the broker has failed."""
         if self.is_idle:
             callback()
         else:
@@ -192,6 +202,7 @@ class Rounds:
             self.changed()
 
     def _end_of_turn(self) -> None:
+        """Begin to write the open round, unless it must wait, and send the replies that need no more waiting."""
         self._scheduled = False
         store = self._store
         store.look()
@@ -215,7 +226,7 @@ class Rounds:
             self._schedule()
 
     def _waits_for(self, pace: Pacing) -> bool:
-        """Return whether the open round is to wait, and begin it later then."""
+        """Return whether the open round is to wait because rounds cost something; if so, it begins later by itself."""
         if self._paced is not None:
             return True
         wait_ms = pace.wait_ms(round(self._loop.time() * 1000), self._store.journal.open_bytes)
@@ -224,21 +235,24 @@ class Rounds:
         return wait_ms > 0
 
     def _is_due(self) -> None:
+        """Begin the round that waited, at the end of this turn. Called by the timer."""
         self._paced = None
         self.changed()
 
     def _looks_again(self) -> bool:
-        """Return whether to let the loop read its sockets once more before the open round begins."""
+        """Return whether the loop is to read its sockets once more before the open round is written."""
         if self._in_flight or self._sync_next or not self._store.sync_wanted:
             return False
         return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._here())
 
     def _here(self) -> set[Replying]:
-        """Return the connections that wait for the open round, or that had a request in this turn."""
+        """Return the connections that wait for the open round, or had a request in this turn."""
         return self._waiting.keys() | self._touched.keys()
 
     def _may_overlap(self) -> bool:
-        """Return whether to begin the open round beside those in flight. Behind a worker's round it would only wait."""
+        """Return whether the open round may be written while others are. One that a worker writes would only wait for
+        them.
+        """
         writer = self._writer
         if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].begun:
             return False
@@ -246,7 +260,9 @@ class Rounds:
         return len(self._in_flight) < writer.at_once and writer.from_bytes <= size_bytes <= writer.largest_bytes
 
     def _begin(self) -> None:
-        """Take the open units as a round, and begin to write it."""
+        """Take the units of the open round, and begin to write and sync them: here, in a worker thread, or by the
+        kernel.
+        """
         store = self._store
         sync = True if self._sync_next else None
         write = store.take_round(sync=sync)
@@ -277,7 +293,9 @@ class Rounds:
             self._ended(None)
 
     def _ended(self, result: BaseException | None) -> None:
-        """Called on the loop when a round is written. A bug in a callback halts the broker, like a failed sync."""
+        """Release all rounds that are written, the oldest first. Called when one was; an error or a bug halts the
+        broker.
+        """
         if isinstance(result, BaseException):
             self._in_flight.clear()
             self.halt(result)
@@ -288,7 +306,7 @@ class Rounds:
             self.halt(error)
 
     def _release(self, write: RoundWrite) -> None:
-        """Release the oldest round: it is as durable as its mode requires."""
+        """Release the oldest round: move high watermarks, wake readers, and send the replies that waited for it."""
         moved = self._store.round_finished(write)
         self.finished += 1
         self._metrics.round_bytes.add(write.size_bytes)
@@ -311,13 +329,14 @@ class Rounds:
             self._rest(write)
 
     def _flush(self, connections: dict[Replying, None]) -> None:
+        """Send the replies of these connections; note those that still wait for a unit."""
         released = self._store.released_unit
         for connection in connections:
             if connection.flush(released):
                 self._waiting[connection] = None
 
     def _call_released(self) -> None:
-        """Call those that wait for a unit which is released now."""
+        """Call the callbacks that wait for a unit which is released now."""
         released = self._store.released_unit
         due = [callback for unit, callback in self._released if unit <= released]
         self._released = [entry for entry in self._released if entry[0] > released]
@@ -325,7 +344,7 @@ class Rounds:
             callback()
 
     def _tell_synced(self) -> None:
-        """Call those that wait for a unit which is synced now."""
+        """Call the callbacks that wait for a unit which is synced now."""
         synced = self._store.synced_unit
         due = [entry for entry in self._synced if entry[0] <= synced]
         self._synced = [entry for entry in self._synced if entry[0] > synced]
@@ -333,36 +352,39 @@ class Rounds:
             callback()
 
     def _rest(self, write: RoundWrite) -> None:
-        """Called when no round is open: call the waiting callbacks, and start the timer for a seal."""
+        """Call the callbacks that wait for idleness, and plan a seal. Called when no round is open or being written."""
         self._call_idle()
         if write.sync:
             self._seal_soon()
 
     def _call_idle(self) -> None:
+        """Call the callbacks that wait until no round is open or being written."""
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
 
     def _seal_soon(self) -> None:
+        """Set the timer for a seal (an empty round) if the last synced round has none yet."""
         if self._seal_timer is None and self._store.journal.lacks_seal:
             self._seal_timer = self._later(SEAL_AFTER_MS, self._seal)
 
     def _later(self, ms: int, call: Callable[[], None]) -> asyncio.TimerHandle | None:
+        """Call this after so many ms, and return the timer; do nothing and return None once end() was called."""
         return None if self._ending else self._loop.call_later(ms / 1000, call)
 
     def _seal(self) -> None:
-        """Write an empty round, which records that the last one was synced."""
+        """Write an empty round, which records that the last one was synced. Called by the timer."""
         self._seal_timer = None
         if not self._store.journal.pending and not self._in_flight:
             self.sync_soon()
 
     def _sync_later(self) -> None:
-        """In mode interval: sync rounds that were only written within the interval, also while new ones come."""
+        """In durability mode interval, sync the rounds that were only written. Called by the timer."""
         self._interval_timer = None
         self.sync_soon()
 
     def halt(self, error: BaseException) -> None:
-        """Stop permanently: no acknowledgement, no reply, no further write."""
+        """Stop for ever because of this error: nothing more is written, acknowledged or answered. Calls on_halt."""
         if self._store.halted is None:
             self._store.halt(error)
             for callback in self.on_halt:
@@ -370,12 +392,12 @@ class Rounds:
             self._call_idle()  # it will not come
 
     def halt_unheard(self, error: BaseException) -> None:
-        """Like halt(), but without calling the functions in on_halt."""
+        """Like halt(), but without a call of the functions in on_halt."""
         self._store.halt(error)
         self._call_idle()
 
     def end(self) -> None:
-        """Set no timers any more: from now on, rounds are written only on request."""
+        """Set no timers any more: from now on rounds are written only on request."""
         self._ending = True
         for timer in (self._seal_timer, self._interval_timer):
             if timer is not None:

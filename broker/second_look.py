@@ -1,10 +1,10 @@
-"""Whether a round waits until the loop has looked at its sockets once more. Pure.
+"""Whether a round waits until the loop has read its sockets once more, for clients that may write again at once. Pure.
 
 Why. A round that is to be synced begins when the requests that the loop found are done. Of clients that wait for each
 answer there are then two groups: while the round of the first is synced, the requests of the second arrive, and when
-the answers to the first have left, the round of the second begins a moment before they ask again. So each waits for
-two syncs, and each sync serves half of them. If the loop looks once more before it begins the round, both groups are
-in it (docs/decisions/0027).
+the answers to the first have left, the round of the second begins a moment before they ask again. So each waits for two
+syncs, and each sync serves half of them. If the loop looks once more before it begins the round, both groups are in it
+(docs/decisions/0027).
 
 The rule: a look costs some microseconds, and the requests that it finds delay those that are here. So there is at most
 one for a round, and only for somebody: connections that were here when the last round began, and are not now. If none
@@ -20,7 +20,9 @@ Connections: TypeAlias = AbstractSet[object]
 
 
 class SecondLook:
-    """Decides for one loop. `here`: the connections that wait for the open round or had a request in this turn."""
+    """Decides whether to look again. `here`: the connections that wait for the open round or had a request in this
+    turn.
+    """
 
     __slots__ = ("_is_taken", "_last", "_missing", "_pause")
 
@@ -31,9 +33,11 @@ class SecondLook:
         self._pause = 0
 
     def is_wanted(self, here: Connections) -> bool:
-        """Return whether the loop should read its sockets once more before the open round begins, at most once a round.
+        """Return whether the loop should read its sockets once more before the open round begins, at most once a
+        round.
 
-        After True the caller reads them and calls this again, which then returns False.
+        So it is if a connection of the last round is not here yet. After True the caller reads the sockets and calls
+        this again, which then returns False.
         """
         if self._is_taken or self._pause:
             return False
@@ -42,7 +46,9 @@ class SecondLook:
         return self._is_taken
 
     def round_begins(self, here: Connections) -> None:
-        """Note that a round begins with these connections, whether or not a look was taken."""
+        """Note that a round begins with these connections. If a second look brought none of them, pause for some
+        rounds.
+        """
         if self._is_taken:
             if self._missing.isdisjoint(here):
                 self._pause = PAUSE_ROUNDS

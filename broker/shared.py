@@ -1,4 +1,4 @@
-"""What the coordinators of one broker have in common: the parts below them, each of which knows nothing of them."""
+"""The parts of the broker that every coordinator uses; none of these parts knows a coordinator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,24 +15,23 @@ from .topics.topics import Topics
 
 
 class Tasks(Protocol):
-    """The methods of Housekeeping that a background task uses.
-
-    pause: wait this number of seconds, or until the broker ends; returns whether it ends.
-    """
+    """What a background task needs of Housekeeping."""
 
     @property
     def ending(self) -> bool:
-        """Whether the broker stops or is halted."""
+        """Whether the broker stops or has failed."""
         ...
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep, at most until the broker ends. Returns whether it ends."""
+        """Sleep for so many seconds, or until the broker stops. Returns whether it stops."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The parts that coordinators share. known_offline: by directory, why recovery left a log offline."""
+    """The parts of the broker that coordinators use. known_offline: why recovery left a log offline, by its
+    directory.
+    """
 
     store: Store
     clock: Clock
@@ -45,5 +44,5 @@ class Shared:
     known_offline: dict[str, str]
 
     def internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> InternalTopic:
-        """Return a coordinator's topic; it is created when first needed, with these partitions and configs."""
+        """Return an internal topic, which is created when it is first needed, with these partitions and configs."""
         return InternalTopic(self.topics, self.store, self.known_offline, name, partitions, configs)

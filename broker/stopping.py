@@ -1,4 +1,4 @@
-"""An orderly stop: what it waits for is said where it takes long, and what need not be done has its time.
+"""The stop of a broker: what it waits for is logged if that takes long, and optional work has limited time.
 
 The rule: what was answered is durable before any of this. Snapshots, flushes and a checkpoint only make the next start
 quick: what of them does not fit into TIDY_MS is left to the journal, from which that start reads it.
@@ -18,7 +18,7 @@ SAID_AFTER_MS = 1_000
 
 
 class Stopping:
-    """One stop, from its beginning on. is_used_again: whether there will be a next start on this directory."""
+    """One stop of a broker. is_used_again: whether the broker will be started again on this data directory."""
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop, *, is_used_again: bool) -> None:
         self._clock = clock
@@ -27,12 +27,12 @@ class Stopping:
         self._began_ms = clock.monotonic_ms()
 
     def has_time(self) -> bool:
-        """Return whether there is time left for work that makes the next start quick."""
+        """Return whether there is time for optional work, which makes the next start quick."""
         return self._is_used_again and self._clock.monotonic_ms() - self._began_ms < TIDY_MS
 
     @contextlib.contextmanager
     def waits_for(self, what: str) -> Iterator[None]:
-        """If the block takes long, log what is waited for, and at the end how long it took."""
+        """Surround a wait. If it takes long, log what is waited for, and at the end how long it took."""
         began_ms = self._clock.monotonic_ms()
         said = self._loop.call_later(SAID_AFTER_MS / 1000, log.info, "stopping: waiting for %s", what)
         try:

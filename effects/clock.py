@@ -1,4 +1,4 @@
-"""Clock: what time it is, behind one interface, so that a test can control it.
+"""Clock: the time, behind one interface, so that a test can control it.
 
 The rule: durations and deadlines come from `monotonic_ms`, never from the wall clock, which people and NTP set back and
 forth. `now_ms` is only for what is written down: record timestamps, ages kept across restarts.
@@ -11,14 +11,14 @@ _NS_PER_MS = 1_000_000
 
 
 class Clock(Protocol):
-    """The wall clock and the monotonic clock, in whole milliseconds, and a timer for measuring work."""
+    """The wall clock and the monotonic clock, in whole milliseconds, and a timer that measures work."""
 
     def now_ms(self) -> int:
-        """Return the wall clock's time, ms since 1970, UTC. May jump, also backwards."""
+        """Return the wall clock's time, in ms since 1970, UTC. It may jump, also backwards."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Return the monotonic clock's time, which never goes back. Its origin differs from start to start."""
+        """Return the monotonic clock's time in ms, which never goes back. Its origin differs from start to start."""
         ...
 
     def work_ns(self) -> int:

@@ -1,4 +1,4 @@
-"""Counts and lists in messages. Nothing slow is imported here, for `fencepost COMMAND --help` needs it too."""
+"""Texts of counts and lists in messages. Nothing slow is imported here: `fencepost COMMAND --help` imports it too."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Errors of a disk after which everything on it is known: what failed may be tried again. All others are OSError.
+"""Errors after which the state of the disk is known, so that the operation may be tried again. All others are OSError.
 
 Source: Linux `open(2)`, `write(2)`.
 """
@@ -12,15 +12,15 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class TryLater(OSError):
-    """Raised if an operation failed but what is on the disk is known, so that it may be tried again."""
+    """Raised if an operation failed without doubt about what is on the disk, so that it may be tried again."""
 
 
 class DiskFull(TryLater):
-    """No space is left. A part of the bytes may have been written."""
+    """Raised if no space is left. A part of the bytes may have been written."""
 
 
 class DiskLow(DiskFull):
-    """The write would use space that is to stay free. Nothing was written."""
+    """Raised if a write would use space that is to stay free. Nothing was written."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.ENOSPC, reason)
@@ -30,13 +30,14 @@ class DiskLow(DiskFull):
 
 
 class CannotOpen(TryLater):
-    """No descriptor or memory is left to open another file or directory. Nothing was done."""
+    """Raised if no descriptor or memory is left to open another file or directory. Nothing was done."""
 
 
 class DirectoryMoved(Exception):
-    """The directory that this process has locked is not at its path any more. Nothing was done.
+    """Raised if the directory that this process has locked is not at its path any more. Nothing was done.
 
-    No OSError: it says nothing about the bytes on disk, and nobody who is ready for one may go on after it.
+    It is no OSError, because it says nothing about the bytes on disk: code that handles an OSError must not continue
+    after it.
     """
 
     hint = (
@@ -53,13 +54,16 @@ class DirectoryMoved(Exception):
 
 
 def error_class(number: int | None) -> type[OSError]:
-    """Return the class of error for an errno of a call that takes a path. A directory may have to grow for a name."""
+    """Return the exception class for this errno of a call with a path: DiskFull, CannotOpen or OSError.
+
+    Such a call can find the disk full because a directory has to grow for a name.
+    """
     return DiskFull if number in NO_SPACE else CannotOpen if number in NO_DESCRIPTOR else OSError
 
 
 @contextlib.contextmanager
 def convert_errors(path: str) -> Iterator[None]:
-    """Raise errors of calls within the block in their class from error_class(), with the whole path."""
+    """Convert an OSError of the block to its class of error_class(), with the whole path."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Descriptors that a forked child must not keep: sockets of a server, and the lock of a data directory.
+"""File descriptors that a forked child must not keep: the server's sockets, and the lock of a data directory.
 
-The rule: a copy in a child keeps a port taken, a connection open and a directory locked, however the parent ends. So
-in the child each of them is replaced by the null device. Its number stays in use there: whoever still has the number
+The rule: a copy in a child keeps a port taken, a connection open and a directory locked, however the parent ends. So in
+the child each of them is replaced by the null device. Its number stays in use there: whoever still has the number
 closes nothing that belongs to somebody else. Source: `fork(2)`, `dup2(2)`, `flock(2)`.
 """
 
@@ -11,17 +11,18 @@ _kept_from_children: set[int] = set()
 
 
 def keep_from_children(descriptor: int) -> None:
-    """Close this file or socket in children forked from now on. −1 is ignored."""
+    """Have this file or socket closed in children that are forked from now on. -1 is ignored."""
     if descriptor >= 0:
         _kept_from_children.add(descriptor)
 
 
 def forget(descriptor: int) -> None:
-    """Undo keep_from_children(). Call it before closing the descriptor, whose number may then be used again."""
+    """Undo keep_from_children(). To be called before the descriptor is closed, since its number may be used again."""
     _kept_from_children.discard(descriptor)
 
 
 def _replace_in_child() -> None:
+    """Replace those descriptors by /dev/null. Called in a forked child."""
     if not _kept_from_children:
         return
     null = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""How many buffers become few writes: the one rule, for the journal, segments, compaction and connections.
+"""How many small buffers become few writes: for the journal, segments, compaction and connections.
 
 The rule for files: small buffers are joined, since each costs a call of the system more than copying its bytes does.
 Measured, 1 MiB into the page cache: of 4 KiB each 137 us joined and 162 us gathered by the call, of 8 KiB 139 and 136,
@@ -22,14 +22,16 @@ _Sent = TypeVar("_Sent")
 
 
 class _Written(Protocol):
-    """The methods of a File that are used here."""
+    """What is needed of a File to write to it."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all buffers, one after another, from `position` on."""
         ...
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-        """Like write(), without filling the page cache. paced: one piece after another, each waited for."""
+        """Like write(), without filling the page cache. paced: give the device one piece at a time, and wait for
+        each.
+        """
         ...
 
 
@@ -43,10 +45,10 @@ def write_gathered(
     paced: bool = False,
     slice_bytes: int = SLICE_BYTES,
 ) -> None:
-    """Write buffers of size_bytes together, one after another. past_cache: large data need not stay in memory.
+    """Write these buffers one after another, in few calls. size_bytes: of all buffers together.
 
-    paced: as File.write_past_cache. slice_bytes: the most that one call writes through the cache.
-    Raises: OSError, as File.write; then any part may be written.
+    past_cache: large data need not stay in the page cache. paced: see File.write_past_cache. slice_bytes: the most that
+    one call writes through the cache. Raises OSError, as File.write; then any part may be written.
     """
     if past_cache and size_bytes >= BULK_BYTES:
         file.write_past_cache(buffers, position, paced=paced)
@@ -61,7 +63,7 @@ def write_gathered(
 
 
 def join_buffers(buffers: Sequence[Buffer], size_bytes: int) -> Sequence[Buffer]:
-    """Return the same size_bytes bytes, joined into one buffer if they are in many small ones."""
+    """Return the same bytes (size_bytes of them), joined into one buffer if the buffers are small on average."""
     return [b"".join(buffers)] if size_bytes < JOINED_BELOW_BYTES * len(buffers) else buffers
 
 
@@ -88,9 +90,10 @@ def slices(buffers: Sequence[Buffer], position: int, slice_bytes: int) -> Iterat
 
 
 def join_neighbours(out: Sequence[_Sent | Buffer], below_bytes: int) -> list[_Sent | Buffer]:
-    """Join neighbours smaller than below_bytes, for a socket. Larger ones, and items that are not buffers, stay as is.
+    """Join adjacent buffers smaller than below_bytes, for a socket. Larger ones and items that are no buffers stay
+    unchanged.
 
-    A transport sends each piece as it comes, and a large one must not be copied only to stand beside a small one.
+    A transport sends each piece as it comes, and a large one must not be copied only to join it with a small one.
     """
     found: list[_Sent | Buffer] = []
     small: list[Buffer] = []

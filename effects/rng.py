@@ -1,4 +1,4 @@
-"""Rng: every random choice, behind one interface, so that a seed can replay a run.
+"""Rng: all random choices, behind one interface, so that a test can repeat a run with the same seed.
 
 The system's is fit for secrets (it is the kernel's); ids, salts and jitter all come from it.
 """

@@ -1,4 +1,4 @@
-"""Messages to the service manager that started the process: ready, stopping, still alive.
+"""Messages to the service manager (systemd) that started the process: ready, stopping, still alive.
 
 Without NOTIFY_SOCKET in the environment nothing is sent. A message that cannot be sent is dropped: the manager is no
 part of what the process is for. Source: sd_notify(3) of systemd.
@@ -15,7 +15,7 @@ ABSTRACT = "@"  # a name of Linux' abstract namespace begins with a zero byte, w
 
 
 class ServiceManager:
-    """The service manager named in the environment; without one, messages go nowhere."""
+    """The service manager named in the environment; if there is none, messages are dropped."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
@@ -37,7 +37,7 @@ class ServiceManager:
 
 
 def _half_of_watchdog_s(environment: Mapping[str, str]) -> float | None:
-    """Return the interval in seconds for ALIVE: half the manager's limit. None: it expects no such messages."""
+    """Return how often, in seconds, to send ALIVE: half the manager's limit. None if it expects no such messages."""
     pid, interval_us = environment.get("WATCHDOG_PID"), environment.get("WATCHDOG_USEC", "")
     if (pid is not None and pid != str(os.getpid())) or not interval_us.isdecimal() or int(interval_us) == 0:
         return None

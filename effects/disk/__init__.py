@@ -1,4 +1,4 @@
-"""Disk: files, directories and the locks on them. Every byte of the data directory goes through here.
+"""Disk: files, directories and the locks on them. All access to the data directory goes through here.
 
 The interface is in `interface.py`, the system's disk in `system.py`; simulated ones are in `effects/simulated/`.
 """

@@ -1,4 +1,4 @@
-"""Synced writes that a loop begins and does not wait for: several at a time, each with a callback of its own.
+"""Writes with syncs that the kernel does asynchronously: several at a time, each calls back when it is durable.
 
 Why. A thread that writes and syncs costs the loop two changes of threads, each of which may wait for the interpreter
 and for a processor, and it can do one thing at a time. Here the kernel works alone: one call begins a write, and a
@@ -10,8 +10,8 @@ has already, since the kernel would make the caller wait while it finds new ones
 takes them from aligned memory. Whatever is not possible is refused before anything was begun, so that the caller goes
 another way; what the device refuses later is written again the ordinary way, here. Some file systems do all of a write
 before the call returns (btrfs; ext4 with data=journal), and the loop would wait for their device: after a few such
-writes nothing is begun any more (decision 24).
-Source: Linux `io_submit(2)`, `io_getevents(2)`, include/uapi/linux/aio_abi.h; `open(2)` on O_DIRECT.
+writes nothing is begun any more (decision 24). Source: Linux `io_submit(2)`, `io_getevents(2)`,
+include/uapi/linux/aio_abi.h; `open(2)` on O_DIRECT.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MOST_AT_ON
 
 
 class _Slot:
-    """The buffer of one write, and the control block that tells the kernel about it."""
+    """The buffer of one write, and the kernel's control block for it."""
 
     __slots__ = ("_address", "_iocb", "began_ns", "done", "fd", "file", "pointer", "position", "size", "view")
     began_ns: int
@@ -68,16 +68,20 @@ class _Slot:
         self.pointer = (ctypes.c_void_p * 1)(ctypes.addressof(self._iocb))
 
     def fill(self, number: int, file: DirectFile, fd: int, position: int, size: int, event_fd: int) -> None:
+        """Set the control block: write this slot's buffer at `position` of the file, synced. number: identifies the
+        slot.
+        """
         self.file, self.fd, self.position, self.size = file, fd, position, size
         what = (number, 0, RWF_DSYNC, _IOCB_CMD_PWRITE, 0)
         where = (fd, self._address, size, position, 0)
         _IOCB.pack_into(self._iocb, 0, *what, *where, _IOCB_FLAG_RESFD, event_fd)
 
     def write_otherwise(self) -> OSError | None:
-        """Write the rest without the kernel's queue. Blocks the loop, but is rarely needed.
+        """Write and sync the slot's bytes by ordinary calls. Blocks the loop, but is rarely needed. Returns the error,
+        if any.
 
-        A failed write-back is told once to each descriptor that was open: to whatever syncs that descriptor first, or
-        writes by it what is synced at once. So this one is nobody else's.
+        A failed write-back is reported once to each descriptor that was open: to the first sync or synced write by that
+        descriptor. So a descriptor of its own is used here.
         """
         try:
             fd = os.open(f"/proc/self/fd/{self.fd}", os.O_WRONLY)
@@ -93,13 +97,13 @@ class _Slot:
 
 
 class AioWriter(AsyncWriter):
-    """Linux's native asynchronous I/O. Made by open_writer."""
+    """A writer that uses Linux's native asynchronous I/O. Made by open_writer()."""
 
     from_bytes = FROM_BYTES
     largest_bytes = LARGEST_BYTES
 
     def __init__(self, loop: asyncio.AbstractEventLoop, numbers: tuple[int, int, int, int]) -> None:
-        """Open the kernel's queue. Raises: OSError if the system does not allow it."""
+        """Create the kernel's queue. numbers: of its system calls. Raises OSError if the system does not allow it."""
         self._setup, self._destroy, self._getevents, self._submit = map(ctypes.c_long, numbers)
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
@@ -120,9 +124,11 @@ class AioWriter(AsyncWriter):
 
     @property
     def at_once(self) -> int:
+        """How many writes may be in flight; 0 once begin() begins none any more."""
         return self._at_once
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        """Begin a synced write, as AsyncWriter.begin. Returns False if it cannot be done this way, or not now."""
         if not self._at_once or size_bytes > LARGEST_BYTES or (position | size_bytes) % BLOCK_BYTES:
             return False
         if not self._free and not self._add_slot():
@@ -151,6 +157,7 @@ class AioWriter(AsyncWriter):
         return True
 
     def close(self) -> None:
+        """Wait for the writes in flight, without calling back, and remove the kernel's queue. Idempotent."""
         if self._event_fd < 0:
             return
         self._at_once = 0
@@ -161,9 +168,9 @@ class AioWriter(AsyncWriter):
         self._event_fd = -1
 
     def _judge(self, took_ns: int) -> None:
-        """Judge whether the call that began a write made the loop wait; if such calls often do, begin no more this way.
+        """Check whether the call that began a write made the loop wait; if that happens often, begin no more writes.
 
-        Called when that call has returned and no other write is in flight. took_ns: how long the call took.
+        Called after that call, when no other write is in flight. took_ns: how long the call took.
         """
         if not self._has_ended.poll(0):
             self._waited_for = 0
@@ -174,7 +181,7 @@ class AioWriter(AsyncWriter):
                 log.info("%d asynchronous writes in a row made the loop wait: threads write from now on", WAITED_FOR)
 
     def _add_slot(self) -> bool:
-        """Add a slot. Its memory is allocated now, when it is first needed. Returns False if there is none."""
+        """Add a slot, whose memory is allocated now. Returns False if there are MOST_AT_ONCE, or no memory is left."""
         if len(self._slots) == MOST_AT_ONCE:
             return False
         try:
@@ -185,7 +192,7 @@ class AioWriter(AsyncWriter):
         return True
 
     def _ended(self) -> None:
-        """Collect the writes that the kernel reports as ended, and report each."""
+        """Collect the writes that have ended, and call back for each. Called by the loop."""
         try:
             os.eventfd_read(self._event_fd)
         except BlockingIOError:
@@ -201,7 +208,10 @@ class AioWriter(AsyncWriter):
                 self._loop.call_exception_handler({"message": "told of a write", "exception": error})
 
     def _report(self, number: int, result: int) -> None:
-        """Call back for one ended write; write it another way if the device refused it."""
+        """Call back for one write that has ended. result: bytes written, or below 0 an errno.
+
+        If the device does not support this kind of write, or wrote only a part, write it by ordinary calls first.
+        """
         slot = self._slots[number]
         error = None
         if -result in _REFUSED:
@@ -218,7 +228,9 @@ class AioWriter(AsyncWriter):
 
 
 def open_writer(loop: asyncio.AbstractEventLoop) -> AsyncWriter | None:
-    """Return a writer; None where the system has none or forbids it (kernel, processor, container rules, limits)."""
+    """Return a writer; None if the system has none or does not allow it (kernel, processor, container rules,
+    limits).
+    """
     numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" and struct.calcsize("P") == 8 else None
     if numbers is None or not RWF_DSYNC:
         return None

@@ -1,4 +1,4 @@
-"""Writes and syncs that a loop begins and no thread waits for: what is asked of a disk. Linux's are in aio.py."""
+"""The interface of writes with syncs that a loop begins, while no thread waits for them. Linux's are in aio.py."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ WAITED_FOR = 3  # writes in a row that had ended when the call that began them r
 
 
 class DirectFile(Protocol):
-    """The methods of a File that are used here."""
+    """What an async writer needs of a File."""
 
     @property
     def path(self) -> str:
@@ -20,7 +20,7 @@ class DirectFile(Protocol):
         ...
 
     def direct_fileno(self) -> int:
-        """Return a descriptor for O_DIRECT writes, which the file closes. Raises OSError."""
+        """Return a descriptor for O_DIRECT writes, which the file itself closes. Raises OSError."""
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -29,7 +29,7 @@ class DirectFile(Protocol):
 
 
 class AsyncWriter(Protocol):
-    """Begins synced writes for one loop, and calls back when each is durable. Chosen by Disk.async_writer."""
+    """Begins synced writes for one loop, and calls back when each is durable. Disk.async_writer returns one."""
 
     @property
     def from_bytes(self) -> int:
@@ -43,14 +43,16 @@ class AsyncWriter(Protocol):
 
     @property
     def at_once(self) -> int:
-        """Return how many writes may be in flight; 0 if none can be begun, or beginning them blocks the loop."""
+        """Return how many writes may be in flight; 0 if none can be begun, or to begin them would block the loop."""
         ...
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        """Write these bytes, size_bytes of them, and make them durable; then `done` is called on the loop.
+        """Begin to write these bytes (size_bytes of them) and make them durable; then done(error, ns) is called on the
+        loop.
 
-        file: of the disk that made this writer. The buffers are copied first. False: it cannot be done this way, or not
-        now; nothing was begun. An error given to `done` means what one of File.sync means, for these bytes alone.
+        Returns False if it cannot be done this way, or not now; then nothing was begun. file: of the disk that made
+        this writer. The buffers are copied first. The error given to `done` is None, or means the same as one of
+        File.sync, for these bytes alone.
         """
         ...
 

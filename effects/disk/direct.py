@@ -1,11 +1,11 @@
-"""Writes of whole blocks past the page cache, by O_DIRECT, from a buffer that is used again.
+"""Writes of whole blocks by O_DIRECT, which bypasses the page cache, from one buffer for each thread.
 
 They are of two kinds. Bytes in bulk, seldom read back: where the system has no RWF_DONTCACHE, and for paced writes.
 They spare the fresh pages of the cache, of which each costs its allocation, its write-back, and a page that held
 something else. What fills no block at either end is the caller's to write as ever, so that no block is written both
 ways; it is durable only after a sync. And small ones that sync themselves, for which this module has the descriptor and
-the buffer (writing.py, docs/decisions/0026).
-Source: Linux open(2), O_DIRECT: addresses, positions and sizes are multiples of the device's block.
+the buffer (writing.py, docs/decisions/0026). Source: Linux open(2), O_DIRECT: addresses, positions and sizes are
+multiples of the device's block.
 """
 
 import errno
@@ -28,7 +28,10 @@ _own = threading.local()
 
 
 def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views] | None:
-    """Split into bytes before the first whole block of the file, whole blocks, and the rest; None without a block."""
+    """Split the buffers into (bytes before the first whole block of the file, whole blocks, the rest).
+
+    position: in the file. None if there is no whole block, or the system has no O_DIRECT.
+    """
     size = sum(map(len, buffers))
     head = -position % BLOCK_BYTES
     whole = (size - head) // BLOCK_BYTES * BLOCK_BYTES
@@ -39,7 +42,9 @@ def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views
 
 
 def _take(left: Views, size: int) -> Views:
-    """Take the first `size` bytes off a stack of views."""
+    """Remove the first `size` bytes from a stack of views, and return them. left: the first view is the last in the
+    list.
+    """
     taken: Views = []
     while size:
         view = left.pop()
@@ -52,16 +57,16 @@ def _take(left: Views, size: int) -> Views:
 
 
 def open_again(fd: int) -> int:
-    """Open the file again with O_DIRECT. Returns the new descriptor. Raises: OSError, also where there is no /proc."""
+    """Open the same file with O_DIRECT. Returns the new descriptor. Raises OSError, also if there is no /proc."""
     if not _O_DIRECT:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
     return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | _O_DIRECT)
 
 
 def write(fd: int, buffers: Views, position: int) -> bool:
-    """Write whole blocks. False: this file system cannot write directly; some blocks may have been written.
+    """Write whole blocks. Returns False if this file system has no direct writes; some blocks may be written then.
 
-    Raises: OSError; then any part may be written.
+    Raises OSError; then any part may be written.
     """
     try:
         direct = open_again(fd)
@@ -74,9 +79,10 @@ def write(fd: int, buffers: Views, position: int) -> bool:
 
 
 def fill_piece(buffers: Sequence[Buffer], size_bytes: int) -> memoryview | None:
-    """Copy the bytes into this thread's buffer, which is aligned to a page. None: no memory is left for it.
+    """Copy the bytes into this thread's buffer, which is aligned to a page, and return that. None if no memory is
+    left.
 
-    It is private: a fork's first thread must not write into ours.
+    The buffer is private memory: a forked child must not write into its parent's.
     """
     piece: memoryview | None = getattr(_own, "piece", None)
     if piece is None:
@@ -92,6 +98,7 @@ def fill_piece(buffers: Sequence[Buffer], size_bytes: int) -> memoryview | None:
 
 
 def _write(fd: int, left: Views, position: int) -> bool:
+    """Write these views, a stack as in _take(), piece by piece. Returns False if that is not possible; see write()."""
     size = sum(map(len, left))
     while size:
         count = min(size, PIECE_BYTES)

@@ -1,4 +1,4 @@
-"""Directories that this process has locked: reached by their descriptors, whatever becomes of their paths.
+"""The directories that this process has locked: they are reached by their descriptors, even if their paths change.
 
 The rule: while a directory is held, nothing below its path is looked up from the root, so what somebody put in its
 place is neither read nor changed. What would change something first asks whether the path still leads to the held
@@ -21,15 +21,17 @@ class HeldDirectories:
         self._held: dict[str, tuple[int, str]] = {}  # path with a slash behind it → descriptor, absolute path
 
     def add(self, directory: str, fd: int) -> None:
-        """Use `fd`, which the caller keeps and closes, for this directory from now on."""
+        """From now on reach this directory by `fd`, which the caller closes after remove()."""
         self._held[_with_slash(directory)] = (fd, os.path.abspath(directory))
 
     def remove(self, directory: str) -> None:
-        """Forget a directory, before its descriptor is closed. Idempotent."""
+        """Forget a directory; to be called before its descriptor is closed. Idempotent."""
         self._held.pop(_with_slash(directory), None)
 
     def find(self, path: str) -> tuple[str, int | None]:
-        """Return the path and the descriptor to which it is relative, as `os` takes them with dir_fd=."""
+        """Return a path, and the descriptor it is relative to (None: none), as functions of `os` take them with
+        dir_fd=.
+        """
         for prefix, (fd, _) in self._held.items():
             if path.startswith(prefix):
                 return path[len(prefix) :].lstrip("/") or ".", fd
@@ -38,14 +40,16 @@ class HeldDirectories:
         return path, None
 
     def find_to_change(self, path: str) -> tuple[str, int | None]:
-        """Like find(), for an operation that changes something: also check the directory. Raises: DirectoryMoved."""
+        """Like find(), for an operation that changes something. Raises DirectoryMoved if the directory is not at its
+        path now.
+        """
         name, fd = self.find(path)
         if fd is not None:
             self._check(fd)
         return name, fd
 
     def _check(self, fd: int) -> None:
-        """Raise DirectoryMoved if the path leads elsewhere than to the held directory. Other errors are ignored."""
+        """Raise DirectoryMoved if the path of this directory leads to another one now. Other errors are ignored."""
         path = next(absolute for held, absolute in self._held.values() if held == fd)
         try:
             found = os.stat(path)
@@ -58,7 +62,7 @@ class HeldDirectories:
 
 
 def make_below(name: str, mode: int, at: int) -> None:
-    """Make a directory and its missing parents, relative to the descriptor `at`; they may exist.
+    """Create a directory and its missing parents, relative to the descriptor `at`; they may exist.
 
     Like os.makedirs() with exist_ok=True, which has no dir_fd.
     """
@@ -76,4 +80,5 @@ def make_below(name: str, mode: int, at: int) -> None:
 
 
 def _with_slash(directory: str) -> str:
+    """Return the path with one slash at its end."""
     return f"{directory.rstrip('/')}/"

@@ -1,4 +1,4 @@
-"""Disk and File: what a disk can do, whether the system's or a simulated one.
+"""The interfaces Disk and File, for the system's disk and for simulated ones.
 
 The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
 a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
@@ -16,38 +16,41 @@ from .locks import Lock
 
 
 class File(Protocol):
-    """An open file. Positions and sizes are bytes. The caller closes it when no job uses it any more."""
+    """An open file. Positions and sizes are in bytes. The caller closes it, when no job in a thread uses it any
+    more.
+    """
 
     @property
     def path(self) -> str:
-        """The path by which the file was opened (a rename does not change it)."""
+        """The path by which the file was opened; a rename does not change it."""
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all bytes of all buffers, one after another, from `position` on.
 
-        Raises DiskFull or OSError, and then any part may be written. Large writes are best cut to slices by the caller.
+        Raises DiskFull or OSError, and then any part may be written. The caller should cut large writes into slices.
         """
         ...
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-        """Like write(), for large data that is seldom read back: where the system can, it leaves the page cache.
+        """Like write(), for large data that is seldom read back: if the system can, it does not fill the page cache.
 
-        paced: where the system can, one piece after another, each waited for: a sync of another file that comes
-        meanwhile stands behind one piece at the device, and not behind all of this.
+        paced: give the device one piece after another, and wait for each: then a sync of another file that comes
+        meanwhile waits for one piece only.
         """
         self.write(buffers, position)
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Like write() and then sync(), but earlier writes need not be on the device when it returns."""
+        """Write, and return when these bytes are on the device. Earlier writes need not be there."""
         self.write(buffers, position)
         self.sync()
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-        """Write size_bytes of whole blocks over bytes that the file has, and return when they are on the device.
+        """Write size_bytes of whole blocks over existing bytes of the file, and return when they are on the device.
 
-        Nothing else need be there then. They are copied with the interpreter's lock held. False: it cannot be done this
-        way, and any part may be written. Raises: OSError, which means what one of `sync` means, for these bytes alone.
+        Earlier writes need not be there. The buffers are copied with the interpreter's lock held. Returns False if it
+        cannot be done this way; then any part may be written. Raises OSError, which means the same as one of sync(),
+        for these bytes alone.
         """
         return False
 
@@ -56,22 +59,23 @@ class File(Protocol):
         ...
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
-        """Like read(), but returns None if that would wait for the device. Where the system cannot tell, it reads."""
+        """Like read(), but return None if that would wait for the device. If the system cannot tell, it reads."""
         ...
 
     def in_memory(self, size: int, position: int) -> bool:
-        """Return whether all these bytes are in the page cache. False where the system cannot tell."""
+        """Return whether all these bytes are in the page cache. False if the system cannot tell."""
         return False
 
     def send(self, socket_fd: int, size: int, position: int) -> int:
-        """Send `size` bytes from `position` to a socket, uncopied. Returns how many it took; 0: the file ends there.
+        """Send `size` bytes from `position` to a socket without copying. Returns how many the socket took; 0 at the
+        file's end.
 
-        Raises: BlockingIOError if it takes none now; OSError of the socket or the file, or where this is not possible.
+        Raises BlockingIOError if it takes none now; OSError of the socket or the file, or if this is not possible.
         """
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
     def direct_fileno(self) -> int:
-        """Return a descriptor for O_DIRECT writes, which this file closes. Raises: OSError, if none can be opened."""
+        """Return a descriptor for O_DIRECT writes, which this file closes. Raises OSError if none can be opened."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
     def size(self) -> int:
@@ -79,14 +83,14 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut the file to this size, or extend it with NULs."""
+        """Cut the file to this size, or extend it with NUL bytes."""
         ...
 
     def sync(self) -> None:
-        """Return when all bytes written before, and the size, are on the device. After an OSError they never are.
+        """Return when all bytes written before, and the size, are on the device. After an OSError they may never be.
 
-        Never DiskFull, after which a caller may try again: delayed allocation can run out of space here, and then the
-        bytes are lost all the same.
+        Never raises DiskFull, after which a caller may try again: with delayed allocation space can run out here, and
+        then the bytes are lost all the same.
         """
         ...
 
@@ -99,11 +103,13 @@ class Disk(Protocol):
     """A file system. Missing paths raise FileNotFoundError, as in `os`."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file for reading and writing; `create` makes an empty one if there is none."""
+        """Open a file for reading and writing, or only for reading. create: make an empty one if it does not exist."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Return whether the path exists. Raises OSError if that cannot be determined, like all methods that look."""
+        """Return whether the path exists. Raises OSError if that cannot be determined, as all methods that only read
+        do.
+        """
         ...
 
     def is_directory(self, path: str) -> bool:
@@ -111,7 +117,7 @@ class Disk(Protocol):
         ...
 
     def list(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted."""
+        """Return the names of the entries of a directory, sorted."""
         ...
 
     def make_directory(self, path: str) -> None:
@@ -131,53 +137,55 @@ class Disk(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all it holds; of a symbolic link to one, only the link."""
+        """Remove a directory and everything in it; of a symbolic link to a directory, only the link."""
         ...
 
     def size(self, path: str) -> int:
-        """Return a file's size in bytes. Raises OSError."""
+        """Return the size of a file in bytes. Raises OSError."""
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Return when all creates, renames and unlinks in this directory are on the device.
+        """Return when all creations, renames and removals in this directory are on the device.
 
-        Raises CannotOpen; any other OSError as File.sync.
+        Raises CannotOpen; any other OSError means the same as one of File.sync.
         """
         ...
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
-        """Do sync() for each file and sync_directory() for each directory, much faster than one by one.
+        """Sync each file and each directory, much faster than one by one.
 
-        Raises the OSError of one that failed; the others are then in doubt too. CannotOpen, if no sync failed.
+        Raises the OSError of one that failed; then the others may not be durable either. Raises CannotOpen only if no
+        sync failed.
         """
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Return how many bytes this process may still write on the volume that holds `path`."""
+        """Return how many bytes this process may still write to the volume of `path`."""
         ...
 
     def total_bytes(self, path: str) -> int:
-        """Return the size of the volume that holds `path`."""
+        """Return the size in bytes of the volume of `path`."""
         ...
 
     def lock(self, path: str, *, read_only: bool = False) -> Lock:
-        """Hold this file, created if needed, and its directory, until released or the process ends.
+        """Lock this file, which is created if needed, and its directory, until released or the process ends.
 
-        read_only: where nothing can be written: the file is held if there is one that can be opened.
-
-        Until then all paths below the directory lead to what is held, though it is moved; and what would make, replace
-        or remove something there, or asks for free_bytes, raises DirectoryMoved then. Raises: AlreadyLocked, OSError.
+        Until then all paths below the directory lead to the locked one, even if it is moved; then DirectoryMoved is
+        raised by free_bytes() and by what would create, replace or remove something there. read_only: for a disk that
+        cannot be written: lock the file only if it exists and can be opened. Raises AlreadyLocked, OSError.
         """
         ...
 
     def hold(self, directory: str) -> Lock:
-        """Hold a directory as lock() does, even if another process has locked it. Raises: OSError."""
+        """Use this directory by its descriptor, as lock() does, even if another process has locked it. Raises
+        OSError.
+        """
         ...
 
     def executor(self, name: str, threads: int = 1) -> Executor:
-        """Start an executor. Raises: CannotStartThread."""
+        """Start an executor with this name for its threads. Raises CannotStartThread."""
         ...
 
     def async_writer(self) -> AsyncWriter | None:
-        """Return a writer that begins synced writes on the running loop; None where this disk has none."""
+        """Return a writer that begins synced writes on the running loop; None if this disk has none."""
         return None

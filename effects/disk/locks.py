@@ -1,4 +1,4 @@
-"""Locks of files: one process at a time has a data directory.
+"""Locks of files, by which only one process at a time uses a data directory.
 
 The rule: the kernel holds it, so it ends with the process, however that ends. Source: Linux `flock(2)`.
 """
@@ -16,7 +16,7 @@ LOCK_MODE = 0o600
 
 
 class AlreadyLocked(Exception):
-    """Raised if another process holds the lock. `pid`: the process named in the file, None if it names none yet."""
+    """Raised if another process has the lock. pid: the process named in the file; None if it names none."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
@@ -31,7 +31,7 @@ class Lock(Protocol):
 
 
 class SystemHold(Lock):
-    """A directory held open, without a lock, so that all reads go to the same one."""
+    """A directory that is open but not locked, so that all reads go to the same one even if it is moved."""
 
     __slots__ = ("_before_release", "directory_fd")
 
@@ -48,7 +48,8 @@ class SystemHold(Lock):
 
 
 class SystemLock(Lock):
-    """flock on a file that names its holder, and on its directory, which still counts if the file is removed.
+    """A lock by flock(2) on a file, which names the process, and on its directory, which counts if the file is
+    removed.
 
     The kernel releases it when the process ends, whatever the file contains.
     """
@@ -58,7 +59,10 @@ class SystemLock(Lock):
     def __init__(
         self, path: str, before_release: Callable[[], None] = lambda: None, *, read_only: bool = False
     ) -> None:
-        """before_release: called while the directory's descriptor is still open. read_only: as in Disk.lock."""
+        """Take the lock. before_release: called while the directory is still open. read_only: as in Disk.lock.
+
+        Raises AlreadyLocked, OSError.
+        """
         self._before_release = before_release
         directory, name = os.path.split(path)
         self._fds = [os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)]
@@ -76,7 +80,9 @@ class SystemLock(Lock):
             forks.keep_from_children(each)
 
     def _open_file(self, name: str, read_only: bool) -> int | None:
-        """Open the file in the held directory; the path may lead to another directory by now."""
+        """Open the file in the open directory, since the path may lead to another one by now. None if read_only and it
+        cannot be.
+        """
         try:
             access = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
             self._fds.append(fd := os.open(name, access, LOCK_MODE, dir_fd=self.directory_fd))
@@ -87,6 +93,7 @@ class SystemLock(Lock):
         return fd
 
     def _lock(self, path: str, file: int | None) -> None:
+        """Lock the file, if there is one, and the directory. Raises AlreadyLocked."""
         try:
             if file is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,6 +103,7 @@ class SystemLock(Lock):
             raise AlreadyLocked(path, int(holder) if holder.isdigit() else None) from None
 
     def _lock_directory(self) -> None:
+        """Lock the directory, if its file system can do that. Raises BlockingIOError if another process has it."""
         try:
             fcntl.flock(self.directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -122,6 +130,7 @@ class SystemLock(Lock):
         self._close()
 
     def _close(self) -> None:
+        """Close all descriptors."""
         while self._fds:
             with contextlib.suppress(OSError):  # the descriptor is closed all the same
                 os.close(self._fds.pop())

@@ -1,4 +1,4 @@
-"""Many syncs at the same time, after a hint to the system, so that each finds little left to write."""
+"""Many syncs at the same time, after a hint to the system by which each finds little left to write."""
 
 import functools
 import sys
@@ -11,7 +11,9 @@ SYNC_THREADS = 8
 
 
 def run_syncs(syncs: Sequence[Callable[[], None]], write_back: Callable[[], None]) -> None:
-    """Run all syncs; many of them in threads, after write_back, a hint to the system. Raises like call_all."""
+    """Run all syncs; if they are many, in several threads after write_back(), a hint to the system. Raises like
+    call_all().
+    """
     if len(syncs) < MANY_SYNCS:
         call_all(syncs, "sync", 1)
         return
@@ -21,7 +23,7 @@ def run_syncs(syncs: Sequence[Callable[[], None]], write_back: Callable[[], None
 
 @functools.cache
 def syncfs() -> Callable[[int], int] | None:
-    """Return syncfs(2), which Python lacks; None where the system lacks it too."""
+    """Return the C function syncfs(2), which Python lacks; None if the system lacks it too."""
     import ctypes  # costs a start some milliseconds, which only those pay who have many files to sync
 
     return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None

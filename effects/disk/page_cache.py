@@ -1,4 +1,4 @@
-"""What the page cache holds of a file: cachestat(2), which Python does not have.
+"""Whether bytes of a file are in the page cache, by cachestat(2), which Python lacks.
 
 The rule: True is an observation, not a promise, since pages may go at any time; False also where the system cannot
 tell. Source: Linux since 6.5; the call's number is the same wherever numbers were not offset for an older ABI.
@@ -36,6 +36,7 @@ def _cachestat() -> Callable[[int, int, int], int] | None:
     number, no_flags = ctypes.c_long(_CACHESTAT), ctypes.c_uint(0)
 
     def cached_pages(fd: int, size: int, position: int) -> int:
+        """Return how many pages of these bytes are cached; -1 for an error."""
         found = counts()
         failed = call(number, ctypes.c_uint(fd & 0xFFFFFFFF), byref(extent(position, size)), byref(found), no_flags)
         return -1 if failed else found[0]

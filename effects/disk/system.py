@@ -1,4 +1,4 @@
-"""The system's disk: files by their descriptors, directories by theirs where they are held.
+"""The system's disk: files by their descriptors, and locked directories by theirs.
 
 Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
 """
@@ -30,7 +30,9 @@ _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
-    """Make the file's bytes durable. On macOS by F_FULLFSYNC: its fsync leaves bytes in the drive's cache."""
+    """Make the file's bytes durable, by `flush`, or F_FULLFSYNC on macOS, whose fsync leaves bytes in the drive's
+    cache.
+    """
     if sys.platform == "darwin":
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
@@ -49,7 +51,7 @@ def _sync_data(fd: int) -> None:
 
 
 class SystemFile(File):
-    """A file descriptor. Interrupted calls (EINTR) are taken up again by Python itself (PEP 475)."""
+    """A file of the system. Interrupted calls (EINTR) are repeated by Python itself (PEP 475)."""
 
     __slots__ = ("_direct_fd", "_fd", "_path", "_takes_blocks")
 
@@ -163,11 +165,11 @@ class SystemFile(File):
                     os.close(fd)
 
     def fileno(self) -> int:
-        """Return the descriptor. This file still closes it."""
+        """Return the descriptor, which this file still closes."""
         return self._fd
 
     def detach(self) -> int:
-        """Return the descriptor. From now on the caller has to close it."""
+        """Return the descriptor, which the caller has to close from now on."""
         fd, self._fd = self._fd, -1
         return fd
 
@@ -216,6 +218,7 @@ class SystemDisk(Disk):
             os.close(fd)
 
     def _open_directory(self, path: str) -> int:
+        """Open a directory, and return its descriptor, which the caller closes."""
         name, at = self._held.find(path)
         with convert_errors(path):
             return os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
@@ -269,11 +272,11 @@ class SystemDisk(Disk):
         many_syncs.run_syncs(syncs, lambda: self._write_back(files, directories))
 
     def _write_back(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Write this volume's dirty pages to the device at once, so that each sync after it has little to do.
+        """Begin to write this volume's dirty pages to the device, so that each sync after it has little to do.
 
-        It is a hint: it promises nothing, and its errors are no failed sync. A file is not opened by name, since it may
-        have been deleted; Linux reports a failed write-back to the fdatasync of each descriptor that was open then.
-        4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
+        It is only a hint: it guarantees nothing, and its errors are no failed syncs. A file is not opened by name,
+        since it may have been deleted; Linux reports a failed write-back to the fdatasync of each descriptor that was
+        open then. 4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
         """
         syncfs = many_syncs.syncfs()
         if syncfs is None:

@@ -1,11 +1,11 @@
-"""Writes of many buffers to a descriptor: through the page cache, and past it for what is bulk and seldom read back.
+"""Writes of many buffers to a descriptor, through the page cache, or bypassing it for large data that is seldom read
+back.
 
 The rule: all is written, or an error raised after which any part may be. Past the cache there are two ways. The kernel
 takes a flag, RWF_DONTCACHE, with which it copies the bytes without the interpreter's lock, hands all of them to the
 device at once and drops the pages. Where it does not know that (docs/decisions/0023), and for paced writes, which give
 the device a piece at a time (docs/decisions/0028), O_DIRECT writes whole blocks from a buffer of ours (direct.py), and
-what fills no block at either end is written as ever.
-Source: Linux `pwritev2(2)`.
+what fills no block at either end is written as ever. Source: Linux `pwritev2(2)`.
 """
 
 import errno
@@ -34,16 +34,16 @@ HAS_DONTCACHE = _is_linux_from(6, 16)
 
 
 def write(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> None:
-    """Write all buffers one after another. Raises: OSError."""
+    """Write all buffers one after another, at `position`. flags: of pwritev2(2). Raises OSError."""
     # One system call in the common case.
     if len(buffers) > IOV_MAX or os.pwritev(fd, buffers, position, flags) != sum(map(len, buffers)):
         _write_in_pieces(fd, buffers, position, flags)
 
 
 def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-    """Like write(), but past the page cache where the system can. paced: the device gets one piece at a time.
+    """Like write(), but without filling the page cache if the system can. paced: give the device one piece at a time.
 
-    Raises: OSError.
+    Raises OSError.
     """
     buffers = join_buffers(buffers, sum(map(len, buffers)))
     ways = (_write_direct, _write_uncached) if paced else (_write_uncached, _write_direct)
@@ -52,14 +52,15 @@ def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced
 
 
 def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """Like write(), but the bytes are on the device when it returns. False: the system cannot. Raises: OSError."""
+    """Write, and return True when the bytes are on the device. False if the system cannot do that. Raises OSError."""
     return bool(RWF_DSYNC) and _write_flagged(fd, buffers, position, RWF_DSYNC)
 
 
 def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-    """Like write_synced(), past the page cache, over whole blocks that the file already has.
+    """Like write_synced(), bypassing the page cache, over whole blocks that the file already has.
 
-    direct_fd: of direct.open_again. False: the system cannot; any part may be written. Raises: OSError.
+    direct_fd: a descriptor of direct.open_again(). Returns False if the system cannot do that; then any part may be
+    written. Raises OSError.
     """
     if not RWF_DSYNC or size_bytes > direct.PIECE_BYTES or (position | size_bytes) % direct.BLOCK_BYTES:
         return False
@@ -83,7 +84,7 @@ def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: i
 
 
 def _write_flagged(fd: int, buffers: Sequence[Buffer], position: int, flag: int) -> bool:
-    """Write with the flag. False: the system or this file system does not know it."""
+    """Write with this flag of pwritev2(2). Returns False if the system or this file system does not know it."""
     try:
         write(fd, buffers, position, flag)
     except NotImplementedError:  # a Python built where there was no pwritev2
@@ -96,12 +97,14 @@ def _write_flagged(fd: int, buffers: Sequence[Buffer], position: int, flag: int)
 
 
 def _write_uncached(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """Write with RWF_DONTCACHE. False: as for _write_flagged."""
+    """Write with RWF_DONTCACHE. Returns False if the system or this file system does not know it."""
     return HAS_DONTCACHE and _write_flagged(fd, buffers, position, RWF_DONTCACHE)
 
 
 def _write_direct(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """Write with O_DIRECT. False: no block is whole, or the system cannot; any part may be written."""
+    """Write with O_DIRECT. Returns False if there is no whole block or the system cannot; then any part may be
+    written.
+    """
     parts = direct.split(buffers, position)
     if parts is None:
         return False

@@ -1,4 +1,4 @@
-"""Net: TCP, listening and connecting (`tcp.py`). `fetching.py` reads a URL and is imported by whoever needs it."""
+"""Net: TCP, listening and connecting (`tcp.py`). `fetching.py` reads a URL; it is imported only where it is needed."""
 
 from .tcp import HAS_LEFT as HAS_LEFT
 from .tcp import Elsewhere as Elsewhere

@@ -1,9 +1,9 @@
-"""Reads a URL: a local file, or the response of a web server. Blocks; for workers.
+"""Reads a URL: a local file, or the response of a web server. It blocks, so it is for worker threads.
 
-The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there. A timeout of a socket
-is for each piece that comes, so a server that sends a byte from time to time would never run into it: when the time
-is over, the connection is shut down under whoever reads from it. Looking up a name cannot be ended at all, and it has
-no timeout of its own; so all of this is done by a thread, which is left behind, one for each URL at most.
+The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there. A timeout of a socket is
+for each piece that comes, so a server that sends a byte from time to time would never run into it: when the time is
+over, the connection is shut down under whoever reads from it. Looking up a name cannot be ended at all, and it has no
+timeout of its own; so all of this is done by a thread, which is left behind, one for each URL at most.
 """
 
 import contextlib
@@ -25,11 +25,13 @@ PIECE_BYTES = 64 << 10
 
 
 class CannotFetch(Exception):
-    """Raised if a URL could not be read. The text has the reason, and nothing of what was received."""
+    """Raised if a URL could not be read. The text has the reason, and nothing of the content."""
 
 
 def scheme_of(url: str) -> str:
-    """Return the URL's scheme: file, http or https. Raises ValueError for another one, or a URL without a place."""
+    """Return the URL's scheme: file, http or https. Raises ValueError for another one, or a URL without path or
+    host.
+    """
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "file" else parts.netloc):
         raise ValueError(f"{url!r} is no URL of {', '.join(SCHEMES)}")
@@ -37,7 +39,10 @@ def scheme_of(url: str) -> str:
 
 
 def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
-    """Return the whole content. Raises CannotFetch."""
+    """Return the whole content of the URL. Raises CannotFetch, also after timeout_s or for more than most_bytes.
+
+    While an earlier fetch of the same URL still hangs after its timeout, this fails at once.
+    """
     late = CannotFetch(f"timed out: it does not come within {timeout_s:g} s")
     before = _left_behind.get(url)
     if before is not None and before.is_alive():
@@ -45,6 +50,7 @@ def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     outcome: list[bytes | Exception] = []
 
     def run() -> None:
+        """Read the URL in a thread of its own, and keep the content or the exception."""
         try:
             outcome.append(_fetch(url, timeout_s, most_bytes))
         except Exception as error:
@@ -68,6 +74,7 @@ _left_behind: dict[str, threading.Thread] = {}  # by URL: what did not end in ti
 
 
 def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
+    """Read the URL in this thread. Raises CannotFetch."""
     end_s = time.monotonic() + timeout_s
     try:
         scheme_of(url)
@@ -86,12 +93,13 @@ def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
 
 
 def _why(error: Exception) -> str:
-    """Return the reason in words. Not the text of an HTTPException: it holds what was received."""
+    """Return the reason in words, but not the text of an HTTPException, which contains what was received."""
     text = "" if isinstance(error, HTTPException) else str(getattr(error, "reason", "") or error)
     return text or f"no answer of a web server ({type(error).__name__})"
 
 
 def _read(answer: Any, end_s: float, most_bytes: int) -> bytes:
+    """Read the response until its end, or until end_s (monotonic seconds). Raises CannotFetch above most_bytes."""
     read = getattr(answer, "read1", answer.read)
     pieces: list[bytes] = []
     left = most_bytes
@@ -104,7 +112,7 @@ def _read(answer: Any, end_s: float, most_bytes: int) -> bytes:
 
 
 class _Guard:
-    """Shuts down the connections of one fetch when its time is over."""
+    """Shuts down the connections of one fetch after timeout_s."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -125,13 +133,17 @@ class _Guard:
             self._sockets.clear()
 
     def watch(self, one: socket.socket) -> None:
-        """Watch one more connection, by a duplicate of its descriptor: TLS detaches the original from its socket."""
+        """Have this connection shut down at the timeout, too. Raises TimeoutError if it is over already.
+
+        It uses a duplicate of the descriptor, because TLS detaches the original from its socket.
+        """
         with self._lock:
             if self._is_over:
                 raise TimeoutError("timed out")
             self._sockets.append(one.dup())
 
     def _watch(self) -> None:
+        """Wait for the end of the fetch; at the timeout, shut down its connections. Runs in a thread."""
         if self._ended.wait(self._timeout_s):
             return
         with self._lock:
@@ -141,7 +153,7 @@ class _Guard:
                     one.shutdown(socket.SHUT_RDWR)
 
     def opener(self) -> request.OpenerDirector:
-        """Return an opener for the schemes above only, also after redirects."""
+        """Return an opener of file, http and https URLs only, also after redirects."""
         opener = request.OpenerDirector()
         for handler in (
             request.ProxyHandler(),
@@ -161,7 +173,7 @@ Watch = Callable[[socket.socket], None]
 
 
 class _Connection(HTTPConnection):
-    """A connection that the guard watches as soon as it exists, and so before a TLS handshake."""
+    """An HTTP connection that the guard watches as soon as it exists, so before a TLS handshake."""
 
     watch: Watch
 
@@ -171,7 +183,9 @@ class _Connection(HTTPConnection):
 
 
 class _TlsConnection(HTTPSConnection, _Connection):
-    """The same with TLS: HTTPSConnection.connect() calls connect() of the class above, then does the handshake."""
+    """An HTTPS connection that the guard watches: HTTPSConnection.connect() calls _Connection.connect() before the
+    handshake.
+    """
 
 
 class _Http(request.HTTPHandler):
@@ -193,6 +207,7 @@ class _Https(request.HTTPSHandler):
 
 
 def _make_connection(kind: type[_Connection], watch: Watch, host: str, /, **more: Any) -> _Connection:
+    """Return a connection of this class, which calls `watch` with its socket once it is connected."""
     connection = kind(host, **more)
     connection.watch = watch
     return connection

@@ -1,8 +1,8 @@
-"""Net: TCP, listening and connecting behind one interface; what runs on a connection is an `asyncio.Protocol`.
+"""Net: TCP, listening and connecting behind one interface. An `asyncio.Protocol` handles each connection.
 
 The rule: a host that means several addresses listens on all of them, at one port. `localhost` is always both families,
-whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does by default. TCP_NODELAY is set by asyncio
-and uvloop themselves.
+whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does by default. TCP_NODELAY is set by asyncio and uvloop
+themselves.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ _NOBODY_THERE = (*_ADDRESS_MISSING, errno.ECONNREFUSED, errno.EHOSTUNREACH, errn
 class Listener(Protocol):
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Return (host, port) of each listening socket, in numbers."""
+        """Return the (host, port) of each listening socket, as numbers."""
         ...
 
     def close(self) -> None:
-        """Accept no more connections; existing ones go on. Idempotent."""
+        """Accept no more connections; existing ones continue. Idempotent."""
         ...
 
     async def wait_closed(self) -> None:
@@ -56,9 +56,9 @@ class Net(Protocol):
     async def listen(
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
-        """Make a protocol of `factory` for each connection to `host`:`port` (0: any free one). Raises OSError.
+        """Listen at host:port (0: any free port); `factory` makes a protocol for each connection. Raises OSError.
 
-        factory: a TlsAdmission where the listener speaks TLS. send_buffer_bytes: SO_SNDBUF of each.
+        factory: a TlsAdmission if the listener uses TLS. send_buffer_bytes: SO_SNDBUF of each connection.
         """
         ...
 
@@ -71,39 +71,39 @@ class Net(Protocol):
         tls: "ssl.SSLContext | None" = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Connect. tls: use TLS; the certificate must be for `server_hostname`, by default `host`.
+        """Connect to host:port. tls: use TLS; the certificate must be for `server_hostname`, by default `host`.
 
-        Raises OSError when nobody listens there; ssl.SSLError, which is one, when TLS fails.
+        Raises OSError if nothing listens there; ssl.SSLError, an OSError too, if TLS fails.
         """
         ...
 
 
 class Elsewhere(Protocol):
-    """Bytes to be sent that are not in memory."""
+    """Bytes to be sent that are not in memory, such as a part of a file."""
 
     def __len__(self) -> int:
         """Return the number of bytes."""
         ...
 
     def send(self, socket_fd: int, begin: int) -> int:
-        """Send bytes from `begin` on to a socket. Returns and raises like File.send."""
+        """Send the bytes from `begin` on to a socket. Returns how many it took; raises like File.send."""
         ...
 
     def release(self) -> None:
-        """Release the source: all its bytes were sent, or will not be."""
+        """Release the source of the bytes: all were sent, or none will be any more."""
         ...
 
 
 def descriptor_of(transport: Any) -> int:
-    """Return the descriptor of a transport's socket; −1 if it has none, as in the simulation."""
+    """Return the descriptor of a transport's socket; -1 if it has none, as in a simulation."""
     one = transport.get_extra_info("socket")
     return -1 if one is None else int(one.fileno())
 
 
 def has_left(transport: Any) -> bool:
-    """Return whether the peer has closed its side, even while reading is paused and so no protocol was told.
+    """Return whether the peer has closed its side, even if reading is paused, so that no protocol was told.
 
-    Any thread may ask. Where the system has no POLLRDHUP (macOS) only a peer that has reset the connection has left.
+    Thread-safe. If the system has no POLLRDHUP (macOS), only a reset counts.
     """
     one = transport.get_extra_info("socket")
     if one is None:
@@ -117,18 +117,22 @@ def has_left(transport: Any) -> bool:
 
 
 def idle_socket(transport: Any) -> int:
-    """Return the descriptor of a transport's socket if the transport has nothing of its own to send; else −1."""
+    """Return the descriptor of a transport's socket if one may write to it directly; else -1.
+
+    That is so if the transport has nothing left to send, is not closing and does not use TLS.
+    """
     if transport.is_closing() or transport.get_write_buffer_size() or transport.get_extra_info("sslcontext"):
         return -1
     return descriptor_of(transport)
 
 
 def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, int, bool]:
-    """Send `left`, the first item from byte `begin` on, as far as the socket takes it. Items sent are removed.
+    """Send `left`, beginning at byte `begin` of its first item, until the socket takes no more. Sent items are
+    removed.
 
-    Returns where the first of what is left begins now, how many bytes came from elsewhere, and whether it is worth
-    trying again when the socket takes more. If not, the bytes cannot be had this way. Raises: ConnectionError or
-    TimeoutError of a socket that is broken.
+    Returns (where in the first item to continue, how many bytes did not come from memory, whether to try again when the
+    socket takes more). If not, the bytes cannot be sent this way. Raises ConnectionError or TimeoutError for a broken
+    socket.
     """
     uncopied = 0
     try:
@@ -158,15 +162,16 @@ def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int,
 
 
 class Writable:
-    """Calls a function whenever a transport's socket can be written to, or breaks. Has its own descriptor for the loop.
+    """Calls a function whenever a transport's socket can be written to, or is broken. Has its own descriptor for the
+    loop.
 
-    room: limits how many exist in this process at one time, since a write to a log must never lack a descriptor.
+    room: limits how many exist in this process, since a write to a log must never lack a descriptor.
     """
 
     room = threading.Semaphore(WRITABLES)
 
     def __init__(self, fd: int, call: Callable[[], None]) -> None:
-        """Watch the socket. Raises: OSError, also if as many exist as `room` allows."""
+        """Begin to watch the socket. Raises OSError, also if as many exist as `room` allows."""
         if not self.room.acquire(blocking=False):
             raise OSError(errno.EMFILE, "enough sockets are waited for")
         self._room = self.room
@@ -186,7 +191,7 @@ class Writable:
             self._leave()
 
     def _leave(self) -> None:
-        """Close the duplicated descriptor and give its place to another."""
+        """Close the duplicated descriptor, so that another Writable may exist."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -220,7 +225,7 @@ class SystemListener(Listener):
 
 
 class SystemNet(Net):
-    """The machine's network, on the loop that is running. backlog: connections that may wait to be taken."""
+    """The machine's network, on the running loop. backlog: how many connections may wait to be accepted."""
 
     __slots__ = ("_backlog",)
 
@@ -274,7 +279,7 @@ class SystemNet(Net):
 
 
 def _pace_nothing_on_loopback(listener: socket.socket) -> None:
-    """Set Reno on the listener, from which connections inherit it: BBR would send by timers, at twice the CPU."""
+    """Use Reno for connections over loopback: BBR would send by timers, which takes twice the CPU."""
     address = listener.getsockname()[0]
     if sys.platform == "linux" and (address == "::1" or address.startswith("127.")):
         with contextlib.suppress(OSError):  # it is not for this process to choose
@@ -282,17 +287,17 @@ def _pace_nothing_on_loopback(listener: socket.socket) -> None:
 
 
 async def _places(host: str, port: int) -> list[tuple[int, Any]]:
-    """Return (family, address) for each address of a host name."""
+    """Return (family, address) for each address to listen on; for localhost always both families."""
     if host == "localhost":
         return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET6, ("::1", port, 0, 0))]
     return await resolve(host or None, port, socket.AI_PASSIVE)
 
 
 async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tuple[int, Any]]:
-    """Return (family, address) for each address of a name. Raises: OSError, CannotStartThread among them.
+    """Return (family, address) for each address of a name. Raises OSError, which includes CannotStartThread.
 
-    A loop's own way is not taken: asyncio leaves the question in a queue where no thread can be started, and uvloop
-    (libuv) ends the process there.
+    Not by the loop's own method: asyncio leaves the question in a queue if no thread can be started, and uvloop (libuv)
+    ends the process then.
     """
     ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
@@ -303,7 +308,10 @@ async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tu
 
 
 def bind(places: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.socket]:
-    """Bind a socket for each (family, address), all at one port. Families this machine lacks are left out."""
+    """Bind a socket for each (family, address), all at the same port, and return them. Raises OSError.
+
+    Families that this machine lacks are left out. dual_stack: IPv6 sockets take IPv4 connections too.
+    """
     for tries_left in reversed(range(_PORT_TRIES)):
         try:
             return _bind_once(places, dual_stack)
@@ -316,6 +324,7 @@ def bind(places: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.
 
 
 def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[socket.socket]:
+    """Bind a socket for each address. If the port is 0, all get the one that the first is given. Raises OSError."""
     bound: list[socket.socket] = []
     missing: OSError | None = None
     try:
@@ -335,6 +344,7 @@ def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[sock
 
 
 def _bind(family: int, address: tuple[Any, ...], dual_stack: bool) -> socket.socket:
+    """Make a socket, bind it to this address, and return it. Raises OSError."""
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -349,6 +359,7 @@ def _bind(family: int, address: tuple[Any, ...], dual_stack: bool) -> socket.soc
 
 
 def _port_of(bound: Sequence[socket.socket]) -> int:
+    """Return the port of the first socket; 0 if there is none."""
     return int(bound[0].getsockname()[1]) if bound else 0
 
 

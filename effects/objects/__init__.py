@@ -1,8 +1,8 @@
-"""Objects: a store of named objects, such as a bucket of S3, that are created whole and never changed.
+"""Object stores, such as a bucket of S3: objects with names, which are created whole and never changed.
 
 The interface is in `interface.py`, a store in a directory in `directory.py`, S3, GCS and Azure in `remote.py`;
-`urls.py` opens one by its URL, `mounts.py` says on which file system a directory is.
-A simulated one is in `effects/simulated/objects.py`.
+`urls.py` opens one by its URL, `mounts.py` says on which file system a directory is. A simulated one is in
+`effects/simulated/objects.py`.
 """
 
 from .interface import Exists as Exists

@@ -1,4 +1,4 @@
-"""Keys and endpoint from the files that AWS's tools keep in `~/.aws`, where the environment does not have them.
+"""Keys and endpoint from the files of AWS's tools in `~/.aws`, if they are not in the environment.
 
 The rule: what the environment says comes first. Only keys that stand in a file are read; what a profile has to log in
 for (SSO, roles) is not. Source: the AWS CLI's documentation of its configuration files.
@@ -17,7 +17,10 @@ _PLACES = {"region": "region", "endpoint_url": "endpoint"}
 
 
 def profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the profile (AWS_PROFILE, else `default`) sets and the environment does not, by obstore's names."""
+    """Return the settings of the AWS profile that the environment does not have, by obstore's names.
+
+    The profile is AWS_PROFILE, else `default`.
+    """
     name = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
     found: dict[str, str] = {}
     keys = _section(environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials", name)
@@ -34,6 +37,7 @@ def profile(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _section(path: str, name: str) -> Mapping[str, str]:
+    """Return one section of an INI file; empty if the file or the section is missing or cannot be read."""
     parser = configparser.RawConfigParser()
     try:
         parser.read(os.path.expanduser(path))

@@ -1,4 +1,4 @@
-"""A store of objects in a directory: what `file:///path` means.
+"""An object store in a directory: what `file:///path` means.
 
 The rule: an object is written under a temporary name, synced, and linked to its own name, which fails if there is one;
 then the directory is synced. So an object is there whole or not at all, and of several racers one wins. Source:
@@ -20,7 +20,7 @@ ATTEMPTS = 10  # a folder may be removed, since it is empty, between making it a
 
 
 class DirectoryObjects:
-    """A store in a directory, which is made with the first object if its parent is there."""
+    """An object store in a directory, which is created with the first object. Its parent must exist."""
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/") or "/"
@@ -67,9 +67,9 @@ class DirectoryObjects:
             return [found for found in self._walk(self._path(prefix)) if found.name > after]
 
     def _walk(self, folder: str) -> Iterator[Found]:
-        """Yield what is below a folder, in the order of names; and look for higher names after lower ones.
+        """Yield the objects below a folder in the order of names. It looks for higher names again after lower ones.
 
-        So a listing that others write to meanwhile lacks nothing that was there before something it has.
+        So if others create objects meanwhile, and one of them is found, all that were created before it are found too.
         """
         last = ""
         while True:
@@ -98,11 +98,12 @@ class DirectoryObjects:
                 os.rmdir(os.path.dirname(path))
 
     def _path(self, name: str) -> str:
+        """Return the path of the object with this name."""
         return os.path.join(self._root, name.rstrip("/"))
 
     @contextlib.contextmanager
     def _written(self, content: bytes) -> Iterator[str]:
-        """Write a temporary file, synced. Yields its path; removes it at the end."""
+        """Write the content to a temporary file, and sync it. Yields its path; removes it afterwards."""
         folder = os.path.join(self._root, WRITING)
         self._make_folders(folder)
         path = os.path.join(folder, secrets.token_hex(16))
@@ -121,7 +122,7 @@ class DirectoryObjects:
                 os.unlink(path)
 
     def _make_folders(self, path: str) -> None:
-        """Make a folder below the root, and the root, durably. The root's parent has to be there."""
+        """Create a folder below the root, with its parents, durably. The root's own parent must exist."""
         missing: list[str] = []
         while not os.path.isdir(path) and path != os.path.dirname(self._root):
             missing.append(path)
@@ -133,6 +134,7 @@ class DirectoryObjects:
 
     @contextlib.contextmanager
     def _converted(self, name: str) -> Iterator[None]:
+        """Convert an OSError of the block to Refused or Unclear. name: of the object."""
         try:
             yield
         except OSError as error:
@@ -149,6 +151,7 @@ class DirectoryObjects:
 
 
 def _sync_directory(path: str) -> None:
+    """Return when all creations and removals in this directory are on the device."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What a store of objects can do, and the four answers that are not "done".
+"""The interface of an object store, and the four errors of its calls.
 
 The rule: `create` makes an object only if nothing has its name, and of several racers one wins. A call that raises
 Unclear may have had its effect, or may have it later, even after calls that began after it. So whoever created
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class ObjectsError(Exception):
-    """An answer of a store other than "done". name: of the object; "" if the answer is not about a single one."""
+    """An error of a call to an object store. name: of the object; "" if it is not about a single one."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}" if name else reason)
@@ -18,15 +18,15 @@ class ObjectsError(Exception):
 
 
 class Exists(ObjectsError):
-    """Raised by create(): something has the name already. It may be what an earlier call of ours made."""
+    """Raised by create() if an object has the name already. An earlier call of ours may have created it."""
 
 
 class Missing(ObjectsError):
-    """Raised by read(): nothing has the name."""
+    """Raised by read() if no object has the name."""
 
 
 class Unclear(ObjectsError):
-    """Raised if nobody knows what became of the call: a timeout, an error of the server, a cut connection."""
+    """Raised if it is not known whether the call had an effect: a timeout, a server error, a lost connection."""
 
 
 class Refused(ObjectsError):
@@ -45,7 +45,7 @@ class Found(NamedTuple):
 
 
 class Objects(Protocol):
-    """A store of objects, thread-safe, without retries of its own. Names are paths: parts between slashes."""
+    """An object store. Thread-safe; without retries of its own. Names are paths, with slashes."""
 
     @property
     def where(self) -> str:
@@ -53,28 +53,28 @@ class Objects(Protocol):
         ...
 
     def create(self, name: str, content: bytes) -> None:
-        """Make an object, durably, if nothing has its name. Raises: Exists, Unclear, Refused."""
+        """Create an object, durably, if none has its name. Raises Exists, Unclear, Refused."""
         ...
 
     def put(self, name: str, content: bytes) -> None:
-        """Make an object, or replace it, durably. Raises: Unclear, Refused."""
+        """Create an object, or replace it, durably. Raises Unclear, Refused."""
         ...
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return `length` bytes of an object, or all from `start` on; fewer only at its end.
+        """Return `length` bytes of an object from `start` on (None: all); fewer only at its end.
 
-        Raises: Missing, Unclear, Refused.
+        Raises Missing, Unclear, Refused.
         """
         ...
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
-        """List all objects whose names begin with a prefix (which ends with a slash), in the order in which they came.
+        """Return all objects whose names begin with `prefix`, which ends with a slash.
 
-        Of a listing that takes several requests that is the order of names, but for stores that have none.
-        after: only those whose names come later. Raises: Unclear, Refused.
+        The order is that of the store, mostly that of names. after: only those whose names come later. Raises Unclear,
+        Refused.
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Remove an object. Does nothing if there is none. Raises: Unclear, Refused."""
+        """Remove an object. Does nothing if it does not exist. Raises Unclear, Refused."""
         ...

@@ -1,4 +1,4 @@
-"""Which file system a directory is on, and whether brokers may share it as a store of objects.
+"""The file system of a directory, and whether several brokers may use it as an object store.
 
 The rule: a client of NFS keeps what it has listed for up to a minute, and a take-over that does not see the newest
 round would lose it. Mounted with `noac` it asks each time. Source: nfs(5); proc(5) for the table of mounts.
@@ -14,7 +14,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """A file system, and where it is mounted."""
+    """A mounted file system. point: the path where it is mounted. kind: its type, such as ext4."""
 
     point: str
     kind: str
@@ -22,12 +22,15 @@ class Mount(NamedTuple):
 
     @property
     def is_cached(self) -> bool:
-        """Whether listings may be of another time."""
+        """Whether listings may be outdated: it is NFS mounted without noac."""
         return self.kind in NFS and "noac" not in self.options
 
 
 def mount_of(path: str, table: str | None = None) -> Mount | None:
-    """Return the mount that a path is on, or will be once it is made; None if the system does not tell."""
+    """Return the mount of a path, which need not exist; None if the system does not tell.
+
+    table: the text of /proc/self/mountinfo; None to read it.
+    """
     if table is None:
         try:
             with open(TABLE, encoding="utf-8", errors="surrogateescape") as file:

@@ -1,4 +1,4 @@
-"""S3, GCS and Azure by `obstore` (the extra `fencepost[store]`).
+"""The object stores S3, GCS and Azure, by `obstore` (the extra `fencepost[store]`).
 
 The rule: obstore retries nothing. With retries, a create whose answer was lost came back as AlreadyExists of one's own
 object; and S3's 409 is AlreadyExists with nothing there. So a call is made once, and every answer but success is for
@@ -35,12 +35,12 @@ _ENVIRONMENT = {
 
 
 class RemoteObjects:
-    """A bucket, or a prefix in it."""
+    """An object store in a bucket, or below a prefix in it."""
 
     def __init__(self, scheme: str, bucket: str, prefix: str, endpoint: str = "") -> None:
-        """Look up keys and endpoint, without a request. Raises: Refused, if they make no sense.
+        """Find keys and endpoint, without a request. endpoint: of S3, instead of the one in environment or profile.
 
-        endpoint: of S3, instead of the one that is looked up.
+        Raises Refused if they are invalid.
         """
         self._scheme = scheme
         self._bucket = bucket
@@ -91,7 +91,7 @@ class RemoteObjects:
 
     @contextmanager
     def _converted(self, name: str) -> Iterator[None]:
-        """Turn obstore's errors into those of the interface, by the server's answer in their text."""
+        """Convert obstore's errors in the block to those of the interface, by the server's answer in their text."""
         try:
             yield
         except FileNotFoundError as error:
@@ -109,6 +109,7 @@ class RemoteObjects:
             raise Unclear(name, _brief(text)) from None
 
     def _refused(self, name: str, text: str) -> Refused:
+        """Return the error, with a hint, for a call that the server did not allow. text: its answer."""
         if _no_bucket(text):
             cause = f"{self._scheme}://{self._bucket}: there is no such bucket"
             return Refused("", cause, "make it first; look for a mistake in the URL, the endpoint and the region")
@@ -122,12 +123,13 @@ class RemoteObjects:
 
 
 def s3_endpoint(environment: Mapping[str, str]) -> str:
-    """Return the endpoint of S3 that was set; "": Amazon's."""
+    """Return the endpoint that is set for S3 in environment or profile; "" for Amazon's."""
     set_here = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     return set_here or profile(environment).get("endpoint", "")
 
 
 def _open(scheme: str, bucket: str, endpoint: str) -> Any:
+    """Return obstore's store for this bucket, without retries and with timeouts."""
     retries: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=DEADLINE_S)}
     client: Any = {"timeout": f"{DEADLINE_S}s", "connect_timeout": f"{CONNECT_S}s"}
     if scheme == "gs":
@@ -146,17 +148,19 @@ def _open(scheme: str, bucket: str, endpoint: str) -> Any:
 
 
 def _no_bucket(text: str) -> bool:
+    """Return whether the server's answer says that the bucket does not exist."""
     code = _CODE.search(text)
     return code is not None and code[1] in _NO_BUCKET
 
 
 def _status(text: str) -> str:
+    """Return the HTTP status in the text of an error; "" if there is none."""
     found = _STATUS.search(text)
     return found[1] if found else ""
 
 
 def _brief(text: str) -> str:
-    """Return one line of an error: what the server said, else the first line without the URL."""
+    """Return an error in one line: what the server said, else the first line without the URL."""
     status, code, message = _status(text), _CODE.search(text), _MESSAGE.search(text)
     if status:
         said = ": ".join(each[1] for each in (code, message) if each)

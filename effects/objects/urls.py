@@ -1,4 +1,5 @@
-"""Opens a store of objects by its URL: `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`.
+"""Opens an object store by its URL: `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix`,
+`az://container/prefix`.
 
 The rule: a URL has no secrets. Keys, endpoint and region come from where the tools of the provider find them.
 """
@@ -19,7 +20,7 @@ EXAMPLES = "file:///path, s3://bucket/prefix, gs://bucket/prefix or az://contain
 
 
 class BadUrl(Exception):
-    """Raised for a URL that names no store of objects. hint: what it should look like."""
+    """Raised for a URL that names no object store. hint: what it should look like."""
 
     def __init__(self, cause: str, hint: str) -> None:
         super().__init__(cause)
@@ -27,12 +28,12 @@ class BadUrl(Exception):
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is meant as a URL and not as a path."""
+    """Return whether the text is a URL, not a path."""
     return "://" in text
 
 
 def open_objects(url: str) -> Objects:
-    """Open the store of a URL. Asks nothing of it yet. Raises: BadUrl; ModuleNotFoundError, without obstore."""
+    """Open the object store of a URL, without a request. Raises BadUrl; ModuleNotFoundError without obstore."""
     parts = _checked(url)
     if parts.scheme == "file":
         return DirectoryObjects(unquote(parts.path))
@@ -42,9 +43,9 @@ def open_objects(url: str) -> Objects:
 
 
 def addresses_of(url: str) -> list[Objects]:
-    """Open a store once for each address of its server; empty if it has a single one, or it cannot be told.
+    """Open an object store once for each address of its server. [] if it has only one, or that is not known.
 
-    Only of S3 without TLS: a certificate is for the name. Else connections are spread over all addresses, anyway.
+    Only for S3 without TLS: a certificate is for the name. Otherwise connections are spread over all addresses, anyway.
     """
     parts = _checked(url)
     if parts.scheme != "s3":
@@ -69,7 +70,7 @@ def addresses_of(url: str) -> list[Objects]:
 
 
 def _answers(family: int, address: Any) -> bool:
-    """Whether an address takes a connection: of a name's two, one may be of the other family, and nobody there."""
+    """Return whether something accepts connections at this address: of a name's addresses, some may not be in use."""
     with socket.socket(family, socket.SOCK_STREAM) as one:
         one.settimeout(CONNECT_S)
         try:
@@ -80,13 +81,15 @@ def _answers(family: int, address: Any) -> bool:
 
 
 def mount_of_url(url: str) -> Mount | None:
-    """Return the file system that the directory of a URL is on; None: it is none, or the system does not tell."""
+    """Return the mount of the directory of a URL; None if the URL names none, or the system does not tell."""
     parts = _checked(url)
     return mount_of(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def open_shared(url: str) -> Objects:
-    """Open a store for the journal of brokers. Raises: BadUrl, also for a directory whose listings are cached."""
+    """Open an object store for the journal of several brokers. Raises BadUrl, also for a directory with cached
+    listings.
+    """
     mount = mount_of_url(url)
     if mount is not None and mount.is_cached:
         cause = f"{url}: {mount.point} is {mount.kind}, mounted without noac, so listings are of another time"
@@ -95,7 +98,7 @@ def open_shared(url: str) -> Objects:
 
 
 def _checked(url: str) -> SplitResult:
-    """Split a URL. Raises: BadUrl."""
+    """Split a URL into its parts. Raises BadUrl if it names no object store."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise BadUrl(f"{url}: no store of objects is known by {parts.scheme}://", f"write {EXAMPLES}")

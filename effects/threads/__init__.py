@@ -1,4 +1,4 @@
-"""Threads, which are all started by `starting.py`, and the executors that run jobs in them (`executors.py`)."""
+"""Threads, all of which are started by `starting.py`, and executors that run jobs in them (`executors.py`)."""
 
 from .executors import QUICK_NS as QUICK_NS
 from .executors import Entry as Entry

@@ -1,4 +1,4 @@
-"""Executors: where blocking jobs run, off the loop, unless they are over sooner than they could be handed on.
+"""Executors: they run blocking jobs in worker threads, or at once in the caller's if that is quicker.
 
 The rules: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
 submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads). A job that is done for
@@ -28,18 +28,20 @@ GIVEN_WAY_S = 50e-6  # for a thread that waits to wake up in; after none, whoeve
 
 
 def give_way() -> None:
-    """Let the loop take the interpreter lock if it waits for it. Workers call it between parts of a computation."""
+    """Sleep for a very short time, so that the event loop can run. Workers call it between parts of a computation."""
     time.sleep(GIVEN_WAY_S)
 
 
 class JobDropped(Exception):
-    """Given to `done` instead of a result: the job was not run, because it was not wanted or the executor closed."""
+    """Passed to `done` instead of a result: the job did not run, because it was not wanted or the executor was
+    closed.
+    """
 
 
 def forget_locals(error: BaseException) -> None:
-    """Release the local variables of a failed job, perhaps megabytes; the traceback still shows the place.
+    """Release the local variables of a failed job, perhaps megabytes; its traceback still shows where it failed.
 
-    Whoever raises the error again makes a reference cycle of it and the frame, which the garbage collector has to find.
+    If the error is raised again, it and the frame form a reference cycle, which the garbage collector has to find.
     """
     chain: BaseException | None = error
     while chain is not None:
@@ -65,7 +67,9 @@ class Entry:
         self._wanted = wanted
 
     def is_dropped(self, closed: bool) -> bool:
-        """Return whether the job is not to be run. closed: whether the executor is closed."""
+        """Return whether the job is not to be run, because it is not wanted any more. closed: whether the executor is
+        closed.
+        """
         return self._wanted is not None and (closed or not self._wanted())
 
 
@@ -73,7 +77,7 @@ E = TypeVar("E", bound=Entry)
 
 
 class FairQueue(Generic[E]):
-    """Waiting jobs: those of one owner in their order, the owners in turn. Pure."""
+    """Waiting jobs. Those of one owner are in order; owners take turns. Pure."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[Hashable, deque[E]] = OrderedDict()  # whose turn is next comes first
@@ -82,13 +86,14 @@ class FairQueue(Generic[E]):
         return bool(self._lines)
 
     def put(self, entry: E) -> None:
+        """Add a job behind the others of its owner."""
         line = self._lines.get(entry.owner)
         if line is None:
             line = self._lines[entry.owner] = deque()
         line.append(entry)
 
     def take(self) -> E:
-        """Take the next job. Raises KeyError if none waits."""
+        """Remove and return the next job. Raises KeyError if there is none."""
         owner, line = self._lines.popitem(last=False)
         entry = line.popleft()
         if line:
@@ -105,7 +110,9 @@ class FairQueue(Generic[E]):
 
 
 class Executor(Protocol):
-    """A queue of blocking jobs. With one thread, those of one owner run in the order given, one after another."""
+    """A queue of blocking jobs, with threads. With one thread, the jobs of one owner run one after another, in
+    order.
+    """
 
     def submit(
         self,
@@ -115,44 +122,47 @@ class Executor(Protocol):
         owner: Hashable = None,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """Run `job` in a worker, then `done(result or exception)` on the asyncio loop that is running now.
+        """Run `job` in a worker thread, then done(result or exception) on the event loop that is running now.
 
-        wanted: asked in the worker just before. If it returns False, or the executor was closed, `job` does not run,
-            and `done` gets a JobDropped. None: the job runs in any case.
+        owner: jobs of one owner are in order; owners take turns. wanted: called in the worker just before. If it
+        returns False, or the executor was closed, `job` does not run, and `done` gets a JobDropped. None: the job runs
+        in any case.
         """
         ...
 
     @property
     def quick(self) -> bool:
-        """Return whether recent jobs were so short that waiting for one is faster than a callback."""
+        """Return whether recent jobs took so little time that to run one here is faster than a callback."""
         ...
 
     @property
     def last_ns(self) -> int:
-        """Return how long the last job took; 0 if that is not measured."""
+        """Return how many ns the last job took; 0 if that is not measured."""
         ...
 
     def run_here(self, job: Callable[[], T]) -> T:
-        """Run a small job in the caller's thread. Only while no job runs, and the executor is quick()."""
+        """Run a short job in the caller's thread, and return its result. Only while no other job runs and `quick` is
+        true.
+        """
         ...
 
     def close(self) -> None:
-        """Take no more jobs, and wait until those taken have run or are dropped.
+        """Accept no more jobs, and wait until those submitted have run or are dropped.
 
-        Their `done` may still be called afterwards.
+        Their `done` may still be called after that.
         """
         ...
 
     def abandon(self) -> None:
-        """Like close(), but does not wait for running jobs: for jobs that change nothing and may take seconds."""
+        """Like close(), but do not wait for running jobs: for jobs that change nothing and may take seconds."""
         ...
 
 
 class ThreadExecutor(Executor):
-    """An executor with real threads. The first starts at once, others when needed, as far as the system gives them."""
+    """An executor with real threads. The first starts at once, others when needed, as far as the system allows."""
 
     def __init__(self, name: str, threads: int = 1, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
-        """Start the first thread. Raises: CannotStartThread."""
+        """Start the first thread. threads: how many there may be. Raises CannotStartThread."""
         self._now_ns = now_ns
         self._last_ns = 0
         self._lately_ns = NEVER_NS  # what a job takes, the newest counting for one in LATELY
@@ -198,6 +208,7 @@ class ThreadExecutor(Executor):
         return self._run_timed(job)
 
     def _run_timed(self, job: Callable[[], T]) -> T:
+        """Run the job, and measure how long it takes."""
         began_ns = self._now_ns()
         try:
             return job()
@@ -219,6 +230,7 @@ class ThreadExecutor(Executor):
         self._threads.append(start_thread(self._work, f"{self._name}-{len(self._threads)}"))
 
     def _work(self) -> None:
+        """Run jobs until the executor is closed. The function of each thread."""
         while (loop := self._waiting.get()) is not None:
             with self._lock:
                 entry = self._queue.take()

@@ -1,4 +1,4 @@
-"""Threads: every one of this package is started here, since the system may have none left to give.
+"""Threads: all of this package are started here, since the system may refuse to start one.
 
 The rule: what cannot be started is refused by name, and nothing was begun or queued; whoever can do without goes on
 with the threads there are. Causes are limits of processes (`ulimit -u`, TasksMax of systemd, pids of a container) and
@@ -25,7 +25,7 @@ MORE_THREADS = (
 
 
 class CannotStartThread(TryLater):
-    """The system gives this process no further thread now. Nothing was begun."""
+    """Raised if the system does not start another thread now. Nothing was begun."""
 
     def __init__(self, name: str) -> None:
         super().__init__(errno.EAGAIN, f"the system gives this process no further thread (for {name})")
@@ -45,16 +45,17 @@ def start_thread(run: Callable[..., object], name: str, *arguments: Any) -> thre
 
 
 async def call_in_thread(call: Callable[[], T], name: str) -> T:
-    """Call it in a new thread, with the caller's context. Returns its result. Raises: CannotStartThread, its errors.
+    """Call the function in a new thread, with the caller's context, and return its result.
 
-    asyncio.to_thread would leave the call in a queue where no thread can be started, and run it some other time.
+    Raises CannotStartThread, and what the function raises. asyncio.to_thread would leave the call in a queue if no
+    thread can be started, and run it some other time.
     """
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(_OneThread(name), context.run, call)
 
 
 class _OneThread(Executor):
-    """An Executor that starts a thread for one call, for run_in_executor(). A simulated loop calls it directly."""
+    """An executor for run_in_executor() that starts a thread for one call. A simulated loop makes the call directly."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -76,15 +77,16 @@ class _OneThread(Executor):
 def call_all(
     calls: Iterable[Callable[[], object]], name: str, threads: int, meanwhile: Callable[[], None] | None = None
 ) -> None:
-    """Make all calls, in the caller's thread and beside it in as many as the system gives: `threads` in all.
+    """Make all calls, in up to `threads` threads, of which one is the caller's.
 
-    meanwhile: if `threads` is more than one, that many others make the calls, and the caller's calls this again and
-    again; where none can be started, the caller makes them all.
-    Raises what one of them raised, after which no further one is made; CannotOpen only when all others went well.
+    meanwhile: called by the caller's thread again and again, while `threads` other threads make the calls; if none can
+    be started, the caller makes them. After an exception no further call is made, and it is raised; CannotOpen is
+    raised only if no other exception was.
     """
     left, errors = deque(calls), list[BaseException]()
 
     def work() -> None:
+        """Make calls until none is left. After an exception other than CannotOpen none is left."""
         while True:
             try:
                 call = left.popleft()

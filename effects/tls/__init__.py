@@ -1,4 +1,4 @@
-"""TLS of listeners (`listener.py`); `pem.py` loads a client's certificate and is imported by whoever has one."""
+"""TLS of listeners (`listener.py`); `pem.py` loads a client's certificate, and is imported only if there is one."""
 
 from .listener import BadTlsFiles as BadTlsFiles
 from .listener import Handshake as Handshake

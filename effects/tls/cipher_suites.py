@@ -1,9 +1,9 @@
-"""Which cipher suites a TLS context offers, by their IANA or OpenSSL names (`ssl.cipher.suites`).
+"""The cipher suites that a TLS context offers, by their IANA or OpenSSL names (`ssl.cipher.suites`).
 
 The rule: what is named is offered and nothing else, or the context is not made. Python before 3.15 cannot choose among
 the suites of TLS 1.3, so either all of them are named or none; without any, TLS 1.3 is not spoken, and without any
-others TLS 1.2 is not. Suites without a certificate or without encryption are refused.
-Sources: RFC 5246, RFC 8446; the names are those of OpenSSL's ciphers(1).
+others TLS 1.2 is not. Suites without a certificate or without encryption are refused. Sources: RFC 5246, RFC 8446; the
+names are those of OpenSSL's ciphers(1).
 """
 
 import re
@@ -16,11 +16,13 @@ _IANA = re.compile(r"TLS_(?P<keys>[A-Z0-9_]+)_WITH_(?P<cipher>[A-Z0-9_]+)")
 
 
 class BadCipherSuites(Exception):
-    """Raised for suites that cannot be offered. The text says which one, and why."""
+    """Raised for cipher suites that cannot be offered. The text says which one, and why."""
 
 
 def choose(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Offer these suites, preferred ones first. No names: OpenSSL's default. Raises BadCipherSuites."""
+    """Let the context offer these cipher suites, preferred ones first. No names: OpenSSL's default. Raises
+    BadCipherSuites.
+    """
     if not names:
         return
     default = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()
@@ -42,7 +44,7 @@ def choose(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def openssl_name(name: str) -> str:
-    """The OpenSSL name of a TLS 1.2 cipher suite, given its IANA name or its OpenSSL name."""
+    """Return the OpenSSL name of a TLS 1.2 cipher suite, given its IANA name or its OpenSSL name."""
     found = _IANA.fullmatch(name)
     if found is None:
         return name
@@ -57,7 +59,7 @@ def openssl_name(name: str) -> str:
 
 
 def _checked(name: str) -> str:
-    """Return the suite's OpenSSL name. Raises BadCipherSuites if it is not a TLS 1.2 suite that protects."""
+    """Return the suite's OpenSSL name. Raises BadCipherSuites if it is not a TLS 1.2 suite, or too weak."""
     ours = openssl_name(name)
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

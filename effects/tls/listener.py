@@ -28,7 +28,10 @@ PAUSE_S = 1.0  # after the system could not accept, as in asyncio
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files of a context. key: None if it is in the certificate. authorities: that sign client certificates."""
+    """The files and options of a TLS context. key: None if it is in the certificate's file.
+
+    authorities: the file of those that sign client certificates; None for no client certificates.
+    """
 
     certificate: str
     key: str | None = None
@@ -40,11 +43,12 @@ class TlsFiles:
 
     @property
     def paths(self) -> list[str]:
+        """The paths of all files that are set."""
         return [path for path in (self.certificate, self.key, self.authorities) if path]
 
 
 class BadTlsFiles(Exception):
-    """The files or options cannot be used; the text names the file or the cipher suite, and the reason."""
+    """Raised if the files or options cannot be used; the text names the file or the cipher suite, and the reason."""
 
     def __init__(self, text: str, hint: str = _FILES_HINT) -> None:
         super().__init__(text)
@@ -52,7 +56,7 @@ class BadTlsFiles(Exception):
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Make a context from the files. Raises BadTlsFiles."""
+    """Make the TLS context of a listener from its files and options. Raises BadTlsFiles."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [VERSIONS[each] for each in files.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -81,6 +85,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _check_readable(path: str) -> None:
+    """Raise BadTlsFiles if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             file.read(1)
@@ -89,7 +94,7 @@ def _check_readable(path: str) -> None:
 
 
 def _why(error: Exception, files: TlsFiles) -> str:
-    """Return why the certificate files cannot be used."""
+    """Return in words why the certificate cannot be used with its key. error: of OpenSSL."""
     reason = getattr(error, "reason", None) or ""
     if reason == "KEY_VALUES_MISMATCH":
         return f"the key in {files.key or 'the same file'} is not that of the certificate"
@@ -114,7 +119,7 @@ def stamp(paths: Sequence[str]) -> tuple[object, ...]:
 
 
 def first_certificate(path: str) -> bytes:
-    """Return the DER of the first certificate in a PEM file. Raises BadTlsFiles."""
+    """Return the first certificate in a PEM file, in DER. Raises BadTlsFiles."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             text = file.read()
@@ -125,7 +130,7 @@ def first_certificate(path: str) -> bytes:
 
 
 def peer_certificate(transport: Any) -> bytes | None:
-    """Return the DER of the client's verified certificate; None if it sent none."""
+    """Return the client's verified certificate, in DER; None if it sent none."""
     shown = transport.get_extra_info("ssl_object")
     found: bytes | None = None if shown is None else shown.getpeercert(binary_form=True)
     return found
@@ -135,7 +140,7 @@ def peer_certificate(transport: Any) -> bytes | None:
 
 
 class Handshake:
-    """The TLS handshake of a client that has connected. host: its address."""
+    """The TLS handshake of a client that has connected. host: the client's address."""
 
     __slots__ = ("host", "task")
 
@@ -144,20 +149,20 @@ class Handshake:
         self.task: asyncio.Task[None] | None = None
 
     def abort(self) -> None:
-        """Close the connection. No effect after the handshake has ended."""
+        """Close the connection. Does nothing after the handshake has ended."""
         if self.task is not None:
             self.task.cancel()
 
 
 class TlsAdmission(Protocol):
-    """What a listener with TLS asks for each client: whether to serve it, and with which context."""
+    """Decides for each client of a TLS listener whether to serve it, and with which context."""
 
     def context(self) -> ssl.SSLContext:
         """The context for handshakes that begin now."""
         ...
 
     def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
-        """Return the factory of a new connection's protocol; None: close the connection."""
+        """Return the factory of the new connection's protocol; None to close the connection."""
         ...
 
     def failed(self, handshake: Handshake, reason: str) -> None:
@@ -166,7 +171,7 @@ class TlsAdmission(Protocol):
 
     @property
     def timeout_s(self) -> float:
-        """How long a handshake may take."""
+        """How many seconds a handshake may take."""
         ...
 
 
@@ -183,7 +188,7 @@ class TlsAcceptor:
         self._resume()
 
     def close(self) -> None:
-        """Stop accepting; handshakes that have begun continue. Idempotent."""
+        """Accept no more connections; handshakes that have begun continue. Idempotent."""
         if not self._closed:
             self._closed = True
             self._pause()
@@ -191,11 +196,13 @@ class TlsAcceptor:
                 one.close()
 
     def _resume(self) -> None:
+        """Accept connections, again after a pause."""
         self._paused = None
         for one in self._sockets:
             self._loop.add_reader(one.fileno(), self._accept, one)
 
     def _pause(self) -> None:
+        """Accept no connections until _resume() is called."""
         if self._paused is not None:
             self._paused.cancel()
         else:
@@ -203,6 +210,9 @@ class TlsAcceptor:
                 self._loop.remove_reader(one.fileno())
 
     def _accept(self, listener: socket.socket) -> None:
+        """Accept the connections that wait, some at a time. If no descriptor is left, pause for PAUSE_S. Called by the
+        loop.
+        """
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 accepted, peer = listener.accept()
@@ -215,6 +225,9 @@ class TlsAcceptor:
             self._begin(accepted, str(peer[0]))
 
     def _begin(self, accepted: socket.socket, host: str) -> None:
+        """Begin the TLS handshake of an accepted connection, or close it if it is not admitted. host: the client's
+        address.
+        """
         handshake = Handshake(host)
         make = self._admission.admit(handshake)
         if make is None:
@@ -238,7 +251,9 @@ class TlsAcceptor:
         )
 
     def _over(self, task: asyncio.Task[None], handshake: Handshake, accepted: socket.socket) -> None:
-        """Called when a handshake's task is done, which may have been cancelled before it began."""
+        """Report a handshake that failed. Called when its task is done, which may have been cancelled before it
+        began.
+        """
         self._tasks.discard(task)
         handshake.task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -251,6 +266,7 @@ class TlsAcceptor:
 
 
 def _why_failed(error: BaseException) -> str:
+    """Return in words why a handshake failed."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "TLS failed").lower().replace("_", " ")
     return "it was cut" if isinstance(error, asyncio.CancelledError) else "it took too long, or the client has gone"

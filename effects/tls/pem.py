@@ -1,4 +1,4 @@
-"""Loads a client's certificate from PEM texts into an SSLContext, which OpenSSL's binding only does from files.
+"""Loads a client's certificate from PEM texts into an SSLContext, which Python can only do from files.
 
 The rule: a key is on no disk where the system has files in memory (Linux); elsewhere it is for a moment in a file that
 only this user can read.
@@ -12,14 +12,17 @@ from contextlib import contextmanager
 
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
-    """Load a certificate. key: None if the text contains it. Raises OSError, ssl.SSLError, ValueError."""
+    """Load a certificate into the context. key: None if the certificate's text contains it.
+
+    password: of the key. Raises OSError, ssl.SSLError, ValueError.
+    """
     with _file(certificate if key is None else f"{certificate.rstrip()}\n{key}") as path:
         context.load_cert_chain(path, None, password or "")  # "": never ask whoever sits at the terminal
 
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Yield a path at which the text can be read."""
+    """Yield a path from which the text can be read, for the time of the block."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         fd = os.memfd_create("pem", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{fd}"
