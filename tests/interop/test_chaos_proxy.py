@@ -25,7 +25,7 @@ def write(client, topic, value):
     return answers(client.call(produce(topic, batch(value=value)), 9))
 
 
-def test_the_chaos_proxy_rewrites_broker_addresses_to_its_own(proxy):
+def test_the_chaos_proxy_replaces_broker_addresses_in_responses_by_its_own(proxy):
     client = connected(proxy.bootstrap)
     (node,) = client.call(MetadataRequest(topics=[]), 9).brokers
     assert f"{node.host}:{node.port}" == proxy.bootstrap
@@ -33,7 +33,7 @@ def test_the_chaos_proxy_rewrites_broker_addresses_to_its_own(proxy):
     client.close()
 
 
-def test_a_held_request_arrives_after_those_of_a_newer_connection(address, proxy, name):
+def test_a_produce_request_held_by_the_proxy_arrives_after_one_of_a_new_connection(address, proxy, name):
     with Looker(address) as look:
         look.topic(name)
         old, new = connected(proxy.bootstrap), connected(proxy.bootstrap)
@@ -47,7 +47,7 @@ def test_a_held_request_arrives_after_those_of_a_newer_connection(address, proxy
             client.close()
 
 
-def test_requests_behind_a_held_request_wait_for_it(proxy, name):
+def test_requests_sent_after_one_that_the_proxy_holds_are_answered_after_it(proxy, name):
     client = connected(proxy.bootstrap)
     held = proxy.hold(METADATA)
     client.send(MetadataRequest(topics=[]), 9)

@@ -50,14 +50,14 @@ def topic(broker):
 
 
 @pytest.mark.skipif(KCAT is None, reason="kcat is not installed: `apt-get install kcat` to run this")
-def test_kcat_reads_a_committed_only_topic_up_to_its_visible_end(broker, topic):
+def test_kcat_reads_only_committed_records_of_a_committed_only_topic_and_stops(broker, topic):
     command = [KCAT, "-b", broker.bootstrap, "-q", "-X", "isolation.level=read_uncommitted"]
     command += ["-C", "-t", topic, "-o", "beginning", "-e"]
     done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=True)
     assert done.stdout.splitlines() == SHOWN
 
 
-def test_confluent_kafka_sees_whole_transactions_and_their_end(broker, topic):
+def test_confluent_kafka_reads_only_committed_records_even_with_read_uncommitted(broker, topic):
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -82,7 +82,7 @@ def test_confluent_kafka_sees_whole_transactions_and_their_end(broker, topic):
     consumer.close()
 
 
-async def test_aiokafka_sees_whole_transactions_and_their_end(broker, topic):
+async def test_aiokafka_reads_only_committed_records_even_with_read_uncommitted(broker, topic):
     place = AioPartition(topic, 0)
     async with AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap, isolation_level="read_uncommitted", max_partition_fetch_bytes=1_000
@@ -95,7 +95,7 @@ async def test_aiokafka_sees_whole_transactions_and_their_end(broker, topic):
         assert await consumer.end_offsets([place]) == {place: await consumer.position(place)}
 
 
-def test_kafka_python_sees_whole_transactions_and_their_end(broker, topic):
+def test_kafka_python_reads_only_committed_records_even_with_read_uncommitted(broker, topic):
     place = PythonPartition(topic, 0)
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap, isolation_level="read_uncommitted", max_partition_fetch_bytes=1_000

@@ -68,7 +68,7 @@ def test_confluent_kafka_reads_back_its_records_in_every_codec(broker, admin, co
     assert found[7].key() == b"key"
 
 
-def test_reading_starts_at_any_offset_or_timestamp(broker, admin):
+def test_confluent_kafka_can_start_reading_at_any_offset_or_timestamp(broker, admin):
     make(admin, "cf-seek")
     produce(broker, "cf-seek", [b"%d" % n for n in range(50)])
     assert read(broker, "cf-seek", 42, 1)[0].value() == b"42"
@@ -113,13 +113,13 @@ def test_confluent_kafka_deletes_records_up_to_an_offset(broker, admin):
     ],
     ids=["name", "replication", "missing"],
 )
-def test_confluent_kafka_gets_the_error_codes_it_expects(admin, call, code):
+def test_a_refused_admin_call_of_confluent_kafka_raises_kafkas_error_code(admin, call, code):
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         call(admin).result(10)
     assert refused.value.args[0].name() == code
 
 
-def test_an_offset_beyond_the_end_is_an_error_for_the_reader(broker, admin):
+def test_confluent_kafka_gets_an_error_for_an_offset_beyond_the_end(broker, admin):
     make(admin, "cf-range")
     produce(broker, "cf-range", [b"only"])
     consumer = confluent_kafka.Consumer(

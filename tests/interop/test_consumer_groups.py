@@ -165,7 +165,7 @@ def test_members_that_join_and_leave_read_all_records_once(kind, java, broker, a
 
 
 @pytest.mark.parametrize("kind", first_only(KINDS))
-def test_a_killed_broker_changes_no_epoch_and_moves_no_partition(kind, java, tmp_path, name):
+def test_a_broker_kill_changes_no_group_epoch_and_moves_no_partition(kind, java, tmp_path, name):
     with broker_process(str(tmp_path / "data"), *OPTIONS) as broker:
         filled(broker, name)
         settings = {"bootstrap.servers": broker.bootstrap}
@@ -205,7 +205,7 @@ def test_a_groups_session_timeout_set_by_an_admin_survives_a_broker_kill(tmp_pat
         assert (found.value, found.source) == ("20000", ConfigSource.GROUP_CONFIG.value)
 
 
-def test_members_of_two_libraries_are_in_one_group(java, broker, name):
+def test_librdkafka_and_java_members_share_the_partitions_of_one_group(java, broker, name):
     filled(broker, name)
     members = [member_of(kind, java, broker, name, name) for kind in KINDS]
     try:
@@ -216,7 +216,7 @@ def test_members_of_two_libraries_are_in_one_group(java, broker, name):
             member.close()
 
 
-def test_topics_that_match_a_pattern_are_read_and_later_ones_too(java, broker, name):
+def test_a_pattern_subscription_also_reads_topics_created_later(java, broker, name):
     """Each client's own way to say it: the broker looks the topics up."""
     filled(broker, f"{name}-a")
     members = [Rdkafka(broker, f"{name}-1", [f"^{name}-.*"]), Java(java, broker, f"{name}-2", pattern=f"{name}-.*")]
@@ -232,7 +232,7 @@ def test_topics_that_match_a_pattern_are_read_and_later_ones_too(java, broker, n
             member.close()
 
 
-def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_moves(broker, admin, name):
+def test_a_static_member_gets_its_partitions_back_and_the_others_keep_theirs(broker, admin, name):
     filled(broker, name)
     one, two = (Rdkafka(broker, name, [name], group_instance_id=each) for each in "ab")
     members = [one, two]
@@ -298,7 +298,7 @@ def test_javas_transactions_copy_each_record_once_while_members_change(java, bro
 
 
 @pytest.mark.parametrize("first", ["classic", "consumer"])
-def test_an_empty_group_becomes_one_of_the_other_kind_and_keeps_its_offsets(first, broker, admin, name):
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(first, broker, admin, name):
     filled(broker, name)
     second = {"classic": "consumer", "consumer": "classic"}[first]
     one = Rdkafka(broker, name, [name], group_protocol=first)

@@ -121,7 +121,7 @@ def test_output_and_offset_in_one_transaction_give_exactly_once(broker, name, or
 
 
 @pytest.mark.requirement("S-02", "S-08")
-def test_retries_without_idempotence_repeat_records_of_a_lost_answer_and_lose_none(broker, name):
+def test_without_idempotence_a_lost_acknowledgement_makes_the_retry_repeat_records(broker, name):
     with ChaosProxy(broker.bootstrap) as proxy:
         settings = {"bootstrap.servers": proxy.bootstrap, "acks": "all", "retries": 10, "linger.ms": 0}
         producer = Producer(settings | {"retry.backoff.ms": 50, "max.in.flight": 1})
@@ -148,7 +148,7 @@ def timeout_of(broker, transactional_id):
 
 
 @pytest.mark.requirement("S-55", "S-117")
-async def test_a_transactions_timeout_is_a_minute_unless_a_client_says_otherwise(broker, name):
+async def test_a_transactions_timeout_is_a_minute_by_default(broker, name):
     Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{name}-c"}).init_transactions(TIMEOUT_S)
     settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": f"{name}-t", "transaction.timeout.ms": 7000}
     Producer(settings).init_transactions(TIMEOUT_S)

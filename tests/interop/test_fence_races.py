@@ -42,20 +42,22 @@ def as_kafka():
 
 
 @pytest.mark.parametrize(("client", "kind"), KINDS)
-def test_a_late_request_over_an_older_connection_is_dropped(fenced, client, kind, name):
+def test_a_request_that_arrives_late_over_an_older_connection_is_dropped(fenced, client, kind, name):
     late = races.run(f"127.0.0.1:{fenced.port}", client, races.RACES[kind], name, ROUNDS, TASKS.get(client, 4))
     assert len(late) >= ROUNDS
     assert set(late) == {None}, "each was dropped, and its connection closed"
 
 
-def test_a_late_record_over_an_older_connection_is_dropped(fenced, name):
+def test_a_record_that_arrives_late_over_an_older_connection_is_dropped(fenced, name):
     late = races.run(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce, name, ROUNDS, 4)
     assert late == [None] * ROUNDS  # dropped, and its connection closed
 
 
 @pytest.mark.parametrize(("client", "kinds"), list(GIVES_UP.items()), ids=list(GIVES_UP))
-def test_a_client_that_times_out_continues_over_a_newer_connection(fenced, client, kinds, name):
-    """Nothing is cut: the request is only slow. All three close the connection, and ask again over another."""
+def test_after_a_timeout_a_client_continues_over_a_new_connection(fenced, client, kinds, name):
+    """A request is only slow, no connection is cut. All three libraries close the connection and send the request
+    again over another; the late one is dropped.
+    """
 
     def race(kind):
         with races.Racer(f"127.0.0.1:{fenced.port}", client, f"{name}-{kind}", PATIENCE_MS) as racer:
@@ -67,13 +69,15 @@ def test_a_client_that_times_out_continues_over_a_newer_connection(fenced, clien
 
 
 def test_a_late_tv1_record_without_a_newer_connection_is_not_fenced(fenced, name):
-    """The fence cannot know of a connection over which nothing has come yet (docs/guarantees.md). TV2 has epochs."""
+    """The broker cannot know of a newer connection over which nothing has come yet (docs/guarantees.md), so the record
+    is written. With TV2 its epoch would be refused.
+    """
     assert races.corruptions(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce_alone, name, 3) == 3
 
 
 @pytest.mark.parametrize("kind", ["end", "offsets"])
 @pytest.mark.parametrize("client", CLIENTS)
-def test_without_the_fence_a_late_request_corrupts_as_it_does_in_kafka(as_kafka, client, kind, name):
+def test_without_the_fence_a_late_request_changes_the_next_transaction_as_in_kafka(as_kafka, client, kind, name):
     rounds = 20 if client == "raw" else 2
     assert races.corruptions(as_kafka, client, races.RACES[kind], name, rounds) == rounds
 
@@ -83,12 +87,14 @@ def test_without_the_fence_a_late_record_joins_a_later_transaction(as_kafka, nam
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_without_the_fence_a_client_is_fenced_by_its_own_late_request(as_kafka, client, name):
+def test_without_the_fence_a_late_init_producer_id_fences_the_client_that_sent_it(as_kafka, client, name):
     rounds = 20 if client == "raw" else 2
     assert races.corruptions(as_kafka, client, races.init, name, rounds) == rounds
 
 
 @pytest.mark.parametrize("client", LIBRARIES)
-def test_the_libraries_never_take_a_late_record_for_a_newer_one_by_themselves(as_kafka, client, name):
-    """They ask again until they are answered; sequence numbers do the rest. After a record given up comes an epoch."""
+def test_retries_by_the_libraries_never_let_a_late_record_join_a_later_transaction(as_kafka, client, name):
+    """Without the fence too: they repeat a request until it is answered, and sequence numbers reveal the late one.
+    After a record that they gave up they take a new epoch.
+    """
     assert races.corruptions(as_kafka, client, races.produce, name, 2) == 0

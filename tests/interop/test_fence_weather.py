@@ -120,7 +120,7 @@ def producer_of(request):
     ],
 )
 @pytest.mark.parametrize("library", [*LIBRARIES, "java"])
-def test_under_network_faults_readers_see_exactly_what_was_committed(served, library, weather, name, producer_of):
+def test_with_network_faults_readers_get_exactly_the_committed_records(served, library, weather, name, producer_of):
     bootstrap = os.environ.get("KAFKA", f"127.0.0.1:{served.port}")
     before = served.inside(lambda broker: broker.metrics.fenced_connections)
     with Looker(bootstrap) as look, ChaosProxy(bootstrap, seed=SEED) as proxy:

@@ -111,7 +111,7 @@ def one_of(names: list[str]) -> str:
     return f"-test.run=^({'|'.join(names)})$"
 
 
-def test_the_tests_of_kgo_that_ask_a_broker_pass() -> None:
+def test_kgos_own_tests_that_need_a_broker_pass_with_ours() -> None:
     with served() as at:
         environment = {"KGO_SEEDS": at, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "20000"}
         said = told(KGO, "-test.v", one_of(OF_KGO), **environment)
@@ -119,13 +119,13 @@ def test_the_tests_of_kgo_that_ask_a_broker_pass() -> None:
 
 
 @pytest.mark.parametrize("kind", OF_KFAKE)
-def test_the_tests_of_kfake_pass_with_a_broker_of_ours(kind: str) -> None:
+def test_kfakes_own_tests_pass_with_our_broker(kind: str) -> None:
     settings, names = OF_KFAKE[kind]
     with served(**settings) as at:
         said = told(KFAKE, "-test.v", one_of(names), BROKER=at)
     assert outcomes(said) == dict.fromkeys(names, "PASS"), said
 
 
-def test_each_test_of_kfake_about_share_groups_is_run_or_it_is_said_why_not() -> None:
+def test_each_share_group_test_of_kfake_is_run_or_listed_as_not_run() -> None:
     there = {each for each in told(KFAKE, "-test.list=^TestShare").splitlines() if each.startswith("Test")}
     assert there == {*PLAIN, *LOCKS, *SESSIONS, *TWICE, *ALONE, *NOT_RUN}

@@ -253,7 +253,7 @@ def rolled(group, library, protocol, strategy):
         pytest.param("fencepost", "range", marks=pytest.mark.long),
     ],
 )
-def test_members_that_are_restarted_one_by_one_change_the_protocol_and_back(library, strategy, group):
+def test_restarting_members_one_by_one_changes_the_groups_protocol_and_back(library, strategy, group):
     for _ in range(2):
         group.join(library, OLDER, strategy)
     group.settle()
@@ -265,7 +265,7 @@ def test_members_that_are_restarted_one_by_one_change_the_protocol_and_back(libr
     group.check()
 
 
-def test_javas_members_change_the_protocol_and_back(java, group):
+def test_restarting_javas_members_one_by_one_changes_the_groups_protocol_and_back(java, group):
     group.java = java
     for _ in range(2):
         group.join("java", OLDER)
@@ -294,7 +294,7 @@ def test_members_of_two_libraries_and_both_protocols_share_a_group(group):
     group.check()
 
 
-def test_a_broker_killed_in_mid_migration_changes_no_epoch_and_moves_no_partition(tmp_path, name):
+def test_a_broker_kill_during_a_migration_changes_no_epoch_and_moves_no_partition(tmp_path, name):
     with broker_process(str(tmp_path / "data"), *OPTIONS) as broker:
         group = Group(broker, name)
         group.fill()

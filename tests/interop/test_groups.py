@@ -134,7 +134,7 @@ def shared(*consumers):
 
 @pytest.mark.requirement("S-05", "S-06")
 @pytest.mark.parametrize("strategy", first_only(["cooperative-sticky", "range", "roundrobin"]))
-def test_confluent_members_share_partitions_and_go_on_where_the_last_owner_committed(broker, strategy):
+def test_confluent_members_share_partitions_and_continue_at_committed_offsets(broker, strategy):
     topic = f"cf-{strategy}"
     filled(broker, topic)
     config = {"partition.assignment.strategy": strategy}
@@ -151,7 +151,7 @@ def test_confluent_members_share_partitions_and_go_on_where_the_last_owner_commi
     second.close()
 
 
-def test_a_static_confluent_member_comes_back_and_nobody_notices(broker):
+def test_a_restarted_static_confluent_member_causes_no_rebalance(broker):
     filled(broker, "cf-static")
     first, second = (
         Confluent(broker, "cf-static", "cf-static", **{"group.instance.id": name}) for name in ("one", "two")
@@ -167,7 +167,7 @@ def test_a_static_confluent_member_comes_back_and_nobody_notices(broker):
         consumer.close()
 
 
-def test_a_killed_broker_comes_back_to_the_same_generation(broker):
+def test_members_read_on_without_a_rebalance_after_a_broker_kill(broker):
     filled(broker, "cf-kill")
     first, second = (Confluent(broker, "cf-kill", "cf-kill") for _ in range(2))
     until(lambda: shared(first, second) and len(first.read + second.read) == PARTITIONS * EACH, first, second)
@@ -192,7 +192,7 @@ while True:
 """
 
 
-def test_the_partitions_of_a_killed_member_go_to_the_others(broker):
+def test_the_partitions_of_a_killed_member_are_assigned_to_the_other_members(broker):
     filled(broker, "cf-dead")
     command = [sys.executable, "-c", LONELY, broker.bootstrap, "cf-dead"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:

@@ -88,7 +88,7 @@ def test_javas_producer_uses_tv2_and_sends_no_add_partitions_requests(java, look
 
 
 @pytest.mark.requirement("S-75", "S-98", "S-106")
-def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(look, producer, name):
+def test_read_committed_returns_committed_and_no_aborted_records_of_java(look, producer, name):
     look.topic(name)
     transaction(producer, name, "one", "two")
     transaction(producer, name, "three", end="abort")
@@ -97,7 +97,7 @@ def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(look, produce
     assert b"three" in look.all(name)
 
 
-def test_every_transaction_has_an_epoch_of_its_own(broker, look, producer, name):
+def test_each_tv2_transaction_of_java_increments_the_producer_epoch(broker, look, producer, name):
     look.topic(name)
     transaction(producer, name, "one")
     settled(look, name)
@@ -122,8 +122,8 @@ def test_javas_empty_transactions_can_be_committed_and_aborted(look, producer, n
 
 
 @pytest.mark.requirement("S-90")
-def test_a_commit_that_returned_is_seen_at_once_on_every_partition(look, producer, name):
-    """Apache Kafka answers before its markers are written: there this fails."""
+def test_records_are_visible_in_every_partition_as_soon_as_the_commit_returns(look, producer, name):
+    """Apache Kafka answers a commit before its markers are written, so this fails there."""
     look.topic(name, 3)
     for number in range(ROUNDS):
         producer.do("round", topic=name, partitions="0,1,2", value=f"v{number}")
@@ -133,7 +133,7 @@ def test_a_commit_that_returned_is_seen_at_once_on_every_partition(look, produce
 
 @pytest.mark.parametrize("side", [REQUEST, REPLY], ids=["lost-request", "lost-reply"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_ending_a_transaction_survives_a_lost_connection(look, distant, proxy, name, end, side):
+def test_a_commit_or_abort_of_java_succeeds_although_its_connection_is_cut(look, distant, proxy, name, end, side):
     look.topic(name)
     distant.do("begin")
     distant.send(name, "one")
@@ -145,7 +145,7 @@ def test_ending_a_transaction_survives_a_lost_connection(look, distant, proxy, n
 
 
 @pytest.mark.parametrize("side", [REQUEST, REPLY], ids=["lost-request", "lost-reply"])
-def test_records_and_offsets_survive_lost_connections(look, distant, proxy, name, side):
+def test_records_and_offsets_of_java_are_committed_although_connections_are_cut(look, distant, proxy, name, side):
     look.topic(name)
     for number in range(5):
         distant.do("begin")
@@ -158,7 +158,7 @@ def test_records_and_offsets_survive_lost_connections(look, distant, proxy, name
     assert look.offset(f"group-{name}", name) == 5
 
 
-def test_a_lost_reply_to_javas_init_producer_id_is_asked_for_again(java, look, proxy, name):
+def test_java_repeats_init_producer_id_after_a_lost_reply_and_can_commit(java, look, proxy, name):
     look.topic(name)
     cut = proxy.cut(INIT_PRODUCER_ID, side=REPLY)
     producer = java.producer(proxy.bootstrap, f"id-{name}")
@@ -170,8 +170,8 @@ def test_a_lost_reply_to_javas_init_producer_id_is_asked_for_again(java, look, p
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_a_late_end_of_an_old_transaction_does_nothing_to_the_next(look, distant, proxy, name, end):
-    """KAFKA-17754: this is what an epoch for each transaction is for."""
+def test_a_late_end_txn_of_an_earlier_transaction_does_not_end_the_next(look, distant, proxy, name, end):
+    """KAFKA-17754. The epoch that each TV2 transaction has prevents it."""
     look.topic(name)
     for number in range(5):
         distant.do("begin")
@@ -186,7 +186,7 @@ def test_a_late_end_of_an_old_transaction_does_nothing_to_the_next(look, distant
     assert settled(look, name) == [b"%s-%d" % (kept, number) for number in range(5)]
 
 
-def test_late_offsets_of_an_old_transaction_do_nothing_to_the_next(look, distant, proxy, name):
+def test_late_offsets_of_an_earlier_transaction_are_not_committed_by_the_next(look, distant, proxy, name):
     look.topic(name)
     group = f"group-{name}"
     for number in range(1, 4):
@@ -220,7 +220,7 @@ def test_a_second_instance_fences_the_first_and_aborts_its_transaction(java, bro
     successor.do("close")
 
 
-def test_a_fenced_instance_that_sends_nothing_cannot_commit_either(java, broker, look, producer, name):
+def test_a_fenced_instance_cannot_commit_records_sent_before_it_was_fenced(java, broker, look, producer, name):
     look.topic(name)
     producer.do("begin")
     producer.send(name, "of a zombie")
@@ -256,8 +256,8 @@ def test_consumed_offsets_and_produced_records_commit_together(java, broker, loo
         client.do("close")
 
 
-def test_epochs_run_out_and_the_producer_goes_on_with_a_new_id(java, broker, look, name):
-    """Each InitProducerId is an epoch: nearly all are used up by a client that asks for nothing else."""
+def test_when_epochs_run_out_java_continues_with_a_new_producer_id(java, broker, look, name):
+    """Another client uses up nearly all epochs by InitProducerId requests, each of which takes one."""
     look.topic(name)
     greedy = connected(broker.bootstrap)
     request = InitProducerIdRequest(transactional_id=f"id-{name}", transaction_timeout_ms=60_000)
@@ -286,7 +286,7 @@ def test_epochs_run_out_and_the_producer_goes_on_with_a_new_id(java, broker, loo
     producer.do("close")
 
 
-def test_an_open_transaction_on_another_partition_delays_no_commit(java, broker, look, producer, name):
+def test_an_open_transaction_in_another_partition_does_not_delay_a_commit(java, broker, look, producer, name):
     look.topic(name, 2)
     producer.do("begin")
     producer.send(name, "open", partition=0)
@@ -303,7 +303,9 @@ def test_an_open_transaction_on_another_partition_delays_no_commit(java, broker,
 
 
 def test_a_commit_after_an_operators_abort_raises(java, broker, look, producer, name):
-    """Apache Kafka says that the commit is done, and its records are gone. This producer is of no more use."""
+    """After Apache Kafka's abort the same commit succeeds, although the records are aborted. The producer cannot be
+    used any more.
+    """
     look.topic(name, 2)
     producer.do("begin")
     for partition in (0, 1):

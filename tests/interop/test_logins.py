@@ -132,7 +132,7 @@ def test_a_refused_login_raises_an_error_and_sends_no_records(world, request, na
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["confluent-kafka", "java"])
-def test_a_session_is_renewed_by_the_client_and_nothing_is_lost(request, name, library):
+def test_a_client_logs_in_again_before_its_session_expires_and_loses_no_record(request, name, library):
     settings = {"connections_max_reauth_ms": 2_000, "sasl_enabled_mechanisms": ("SCRAM-SHA-256",)}
     broker = ServedBroker(listeners=("SASL_PLAINTEXT://127.0.0.1:0",), **settings)
     with broker:

@@ -83,7 +83,7 @@ def test_a_transaction_is_described_with_its_partitions(admin, producer, name):
         admin.describe_transactions(["nobody"])
 
 
-def test_a_partition_names_the_producers_that_keep_its_readers_waiting(admin, producer, look, name):
+def test_describe_producers_shows_where_an_open_transaction_began_in_a_partition(admin, producer, look, name):
     opened(producer, name, 1)
     producer.commit()
     opened(producer, name, 1)
@@ -95,7 +95,7 @@ def test_a_partition_names_the_producers_that_keep_its_readers_waiting(admin, pr
     producer.abort()
 
 
-def test_a_transaction_that_is_open_for_too_long_is_found(admin, producer, name):
+def test_the_hanging_transactions_list_has_one_only_after_it_was_open_too_long(admin, producer, name):
     opened(producer, name, 0, 1)
     assert f"id-{name}" not in hanging(admin)
     time.sleep(A_MOMENT_MS / 1000 + 0.1)
@@ -109,7 +109,9 @@ def test_a_transaction_that_is_open_for_too_long_is_found(admin, producer, name)
 @pytest.mark.parametrize("known_epoch", [False, True], ids=["any-coordinator-epoch", "the-epoch-described"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_commit_after_an_operators_abort_raises(broker, admin, look, name, library, known_epoch):
-    """In Apache Kafka the marker passes the coordinator by: the client's commit succeeds, and its records are gone."""
+    """After Apache Kafka's abort, which bypasses the coordinator, the same commit succeeds, although the records are
+    aborted.
+    """
     look.topic(name, 2)
     with closing(LIBRARIES[library](broker.bootstrap, f"id-{name}")) as client:
         client.init()
@@ -147,7 +149,7 @@ def test_aborting_an_unknown_transaction_does_not_harm_a_producer(admin, produce
 # ---- a cluster of one broker ---------------------------------------------------------------------------------
 
 
-def test_leader_election_and_reassignment_are_answered_as_on_one_broker(admin, look, name):
+def test_leader_election_and_reassignment_get_the_answers_of_a_one_broker_cluster(admin, look, name):
     look.topic(name, 2)
     place, (node,) = TopicPartition(name, 1), [each["broker_id"] for each in admin.describe_cluster()["brokers"]]
     (elected,) = admin.elect_leaders(0, {name: [0, 1]}).replica_election_results
@@ -160,7 +162,7 @@ def test_leader_election_and_reassignment_are_answered_as_on_one_broker(admin, l
     assert error is kafka.errors.LogDirNotFoundError
 
 
-def test_the_only_broker_is_the_only_voter(admin):
+def test_the_metadata_quorum_lists_the_only_broker_as_its_only_voter(admin):
     quorum = admin.describe_metadata_quorum()
     (topic,) = quorum["topics"]
     (partition,) = topic["partitions"]

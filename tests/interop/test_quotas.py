@@ -27,7 +27,7 @@ def bootstrap() -> Iterator[str]:
         yield address
 
 
-def test_librdkafka_waits_as_told_and_everything_arrives_once_in_order(bootstrap: str) -> None:
+def test_a_throttled_librdkafka_client_waits_and_gets_each_record_once_in_order(bootstrap: str) -> None:
     waits: list[int] = []
 
     def stats(text: str) -> None:
@@ -51,7 +51,7 @@ def test_librdkafka_waits_as_told_and_everything_arrives_once_in_order(bootstrap
     assert read == VALUES
 
 
-def test_kafka_python_waits_as_told_and_everything_arrives_once_in_order(bootstrap: str) -> None:
+def test_a_throttled_kafka_python_client_waits_and_gets_each_record_once_in_order(bootstrap: str) -> None:
     kafka = pytest.importorskip("kafka")
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, client_id="slow", batch_size=10_000)
     for value in VALUES:

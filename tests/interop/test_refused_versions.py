@@ -16,7 +16,7 @@ def strict():
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_library_of_the_old_protocol_is_turned_away_with_the_reason(strict, library, name, monkeypatch):
+def test_a_tv1_client_gets_unsupported_version_when_the_broker_requires_tv2(strict, library, name, monkeypatch):
     monkeypatch.setattr(library_producers, "TIMEOUT_S", 2)  # librdkafka asks again until its time is over
     with closing(LIBRARIES[library](strict, f"id-{name}")) as producer:
         with pytest.raises(Exception, match=r"(?i)unsupported_?version") as refused:
@@ -24,7 +24,7 @@ def test_a_library_of_the_old_protocol_is_turned_away_with_the_reason(strict, li
         del refused
 
 
-def test_a_client_of_the_new_protocol_is_served(strict, java, name):
+def test_a_tv2_client_of_java_commits_when_the_broker_requires_tv2(strict, java, name):
     producer = java.producer(strict, f"id-{name}")
     with Looker(strict) as look:
         look.topic(name)

@@ -74,7 +74,7 @@ class Supervisor:
 
 @pytest.mark.requirement("S-89", "S-90")
 @pytest.mark.parametrize("library", first_only(LIBRARIES))
-def test_a_killed_broker_loses_doubles_and_tears_no_transaction_of_a_copier(tmp_path, library):
+def test_broker_kills_lose_repeat_and_split_no_transaction_of_a_copier(tmp_path, library):
     with broker_process(str(tmp_path / "data")) as broker:
         with Looker(broker.bootstrap) as look:
             look.topic("source")
@@ -104,8 +104,8 @@ def test_a_killed_broker_loses_doubles_and_tears_no_transaction_of_a_copier(tmp_
 
 
 @pytest.mark.requirement("S-68")
-def test_an_open_transaction_outlives_a_kill_and_can_be_committed(tmp_path):
-    """The producer says nothing but the same again: its answers were lost, its transaction was not."""
+def test_an_open_transaction_can_be_continued_and_ended_after_broker_kills(tmp_path):
+    """The producer only repeats requests whose answers were lost: it does not begin the transaction again."""
     with broker_process(str(tmp_path / "data")) as broker:
         with Looker(broker.bootstrap) as look:
             look.topic("topic")

@@ -73,7 +73,7 @@ def in_python(broker: ServedBroker, user: str) -> dict[str, Any]:
     }
 
 
-def test_a_producer_of_confluent_kafka_needs_to_write_its_topic(broker: ServedBroker) -> None:
+def test_a_producer_of_confluent_kafka_needs_write_on_its_topic(broker: ServedBroker) -> None:
     def delivered() -> KafkaError | None:
         outcomes: list[KafkaError | None] = []
         producer = Producer(librdkafka(broker, "alice", enable_idempotence=True))
@@ -88,7 +88,7 @@ def test_a_producer_of_confluent_kafka_needs_to_write_its_topic(broker: ServedBr
     assert delivered() is None
 
 
-def test_a_consumer_of_kafka_python_needs_to_read_its_topic_and_its_group(broker: ServedBroker) -> None:
+def test_a_consumer_of_kafka_python_needs_read_on_its_topic_and_its_group(broker: ServedBroker) -> None:
     def consumed(polls: int = 10) -> int:
         consumer = KafkaConsumer("orders", group_id="bobs", auto_offset_reset="earliest", **in_python(broker, "bob"))
         try:
@@ -109,7 +109,7 @@ def test_a_consumer_of_kafka_python_needs_to_read_its_topic_and_its_group(broker
     assert consumed() >= 1
 
 
-def test_a_transactional_producer_of_aiokafka_needs_its_id_too(broker: ServedBroker) -> None:
+def test_a_transactional_producer_of_aiokafka_needs_write_on_its_transactional_id(broker: ServedBroker) -> None:
     async def committed() -> None:
         producer = AIOKafkaProducer(transactional_id="carls-1", **in_python(broker, "carl"))
         try:
@@ -126,7 +126,7 @@ def test_a_transactional_producer_of_aiokafka_needs_its_id_too(broker: ServedBro
     asyncio.run(asyncio.wait_for(committed(), WAIT_S))
 
 
-def test_an_exactly_once_copy_of_the_sdk_needs_its_topics_group_and_id(broker: ServedBroker) -> None:
+def test_an_exactly_once_copy_needs_rights_to_topics_group_and_transactional_id(broker: ServedBroker) -> None:
     async def copied() -> int:
         count = 0
         async with (
@@ -186,8 +186,10 @@ def in_java(user: str) -> dict[str, Any]:
     }
 
 
-def test_javas_clients_are_told_which_right_they_lack(broker: ServedBroker, java: JavaClients) -> None:
-    """The newer protocol of transactions, and Fetch by topic id: what Python's libraries do not speak."""
+def test_javas_clients_get_the_exception_that_names_the_kind_of_missing_right(
+    broker: ServedBroker, java: JavaClients
+) -> None:
+    """Java uses TV2 transactions and Fetch by topic id, which Python's libraries do not."""
     producer = java.producer(bootstrap(broker), "freds-1", **in_java("fred"))
     with pytest.raises(JavaError, match="TransactionalIdAuthorizationException"):
         producer.do("init")

@@ -46,7 +46,7 @@ def noted(monkeypatch):
     return fetches
 
 
-def test_the_sdks_session_names_only_changed_partitions(broker, name, monkeypatch):
+def test_the_sdks_fetch_session_requests_only_changed_partitions(broker, name, monkeypatch):
     async def main():
         await make(broker.bootstrap, name, PARTITIONS)
         await write(broker.bootstrap, name, [b"%d" % n for n in range(120)], PARTITIONS)
@@ -66,7 +66,7 @@ def test_the_sdks_session_names_only_changed_partitions(broker, name, monkeypatc
 
 
 @pytest.mark.parametrize("limit", [{"max_partition_fetch_bytes": 100}, {"fetch_max_bytes": 1_000}])
-def test_records_larger_than_the_limits_come_from_all_partitions(broker, name, limit):
+def test_the_sdk_reads_records_larger_than_its_fetch_limits_from_all_partitions(broker, name, limit):
     async def main():
         values = [b"%d " % n + bytes(50_000) for n in range(60)]
         await make(broker.bootstrap, name, PARTITIONS)
@@ -77,7 +77,7 @@ def test_records_larger_than_the_limits_come_from_all_partitions(broker, name, l
     asyncio.run(main())
 
 
-def test_a_truncated_log_is_reported(broker, name):
+def test_the_sdk_raises_an_error_when_the_log_was_truncated_before_its_position(broker, name):
     async def main():
         tp = fp.TopicPartition(name, 0)
         await make(broker.bootstrap, name)
@@ -96,7 +96,7 @@ def test_a_truncated_log_is_reported(broker, name):
     asyncio.run(main())
 
 
-def test_a_topic_that_was_made_again_is_reported(broker, name):
+def test_the_sdk_raises_an_error_when_its_topic_was_deleted_and_created_again(broker, name):
     async def main():
         await make(broker.bootstrap, name)
         await write(broker.bootstrap, name, [b"a", b"b"])
@@ -114,7 +114,7 @@ def test_a_topic_that_was_made_again_is_reported(broker, name):
     asyncio.run(main())
 
 
-def test_a_topic_that_grows_is_read_whole(broker, name):
+def test_the_sdk_reads_partitions_that_are_added_to_its_topic(broker, name):
     async def main():
         await make(broker.bootstrap, name)
         async with fp.Consumer(broker.bootstrap, topics=[name], **READING) as consumer:

@@ -111,7 +111,7 @@ def test_no_output_or_log_of_a_login_contains_the_password(
         assert not [text[:400] for text in shown if secret in text], secret
 
 
-def test_a_password_is_in_no_file(broker: ServedBroker) -> None:
+def test_no_file_of_the_broker_contains_a_password_or_its_unsalted_hash(broker: ServedBroker) -> None:
     shown: list[str] = []
     asyncio.run(use_the_sdk(broker, "PLAIN", shown))
     held = b"".join(path.read_bytes() for path in Path(broker.settings.log_dir).rglob("*") if path.is_file())

@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", first_only(KINDS))
-def test_workers_on_one_partition_share_its_records_and_each_is_done_once(broker, name, folder, kind):
+def test_two_workers_on_one_partition_accept_each_record_exactly_once(broker, name, folder, kind):
     prepare(broker.bootstrap, name, name, FEW)
     with Crew(broker.bootstrap, name, name, folder) as crew:
         for _ in range(2):
@@ -30,7 +30,7 @@ def test_workers_on_one_partition_share_its_records_and_each_is_done_once(broker
         assert crew.complaints == []
 
 
-def test_records_a_share_worker_left_unacknowledged_go_to_another(broker, name, folder):
+def test_records_that_a_closed_worker_did_not_acknowledge_go_to_another(broker, name, folder):
     prepare(broker.bootstrap, name, name, 10)
     held = ShareConsumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": name, "share.acknowledgement.mode": "explicit"}
@@ -52,7 +52,7 @@ def test_records_a_share_worker_left_unacknowledged_go_to_another(broker, name, 
         assert crew.done == {str(number): [2] for number in range(1, 10)}
 
 
-def test_nothing_is_lost_when_the_broker_and_workers_are_killed(tmp_path, folder):
+def test_a_share_group_loses_no_record_when_broker_and_workers_are_killed(tmp_path, folder):
     with broker_process(str(tmp_path / "data")) as broker:
         prepare(broker.bootstrap, "orders", "billing", ORDERS, partitions=2)
         with Crew(broker.bootstrap, "orders", "billing", folder) as crew:
@@ -73,7 +73,7 @@ def test_nothing_is_lost_when_the_broker_and_workers_are_killed(tmp_path, folder
 
 
 def test_large_batches_in_segments_come_before_what_was_sent_later(tmp_path):
-    """Each is larger than its partition's part of an answer's 8 MiB."""
+    """Each batch is larger than a partition's share of the 8 MiB that a response may have."""
     with broker_process(str(tmp_path / "data")) as broker:
         prepare(broker.bootstrap, "orders", "billing", 0, partitions=10)
         producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 1_000_000})

@@ -26,7 +26,7 @@ def console(java: JavaClients, broker, name: str, more: str) -> list[list[str]]:
     return [[word.rpartition(":")[2] for word in line] for line in lines if line and line[0].startswith("Offset:")]
 
 
-def test_the_console_consumer_accepts_releases_and_rejects(java, broker, name):
+def test_kafkas_console_share_consumer_accepts_releases_and_rejects_records(java, broker, name):
     prepare(broker.bootstrap, name, name, 6)
     assert console(java, broker, name, "--max-messages 6 --release") == [[str(n), "1", str(n)] for n in range(6)]
     assert console(java, broker, name, "--max-messages 2 --reject") == [["0", "2", "0"], ["1", "2", "1"]]
@@ -34,7 +34,7 @@ def test_the_console_consumer_accepts_releases_and_rejects(java, broker, name):
     assert left(broker.bootstrap, name, name) == []
 
 
-def test_the_performance_consumer_reads_every_record_with_several_threads(java, broker, name):
+def test_kafkas_share_performance_tool_reads_every_record_with_several_threads(java, broker, name):
     prepare(broker.bootstrap, name, name, 2_000, partitions=2)
     printed = java.tool(
         PERFORMANCE, broker.bootstrap, f"--topic {name} --group {name} --num-records 2000 --threads 2 --timeout 5000"
@@ -51,7 +51,7 @@ def rows(printed: str) -> list[dict[str, str]]:
     return [dict(zip(lines[first], line, strict=False)) for line in lines[first + 1 :]]
 
 
-def test_the_tool_for_share_groups_lists_describes_resets_and_deletes(java, broker, name):
+def test_kafkas_share_groups_tool_lists_describes_resets_and_deletes_groups(java, broker, name):
     def groups(arguments: str) -> str:
         return java.tool(GROUPS, broker.bootstrap, arguments)
 

@@ -43,7 +43,7 @@ def test_the_mutant_bank_has_the_required_number_of_bugs():
 
 
 def test_every_bug_of_the_bank_can_be_planted_and_names_a_file_of_tests():
-    """What a bug replaces may have moved, or have another name or other parameters by now."""
+    """Fails if what a bug replaces was moved, or has another name or other parameters."""
     wrong = {name: path for name, path in KILLED_BY.items() if not (TESTS.parent / path).exists()}
     for name, plant in MUTANTS.items():
         try:
@@ -83,7 +83,7 @@ def test_every_bug_that_the_simulation_can_meet_is_caught(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", KILLED_BY)
-def test_every_other_bug_is_caught_by_the_file_it_names(name):
+def test_a_planted_bug_fails_the_test_file_that_it_names(name):
     path = os.pathsep.join(map(str, (TESTS, *(TESTS / "support").glob("**/"))))
     run = subprocess.run(
         [

@@ -59,7 +59,7 @@ def test_a_follower_withholds_records_above_its_high_watermark(committed, below)
     assert [one.first_offset for one in answer.aborted_transactions] == list(range(2, below))
 
 
-def test_a_simulated_replica_knows_the_high_watermark_of_the_fetch_before():
+def test_a_simulated_replica_has_the_high_watermark_of_its_previous_fetch():
     copy = Copy(0, State(3, 3))
     copy.hear(State(8, 7))
     assert (copy.end, copy.shown) == (3, State(3, 3))
@@ -76,7 +76,7 @@ def test_an_older_leader_answer_does_not_move_the_follower_back():
     assert copies[KEY].leader == State(8, 3)
 
 
-def test_a_follower_that_lost_records_is_in_one_of_its_earlier_states():
+def test_a_simulated_follower_that_loses_records_returns_to_an_earlier_state():
     copy, before = Copy(0, State(3, 3)), {State(0, 0)}
     for state in (State(5, 4), State(9, 4)):
         before.add(State(copy.end, copy.leader.last_stable))
@@ -109,7 +109,7 @@ def test_a_fetch_at_the_followers_end_is_empty_without_an_error():
     assert (answer.error_code, answer.records, answer.diverging_epoch) == (0, [], None)
 
 
-def test_a_named_leader_gives_no_records_even_if_a_session_leaves_it_out():
+def test_a_fetch_from_the_leader_names_the_follower_and_returns_no_records():
     answer = response(part(0, 3, 9, 9))
     name_follower(answer, {KEY: Copy(0, State(9, 9)), ("t", 1): Copy(0, State(7, 6))})
     assert [one.preferred_read_replica for one in parts_of(answer).values()] == [FOLLOWER, FOLLOWER]
@@ -117,7 +117,7 @@ def test_a_named_leader_gives_no_records_even_if_a_session_leaves_it_out():
     assert parts_of(answer)["t", 1].high_watermark == 7
 
 
-def test_a_session_keeps_fetching_partitions_that_are_not_named_again():
+def test_a_fetch_session_keeps_partitions_that_later_requests_do_not_name():
     session = Session()
     session.asked(request(0, p0=5, p1=6))
     more = request(1, p1=9)

@@ -56,7 +56,7 @@ def test_no_seed_with_a_share_group_shows_an_anomaly():
     assert met["sdk queue: given"] > 10
 
 
-def test_no_seed_shows_an_anomaly_with_fetches_from_file_parts(monkeypatch):
+def test_no_seed_shows_an_anomaly_when_fetches_read_parts_of_files(monkeypatch):
     sent = 0
 
     def read(part, *place):
@@ -72,7 +72,7 @@ def test_no_seed_shows_an_anomaly_with_fetches_from_file_parts(monkeypatch):
     assert sent > 20
 
 
-def test_a_seed_repeats_its_history_here_and_in_another_process_and_others_differ():
+def test_a_seed_gives_the_same_history_in_every_process_and_others_differ():
     here, again = (simulate(40, 2.0).history.digest() for _ in range(2))
     there = subprocess.run(
         [sys.executable, str(RUN), "--seed", "40", "--seconds", "2"],

@@ -42,7 +42,7 @@ def test_a_step_that_never_ends_is_reported_with_its_stack(loop, work, capfd):
     assert "seed 17" in capfd.readouterr().err
 
 
-def test_a_long_step_that_ends_is_not_reported(loop):
+def test_a_long_step_of_the_loop_that_ends_is_not_reported(loop):
     async def play():
         for _ in range(8):
             end = time.process_time() + STUCK_S / 4

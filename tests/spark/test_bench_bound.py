@@ -9,7 +9,7 @@ from fencepost.bench.peers.names import SPARK_JAR
 
 @pytest.mark.jvm
 @pytest.mark.long
-def test_the_bound_of_spark_measures_all_judged_figures() -> None:
+def test_the_spark_benchmark_measures_every_figure_that_has_an_aim() -> None:
     output: list[str] = []
     measured = BOUNDS["bound Spark"].measure("bound Spark", Size(rounds=1, seconds=0.1, share=0.001), output.append)
     found = {(each.scenario, each.peer): each.figures for each in measured}

@@ -24,7 +24,7 @@ from spark_source import WHERE, Query, Source, values
 GIVEN = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
 
 
-def test_readers_are_made_of_options_without_a_broker():
+def test_readers_are_created_and_pickled_without_a_broker():
     source = FencepostDataSource(GIVEN)
     assert source.name() == "fencepost"
     assert isinstance(source.reader(schema=WHERE), BatchReader)
@@ -35,7 +35,7 @@ def test_readers_are_made_of_options_without_a_broker():
     assert "headers" not in source.schema()
 
 
-def test_advice_is_below_the_error_and_secrets_nowhere():
+def test_errors_have_a_hint_as_a_note_and_the_repr_shows_no_password():
     with pytest.raises(InvalidConfigurationError) as caught:
         FencepostDataSource(GIVEN).reader(schema=StructType([StructField("value", StringType())]))
     assert "cast(value as string)" in caught.value.__notes__[0]
@@ -55,7 +55,7 @@ def test_the_default_read_limit_of_a_stream_follows_from_its_options(options, li
     assert FencepostDataSource(GIVEN | options).streamReader(schema=WHERE).getDefaultReadLimit() == limit
 
 
-def test_a_broker_that_does_not_answer_is_reported_after_some_time(monkeypatch):
+def test_reading_without_a_broker_raises_an_error_after_its_timeout(monkeypatch):
     monkeypatch.setattr(client_thread, "START_MS", 100)
     with pytest.raises(BrokerUnreachableError):
         FencepostDataSource(GIVEN).reader(schema=WHERE).partitions()
@@ -124,7 +124,7 @@ class OldQuery(Query):
         return True
 
 
-def test_without_limits_all_is_read_once_and_limits_set_are_reported_as_ignored(source, reader_of_4_1, caplog):
+def test_on_spark_4_1_all_records_are_read_once_and_limits_are_ignored_with_a_note(source, reader_of_4_1, caplog):
     from fencepost.spark.options import source_options
 
     source.create("old", 2)

@@ -54,7 +54,7 @@ def test_a_hint_names_options_as_spark_takes_them(error, says):
         abortable(ClientError("no hint")),
     ],
 )
-def test_no_hint_says_to_abort_a_transaction_that_the_sink_aborts(error):
+def test_errors_after_which_the_sink_aborts_itself_get_no_hint(error):
     assert shown(error) == ""
 
 

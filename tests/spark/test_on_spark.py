@@ -59,7 +59,7 @@ def test_a_batch_is_written_as_a_whole_and_read_again(spark, place):
     assert copied.exceptAll(rows).count() == 0
 
 
-def test_a_frame_of_the_source_is_written_as_it_is_to_the_partitions_that_it_names(spark, spark_broker, place):
+def test_a_dataframe_of_the_source_is_copied_to_the_same_partitions(spark, spark_broker, place):
     whole, narrow = f"{place.target}-whole", f"{place.target}-narrow"
     spark_copies.topics(spark_broker.bootstrap, whole, partitions=spark_copies.SOURCE_PARTITIONS)
     spark_copies.topics(spark_broker.bootstrap, narrow)
@@ -90,9 +90,7 @@ def test_a_stream_copies_every_record_once_and_a_batch_appears_as_a_whole(spark,
     assert found.batches >= RECORDS // PER_BATCH
 
 
-def test_a_worker_killed_before_anybody_heard_that_it_had_prepared_costs_nothing(
-    spark, spark_broker, spark_proxy, place
-):
+def test_a_worker_killed_after_an_unanswered_prepare_loses_and_repeats_no_row(spark, spark_broker, spark_proxy, place):
     kill = kill_at(spark_proxy, "PrepareTxn", "after", 3, kill_worker)
     with spark_copies.watched(spark_broker.bootstrap, place) as seen:
         finished(spark, place)
@@ -115,7 +113,7 @@ def test_a_broker_killed_after_an_unanswered_decision_loses_and_repeats_no_row(s
 
 
 @pytest.mark.long
-def test_a_driver_killed_after_an_unheard_decision_loses_and_repeats_no_row(spark_broker, spark_proxy, place):
+def test_a_driver_killed_after_an_unanswered_decision_loses_and_repeats_no_row(spark_broker, spark_proxy, place):
     driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, "EndTxns", "after", 2, lambda _: driver.kill())
     with spark_copies.watched(spark_broker.bootstrap, place) as seen:

@@ -48,7 +48,7 @@ def test_defaults_are_those_of_spark_except_for_the_isolation_level():
     assert (options.max_offsets, options.min_offsets, options.max_bytes, options.min_partitions) == (None,) * 4
 
 
-def test_names_are_known_in_any_case_as_spark_passes_them():
+def test_option_names_are_case_insensitive():
     options = source_options(SERVERS | {"SUBSCRIBEPATTERN": "a.*", "maxoffsetspertrigger": "7"}, streaming=True)
     assert options.selection.selects("abc")
     assert not options.selection.selects("xabc"), "the whole name has to match"
@@ -81,16 +81,16 @@ def test_a_pattern_that_means_something_else_in_java_is_refused(java):
 
 
 @pytest.mark.parametrize("same", [r"orders-[a-z]+[^x]", r"a\[b[c]", "(?i)orders.*", r"o[\]\w-]+(?!dlq)", "[]a]|[^]b]"])
-def test_a_pattern_that_means_the_same_in_java_is_taken(same):
+def test_a_pattern_that_means_the_same_in_java_is_accepted(same):
     assert source_options(SERVERS | {"subscribePattern": same}, streaming=True).selection.pattern == same
 
 
 @pytest.mark.parametrize("wrong", ["x", "{}", '{"a":0}', '{"a":[-1]}', '{"a":["0"]}', '{"a":[true]}', "[1]"])
-def test_an_assignment_that_cannot_be_read_is_refused(wrong):
+def test_a_malformed_assign_option_is_refused(wrong):
     assert "assign" in refusal(SERVERS | {"assign": wrong})
 
 
-def test_an_assignment_names_partitions():
+def test_the_option_assign_selects_the_partitions_in_its_json():
     options = source_options(SERVERS | {"assign": '{"b":[1,0],"a":[2]}'}, streaming=True)
     assert options.selection.partitions == (("a", 2), ("b", 0), ("b", 1))
     assert options.selection.named == ("a", "b")
@@ -104,7 +104,7 @@ def test_the_isolation_level_has_kafkas_name_as_an_alias_and_they_may_not_disagr
     assert "read_committed or" in refusal(SERVERS | {"subscribe": "t", "isolationLevel": "committed"})
 
 
-def test_times_come_before_offsets_and_one_time_before_times():
+def test_timestamp_options_take_precedence_over_offset_options():
     each = {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"}
     assert stream(**each, startingTimestamp=9).starting == Bound(timestamp=9)
     assert stream(**each).starting == Bound(timestamps={T0: 5})
@@ -114,18 +114,18 @@ def test_times_come_before_offsets_and_one_time_before_times():
     assert batch(**ends).ending.timestamps == {T0: 5}
 
 
-def test_offsets_of_sparks_kafka_source_and_of_our_checkpoints_are_taken():
+def test_starting_offsets_of_sparks_kafka_source_and_our_checkpoints_are_accepted():
     found = stream(startingOffsets='{"@fencepost":{"v":1},"t":{"0":23,"1":-2}}').starting.offsets
     assert found == {T0: 23, T1: EARLIEST}
 
 
 @pytest.mark.parametrize("wrong", ['{"t":{"0":-3}}', '{"t":{"x":1}}', '{"t":{"0":"1"}}', '{"t":[1]}', "erliest", "{}"])
-def test_offsets_that_cannot_be_read_are_refused_with_the_form(wrong):
+def test_malformed_starting_offsets_are_refused_with_an_example_of_the_form(wrong):
     assert '"1":-1' in refusal(SERVERS | {"subscribe": "t", "startingOffsets": wrong})
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp"])
-def test_numbers_that_no_offset_or_time_can_be_are_refused(name):
+def test_offsets_and_times_of_more_than_64_bits_are_refused(name):
     refusal(SERVERS | {"subscribe": "t", name: json.dumps({"t": {"0": 2**63}})}, streaming=False)
     batch(**{name: json.dumps({"t": {"0": 2**63 - 1}})})
 
@@ -168,7 +168,7 @@ def test_no_secret_is_in_the_repr_of_options():
     assert options.connection.security.password == "hush"
 
 
-def test_certificates_are_texts_and_a_provider_of_tokens_has_a_name():
+def test_pem_certificates_and_a_token_provider_by_name_reach_the_settings():
     pem = "-----BEGIN CERTIFICATE-----\nhush\n"
     given = SERVERS | {
         "kafka.security.protocol": "SASL_SSL",
@@ -190,7 +190,7 @@ def test_certificates_are_texts_and_a_provider_of_tokens_has_a_name():
     assert "hush" not in repr(options)
 
 
-def test_options_travel_to_other_processes_and_share_a_connection():
+def test_options_can_be_pickled_and_those_of_one_cluster_share_a_connection():
     options = stream(startingOffsets='{"t":{"0":5}}')
     assert pickle.loads(pickle.dumps(options)) == options
     assert hash(options.connection) == hash(batch(includeHeaders="true").connection)

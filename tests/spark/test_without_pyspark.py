@@ -18,7 +18,7 @@ def test_an_import_without_pyspark_names_the_extra_to_install(statement):
     assert last.endswith("pip install 'fencepost[spark]'")
 
 
-def test_the_error_names_the_module_that_is_missing():
+def test_importing_pyspark_fencepost_without_pyspark_raises_an_error_naming_pyspark():
     code = "\ntry:\n    import pyspark_fencepost\nexcept ModuleNotFoundError as error:\n    print(error.name)"
     done = subprocess.run([sys.executable, "-c", WITHOUT + code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("pyspark\n", "")

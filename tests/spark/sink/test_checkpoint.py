@@ -21,18 +21,18 @@ def test_checkpoint_files_are_read_for_any_folder_name_and_url_form(tmp_path, pr
 
 
 @pytest.mark.parametrize("place", [None, "", "s3a://bucket/x", "hdfs://host/x", "file://host/x", "/nowhere", "a\0b"])
-def test_an_unreachable_checkpoint_reads_as_none(place):
+def test_reading_a_checkpoint_that_is_missing_or_not_local_returns_none(place):
     assert checkpoint.read(place, "metadata") is None
     assert checkpoint.query_id(place) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "no json"])
-def test_a_checkpoint_without_a_valid_query_id_has_none(tmp_path, text):
+def test_the_query_id_of_a_checkpoint_with_invalid_metadata_is_none(tmp_path, text):
     (tmp_path / "metadata").write_text(text)
     assert checkpoint.query_id(str(tmp_path)) is None
 
 
-def test_a_named_query_has_its_checkpoint_below_the_folder_of_the_session():
+def test_a_named_querys_checkpoint_is_in_the_sessions_folder_under_its_name():
     assert place_of("/folder", DESCRIPTION, "5f0c") == "/folder/totals"
     assert place_of("/folder", "a\nid = x\n" + DESCRIPTION, "5f0c") == "/folder/a\nid = x\ntotals"
     assert place_of("/folder", DESCRIPTION.removeprefix("totals\n"), "5f0c") is None, "a new one at each start"

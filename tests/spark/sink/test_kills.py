@@ -55,7 +55,9 @@ def until_it_ends_well(spark, place, attempts: int = 5, **options: str) -> None:
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
 def test_rows_are_written_once_although_a_worker_is_killed(spark, spark_proxy, place, step, side):
-    """At InitProducerId, Produce and PrepareTxn it is a task's; at EndTxns the driver's, so commit raises."""
+    """At InitProducerId, Produce and PrepareTxn a task's worker is killed; at EndTxns the driver's, so that commit
+    raises.
+    """
     kill = kill_at(spark_proxy, step, side, 3, kill_worker)
     until_it_ends_well(spark, place)
     kill.check()
@@ -76,7 +78,7 @@ def test_rows_are_written_once_although_the_broker_is_killed(spark, spark_broker
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
 def test_rows_are_written_once_although_the_driver_is_killed(spark_proxy, place, step, side):
-    """At EndTxns, before it is carried out or after; before that nothing was decided."""
+    """At EndTxns, before the broker carries it out or after; before EndTxns nothing is decided."""
     driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, step, side, 3, lambda _: driver.kill())
     assert driver.wait(TIMEOUT_S) != 0, driver.output()
@@ -85,8 +87,8 @@ def test_rows_are_written_once_although_the_driver_is_killed(spark_proxy, place,
 
 
 @pytest.mark.usefixtures("counted")
-def test_after_a_query_failed_with_its_task_the_next_run_writes_once(spark, spark_proxy, place):
-    """What others of the batch had prepared is in no message."""
+def test_the_run_after_a_failed_task_writes_each_row_once(spark, spark_proxy, place):
+    """No message tells what other tasks of the failed batch had prepared."""
     kills = [kill_at(spark_proxy, "Produce", "before", 3 + i, kill_worker) for i in range(2 * ATTEMPTS)]
     until_it_ends_well(spark, place, attempts=8)
     assert sum(kill.done for kill in kills) == len(kills)
@@ -107,8 +109,10 @@ def test_rows_are_written_once_although_the_query_is_stopped_during_a_batch(spar
 
 
 @pytest.mark.parametrize(("step", "side"), [("Produce", "after"), ("PrepareTxn", "before"), ("PrepareTxn", "after")])
-def test_a_query_that_is_stopped_for_good_holds_no_reader_up(spark, spark_broker, spark_proxy, place, step, side):
-    """Spark aborts the batch; no next run is needed for what its tasks have open."""
+def test_stopping_a_query_aborts_its_open_transactions_without_a_next_run(
+    spark, spark_broker, spark_proxy, place, step, side
+):
+    """Spark aborts the batch, so that readers do not wait for its tasks' transactions."""
     held = spark_proxy.hold(STEPS[step], side=SIDES[side])
     query = spark_copies.start(spark, place)
     held.caught(TIMEOUT_S)
@@ -120,7 +124,7 @@ def test_a_query_that_is_stopped_for_good_holds_no_reader_up(spark, spark_broker
 
 @pytest.mark.usefixtures("counted")
 def test_rows_are_written_once_although_the_driver_is_killed_repeatedly(spark_proxy, place):
-    """The same batch, decided or not, is met by one driver after the other."""
+    """Several drivers in turn run the same batch, whether it is decided or not."""
     for i, (step, side) in enumerate((("EndTxns", "after"), ("PrepareTxn", "after"), ("EndTxns", "before"))):
         driver = spark_copies.Driver(place)
         kill = kill_at(spark_proxy, step, side, 1 + i % 2, lambda _, driver=driver: driver.kill())
@@ -129,7 +133,7 @@ def test_rows_are_written_once_although_the_driver_is_killed_repeatedly(spark_pr
     assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.output()
 
 
-def test_a_first_batch_without_records_is_decided_too(spark, spark_broker, spark_proxy, tmp_path):
+def test_a_query_whose_first_batch_is_empty_writes_later_rows_exactly_once(spark, spark_broker, spark_proxy, tmp_path):
     spark_copies.topics(spark_broker.bootstrap, "nothing-source", "nothing-target")
     place = spark_copies.Place(spark_proxy.bootstrap, "nothing-source", "nothing-target", str(tmp_path / "c"), 100)
     until_it_ends_well(spark, place)

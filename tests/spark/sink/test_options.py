@@ -18,7 +18,7 @@ def refused(streaming=True, **given):
     return str(caught.value)
 
 
-def test_without_options_the_topic_is_a_column_and_no_guarantee_is_chosen():
+def test_without_options_topic_guarantee_sink_id_and_batch_id_are_unset():
     found = options()
     assert (found.topic, found.guarantee, found.sink_id, found.batch_id) == (None, None, None, None)
     assert found.prepared_timeout_ms == 3_600_000
@@ -30,7 +30,7 @@ def test_option_names_and_delivery_guarantees_are_case_insensitive():
 
 
 @pytest.mark.parametrize(("time", "ms"), [("-1", -1), ("90s", 90_000), ("2h", 7_200_000), ("999999h", 2**31 - 1)])
-def test_prepared_timeout_takes_a_time_with_a_unit_or_none(time, ms):
+def test_prepared_timeout_is_parsed_to_milliseconds(time, ms):
     assert options(preparedTimeout=time).prepared_timeout_ms == ms
 
 
@@ -50,7 +50,7 @@ def test_an_invalid_sink_id_is_refused(wrong):
     assert "sinkId" in refused(streaming=False, sinkId=wrong, batchId="1")
 
 
-def test_with_progress_tracked_beside_the_query_only_at_least_once_is_possible():
+def test_async_progress_tracking_is_allowed_only_with_at_least_once():
     assert "asyncProgressTrackingEnabled" in refused(asyncProgressTrackingEnabled="true")
     assert options(asyncProgressTrackingEnabled="true", deliveryGuarantee=AT_LEAST_ONCE).guarantee == AT_LEAST_ONCE
 
@@ -59,7 +59,7 @@ def test_an_unknown_sink_option_is_refused_and_the_nearest_suggested():
     assert "'sinkId'" in refused(sinkld="a")
 
 
-def test_sinks_differ_by_checkpoint_query_name_and_topic():
+def test_streams_have_different_marks_by_checkpoint_query_name_and_topic():
     marks = {
         stream_mark(options(checkpointLocation="/a")),
         stream_mark(options(checkpointLocation="/a", topic="t")),
@@ -71,7 +71,7 @@ def test_sinks_differ_by_checkpoint_query_name_and_topic():
     assert stream_mark(options(topic="t")) == ""
 
 
-def test_a_batch_is_known_by_its_planned_offsets_and_not_by_its_time():
+def test_a_decisions_digest_depends_on_topic_and_planned_offsets_not_on_the_time():
     def file(time, offsets):
         return f'v1\n{{"batchTimestampMs":{time}}}\n{offsets}\n'
 

@@ -57,7 +57,7 @@ def test_a_row_without_a_partition_is_placed_by_the_partitioner(wide, is_stream)
 @KINDS
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("missing", [PARTITIONS, -1])
-def test_a_partition_that_the_topic_does_not_have_fails_the_task_by_name(wide, is_stream, guarantee, missing):
+def test_a_partition_column_with_a_missing_partition_fails_the_task_naming_it(wide, is_stream, guarantee, missing):
     job = wide.job(is_stream, schema=SCHEMA, deliveryGuarantee=guarantee)
     says = f"topic '{wide.topic}' has {PARTITIONS} partitions: there is no partition {missing}\n"
     hint = "→ the column 'partition' names it: drop it, and the partitioner chooses"

@@ -78,7 +78,7 @@ def lives(broker, seed, shortcut="", name="s"):
 
 @random_runs(RUNS)
 @given(SEEDS)
-def test_a_query_that_is_killed_anywhere_loses_nothing_and_writes_nothing_twice(seed):
+def test_a_query_killed_at_any_step_loses_and_repeats_no_row(seed):
     assert not lives(FakeBroker(), seed)
 
 
@@ -107,12 +107,12 @@ def test_the_sink_protocol_loses_and_repeats_nothing_on_the_real_broker(count):
         ("number not checked", {"duplicated", "mixed", "left open"}),
     ],
 )
-def test_leaving_out_a_rule_of_the_protocol_writes_rows_twice(shortcut, breaks):
+def test_leaving_out_one_rule_of_the_protocol_breaks_exactly_the_named_guarantees(shortcut, breaks):
     found = set().union(*(lives(FakeBroker(), seed, shortcut) for seed in range(200)))
     assert found == breaks
 
 
-def test_if_the_broker_did_not_abort_other_attempts_they_would_block_readers():
+def test_other_attempts_block_readers_if_the_broker_does_not_abort_them():
     class Lazy(FakeBroker):
         def _end_others(self, asked):
             pass
@@ -128,11 +128,11 @@ def test_open_transactions_of_killed_tasks_block_readers_until_the_driver_aborts
 MOST_AT_ONCE = 7  # transactions; a batch has six at most, if none becomes old
 
 
-def test_prepared_transactions_of_killed_drivers_do_not_block_decisions_for_ever():
+def test_batches_are_decided_although_killed_drivers_left_prepared_transactions():
     assert not set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed) for seed in range(300)))
 
 
-def test_unless_the_driver_ends_earlier_attempts_first_a_query_may_never_go_on():
+def test_a_query_may_get_stuck_if_the_driver_does_not_end_earlier_attempts_first():
     found = set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed, "earlier attempts are left") for seed in range(300)))
     assert "stuck" in found
 
@@ -193,7 +193,7 @@ def calm():
     return world
 
 
-def test_an_abort_with_a_message_does_not_end_another_attempt():
+def test_an_abort_with_a_tasks_message_leaves_other_attempts_committable():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     theirs = attempt_of(world, two, [b"r@2"])
@@ -210,7 +210,7 @@ def test_after_an_abort_without_messages_another_attempts_commit_is_refused_whol
         decided(world, commit_steps([ours], b"d"))
 
 
-def test_with_one_transactional_id_a_partition_a_copy_would_end_the_firsts_prepared():
+def test_two_copies_of_a_task_with_one_transactional_id_make_the_commit_refused():
     world, (one, _) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"], task=7)
     attempt_of(world, one, [b"r@2"], task=7)
@@ -218,7 +218,7 @@ def test_with_one_transactional_id_a_partition_a_copy_would_end_the_firsts_prepa
         decided(world, commit_steps([ours], b"d"))
 
 
-def test_a_task_that_finishes_after_the_commit_is_aborted_and_waits_for_nobody():
+def test_a_task_that_prepares_after_its_batch_was_committed_is_aborted_at_once():
     world, (one, _) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"], task=1)
     assert not decided(world, commit_steps([ours], b"d")).already
@@ -227,14 +227,14 @@ def test_a_task_that_finishes_after_the_commit_is_aborted_and_waits_for_nobody()
     assert world.broker.visible() == [b"r@1"]
 
 
-def test_a_batch_that_is_decided_is_decided_again_by_whatever_attempt():
+def test_another_attempt_at_a_committed_batch_finds_it_already_decided():
     world, (one, two) = calm(), two_attempts()
     decided(world, commit_steps([attempt_of(world, one, [b"r@1"])], b"d"))
     assert decided(world, commit_steps([attempt_of(world, two, [b"r@2"])], b"d")).already
     assert world.broker.visible() == [b"r@1"]
 
 
-def test_a_decision_that_was_removed_meanwhile_fails_the_batch():
+def test_a_late_attempt_is_refused_if_the_batchs_ledger_entry_was_removed():
     world, (one, two) = calm(), two_attempts()
     decided(world, commit_steps([attempt_of(world, one, [b"r@1"])], b"d"))
     late = attempt_of(world, two, [b"r@2"])  # refused, as the batch is decided
@@ -266,7 +266,7 @@ def committed_at_4(digest=TOPIC + OFFSETS):
     ],
     ids=["set back", "other offsets", "other topic", "two queries", "a query that is ahead", "checkpoint deleted"],
 )
-def test_a_sink_at_another_batch_number_stops_the_query(batch, digest, says):
+def test_a_batch_that_does_not_fit_the_sinks_last_decision_stops_the_query(batch, digest, says):
     world = committed_at_4()
     message = attempt_of(world, batch, [b"x@2"])
     with pytest.raises(SinkConflictError, match=says):
@@ -286,7 +286,7 @@ def test_a_sink_at_another_batch_number_stops_the_query(batch, digest, says):
     ],
     ids=["all", "another query", "a later batch", "a message"],
 )
-def test_an_abort_ends_the_attempts_of_its_own_batch_that_are_over(messages, number, mark, left):
+def test_an_abort_selects_only_the_attempts_that_its_messages_or_mark_name(messages, number, mark, left):
     is_over = failed_with(messages, number, mark)
     assert [attempt for attempt in ("m1one", "m2two") if not is_over(4, attempt)] == left
 
@@ -303,7 +303,7 @@ def test_an_abort_ends_the_attempts_of_its_own_batch_that_are_over(messages, num
     ],
     ids=["its own", "a longer name with a dot", "a longer name", "no number", "no task", "another prefix"],
 )
-def test_a_transaction_is_taken_for_one_of_a_sink_only_if_its_name_says_exactly_that(name, found):
+def test_a_transactional_id_is_a_sinks_only_if_all_parts_of_its_name_match(name, found):
     assert written_for(name, PREFIX, "a") == found
 
 
@@ -312,14 +312,14 @@ def test_batch_and_attempt_are_parsed_from_an_id_of_an_unknown_sink_with_dots():
 
 
 @pytest.mark.parametrize("digests", [(TOPIC, TOPIC + OFFSETS), (TOPIC + OFFSETS, TOPIC)])
-def test_offsets_that_could_not_be_read_in_one_of_two_runs_do_not_stop_the_query(digests):
+def test_a_repeated_decision_is_recognised_if_only_one_run_could_read_the_offsets(digests):
     world = committed_at_4(digests[0])
     message = attempt_of(world, SinkBatch("s", 4, "q", "two"), [b"r@2"])
     assert decided(world, commit_steps([message], digests[1])).already
 
 
 @pytest.mark.parametrize("shortcut", ["owner not checked", "digest not checked"])
-def test_without_owner_or_digest_a_batch_would_be_skipped_in_silence(shortcut):
+def test_without_owner_or_digest_another_querys_batch_is_silently_skipped(shortcut):
     for without in ("", shortcut):
         world = calm()
         world.shortcut = without
@@ -339,19 +339,19 @@ def two_writes(seed, shortcut=""):
 
 @random_runs(100)
 @given(SEEDS)
-def test_two_writes_of_a_foreachbatch_with_one_sink_id_always_stop_the_query(seed):
+def test_two_foreachbatch_writes_with_one_sink_id_always_stop_the_query(seed):
     is_done, world = two_writes(seed)
     assert not is_done
     assert any("written twice" in str(conflict) for conflict in world.conflicts)
 
 
-def test_without_telling_writes_apart_the_second_one_would_be_skipped_in_silence():
+def test_without_claims_a_second_write_with_the_same_sink_id_is_silently_skipped():
     is_done, world = two_writes(1, "writes not told apart")
     assert is_done
     assert len(world.broker.visible()) == 1
 
 
-def test_one_write_of_a_foreachbatch_may_be_run_again():
+def test_a_repeated_foreachbatch_write_finds_its_batch_already_decided():
     world = calm()
     for start, attempt in (("r1", "one"), ("r2", "two"), ("r2", "two")):
         batch = SinkBatch("s", 4, "q", attempt, start, is_shared=True)
@@ -370,7 +370,7 @@ def test_many_runs_of_a_shared_sink_keep_the_ledger_entry_small():
 # ---- messages, and long tasks ------------------------------------------------------------------------------------
 
 
-def test_a_task_without_rows_opens_nothing_and_its_batch_is_decided_all_the_same():
+def test_a_batch_of_a_task_without_rows_is_decided_without_any_transaction():
     world, (one, _) = calm(), two_attempts()
     message = next_value(task_steps(one, 0, 0, [], LIMITS, lambda: 0))
     assert message == TaskDone(one, 0, (), 0)
@@ -383,7 +383,7 @@ def next_value(steps):
     return end.value.value
 
 
-def test_a_task_older_than_a_third_of_its_timeout_goes_on_in_a_new_transaction():
+def test_a_task_begins_a_new_transaction_after_a_third_of_the_timeout():
     world, (one, _) = calm(), two_attempts()
 
     def pieces():
@@ -409,7 +409,7 @@ def test_a_task_older_than_a_third_of_its_timeout_goes_on_in_a_new_transaction()
     ],
     ids=["one is missing", "two attempts", "one task twice"],
 )
-def test_messages_that_are_not_those_of_one_attempt_are_never_decided(messages):
+def test_a_commit_is_refused_unless_it_has_one_message_of_each_task_of_one_attempt(messages):
     with pytest.raises(BatchRefusedError):
         next(commit_steps(messages, b"d"))
 

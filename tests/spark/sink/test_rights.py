@@ -46,7 +46,7 @@ def unnamed(sink, name, number):
 
 
 @pytest.mark.parametrize(("kind", "number"), [(stream, 0), (foreachbatch, 1), (unnamed, 0)])
-def test_with_these_rights_a_write_can_be_committed_and_aborted(sink, kind, number):
+def test_the_documented_rights_suffice_to_commit_and_to_abort_a_write(sink, kind, number):
     before = len(sink.rows())
     failed, job = kind(sink, "all", number), kind(sink, "all", number)
     failed.abort([failed.task([arrow(b"no")]), None])

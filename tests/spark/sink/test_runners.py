@@ -28,7 +28,7 @@ def test_rows_of_tasks_become_visible_when_the_runner_has_committed(sink, is_str
 
 @KINDS
 @pytest.mark.parametrize("known", [(0, 1), (0,), ()], ids=["all messages", "one message", "no message"])
-def test_nothing_is_open_after_the_runner_has_aborted(sink, is_stream, known, monkeypatch):
+def test_after_an_abort_no_transaction_of_any_task_is_open(sink, is_stream, known, monkeypatch):
     job = sink.job(is_stream)
     messages = [job.task([arrow(b"%d" % each)], partition=each) for each in range(2)]
     job.killed_task([arrow(b"2")], monkeypatch, partition=2)
@@ -49,8 +49,8 @@ def test_a_task_that_is_tried_again_after_its_worker_was_killed_writes_once(sink
 
 
 @KINDS
-def test_of_copies_of_a_task_the_one_whose_message_spark_takes_is_written(sink, is_stream, monkeypatch):
-    """Speculation: a copy may end before the commit, be killed, or end after it; Spark tells nobody which."""
+def test_of_several_copies_of_a_task_only_the_one_that_spark_commits_is_written(sink, is_stream, monkeypatch):
+    """Speculative copies: one may end before the commit, be killed, or end after it; Spark tells none of them."""
     job = sink.job(is_stream)
     job.task([arrow(b"1")])
     taken = job.task([arrow(b"1")])
@@ -63,7 +63,7 @@ def test_of_copies_of_a_task_the_one_whose_message_spark_takes_is_written(sink, 
 
 
 @KINDS
-def test_a_task_that_fails_is_aborted_at_once_and_its_retry_counts(sink, is_stream):
+def test_a_failed_tasks_transaction_is_aborted_at_once_and_its_retry_is_written(sink, is_stream):
     job = sink.job(is_stream)
 
     def failing():
@@ -78,7 +78,7 @@ def test_a_task_that_fails_is_aborted_at_once_and_its_retry_counts(sink, is_stre
 
 
 @pytest.mark.parametrize("more", [{"sinkId": "a.1"}, {"queryName": "orders"}], ids=["sinkId", "queryName"])
-def test_an_abort_without_messages_finds_its_stream_by_the_options(sink, more):
+def test_an_abort_without_messages_ends_transactions_of_the_stream_with_its_options(sink, more):
     job, other = sink.job(True, **more), sink.job(True, sinkId="another")
     job.task([arrow(b"1")])
     other.task([arrow(b"2")])
@@ -89,7 +89,7 @@ def test_an_abort_without_messages_finds_its_stream_by_the_options(sink, more):
     assert not sink.open()
 
 
-def test_a_stream_that_cannot_be_identified_is_left_alone_and_reported(sink, caplog):
+def test_an_abort_of_a_stream_without_any_name_only_logs_which_option_to_set(sink, caplog):
     more = {"preparedTimeout": "1h"}
     job = sink.job(True, **more)
     message = job.task([arrow(b"1")])
@@ -100,7 +100,7 @@ def test_a_stream_that_cannot_be_identified_is_left_alone_and_reported(sink, cap
     assert not sink.open()
 
 
-def test_an_abort_with_a_message_leaves_another_attempt_at_the_batch(sink):
+def test_an_abort_with_a_tasks_message_leaves_another_attempt_committable(sink):
     failed, other = sink.job(True), sink.job(True)
     messages = [failed.task([arrow(b"1")]), None]
     good = other.task([arrow(b"2")])
@@ -118,7 +118,7 @@ def test_an_abort_keeps_transactions_of_a_later_batch(sink):
     assert sink.rows() == [b"2"]
 
 
-def test_a_task_that_ends_after_its_write_was_aborted_blocks_no_reader(sink):
+def test_a_task_that_prepares_after_its_write_was_aborted_is_aborted_too(sink):
     job = sink.job(False)
     job.abort([None])
     job.task([arrow(b"1")])
@@ -128,7 +128,7 @@ def test_a_task_that_ends_after_its_write_was_aborted_blocks_no_reader(sink):
 
 @KINDS
 def test_prepared_transactions_of_killed_drivers_do_not_enlarge_a_decision(sink, is_stream, monkeypatch):
-    """A decision also ends what earlier attempts prepared, and the broker ends so many at once."""
+    """A decision also ends what earlier attempts prepared, and the broker limits how many one decision may end."""
     monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
     more = {} if is_stream else {"sinkId": sink.topic, "batchId": "0"}
     killed = sink.job(is_stream, **more)
@@ -159,7 +159,7 @@ def test_an_abort_after_a_successful_commit_removes_no_rows(sink, is_stream):
 
 @KINDS
 def test_pysparks_runner_calls_the_writer_and_thread_the_sink_expects(sink, is_stream, monkeypatch):
-    """If this fails, PySpark has changed: read its runners again before anything in spark/sink is changed."""
+    """If this fails, PySpark has changed: read its runners again before spark/sink is changed."""
     job = sink.job(is_stream)
     of_tasks = job.writer.attempt
     called = []
@@ -193,8 +193,8 @@ def test_an_abort_without_messages_does_not_end_another_queries_transactions(sin
     assert sink.rows() == [b"2"]
 
 
-def test_prepared_tasks_are_decided_even_if_the_broker_seems_another_one(sink, monkeypatch):
-    """The process that commits a stream asks the broker anew."""
+def test_prepared_tasks_are_committed_even_if_the_broker_seems_to_lack_a_ledger(sink, monkeypatch):
+    """The process that commits a stream asks the broker again what it supports."""
     job = sink.job(True)
     messages = [job.task([arrow(b"1")])]
     seen = ledger.Facts(False, "", ledger.SAFE_TIMEOUT_MS)
@@ -208,8 +208,10 @@ def test_prepared_tasks_are_decided_even_if_the_broker_seems_another_one(sink, m
 
 
 @KINDS
-def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on(sink, is_stream, monkeypatch):
-    """The rows come when it has happened, so no task of the suite waits for a real timeout."""
+def test_while_a_task_waits_for_rows_its_old_transaction_is_prepared(sink, is_stream, monkeypatch):
+    """Its next rows are written in a new transaction. They come when the old one is prepared, so the test waits for no
+    real timeout.
+    """
     monkeypatch.setattr("fencepost.spark.sink.protocol.WAITING_SHARE", 9_000)  # 100 ms of 15 minutes
     job = sink.job(is_stream)
 
@@ -226,7 +228,7 @@ def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on
     assert not sink.open()
 
 
-def test_a_task_that_fails_after_its_old_prepare_leaves_it_to_the_abort(sink, monkeypatch):
+def test_the_batchs_abort_ends_what_a_failed_task_had_prepared(sink, monkeypatch):
     monkeypatch.setattr("fencepost.spark.sink.protocol.WAITING_SHARE", 9_000)
     job = sink.job(False)
 
@@ -242,7 +244,7 @@ def test_a_task_that_fails_after_its_old_prepare_leaves_it_to_the_abort(sink, mo
     assert sink.rows() == []
 
 
-def test_a_write_whose_decision_was_made_and_not_answered_is_a_success(sink, monkeypatch, caplog):
+def test_a_commit_whose_answer_was_lost_succeeds_if_the_broker_carried_it_out(sink, monkeypatch, caplog):
     job = sink.job(False)
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=True)
@@ -251,7 +253,7 @@ def test_a_write_whose_decision_was_made_and_not_answered_is_a_success(sink, mon
     assert sink.rows() == [b"1"]
 
 
-def test_a_batch_write_whose_decision_was_not_made_is_aborted_and_raises(sink, monkeypatch):
+def test_a_commit_that_the_broker_did_not_carry_out_is_aborted_and_raises(sink, monkeypatch):
     job = sink.job(False)
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=False)
@@ -268,7 +270,7 @@ def test_a_batch_write_whose_decision_was_not_made_is_aborted_and_raises(sink, m
     [(False, "fencepost spark list --all"), (True, "same sinkId and batchId")],
     ids=["unnamed", "named"],
 )
-def test_a_write_of_unknown_outcome_raises_that_with_a_hint(sink, monkeypatch, named, hint, carried_out):
+def test_a_commit_whose_outcome_is_unknown_raises_an_error_with_a_hint(sink, monkeypatch, named, hint, carried_out):
     job = sink.job(False, **({"sinkId": sink.topic, "batchId": "1"} if named else {}))
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=carried_out, away=True)
@@ -277,7 +279,7 @@ def test_a_write_of_unknown_outcome_raises_that_with_a_hint(sink, monkeypatch, n
     assert hint in raised.value.hint
 
 
-def test_at_max_ledger_entries_old_ones_go_or_an_error_names_the_setting(monkeypatch):
+def test_at_max_ledger_entries_old_entries_are_removed_or_an_error_names_it(monkeypatch):
     with ServedBroker(max_ledger_entries=1) as broker:
         sink = Sink(broker, "full")
         for value in (b"1", b"2", b"3"):

@@ -20,7 +20,7 @@ RUNS = ("6ba7b810-9dad-11d1-80b4-00c04fd430c8", "7ba7b810-9dad-11d1-80b4-00c04fd
     [((None, None), None), (("nightly", "nightly"), None), (("nightly", "nightly"), "q"), (RUNS, "q")],
     ids=["no job group", "a job group", "the user's group in a foreachBatch", "two runs of a foreachBatch"],
 )
-def test_a_batch_that_is_written_again_is_found_to_be_decided(sink, groups, query, caplog):
+def test_a_repeated_foreachbatch_write_is_found_committed_and_writes_nothing(sink, groups, query, caplog):
     for group in groups:
         job = sink.job(False, sinkId=sink.topic, batchId="7")
         job.properties = {key: value for key, value in ((JOB_GROUP, group), (QUERY_ID, query)) if value}
@@ -45,8 +45,8 @@ def foreachbatch_job(sink):
     return job
 
 
-def test_a_write_of_a_foreachbatch_that_fails_is_repeated_by_the_next_run_alone(sink, monkeypatch):
-    """Repeated by the user's code it looks like a second write, so no hint tells anybody to do that."""
+def test_a_failed_foreachbatch_write_can_be_repeated_only_by_the_next_run(sink, monkeypatch):
+    """If the user's code repeats it in the same run it looks like a second write, so no hint suggests that."""
     job = foreachbatch_job(sink)
     messages = [job.task([arrow(b"1")])]
     with monkeypatch.context() as patched:
@@ -66,7 +66,7 @@ def test_a_write_of_a_foreachbatch_that_fails_is_repeated_by_the_next_run_alone(
 
 
 @pytest.mark.parametrize("in_foreachbatch", [True, False])
-def test_a_batch_that_waited_too_long_fails_naming_the_option_to_raise(sink, in_foreachbatch):
+def test_a_batch_whose_prepared_transactions_timed_out_names_the_option_to_raise(sink, in_foreachbatch):
     job = foreachbatch_job(sink) if in_foreachbatch else sink.job(True)
     messages = [job.task([arrow(b"1")])]
     job.abort(messages)  # as the broker does after preparedTimeout
@@ -82,8 +82,8 @@ def tags(session):
 
 
 @pytest.mark.parametrize("group", [None, "nightly", *RUNS], ids=["no group", "a name", "a uuid", "another uuid"])
-def test_runs_of_a_foreachbatch_differ_in_any_job_group_of_the_user(sink, group):
-    """The same write in the next run is found to be decided; a second one in the same run stops the query."""
+def test_runs_of_a_foreachbatch_are_told_apart_even_if_the_user_sets_a_job_group(sink, group):
+    """The same write in the next run is found committed; a second write in the same run stops the query."""
 
     def write(session, value):
         job = sink.job(False, sinkId=sink.topic, batchId="7")
@@ -98,7 +98,7 @@ def test_runs_of_a_foreachbatch_differ_in_any_job_group_of_the_user(sink, group)
     assert sink.rows() == [b"1"]
 
 
-def test_a_batch_write_outside_of_streams_may_be_repeated_in_one_session(sink):
+def test_a_batch_write_outside_a_stream_can_be_repeated_in_one_session(sink):
     for _ in range(2):
         job = sink.job(False, sinkId=sink.topic, batchId="7")
         job.properties = {JOB_TAGS: tags("users")}
@@ -107,8 +107,10 @@ def test_a_batch_write_outside_of_streams_may_be_repeated_in_one_session(sink):
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["by default", "asked for"])
-def test_a_write_of_a_foreachbatch_without_a_name_is_not_taken_for_exactly_once(sink, named, caplog):
-    """Its batch may be run again, and nothing tells the second write from another one."""
+def test_a_foreachbatch_write_without_sink_id_is_refused_as_exactly_once(sink, named, caplog):
+    """Without the option deliveryGuarantee it is written, with a warning: if Spark runs its batch again, it is written
+    twice.
+    """
     for run in RUNS:
         job = sink.job(False, **({"deliveryGuarantee": "exactly_once"} if named else {}))
         job.properties = {JOB_GROUP: run, QUERY_ID: "q"}
@@ -121,8 +123,8 @@ def test_a_write_of_a_foreachbatch_without_a_name_is_not_taken_for_exactly_once(
     assert ("sinkId and batchId" in caplog.text) is not named
 
 
-def test_a_write_of_a_foreachbatch_in_a_thread_is_known_by_its_checkpoint(sink, tmp_path):
-    """A new thread of Python has none of the query's properties."""
+def test_a_foreachbatch_write_in_a_thread_gets_its_query_from_checkpoint_location(sink, tmp_path):
+    """Spark's properties of the query are not set in a new Python thread."""
     for query in "ab":
         (tmp_path / query / "offsets").mkdir(parents=True)
         (tmp_path / query / "metadata").write_text(json.dumps({"id": query}))

@@ -68,7 +68,7 @@ def task_of(name):
     return number, attempt, partition
 
 
-def test_a_copy_that_is_slower_changes_nothing_not_even_after_the_commit(spark_broker, spark_proxy, tmp_path):
+def test_a_slower_speculative_copy_writes_nothing_even_after_the_commit(spark_broker, spark_proxy, tmp_path):
     place = spark_copies.filled(spark_broker.bootstrap, "speculation", tmp_path, RECORDS, PER_BATCH)
     place = place.through(spark_proxy.bootstrap)
     prepared, decided = Names(spark_proxy, PREPARE_TXN), Names(spark_proxy, END_TXNS)

@@ -133,7 +133,7 @@ def test_rows_of_a_batch_become_visible_together_at_commit(driver):
     assert (entry.number, entry.owner, waiting) == (0, QUERY, 0)
 
 
-def test_a_commit_or_a_whole_batch_may_run_twice_and_writes_once(driver):
+def test_a_commit_or_a_whole_batch_that_runs_twice_writes_its_rows_once(driver):
     made = driver.stream(sinkId="again")
     messages = [driver.task(made, ONE)]
     made.commit(messages, 0)
@@ -161,7 +161,7 @@ def test_an_abort_with_some_messages_aborts_transactions_of_all_tasks(driver):
     assert driver.rows() == BOTH[2:]
 
 
-def test_without_messages_a_stream_is_known_by_the_place_of_its_checkpoint(driver):
+def test_an_abort_without_messages_finds_transactions_by_the_checkpoint_location(driver):
     place = {"checkpointLocation": "s3://somewhere/orders"}
     made = driver.stream(**place)
     driver.task(made, ONE, query_id="from-checkpoint")
@@ -177,7 +177,7 @@ def plan(tmp_path, offsets):
     (tmp_path / "offsets" / "0").write_text("v1\n" + '{"batchTimestampMs":1}\n' + json.dumps(offsets))
 
 
-def test_a_checkpoint_set_back_and_planned_differently_stops_the_query(driver, tmp_path):
+def test_a_batch_planned_again_with_other_offsets_stops_the_query(driver, tmp_path):
     for offsets in ({"t": {"0": 5}}, {"t": {"0": 9}}):
         plan(tmp_path, offsets)
         made = driver.stream(sinkId="replanned", checkpointLocation=tmp_path)
@@ -192,7 +192,7 @@ def test_a_checkpoint_set_back_and_planned_differently_stops_the_query(driver, t
 
 @pytest.mark.parametrize("owner", [QUERY, "another"])
 @pytest.mark.parametrize("kind", ["stream", "foreachBatch"])
-def test_a_checkpoint_known_by_the_session_counts_only_if_it_is_the_querys(driver, tmp_path, owner, kind, caplog):
+def test_a_checkpoint_derived_from_the_session_must_have_the_query_id(driver, tmp_path, owner, kind, caplog):
     (tmp_path / "metadata").write_text(json.dumps({"id": owner}))
     for offset in (5, 9):
         plan(tmp_path, {"t": {"0": offset}})
@@ -213,7 +213,7 @@ def test_a_checkpoint_known_by_the_session_counts_only_if_it_is_the_querys(drive
     [("3", QUERY, "set back"), ("9", "another", "its own sinkId"), ("0", "new", "its own sinkId")],
     ids=["rewound", "two queries", "checkpoint deleted"],
 )
-def test_a_sink_at_another_batch_number_stops_the_query(driver, number, query_id, says):
+def test_a_batch_number_or_query_that_the_sink_does_not_expect_stops_the_query(driver, number, query_id, says):
     name = f"elsewhere-{number}"
     made = driver.stream(sinkId=name)
     made.commit([driver.task(made, ONE, batch_id="5")], 5)
@@ -226,7 +226,7 @@ def test_a_sink_at_another_batch_number_stops_the_query(driver, number, query_id
     assert driver.stands(name)[1] == 0
 
 
-def test_a_task_that_raises_leaves_nothing_open(driver):
+def test_a_task_that_raises_leaves_no_open_transaction(driver):
     made = driver.stream(sinkId="raises")
 
     def broken():
@@ -240,7 +240,7 @@ def test_a_task_that_raises_leaves_nothing_open(driver):
     assert not driver.rows()
 
 
-def test_an_old_task_goes_on_in_a_new_transaction(driver, monkeypatch):
+def test_a_long_running_task_writes_in_several_transactions_that_commit_together(driver, monkeypatch):
     made = driver.stream(sinkId="old")
     now_ms = iter(range(0, 10**9, 200_000))
     monkeypatch.setattr(writer, "monotonic_ms", lambda: next(now_ms))
@@ -305,12 +305,12 @@ def test_an_abort_keeps_transactions_of_another_attempt(driver):
         each.close()
 
 
-def test_a_task_that_dies_holds_readers_up_no_longer_than_one_that_waits(driver):
+def test_a_tasks_transaction_timeout_is_at_most_prepared_timeout(driver):
     assert driver.stream(preparedTimeout="20s").limits.timeout_ms == 20_000
     assert driver.stream(preparedTimeout="-1").limits.timeout_ms == 900_000
 
 
-def test_a_transaction_that_ended_meanwhile_fails_the_batch_as_a_whole(driver):
+def test_if_one_transaction_of_a_batch_has_ended_nothing_of_it_is_committed(driver):
     made = driver.stream(sinkId="ended")
     messages = [driver.task(made, ONE), driver.task(made, TWO, partition=1)]
     options = writer.sink_options(driver.options(), streaming=True)
@@ -339,7 +339,7 @@ def test_missing_task_properties_of_spark_raise_naming_the_option_to_set(driver)
 # ---- df.write ----------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_write_is_all_or_nothing(driver):
+def test_the_rows_of_a_batch_write_become_visible_all_or_not_at_all(driver):
     made = driver.batch()
     messages = [driver.task(made, ONE, batch_id=None), driver.task(made, TWO, partition=1, batch_id=None)]
     assert not driver.rows()
@@ -354,7 +354,7 @@ def test_two_batch_writes_of_the_same_rows_write_them_twice(driver):
     assert len(driver.rows()) == 4
 
 
-def test_a_write_without_any_task_is_a_success(driver):
+def test_committing_a_write_without_tasks_succeeds_and_writes_nothing(driver):
     driver.batch().commit([])
     assert not driver.rows()
 
@@ -403,7 +403,7 @@ def test_at_least_once_writes_without_a_transaction(driver):
     made.abort([message], 0)
 
 
-def test_another_broker_gets_at_least_once_and_that_is_logged_once(driver, monkeypatch, caplog):
+def test_a_broker_without_a_ledger_gets_at_least_once_with_one_warning(driver, monkeypatch, caplog):
     async def facts(cluster):
         return ledger.Facts(False, "", 60_000)
 
@@ -430,7 +430,7 @@ def test_another_broker_gets_at_least_once_and_that_is_logged_once(driver, monke
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
-def test_a_wrong_option_of_a_stream_is_refused(driver, more, says):
+def test_a_stream_with_a_wrong_option_raises_invalid_configuration_error(driver, more, says):
     with pytest.raises(InvalidConfigurationError, match=says):
         driver.stream(**more)
 
@@ -450,7 +450,7 @@ def test_a_column_that_cannot_be_written_is_refused_before_any_task(driver, colu
         driver.stream(schema=schema_of(**columns))
 
 
-def test_a_missing_topic_is_created_or_reported_before_any_task(driver):
+def test_a_missing_topic_is_created_or_raises_before_any_task_runs(driver):
     made = driver.stream(topic=f"{driver.topic}-made", sinkId="made")
     made.commit([driver.task(made, ONE)], 0)
     with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):

@@ -14,7 +14,7 @@ def seen(end, high_watermark):
     return Seen({T0: Log(0, end, high_watermark), T1: Log(0, 5, 5)})
 
 
-def test_a_blocked_partition_is_logged_after_a_while_and_then_each_minute():
+def test_a_blocked_partition_is_logged_after_some_seconds_and_then_each_minute():
     held = BlockedPartitions()
     assert held.due(seen(3, 9), 0) == []
     assert held.due(seen(3, 9), WAITED_MS - 1) == []

@@ -50,7 +50,7 @@ def through_spark(position):
 
 
 @given(st.builds(Position, offsets, ids, offsets, st.booleans()))
-def test_a_position_survives_the_checkpoint_as_the_same_text(position):
+def test_a_position_read_back_from_its_json_is_equal_and_has_the_same_text(position):
     text = json.dumps(to_json(position))
     again = from_json(json.loads(text))
     assert again == position
@@ -78,7 +78,7 @@ def test_a_checkpoint_of_a_later_version_is_refused():
         from_json({"@fencepost": {"v": 2}, "t": {"0": 1}})
 
 
-def test_ids_are_written_as_kafka_writes_them():
+def test_topic_ids_are_written_as_kafkas_tools_print_them():
     assert id_text(bytes(16)) == ""
     assert id_text(bytes(range(16))) == "AAECAwQFBgcICQoLDA0ODw"
 
@@ -86,7 +86,7 @@ def test_ids_are_written_as_kafka_writes_them():
 # ---- planning ------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_end_offset_contains_where_the_query_began():
+def test_after_a_restart_the_first_batch_reads_the_range_that_was_planned_before():
     end, lost = plan_batch(initial({T0: 7}, {"t": "a"}), seen({"t": "a"}, t0=(0, 9)))
     assert (end.offsets, end.starts, end.is_initial, lost) == ({T0: 9}, {T0: 7}, False, [])
     later = initial({T0: 30}, {"t": "a"})  # asked for again after a restart, when more had come
@@ -108,18 +108,18 @@ def test_the_planned_end_offset_never_decreases():
     assert plan_batch(start, seen(t0=(0, 5, 9))) == (start, [])
 
 
-def test_a_partition_that_is_added_begins_at_its_beginning_for_good():
+def test_the_end_offset_records_that_an_added_partition_is_read_from_its_start():
     end, lost = plan_batch(Position({T0: 5}), seen(t0=(0, 5), t1=(0, 3)))
     assert (end.offsets, end.starts, lost) == ({T0: 5, T1: 3}, {T1: 0}, [])
     assert ranges(Position({T0: 5}), end, seen(t0=(0, 5), t1=(0, 9)))[0] == [Range("t", 1, 0, 3)]
 
 
-def test_lost_records_of_a_new_partition_are_loss_but_not_of_a_newly_selected_topic():
+def test_deleted_records_are_loss_in_an_added_partition_but_not_in_a_new_topic():
     assert "added" in begins_of(Position({T0: 5}), seen(t0=(0, 5), t1=(2, 3)))[1][0]
     assert begins_of(Position({T0: 5}), seen(t0=(0, 5), u0=(2, 3))) == ({T0: 5, U0: 2}, [])
 
 
-def test_a_topic_made_again_is_loss_even_when_it_has_grown_past_the_old_offset():
+def test_a_recreated_topic_is_loss_even_if_it_has_grown_past_the_old_offset():
     start = Position({T0: 5}, {"t": "old"})
     end, lost = plan_batch(start, seen({"t": "new"}, t0=(0, 9)))
     assert "created again" in lost[0]
@@ -129,15 +129,17 @@ def test_a_topic_made_again_is_loss_even_when_it_has_grown_past_the_old_offset()
     assert "created again" in lost[0]
 
 
-def test_a_batch_planned_before_its_topic_was_made_again_reads_none_of_the_new_one():
+def test_a_batch_planned_before_its_topic_was_recreated_reads_no_new_record():
     end = Position({T0: 9}, {"t": "old"})
     found, lost = ranges(Position({T0: 5}, {"t": "old"}), end, seen({"t": "new"}, t0=(0, 20)))
     assert found == []
     assert "created again" in lost[0]
 
 
-def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_start():
-    """Spark 4.1 plans like this after a restart: the end offset is known without the position of the query."""
+def test_a_batch_that_ends_in_a_recreated_topic_reports_loss_and_reads_from_0():
+    """Spark 4.1 plans like this after a restart: the end offset is known, but was computed without the query's
+    position.
+    """
     start = Position({T0: 50}, {"t": "old"})
     for end in (7, 50, 60):
         found, lost = ranges(start, Position({T0: end}, {"t": "new"}), seen({"t": "new"}, t0=(0, end)))
@@ -146,7 +148,7 @@ def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_sta
         assert "created again" in lost[0]
 
 
-def test_a_start_behind_the_log_end_is_loss_but_behind_the_lso_is_not():
+def test_a_start_after_the_high_watermark_is_loss_but_one_after_the_lso_is_not():
     found, lost = ranges(Position({T0: 50}), Position({T0: 7}), seen(t0=(0, 7)))
     assert not found
     assert len(lost) == 1
@@ -160,7 +162,7 @@ def test_without_topic_ids_topics_are_compared_by_name():
     assert end.ids == {"t": "a"}, "an id that is known is not forgotten"
 
 
-def test_loss_is_a_log_that_begins_later_or_ends_earlier_and_no_gap():
+def test_loss_is_reported_if_the_log_starts_later_or_ends_before_the_position():
     _, lost = begins_of(Position({T0: 5}), seen(t0=(8, 9)))
     assert "from offset 5 to 7 were deleted" in lost[0]
     begins, lost = begins_of(Position({T0: 15}, {"t": "a"}), seen({"t": "a"}, t0=(0, 9)))
@@ -171,7 +173,7 @@ def test_loss_is_a_log_that_begins_later_or_ends_earlier_and_no_gap():
     assert "t-0 does not exist any more" in begins_of(Position({T0: 15}), seen())[1][0]
 
 
-def test_of_a_partly_deleted_range_the_remaining_records_are_read():
+def test_the_remaining_records_of_a_partly_deleted_range_are_read():
     found, lost = ranges(Position({T0: 5}), Position({T0: 10}), seen(t0=(7, 20)))
     assert (found, len(lost)) == ([Range("t", 0, 7, 10)], 1)
     found, lost = ranges(Position({T0: 5}), Position({T0: 10}), seen(t0=(0, 8)))
@@ -191,7 +193,7 @@ sizes = st.dictionaries(partitions, st.integers(0, 10**7), max_size=8)
 
 
 @given(sizes, st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**9), st.floats(0.5, 5000))
-def test_limits_hold_up_to_one_record_of_each_partition_and_starve_nobody(sizes, most, most_bytes, weight):
+def test_a_limit_is_exceeded_by_one_record_a_partition_at_most_and_starves_none(sizes, most, most_bytes, weight):
     begins = {tp: tp.partition * 1000 for tp in sizes}
     latest = {tp: begins[tp] + size for tp, size in sizes.items()}
     density = dict.fromkeys(sizes, weight)
@@ -251,7 +253,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from(["earliest", "latest"]), st.none() | st.integers(1, 30))
-def test_every_record_is_read_by_exactly_one_batch_however_often_spark_starts_again(steps, begin, most):
+def test_each_record_is_read_by_exactly_one_batch_however_often_spark_restarts(steps, begin, most):
     logs = {T0: 10}
     kept, done = [], 0  # the offsets that Spark has written down, and how many batches are done
     read = {}  # batch → what it read when it ran last

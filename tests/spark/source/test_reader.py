@@ -43,7 +43,7 @@ def numbers(rows):
 # ---- batches -------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_reads_all_records_and_the_same_ones_twice(source, topic):
+def test_a_batch_reads_all_records_and_the_same_rows_when_run_again(source, topic):
     put(source, topic, 0, 50)
     put(source, topic, 50, 60, partition=1)
     reader = source.batch(subscribe=topic)
@@ -71,7 +71,7 @@ def test_ranges_are_split_by_max_bytes_and_by_min_partitions(source, topic):
     assert len(source.batch(subscribe=topic, minPartitions=4).partitions()) == 4
 
 
-def test_chunks_of_many_small_batches_are_merged_and_come_in_order(source, topic, monkeypatch):
+def test_many_small_kafka_batches_become_fewer_arrow_batches_in_order(source, topic, monkeypatch):
     monkeypatch.setattr(reading, "ROWS", 30)
     for first in range(0, 100, 5):
         put(source, topic, first, first + 5)
@@ -132,7 +132,7 @@ def test_records_written_while_a_batch_is_planned_are_not_lost(source, topic, mo
     assert numbers(source.rows(subscribe=topic, endingTimestamp=3000)) == [0, 1]
 
 
-def test_a_batch_that_begins_beyond_the_log_is_loss_and_not_nothing(source, topic, caplog):
+def test_a_batch_that_starts_after_the_end_of_the_log_raises_data_lost(source, topic, caplog):
     put(source, topic, 0, 3)
     given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":4,"1":0}}}}'}
     with pytest.raises(DataLost, match="ends at offset 3"):
@@ -142,14 +142,14 @@ def test_a_batch_that_begins_beyond_the_log_is_loss_and_not_nothing(source, topi
     assert source.rows(**given | {"startingOffsets": f'{{"{topic}":{{"0":3,"1":0}}}}'}) == []
 
 
-def test_offsets_have_to_name_every_partition(source, topic):
+def test_starting_offsets_that_do_not_list_exactly_all_partitions_are_refused(source, topic):
     with pytest.raises(InvalidConfigurationError, match=f"does not list {topic}-1"):
         source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0}}}}')
     with pytest.raises(InvalidConfigurationError, match="which does not exist"):
         source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"1":0,"2":0}}}}')
 
 
-def test_offsets_of_a_topic_that_is_not_selected_are_not_reported_as_of_no_topic(source, topic):
+def test_starting_offsets_of_an_unselected_topic_are_refused_saying_so(source, topic):
     source.create("beside-it")
     offsets = json.dumps({topic: {"0": 0, "1": 0}, "beside-it": {"0": 0}})
     with pytest.raises(InvalidConfigurationError, match="lists beside-it-0, which is not selected"):
@@ -165,7 +165,7 @@ def test_assign_selects_partitions_and_subscribe_pattern_selects_topics(source, 
     assert source.rows(subscribePattern="__.*") == [], "internal topics are not found by a pattern"
 
 
-def test_a_topic_that_does_not_exist_is_reported(source, monkeypatch):
+def test_a_topic_that_does_not_exist_raises_an_error_naming_it(source, monkeypatch):
     monkeypatch.setattr(reading, "_GONE_AFTER_MS", 100)
     monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 100)
     with pytest.raises(UnknownTopicError, match="'nowhere'") as caught:
@@ -202,7 +202,7 @@ def test_open_records_are_read_by_read_uncommitted_only(source, topic):
     assert numbers(source.rows(subscribe=topic)) == [0, 1, 2, 3]
 
 
-def test_records_that_are_gone_are_loss_and_gaps_are_not(source, topic, caplog):
+def test_starting_at_deleted_records_raises_data_lost_unless_it_is_tolerated(source, topic, caplog):
     put(source, topic, 0, 10)
     source.admin.delete_records({TopicPartition(topic, 0): 4})
     assert numbers(source.rows(subscribe=topic)) == list(range(4, 10)), "from the beginning is from where it begins"
@@ -215,7 +215,7 @@ def test_records_that_are_gone_are_loss_and_gaps_are_not(source, topic, caplog):
     assert "from offset 2 to 3 were deleted" in caplog.text
 
 
-def test_records_that_go_between_planning_and_reading_are_loss(source, topic):
+def test_records_deleted_between_planning_and_reading_raise_data_lost(source, topic):
     put(source, topic, 0, 10)
     for lenient in (False, True):
         reader = source.batch(subscribe=topic, failOnDataLoss=str(not lenient))
@@ -229,7 +229,7 @@ def test_records_that_go_between_planning_and_reading_are_loss(source, topic):
                 list(reader.read(parts[0]))
 
 
-def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(source, topic):
+def test_a_topic_recreated_after_planning_raises_data_lost_and_is_not_read(source, topic):
     put(source, topic, 0, 10)
     reader = source.batch(subscribe=topic)
     (part,) = reader.partitions()
@@ -244,7 +244,7 @@ def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(source, topi
 # ---- streams -------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_reads_everything_once_and_nothing_when_there_is_nothing(source, topic):
+def test_a_stream_reads_each_record_once_and_plans_no_batch_without_new_records(source, topic):
     put(source, topic, 0, 5)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     assert numbers(query.batch()) == list(range(5))
@@ -257,7 +257,7 @@ def test_a_stream_reads_everything_once_and_nothing_when_there_is_nothing(source
     assert numbers(query.batch()) == [8]
 
 
-def test_a_first_batch_that_is_run_again_after_a_restart_loses_nothing(source, topic):
+def test_a_first_batch_run_again_after_a_restart_reads_its_planned_records(source, topic):
     put(source, topic, 0, 5)
     query = source.stream(subscribe=topic)  # from the latest on
     query._where()
@@ -293,7 +293,7 @@ def test_max_bytes_per_trigger_limits_a_batch(source, topic):
     assert 15 <= len(query.batch()) <= 22
 
 
-def test_a_batch_waits_for_enough_records_but_not_for_ever(source, topic, monkeypatch):
+def test_a_batch_waits_for_min_offsets_but_not_beyond_max_trigger_delay(source, topic, monkeypatch):
     moved_s = 0.0
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + moved_s)
     monkeypatch.setattr(reader, "time", clock)
@@ -345,7 +345,7 @@ def test_topics_that_a_pattern_finds_later_are_read_from_their_beginning(source,
     assert numbers(query.batch()) == [0, 1, 2, 3]
 
 
-def test_a_topic_made_again_while_it_is_read_is_loss_and_read_from_its_beginning(source, topic, caplog):
+def test_a_topic_recreated_during_a_stream_is_loss_and_read_from_its_start(source, topic, caplog):
     put(source, topic, 0, 5)
     strict = source.stream(subscribe=topic, startingOffsets="earliest")
     lenient = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
@@ -361,7 +361,7 @@ def test_a_topic_made_again_while_it_is_read_is_loss_and_read_from_its_beginning
     assert lenient.batch() is None
 
 
-def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
+def test_deleting_a_streams_topic_raises_data_lost(source, topic, monkeypatch):
     monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 300)
     put(source, topic, 0, 5)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
@@ -391,7 +391,7 @@ def test_partitions_a_query_no_longer_selects_are_not_reported_as_deleted(source
     assert caplog.text.count("is not selected any more") == 1
 
 
-def test_records_deleted_ahead_of_a_stream_are_loss(source, topic):
+def test_records_deleted_before_a_stream_read_them_raise_data_lost(source, topic):
     put(source, topic, 0, 5)
     strict = source.stream(subscribe=topic, startingOffsets="earliest")
     lenient = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
@@ -417,7 +417,7 @@ def test_the_progress_report_has_end_offsets_and_lag(source, topic):
     assert own["readable"][topic] == {"0": 5, "1": 0}
 
 
-def test_the_error_about_a_held_stream_names_the_holder(source, topic, caplog, monkeypatch):
+def test_the_warning_about_a_blocked_stream_names_the_transaction(source, topic, caplog, monkeypatch):
     monkeypatch.setattr("fencepost.spark.source.blocked_reads.WAITED_MS", 0)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     query.batch()
@@ -435,7 +435,7 @@ def test_the_error_about_a_held_stream_names_the_holder(source, topic, caplog, m
     assert f"transaction 'id-{topic}', open for" in messages[0]
 
 
-def test_offsets_are_shown_to_lag_tools_when_a_group_is_named(source, topic):
+def test_with_commit_group_a_streams_offsets_are_committed_to_that_group(source, topic):
     put(source, topic, 0, 5)
     query = source.stream(subscribe=topic, startingOffsets="earliest", commitGroup=f"g-{topic}")
     query.batch()

@@ -45,7 +45,7 @@ def test_a_stream_reads_committed_records_once(source, caplog):
     assert values(query.batch()) == [b"2"]
 
 
-def test_a_topic_made_again_is_known_by_its_id_or_by_a_log_that_is_shorter(source):
+def test_a_recreated_topic_raises_data_lost_with_and_without_topic_ids(source):
     source.create("t")
     source.write("t", *[b"old"] * 5)
     query = source.stream(startingOffsets="earliest")
@@ -57,7 +57,7 @@ def test_a_topic_made_again_is_known_by_its_id_or_by_a_log_that_is_shorter(sourc
         query.batch()
 
 
-def test_the_transaction_that_holds_a_stream_is_logged_if_the_broker_knows_it(source, caplog, monkeypatch):
+def test_the_transaction_that_blocks_a_stream_is_logged_from_kafka_3_0_on(source, caplog, monkeypatch):
     monkeypatch.setattr("fencepost.spark.source.blocked_reads.WAITED_MS", 0)
     source.create("t")
     query = source.stream(startingOffsets="earliest")

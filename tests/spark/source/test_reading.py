@@ -133,7 +133,7 @@ steps = st.lists(
 @given(
     steps, st.lists(st.integers(0, 100), max_size=4), st.sampled_from(["read_committed", "read_uncommitted"]), st.data()
 )
-def test_splits_of_any_log_give_each_visible_record_once_and_again_the_same(steps, cuts, isolation, data):
+def test_splits_of_a_random_log_return_each_visible_record_once_at_every_reading(steps, cuts, isolation, data):
     log = Log()
     for what, producer_id, count, gap, codec in steps:
         if what == "write":
@@ -162,7 +162,7 @@ def test_a_damaged_batch_is_reported_with_its_offset():
         read(log, 0, 6, most=9)
 
 
-def test_damage_to_a_hidden_batch_is_reported():
+def test_a_damaged_batch_of_an_aborted_transaction_is_reported():
     log = Log()
     log.write(3, 0, producer_id=7)
     log.decide(7, commit=False)
@@ -193,7 +193,7 @@ def test_a_batch_with_an_enormous_length_times_out_with_its_offset():
         read(log, 0, 3, **{"kafkaConsumer.pollTimeoutMs": "50"})
 
 
-def test_waiting_ends_with_an_error_that_names_the_end_of_the_log():
+def test_reading_beyond_the_end_times_out_with_an_error_that_names_the_end():
     log = Log()
     log.write(3, 0)
     with pytest.raises(RequestTimedOutError, match=r"from offset 3 on within 50 ms.*its end 3"):
@@ -210,7 +210,7 @@ def test_a_batch_that_decompresses_to_more_than_is_allowed_names_the_setting():
 
 
 @pytest.mark.parametrize("fails_at", [None, 0, 2])
-def test_the_follower_that_the_leader_names_is_read_and_after_an_error_the_leader(fails_at):
+def test_reads_go_to_the_follower_the_leader_names_and_after_an_error_to_the_leader(fails_at):
     log, asked = Log(), []
     for _ in range(4):
         log.write(1, 0)

@@ -66,7 +66,7 @@ def test_rows_with_log_append_time_have_timestamp_type_1():
     assert rows([Record(0, 5, None, b"v")], log_append_time=7)[0]["timestampType"] == 1
 
 
-def test_only_the_columns_that_are_asked_for_are_there_in_the_order_asked_for():
+def test_rows_have_only_the_columns_of_the_schema_in_its_order():
     schema = StructType([StructField("OFFSET", LongType()), StructField("value", BinaryType())])
     assert rows([Record(0, 5, b"k", b"v", (("h", b"x"),))], schema) == [{"OFFSET": 0, "value": b"v"}]
 
@@ -76,13 +76,13 @@ def test_header_names_that_are_not_utf_8_get_a_replacement_character():
     assert [each["key"] for each in found[0]["headers"]] == ["\ufffd", "ü"]
 
 
-def test_records_without_headers_have_null_headers_beside_others_with_headers():
+def test_a_record_without_headers_has_null_headers_even_beside_ones_with_headers():
     found = rows([Record(0, 5, None, b"v"), Record(1, 5, None, b"v", (("h", b"x"),)), Record(2, 5, None, b"v")])
     assert [each["headers"] for each in found] == [None, [{"key": "h", "value": b"x"}], None]
 
 
 @pytest.mark.parametrize(("at", "shown"), [(2**61, 2**63 - 1), (-(2**61), -(2**63) + 1)])
-def test_times_that_spark_cannot_hold_are_its_last_and_first(at, shown):
+def test_timestamps_out_of_sparks_range_become_its_largest_or_smallest(at, shown):
     columns = Columns()
     columns.add(read(memoryview(build([Record(0, at, None, None)]))), 0, 1 << 62)
     schema = StructType([StructField("timestamp", TimestampType())])
@@ -111,14 +111,14 @@ def test_a_schema_without_columns_is_refused_because_its_rows_could_not_be_count
         check_schema(StructType([]))
 
 
-def test_a_null_where_the_schema_has_none_is_an_error_of_ours_not_of_spark():
+def test_a_null_in_a_not_null_column_raises_an_error_that_names_the_offset():
     schema = StructType([StructField("offset", LongType(), False), StructField("value", BinaryType(), False)])
     assert rows([Record(0, 5, None, b"v")], schema) == [{"offset": 0, "value": b"v"}]
     with pytest.raises(InvalidConfigurationError, match="'value' is null at offset 8 of t-3"):
         rows([Record(7, 5, None, b"v"), Record(8, 5, None, None)], schema, base_offset=7)
 
 
-def test_spark_4_1_is_not_asked_for_a_time_zone(monkeypatch):
+def test_the_arrow_schema_is_made_without_a_time_zone_argument_on_spark_4_1(monkeypatch):
     newer = arrow_schema_of(FULL)
     monkeypatch.setattr("fencepost.spark.source.rows.to_arrow_schema", lambda schema: newer)
     assert arrow_schema_of(FULL) == newer
