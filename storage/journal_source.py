@@ -88,6 +88,8 @@ class JournalOfDirectory:
         """Check that the journal is in this directory. Raises: StoreDamaged if it is in a store."""
         mark = store_mark.read_mark(self._disk, self._directory)
         check_complete(self._directory, mark)
+        if mark is not None and mark.adopting:
+            raise adoption_cut_short(self._directory)
         if mark is not None:
             path = store_mark.mark_path(self._directory)
             raise StoreDamaged(path, "the journal of this directory is in a store of objects", _WITH_THE_STORE)
@@ -113,6 +115,20 @@ def check_complete(directory: str, mark: store_mark.Mark | None) -> None:
     """Raises: StoreDamaged, if the mark says that the directory was never complete."""
     if mark is not None and mark.identity == store_mark.CUT_SHORT:
         raise StoreDamaged(directory, "a restore into it was cut short", "restore again, into another folder")
+
+
+def adoption_cut_short(directory: str) -> StoreDamaged:
+    """Return the error for a directory that was being put into a store, which only a start with that store finishes.
+
+    Its journal is complete still, so without that store it is served by turning its mark into that of a restore: others
+    may have gone on in the store meanwhile, and their clients are to be fenced.
+    """
+    return StoreDamaged(
+        directory,
+        "it was being put into a store of objects, which was not finished",
+        "start with that store again, which finishes it; only if that store is gone for good: "
+        f"mv {store_mark.mark_path(directory)} {directory}/{layout.RESTORED}, then start without it or with another",
+    )
 
 
 _WITH_THE_STORE = "start with that store, or with another --data-dir; nothing was changed"

@@ -6,6 +6,8 @@ DIR/checkpoint-<n>                       what is on disk for certain; the last t
 DIR/journal/                             units not yet in segments
 DIR/logs/<topic>-<partition>.<log id>/   segments, indexes and producer snapshots of one log
 DIR/journal-parts/                       what the journal had for logs that could not be opened
+DIR/store                                marks a directory whose journal is in a store of objects; store_mark.py
+DIR/restored                             marks a restored directory until its clients were fenced; backup/restore.py
 """
 
 import re
@@ -20,6 +22,7 @@ LONGEST_NAME = 200  # of a topic, in a folder's name: file systems take 255 byte
 
 CHECKPOINT = "checkpoint-"
 COORDINATORS = "coordinators-"
+RESTORED = "restored"
 MOST_NAMED = 5  # foreign files of one folder
 _LOG_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]{{1,{LONGEST_NAME}}})-(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 

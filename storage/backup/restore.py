@@ -17,7 +17,7 @@ from .copying import EMPTY, OnBytes, Unreadable, checksum, copy_range, remove_co
 from .manifest import BackupFile, BackupRefused, Contents
 
 LOST_AND_FOUND = "lost+found"  # in the root of a file system
-MARK = "restored"
+MARK = layout.RESTORED
 MARK_VERSION = 1
 _ANOTHER = "use another backup; `fencepost restore --check` lists all that is damaged in this one"
 

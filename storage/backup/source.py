@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ...effects.disk import AlreadyLocked, Disk, Lock
 from .. import checkpoints, layout, store_checkpoint, store_mark
 from ..journal import kept_parts
+from ..journal_source import adoption_cut_short
 from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from ..log.manifest import Manifest
 from ..log.segment import LOG_SUFFIX, TXN_SUFFIX
@@ -69,7 +70,11 @@ def _lock(disk: Disk, path: str) -> Lock:
 
 def refuse_copy_of_store(disk: Disk, directory: str) -> None:
     """Raises: BackupRefused, for a directory whose journal is in a store of objects: alone it lacks what is newest."""
-    if store_mark.read_mark(disk, directory) is not None:
+    mark = store_mark.read_mark(disk, directory)
+    if mark is not None and mark.adopting:
+        cut_short = adoption_cut_short(directory)
+        raise BackupRefused(str(cut_short), cut_short.hint)
+    if mark is not None:
         raise BackupRefused(
             f"{directory}: its journal is in a store of objects, without which a backup lacks what is newest",
             "fencepost restore URL makes a plain directory of that store, which can be copied",

@@ -17,7 +17,7 @@ from .. import checkpoints, layout, store_checkpoint, store_mark
 from ..journal.format import EVERYTHING, FlatPart
 from ..journal.preparing import PREPARING, file_sequence
 from ..journal.scan import Scan
-from ..journal_source import FoundUnits, StoreDamaged, check_complete
+from ..journal_source import FoundUnits, StoreDamaged, adoption_cut_short, check_complete
 from ..leftovers import holds_anything
 from ..shipping.point import ShippedFile
 from ..store import StoreSettings
@@ -144,6 +144,8 @@ class JournalOfObjects:
         if mark is None and not self._has_data():
             mark = Mark(self._identity)
             store_mark.write_mark(self._disk, self._directory, mark)
+        if mark is not None and mark.identity != self._identity and mark.adopting:
+            raise adoption_cut_short(self._directory)
         if mark is not None and mark.identity != self._identity:
             raise StoreDamaged(self._directory, f"it is of another store than {self._objects.where}", _EMPTY_ONE)
         return mark

@@ -7,12 +7,14 @@ import pytest
 from crash_points import crash_images
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import SimulatedObjects, StoreCut
+from fencepost.storage.backup.manifest import BackupRefused
+from fencepost.storage.backup.source import refuse_copy_of_store
 from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects.errors import Overtaken
 from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.looking import JournalVerifying, Looking
 from owner_driver import Owning, pause
-from store_driver import DIRECTORY, Driven
+from store_driver import DIRECTORY, Driven, values_of
 from store_dump import dump
 
 VALUES = [b"flushed", b"in the journal"]
@@ -165,6 +167,45 @@ def test_an_adoption_whose_client_dies_at_any_call_can_be_continued(after):
             check_goes_on(objects, disk)
         call += 1
     assert call >= 10
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_directory_whose_adoption_died_is_served_alone_if_the_store_is_gone(after):
+    call = marked = 0
+    while True:
+        objects, disk = SimulatedObjects(), plain()
+        dying = objects.client()
+        dying.cut_at(call, after=after)
+        try:
+            Owning(dying, disk)
+            break
+        except StoreCut:
+            marked += check_served_without_its_store(disk)
+        call += 1
+    assert marked >= 1
+
+
+def check_served_without_its_store(disk: SimulatedDisk) -> bool:
+    """The way that the error names. Returns whether one was needed."""
+    marked = disk.exists(f"{DIRECTORY}/store")
+    if marked:
+        named = f"mv {DIRECTORY}/store {DIRECTORY}/restored"
+        for open_ in (lambda: Driven(disk), lambda: Owning(SimulatedObjects(), disk, identity=b"of a new store..")):
+            with pytest.raises(StoreDamaged, match="was not finished") as refused:
+                open_()
+            assert named in refused.value.hint
+        with pytest.raises(BackupRefused, match="was not finished"):
+            refuse_copy_of_store(disk, DIRECTORY)
+        disk.rename(f"{DIRECTORY}/store", f"{DIRECTORY}/restored")
+    alone = Driven(disk.after_process_crash())
+    assert [value for _, value in values_of(alone.log("t"))] == VALUES
+    alone.store.close()
+    new = SimulatedObjects()
+    Owning(new, disk, identity=b"of a new store..").store.close()
+    other = Owning(new, node=2)
+    assert other.values() == VALUES
+    assert other.disk.exists(f"{DIRECTORY}/restored") == marked
+    return marked
 
 
 class Noted(SimulatedObjects):

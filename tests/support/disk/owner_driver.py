@@ -35,7 +35,9 @@ def take(objects: Objects, node: int = 1, least: int = 1) -> Taken:
 class Owning(Driven):
     """An owner, with its disk. `acked`: what was released, by topic."""
 
-    def __init__(self, objects: Any, disk: Disk | None = None, node: int = 1) -> None:
+    def __init__(
+        self, objects: Any, disk: Disk | None = None, node: int = 1, identity: bytes = b"the only store.."
+    ) -> None:
         self.objects = objects
         disk, clock = disk or SimulatedDisk(history=False), SimulatedClock()
         source = JournalOfObjects(
@@ -46,7 +48,7 @@ class Owning(Driven):
             clock=clock,
             directory=DIRECTORY,
             settings=SMALL,
-            identity=b"the only store..",
+            identity=identity,
             made_by="test",
         )
         super().__init__(disk, clock, source=source)
