@@ -1,1 +1,1 @@
-"""The simulated twins of the four effects: deterministic, seeded, and able to fail."""
+"""Simulated counterparts of the four effects, for tests: deterministic, seeded, and able to fail."""

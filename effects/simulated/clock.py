@@ -1,4 +1,4 @@
-"""A clock that a test owns: it does not move until it is advanced, and its wall side may jump."""
+"""A clock that a test controls: it does not move until it is advanced, and its wall clock may jump."""
 
 from ..clock import Clock
 
@@ -15,11 +15,11 @@ class SimulatedClock(Clock):
         return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
-        """Move both clocks forward."""
+        """Move both clocks forward by `ms`."""
         if ms < 0:
             raise ValueError("a monotonic clock does not go back; jump_wall does")
         self._monotonic_ms += ms
 
     def jump_wall(self, ms: int) -> None:
-        """Set the wall clock forward or back."""
+        """Move only the wall clock by `ms`, forward or back."""
         self._wall_ahead_ms += ms

@@ -1,4 +1,4 @@
-"""A cut: what a power failure at this moment may leave.
+"""A cut: what may be left of the disk after a power failure at one moment.
 
 `base` holds what is surely durable; the queues hold, in order, what is not. The rule: any subset of the unsynced
 operations may be found, in any order, torn or whole. After a failed sync the operations it should have covered stay
@@ -25,6 +25,7 @@ class Cut:
         self._lost: set[int] = set()
 
     def copy(self) -> "Cut":
+        """Return an independent copy."""
         twin = Cut(self.base.copy())
         twin._queues = {key: queue.copy() for key, queue in self._queues.items()}
         twin._names_in = {directory: names.copy() for directory, names in self._names_in.items()}
@@ -33,6 +34,7 @@ class Cut:
         return twin
 
     def record(self, operation: Operation) -> None:
+        """Note an operation on the disk: its effect is lost by a power failure, until a sync covers it."""
         match operation:
             case Write(inode=inode) | Truncate(inode=inode):
                 self._queues.setdefault(inode, []).append(operation)
@@ -47,7 +49,7 @@ class Cut:
                 self._settle(_NAMES, self._names_in.pop(directory, ()), failed)
 
     def unsynced(self) -> list[Operation]:
-        """Return the operations that may be missing, in their order."""
+        """Return the operations that a power failure may undo, in their order."""
         waiting = [operation for queue in self._queues.values() for operation in queue]
         return sorted((one for one in waiting if one.index not in self._covered), key=_by_index)
 
@@ -59,9 +61,11 @@ class Cut:
         torn: Mapping[int, Tear] | None = None,
         order: Sequence[int] = (),
     ) -> Volume:
-        """Return the volume with these unsynced operations (by index; `kept` None: all), less the dropped, some torn.
+        """Return the disk's contents after a power failure in which only some of the unsynced operations reached the
+        device.
 
-        `order` lists operations that change places among themselves, as they reach the device.
+        kept: the indices of those that did (None: all); dropped: those that did not. torn: how some were damaged, by
+        index. order: operations that reached the device in this order among themselves.
         """
         volume = self.base.copy()
         for operation in self._in_order(order):
@@ -76,6 +80,9 @@ class Cut:
         return volume.prune()
 
     def _in_order(self, order: Sequence[int]) -> list[Operation]:
+        """Return all operations that are not in the base yet, in their order; those in `order` (by index) in that
+        order.
+        """
         waiting = sorted((one for queue in self._queues.values() for one in queue), key=_by_index)
         if order:
             places = {operation.index: place for place, operation in enumerate(waiting)}
@@ -85,7 +92,7 @@ class Cut:
         return waiting
 
     def _settle(self, key: int, operations: Iterable[Operation], failed: bool) -> None:
-        """Note what a sync made durable, or lost if the sync failed."""
+        """Note the operations that a sync made durable, or lost if it failed. key: of their queue."""
         indexes = {operation.index for operation in operations} - self._lost - self._covered
         if failed:
             self._lost |= indexes
@@ -94,7 +101,7 @@ class Cut:
         self._fold(key)
 
     def _fold(self, key: int) -> None:
-        """Apply synced operations to the base, up to the first that is not synced."""
+        """Apply the synced operations at the head of this queue to the base."""
         queue = self._queues.pop(key, [])
         for done, operation in enumerate(queue):
             if operation.index not in self._covered:

@@ -1,4 +1,4 @@
-"""A disk in memory with both traps, that records all that is done to it and can be found again as of any moment.
+"""A disk in memory that loses unsynced data in a power cut, and whose contents can be found again as of any moment.
 
 The traps: bytes and names not synced are readable after a process crash and gone after a power cut; after a failed sync
 they are readable but lost, whatever later syncs say. A path is absolute or taken from the root; a fresh disk holds the
@@ -46,14 +46,14 @@ _ENDLESS_BYTES = 1 << 40  # what a disk without a capacity reports as free
 
 
 class SimulatedDisk(Disk):
-    """`capacity_bytes`, `is_cold`, `latency`, `inline` and `quick` may be set at any time.
+    """A disk in memory. `capacity_bytes`, `is_cold`, `latency`, `inline` and `quick` may be set at any time.
 
-    `is_cold` is true for paths of which nothing is in memory; `latency` when the jobs of executors and writers made
-    after it was set take effect; `inline` makes those executors ignore a running loop; `quick` is their own `quick`;
-    `at_once` is how many writes such a writer has under way, 0: there is none; `begins_in_call` is whether it does all
-    of a write when that begins, as on btrfs, and so soon begins none; `syncs_blocks` is whether a file writes and syncs
-    blocks in one call. With `history` off operations are not kept: for long simulations, which need
-    `after_power_cut` but not `at`.
+    `is_cold` returns whether nothing of a path is in the page cache. `latency` returns when the jobs of executors and
+    writers take effect that are made after it was set; `inline` makes those executors ignore a running loop; `quick` is
+    their own `quick`. `at_once` is how many writes such a writer may have in flight, 0: there is no writer.
+    `begins_in_call` is whether it does all of a write when that begins, as on btrfs, and so soon begins none.
+    `syncs_blocks` is whether a file can write and sync blocks in one call. With history=False operations are not kept:
+    for long simulations, which need `after_power_cut` but not `at`.
     """
 
     def __init__(
@@ -209,6 +209,7 @@ class SimulatedDisk(Disk):
         self._held.add(directory, inode)
 
         def let_go() -> None:
+            """Forget the directory, and close it."""
             self._held.remove(directory)
             self.closed(inode)
 
@@ -224,7 +225,7 @@ class SimulatedDisk(Disk):
         return writer if self.at_once else None
 
     def beside(self) -> "SimulatedDisk":
-        """Return the disk as another process sees it that runs at the same time. Locks hold for both."""
+        """Return the same disk for another process that runs at the same time. Locks of one exclude the other."""
         twin = self._twin(self._history)
         twin._opened, twin._nameless, twin._locked = self._opened, self._nameless, self._locked
         return twin
@@ -232,22 +233,27 @@ class SimulatedDisk(Disk):
     # Faults
 
     def fail(self, matches: Matches, *, error: int = errno.EIO, times: int | None = 1, after_bytes: int = 0) -> Fault:
-        """Make matching operations raise OSError; those too that change nothing. The Fault returned counts its hits."""
+        """Make matching operations raise OSError with this errno, even those that change nothing. Returns the Fault.
+
+        times: how often (None: always). after_bytes: how much a failing write writes first.
+        """
         fault = Fault(matches, error, times, after_bytes)
         self._faults.append(fault)
         return fault
 
     def fail_sync(self, matches: Callable[[str], bool], times: int | None = 1) -> Fault:
-        """Make syncs of files and directories with a matching path fail. What they should have covered is lost."""
+        """Make syncs of files and directories with a matching path fail. The writes that they should make durable are
+        lost.
+        """
         return self.fail(lambda one: isinstance(one, Sync | SyncDirectory) and matches(one.path), times=times)
 
     def fail_operation(self, index: int, *, error: int = errno.EIO, after_bytes: int = 0) -> Fault:
-        """Make the operation fail that will have this number in the history."""
+        """Make the operation fail that will have this index in the history. after_bytes: how much it writes first."""
         strikes: Matches = lambda one: one.index == index and not isinstance(one, Unrecorded)  # noqa: E731
         return self.fail(strikes, error=error, after_bytes=after_bytes)
 
     def fail_step(self, number: int, *, error: int) -> Fault:
-        """Make the step fail that has this number from now on, from 0; opens, reads, stats and listings count too."""
+        """Make a step fail, counted from now, beginning with 0. Opens, reads, stats and listings are steps too."""
         numbers = itertools.count()
         return self.fail(lambda one: next(numbers) == number, error=error)
 
@@ -255,32 +261,35 @@ class SimulatedDisk(Disk):
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """Return all operations on the disk since it was new or found, by index."""
+        """All operations since the disk was created or found after a cut, by index."""
         return self._history.operations
 
     @property
     def notes(self) -> Sequence[Any]:
+        """The values that note() has recorded, in order."""
         return self._history.notes
 
     def note(self, value: Any) -> None:
-        """Record `value` at this moment. A disk found after a later cut has it in `notes`; after an earlier one not."""
+        """Record `value` at this moment. Of disks found after cuts, only those of a later cut have it in `notes`."""
         self._history.record(Note(self.next_index, "", value))
 
     def halt(self) -> None:
-        """End the process that used the disk: its executors and writers do nothing more."""
+        """End the process that uses the disk: its executors and writers do nothing more."""
         for worker in self._workers:
             worker.halt()
 
     def after_process_crash(self) -> "SimulatedDisk":
-        """Return the disk as a new process finds it: all bytes are there, unsynced ones still unsynced, locks free."""
+        """Return the disk as a new process finds it after a crash of this one: all writes are there, locks are
+        released.
+        """
         return self._twin(self._history.after_process_crash())
 
     def killed_at(self, n: int) -> "SimulatedDisk":
-        """Return the disk as a new process finds it if this one was killed right after the first `n` operations."""
+        """Return the disk as a new process finds it if this one was killed right after its first n operations."""
         return self._twin(self._history.killed_at(n))
 
     def after_power_cut(self) -> "SimulatedDisk":
-        """Return the disk after a power cut that only synced operations survive."""
+        """Return the disk after a power cut now, in which every unsynced operation was lost."""
         return self.found(self._history.cut.found(kept=()), self.notes)
 
     def at(
@@ -292,10 +301,10 @@ class SimulatedDisk(Disk):
         torn: Mapping[int, Tear] | None = None,
         order: Sequence[int] = (),
     ) -> "SimulatedDisk":
-        """Return the disk after a power cut right after the first `n` operations.
+        """Return the disk after a power cut right after the first n operations.
 
-        Of what was not synced then, all reached the device (or only the `kept`, by index), less the `dropped`, some of
-        them `torn`; those in `order` in that order among themselves.
+        Of the operations that were not synced then, all reached the device, or only those in `kept` (by index), without
+        those in `dropped`; some of them `torn`; those in `order` in that order among themselves.
         """
         for _, cut in self.cuts(n):
             volume = cut.found(kept=kept, dropped=dropped, torn=torn, order=order)
@@ -307,20 +316,21 @@ class SimulatedDisk(Disk):
         return self._history.cuts(first)
 
     def notes_at(self, n: int) -> Sequence[Any]:
-        """Return the notes of a disk found after the first `n` operations."""
+        """Return the values that note() had recorded within the first n operations."""
         return self._history.notes_at(n)
 
     def found(self, volume: Volume, notes: Sequence[Any] = ()) -> "SimulatedDisk":
-        """Return a disk that holds this volume, all of it durable, with an empty history."""
+        """Return a new disk with these contents, all durable, and an empty history."""
         return self._twin(History(volume, keep=self._history.keep, notes=tuple(notes)))
 
     def fingerprint(self) -> int:
-        """Return a number that is equal for disks with equal paths and bytes (within this process)."""
+        """Return a number that is equal for disks with equal paths and contents, within this process."""
         return self._seen.fingerprint()
 
     # What its files call
 
     def read(self, file: SimulatedFile, size: int, position: int) -> bytes:
+        """Return `size` bytes from `position`; fewer only at the end of the file. Called by the file."""
         if self._faults:
             operation = Read(self.next_index, clean(file.path), position, size)
             if fault := self._struck(operation):
@@ -328,6 +338,7 @@ class SimulatedDisk(Disk):
         return self._seen.content(file.inode).read(size, position)
 
     def write(self, file: SimulatedFile, data: bytes, position: int) -> None:
+        """Write the data at `position`; if the disk is full, a part of it, and raise DiskFull. Called by the file."""
         room = self._room(file.inode, position, len(data))
         operation = Write(self.next_index, clean(file.path), file.inode, position, data)
         if data and room == len(data):
@@ -340,12 +351,14 @@ class SimulatedDisk(Disk):
         self._perform(Truncate(self.next_index, clean(file.path), file.inode, size))
 
     def sync(self, file: SimulatedFile, only: int | None = None) -> None:
+        """Make the file's writes durable; with `only`, just the write with this index. Called by the file."""
         self._perform(Sync(self.next_index, clean(file.path), file.inode, only=only))
 
     def size_of(self, file: SimulatedFile) -> int:
         return self._seen.content(file.inode).size
 
     def closed(self, inode: int) -> None:
+        """Note that a descriptor of this inode was closed; drop the inode if it has no name and is not open."""
         self._opened[inode] -= 1
         if inode in self._nameless and not self._opened[inode]:
             self._nameless.discard(inode)
@@ -353,17 +366,18 @@ class SimulatedDisk(Disk):
 
     @property
     def next_index(self) -> int:
-        """The number of the next operation."""
+        """The index that the next operation will have."""
         return self._history.next_index
 
     # Inside
 
     @property
     def _seen(self) -> Volume:
+        """The contents as processes see them, synced or not."""
         return self._history.seen
 
     def _twin(self, history: History) -> "SimulatedDisk":
-        """Return a disk with the same settings and this history, as the next process sees it."""
+        """Return a disk with the same settings and this history, for another process."""
         twin = SimulatedDisk(
             capacity_bytes=self.capacity_bytes, latency=self.latency, inline=self.inline, pid=self.pid + 1
         )
@@ -376,7 +390,7 @@ class SimulatedDisk(Disk):
         return twin
 
     def _perform(self, operation: Operation) -> None:
-        """Apply the operation, or raise the error of a matching fault."""
+        """Do and record an operation, or raise the error of a matching fault."""
         fault = self._struck(operation) if self._faults else None
         if fault is None:
             self._history.record(operation)
@@ -390,28 +404,33 @@ class SimulatedDisk(Disk):
         raise raised
 
     def _look(self, kind: type[Unrecorded], path: str) -> None:
-        """Raise the error of a fault that matches an operation which changes nothing."""
+        """Raise the error of a matching fault for an operation that changes nothing, such as Open or Stat."""
         if self._faults:
             operation = kind(self.next_index, clean(path))
             if fault := self._struck(operation):
                 raise fault.exception(path, operation)
 
     def _struck(self, operation: Operation) -> Fault | None:
+        """Return the fault that makes this operation fail; None if none does."""
         return next((fault for fault in self._faults if fault.strikes(operation)), None)
 
     def _write_part(self, operation: Write, length: int) -> None:
+        """Record a write of only the first `length` bytes."""
         part = replace(operation, data=operation.data[:length])
         if part.data:
             self._history.record(part)
 
     def _room(self, inode: int, position: int, size: int) -> int:
-        """Return how many bytes of a write fit. Bytes inside the file need no new space; a hole counts as full."""
+        """Return how many bytes of a write fit on the disk. Bytes within the file need no new space; holes take space,
+        too.
+        """
         if self.capacity_bytes is None:
             return size
         growth = position + size - self._seen.content(inode).size
         return min(size, max(0, size - growth + self.capacity_bytes - self._seen.used_bytes())) if growth > 0 else size
 
     def _link(self, path: str, *, is_directory: bool) -> int:
+        """Create a file or directory with this path, and return its inode."""
         directory, name = self._place(path)
         inode = self._history.next_inode
         self._perform(Link(self.next_index, clean(path), directory, name, inode, is_directory))
@@ -419,7 +438,7 @@ class SimulatedDisk(Disk):
         return inode
 
     def _lost_its_name(self, inode: int | None) -> None:
-        """Drop an unlinked file, once no process has it open."""
+        """Drop a file whose name was removed, once no process has it open."""
         if inode is None:
             return
         if self._opened.get(inode):
@@ -428,10 +447,12 @@ class SimulatedDisk(Disk):
             self._seen.drop_inode(inode)
 
     def _lookup(self, path: str) -> int | None:
+        """Return the inode of a path; None if it does not exist."""
         start, below = self._held.locate(path)
         return self._seen.lookup(below, start)
 
     def _existing(self, path: str) -> int:
+        """Return the inode of a path. Raises FileNotFoundError."""
         inode = self._lookup(path)
         if inode is None:
             self._check_directories(path)
@@ -439,7 +460,7 @@ class SimulatedDisk(Disk):
         return inode
 
     def _check_directories(self, path: str) -> None:
-        """Raise NotADirectoryError if a file stands where the path has a directory."""
+        """Raise NotADirectoryError if the path leads through a file."""
         start, below = self._held.locate(path)
         for depth in range(1, len(below)):
             inode = self._seen.lookup(below[:depth], start)
@@ -447,6 +468,7 @@ class SimulatedDisk(Disk):
                 raise os_error(errno.ENOTDIR, path)
 
     def _directory(self, path: str) -> int:
+        """Return the inode of a directory. Raises FileNotFoundError, NotADirectoryError."""
         inode = self._existing(path)
         if inode not in self._seen.directories:
             raise os_error(errno.ENOTDIR, path)
@@ -459,10 +481,14 @@ class SimulatedDisk(Disk):
         return self._directory(parent), name
 
     def _entry(self, path: str) -> tuple[int, str, int]:
+        """Return the inode of a path's directory, its name in there, and its own inode. Raises FileNotFoundError."""
         directory, name = self._place(path)
         return directory, name, self._existing(path)
 
     def _check_replaceable(self, inode: int, replaced: int, path: str) -> None:
+        """Raise an OSError if a rename of `inode` may not replace the inode `replaced`: a directory by a file, for
+        example.
+        """
         directories = self._seen.directories
         if replaced in directories and inode not in directories:
             raise os_error(errno.EISDIR, path)

@@ -1,4 +1,4 @@
-"""An executor without threads: jobs run in their order, in the caller's thread, when the disk's latency has passed.
+"""An executor without threads: jobs run in order, in the caller's thread, after the disk's latency has passed.
 
 With a running asyncio loop a job takes effect in a later callback, and `done` follows in another, as with real threads.
 Without one, or with `inline`, both happen inside `submit`. Either way a run repeats exactly.
@@ -15,7 +15,7 @@ Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect,
 
 
 class _Entry(Entry):
-    """One job: waiting, then started, then with its effect on the disk, then reported."""
+    """One job: it waits, is started, takes effect on the disk, and is then reported to `done`."""
 
     __slots__ = ("has_run", "result")
 
@@ -31,6 +31,7 @@ class _Entry(Entry):
         self.result: Any = None
 
     def run(self, closed: bool) -> None:
+        """Run the job, or drop it if it is not wanted any more. Does nothing the second time."""
         if not self.has_run:
             self.has_run = True
             try:
@@ -61,6 +62,7 @@ class SimulatedExecutor(Executor):
         owner: Hashable = None,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
+        """Run `job`, then `done` with its result: later on the running loop, or at once if there is none."""
         if self._closed:
             raise RuntimeError("the executor is closed")
         self._waiting.put(_Entry(job, done, owner, wanted))
@@ -84,9 +86,9 @@ class SimulatedExecutor(Executor):
         return job()
 
     def close(self) -> None:
-        """Run the submitted jobs now, or drop them.
+        """Run the submitted jobs now, or drop those that are not wanted.
 
-        Each `done` comes when it would have come, or without a loop at once.
+        `done` is called when it would have been called; at once if no loop runs.
         """
         self._closed = True
         for entry in self._started:
@@ -101,12 +103,12 @@ class SimulatedExecutor(Executor):
         self.close()
 
     def halt(self) -> None:
-        """End the process: no job runs any more, no callback is called."""
+        """Simulate the end of the process: no job runs any more, no `done` is called."""
         self._halted = True
         self._waiting.clear()
 
     def _run_in_turn(self) -> None:
-        """Run jobs one after another. A job that a `done` submits is queued instead of run inside it."""
+        """Run all jobs one after another. A job that a `done` submits is queued, and not run inside of that."""
         if self._in_turn:
             return
         self._in_turn = True
@@ -119,6 +121,7 @@ class SimulatedExecutor(Executor):
             self._in_turn = False
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start waiting jobs, as many as there are simulated threads; each takes effect after its latency."""
         while self._waiting and len(self._started) < self._threads:
             entry = self._waiting.take()
             self._started.append(entry)
@@ -126,11 +129,13 @@ class SimulatedExecutor(Executor):
             later(loop, before, self._take_effect, loop, entry, after)
 
     def _take_effect(self, loop: asyncio.AbstractEventLoop, entry: _Entry, after: float) -> None:
+        """Run the job now, and report its result `after` seconds later."""
         if not self._halted:
             entry.run(self._closed)
             later(loop, after, self._report, loop, entry)
 
     def _report(self, loop: asyncio.AbstractEventLoop, entry: _Entry) -> None:
+        """Call `done` with the job's result, and start the next job."""
         if not self._halted:
             self._started.remove(entry)
             self._start(loop)
@@ -138,6 +143,7 @@ class SimulatedExecutor(Executor):
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the running event loop; None if there is none."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -13,7 +13,10 @@ Matches = Callable[[Operation], bool]
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """times: how often it fires; None: always. after_bytes: bytes written before it fails (negative: from the end)."""
+    """Makes matching operations fail. times: how often; None: always.
+
+    after_bytes: how many bytes a write writes before it fails; negative: counted from its end.
+    """
 
     matches: Matches
     error: int = errno.EIO
@@ -22,13 +25,16 @@ class Fault:
     hits: int = 0
 
     def strikes(self, operation: Operation) -> bool:
+        """Return whether this operation is to fail, and count it."""
         if self.times == self.hits or not self.matches(operation):
             return False
         self.hits += 1
         return True
 
     def exception(self, path: str, operation: Operation) -> OSError:
-        """Return the exception that the real disk raises for this operation. Only one with a path can fail to open."""
+        """Return the exception that a real disk raises for this operation: CannotOpen only for one that names a
+        path.
+        """
         by_name = not isinstance(operation, Read | Write | Truncate | Sync)
         return os_error(self.error, path, by_name=by_name)
 

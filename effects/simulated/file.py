@@ -9,7 +9,7 @@ from .faults import os_error
 
 
 class FilesOfDisk(Protocol):
-    """The methods of a simulated disk that its files use."""
+    """What a simulated file needs of its disk."""
 
     is_cold: Callable[[str], bool]
     syncs_blocks: bool
@@ -68,7 +68,7 @@ class SimulatedFile(File):
         return True
 
     def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
-        """Write. Returns a function that makes this write durable, and no other: for an async writer."""
+        """Write the data, and return a function that makes only this write durable: for an async writer."""
         disk = self._writable()
         index = disk.next_index
         disk.write(self, data, position)
@@ -99,11 +99,13 @@ class SimulatedFile(File):
             disk.closed(self.inode)
 
     def _open(self) -> FilesOfDisk:
+        """Return the disk. Raises OSError (EBADF) if the file is closed."""
         if self._disk is None:
             raise os_error(errno.EBADF, self._path)
         return self._disk
 
     def _writable(self) -> FilesOfDisk:
+        """Return the disk. Raises OSError (EBADF) if the file is closed or read-only."""
         if self._read_only:
             raise os_error(errno.EBADF, self._path)
         return self._open()

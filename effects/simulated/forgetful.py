@@ -1,8 +1,8 @@
-"""The machine's disk with a power cut: what was written and not synced can be taken back, from real files.
+"""The machine's disk with simulated power cuts: unsynced changes of real files can be undone.
 
 The rule: there is one way to write, through the page cache, and one to sync; without `syncs` no device is ever waited
-for. Before bytes are overwritten they are remembered, until a sync covers the change. `vanish` ends everything, as
-if the process were gone; `forget` then undoes what no sync covered, except for a torn tail: of the first such write in
+for. Before bytes are overwritten they are remembered, until a sync covers the change. `vanish` ends everything, as if
+the process were gone; `forget` then undoes what no sync covered, except for a torn tail: of the first such write in
 each file some sectors stay, by the seed. Names (creates, renames, unlinks) stay, which is one of the things that power
 cuts do; effects/simulated/disk.py knows the others.
 """
@@ -19,12 +19,12 @@ from .torn import SECTOR_BYTES
 
 
 class DiskGone(OSError):
-    """Raised when a process that has ended uses its disk: nothing reaches it any more."""
+    """Raised if a killed process uses its disk: nothing changes on it any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """One write or truncation that is not synced yet, and how to undo it."""
+    """One write or truncation that is not synced yet: the bytes that were there before, and the file's size then."""
 
     position: int
     before: bytes
@@ -33,7 +33,7 @@ class _Change:
 
 @dataclass(slots=True, eq=False)
 class _Unsynced:
-    """The changes of one file since its last sync. path: None once the file has no name."""
+    """The unsynced changes of one file. path: None once the file has no name."""
 
     path: str | None
     changes: list[_Change] = field(default_factory=list)
@@ -87,16 +87,22 @@ class ForgetfulFile(SystemFile):
         super().close()
 
     def _remember(self, position: int, length: int) -> None:
+        """Record the bytes that a change of this range will replace, and the file's size."""
         size = self.size()
         before = self.read(min(length, size - position), position) if position < size else b""
         self._unsynced.changes.append(_Change(position, before, size))
 
 
 class ForgetfulDisk(SystemDisk):
-    """A real disk with power cuts, for one process. The next process uses a new ForgetfulDisk on the same files."""
+    """A real disk with simulated power cuts, for one process. The next process uses a new ForgetfulDisk on the same
+    files.
+    """
 
     def __init__(self, *, syncs: bool = True, seed: int = 0) -> None:
-        """syncs: whether syncs reach the device, which is needed only for data that must survive a real power cut."""
+        """syncs: whether syncs are passed to the device; needed only for data that must survive a real power cut.
+
+        seed: of the choice of sectors that are lost.
+        """
         super().__init__()
         self.syncs = syncs
         self._rng = random.Random(seed)
@@ -174,15 +180,15 @@ class ForgetfulDisk(SystemDisk):
     # ---- what goes wrong -------------------------------------------------------------------------------------
 
     def fail_sync(self, matches: Callable[[str], bool] = lambda path: True) -> None:
-        """Make the next sync of a matching path fail; what it should have covered stays unsynced."""
+        """Make the next sync of a matching path fail; the writes it should make durable stay unsynced."""
         self._failing = matches
 
     def vanish(self) -> None:
-        """From now on nothing reaches the disk: every call that would change it raises DiskGone."""
+        """Let every call that would change the disk raise DiskGone from now on."""
         self._gone = True
 
     def forget(self) -> None:
-        """Undo all unsynced changes and close all files. To be called after vanish(), when no thread uses the disk."""
+        """Undo all unsynced changes, and close all files. To be called after vanish(), when no thread uses the disk."""
         assert self._gone
         for executor in self._executors:
             executor.close()
@@ -194,6 +200,7 @@ class ForgetfulDisk(SystemDisk):
             lock.release()
 
     def _undo(self, unsynced: _Unsynced) -> None:
+        """Undo the unsynced changes of one file, of the first one perhaps only some sectors."""
         if not unsynced.changes or unsynced.path is None or not self.exists(unsynced.path):
             return
         name, at = self._held.find(unsynced.path)
@@ -207,7 +214,7 @@ class ForgetfulDisk(SystemDisk):
         unsynced.changes.clear()
 
     def _tear(self, fd: int, change: _Change) -> None:
-        """Undo the change except for some of its sectors. At least one sector is lost."""
+        """Undo a change, but keep some of its sectors, chosen at random. At least one sector is lost."""
         torn = os.pread(fd, max(0, os.fstat(fd).st_size - change.position), change.position)
         _take_back(fd, change)
         starts = range(0, len(torn), SECTOR_BYTES)
@@ -224,7 +231,7 @@ class ForgetfulDisk(SystemDisk):
             raise DiskGone(errno.ENODEV, "the broker was killed")
 
     def sync_begins(self, path: str) -> None:
-        """Raise DiskGone after vanish(), or the OSError set by fail_sync()."""
+        """Raise DiskGone after vanish(), or the OSError that fail_sync() asked for."""
         self.check()
         failing = self._failing
         if failing is not None and failing(path):
@@ -235,15 +242,18 @@ class ForgetfulDisk(SystemDisk):
         self._open.discard(file)
 
     def _forget_below(self, path: str) -> None:
+        """Forget the unsynced changes of the file at this path, or of all files below it: their names are gone."""
         for gone in [known for known in self._files if _is_below(known, path)]:
             self._files.pop(gone).path = None
 
 
 def _is_below(path: str, above: str) -> bool:
+    """Return whether the paths are equal, or `path` is below the directory `above`."""
     return path == above or path.startswith(above.rstrip("/") + "/")
 
 
 def _take_back(fd: int, change: _Change) -> None:
+    """Undo one change of the open file."""
     if change.before:
         os.pwrite(fd, change.before, change.position)
     os.ftruncate(fd, change.size_before)

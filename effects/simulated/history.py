@@ -1,4 +1,4 @@
-"""The history of a simulated disk: what was done to it, how it looks, and what a power cut would leave when."""
+"""The history of a simulated disk: the operations on it, its contents, and what a power cut would leave."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,10 @@ from .volume import Volume
 
 
 class History:
-    """seen: the volume as processes see it. keep False: no operations are kept, so only the present can be cut."""
+    """All operations on a disk. seen: its contents as processes see them.
+
+    keep: False to keep no operations, so that only a power cut at the present moment can be simulated.
+    """
 
     def __init__(self, start: Volume, *, keep: bool = True, notes: tuple[Any, ...] = ()) -> None:
         self.keep = keep
@@ -22,6 +25,7 @@ class History:
         self._start = start
 
     def record(self, operation: Operation) -> None:
+        """Add an operation, and apply it to the contents."""
         self.next_index += 1
         if self.keep:
             self.operations.append(operation)
@@ -42,12 +46,12 @@ class History:
                 cut.record(self.operations[n])
 
     def notes_at(self, n: int) -> tuple[Any, ...]:
-        """Return the notes taken in the first `n` operations, after those that this history began with."""
+        """Return the values noted within the first n operations, and those that this history began with."""
         later = sum(isinstance(operation, Note) for operation in self.operations[n:])
         return tuple(self.notes[: len(self.notes) - later])
 
     def killed_at(self, n: int) -> "History":
-        """Return the history of the first `n` operations, as a new process finds it."""
+        """Return the history of the first n operations, as a new process finds the disk."""
         twin = History(self._start, notes=self.notes_at(0))
         for operation in self.operations[:n]:
             twin.record(operation)
@@ -56,7 +60,7 @@ class History:
         return twin
 
     def after_process_crash(self) -> "History":
-        """Return the same history for a new process: open files without a name are gone."""
+        """Return the same history for a new process: files without a name are gone."""
         twin = History(self._start, keep=self.keep)
         twin.operations = self.operations.copy()
         twin.notes = self.notes.copy()

@@ -1,4 +1,4 @@
-"""The lock of a file on a simulated disk, and of its directory."""
+"""The lock of a file on a simulated disk and of its directory."""
 
 from collections.abc import Callable, Collection
 from typing import Protocol
@@ -17,7 +17,7 @@ class _File(Protocol):
 
 
 class SimulatedHold(Lock):
-    """A directory held open, without a lock."""
+    """A directory that is open but not locked. at_release: called once, at release."""
 
     def __init__(self, at_release: Callable[[], None]) -> None:
         self._at_release: Callable[[], None] | None = at_release
@@ -29,7 +29,7 @@ class SimulatedHold(Lock):
 
 
 class SimulatedLock(Lock):
-    """Holds inodes in `locked` until released. file: the one that names the holder, if there is one."""
+    """Keeps inodes in the set `locked` until released. file: the one that names the process; None if there is none."""
 
     def __init__(
         self, file: _File | None, inodes: Collection[int], locked: set[int], hold: Lock, *, signed: bool

@@ -1,4 +1,4 @@
-"""An asyncio loop under virtual time: when nothing is ready, time jumps to the next timer, so that hours take seconds.
+"""An asyncio loop with virtual time: if nothing is ready, time jumps to the next timer, so that hours take seconds.
 
 The rule: the loop knows no file descriptors and no threads, so all that happens comes from the program and a seed, and
 happens again in the same order. What would wait for ever raises Deadlock instead. Timers may be late, as on a busy
@@ -24,15 +24,15 @@ _FLOATS_ADD_US = 1e-3  # by what floats add, nobody waits a microsecond more
 
 
 class Deadlock(RuntimeError):
-    """Raised when nothing is ready and no timer is set: all tasks would wait for ever."""
+    """Raised if nothing is ready and no timer is set, so that all tasks would wait for ever."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """`asyncio.Runner(loop_factory=SimulatedLoop)` or `run(main())`.
+    """Use it by `asyncio.Runner(loop_factory=SimulatedLoop)` or `run(main())`.
 
-    With a `seed` each timer is late by up to `late_ms`, so that timers due together run in any order.
-    The methods of BaseEventLoop that run for every callback are replaced, without file descriptors, threads and
-    debugging: a simulation spends a good part of its time in them.
+    With a `seed` each timer is late by up to `late_ms`, so that timers due together run in any order. The methods of
+    BaseEventLoop that run for every callback are replaced, without file descriptors, threads and debugging: a
+    simulation spends a good part of its time in them.
     """
 
     _ready: deque[asyncio.Handle]  # of BaseEventLoop
@@ -51,11 +51,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now_us / _US_PER_S
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass without running anything, as if the process were stopped. Timers are late afterwards."""
+        """Let time pass without running anything, as if the process were stopped: timers due meanwhile are late."""
         self._now_us += math.ceil(seconds * _US_PER_S - _FLOATS_ADD_US)
 
     def clock(self, now_ms: int = 1_700_000_000_000) -> "LoopClock":
-        """Return a clock that shows this loop's time."""
+        """Return a clock that shows this loop's time. now_ms: its wall time at the loop's present time."""
         return LoopClock(self, now_ms)
 
     def handles(self) -> list[asyncio.Handle]:
@@ -94,7 +94,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Call the function at once, in this thread: another thread would make the order depend on the machine."""
+        """Call the function at once, in this thread, because with other threads the order would not be
+        deterministic.
+        """
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -103,7 +105,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """Run one turn: the callbacks that were ready when it began. Instead of sleeping, move the time."""
+        """Run the callbacks that are ready. If none is, first move the time to the next timer. Raises Deadlock."""
         ready, timers = self._ready, self._timers
         while timers and timers[0][2]._cancelled:
             heappop(timers)
@@ -145,7 +147,7 @@ class _Soon(asyncio.Handle):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A TimerHandle that is faster to make, likewise."""
+    """A TimerHandle that is faster to make, because it does not check the loop's debug mode."""
 
     __slots__ = ()
 
@@ -160,7 +162,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class LoopClock(SimulatedClock):
-    """A clock that shows a loop's time; its wall clock may jump."""
+    """A clock that shows a simulated loop's time; its wall clock may jump."""
 
     def __init__(self, loop: SimulatedLoop, now_ms: int = 1_700_000_000_000) -> None:
         self._loop = loop
@@ -173,13 +175,13 @@ class LoopClock(SimulatedClock):
         return self._loop._now_us // 1000 + self._wall_ahead_ms
 
     def advance(self, ms: int) -> None:
-        """Let `ms` pass at once, as if the process had been stopped that long."""
+        """Let `ms` pass at once, as if the process were stopped for that time."""
         if ms < 0:
             raise ValueError("a monotonic clock does not go back; jump_wall does")
         self._loop.pass_time(ms / 1000)
 
 
 def run(main: Any, *, seed: int | None = None) -> Any:
-    """Run a coroutine to its end on a loop of its own, and return what it returns."""
+    """Run a coroutine on a new simulated loop, and return its result."""
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
         return runner.run(main)

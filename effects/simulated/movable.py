@@ -1,4 +1,4 @@
-"""The machine's time, which a test may move ahead: a clock, and event loops whose timers follow.
+"""The machine's time, which a test may move ahead: a clock, and event loops with timers that move along.
 
 The rule: time runs by itself and never goes back; `advance` adds to it, and whatever became due runs at once, late, as
 after a suspended laptop. Clock and loop are moved together by whoever owns both.
@@ -19,7 +19,7 @@ CANCELLED_KEPT = 64
 
 
 class MovableClock(SystemClock):
-    """The machine's clocks, moved ahead by the sum of all advances."""
+    """The machine's clocks, ahead by the sum of all advances."""
 
     __slots__ = ("_ahead_ms", "_wall_ahead_ms")
 
@@ -34,14 +34,14 @@ class MovableClock(SystemClock):
         return super().monotonic_ms() + self._ahead_ms
 
     def advance(self, ms: int) -> None:
-        """Move both clocks forward."""
+        """Move both clocks forward by `ms`."""
         if ms < 0:
             raise ValueError("time does not go back")
         self._ahead_ms += ms
         self._wall_ahead_ms += ms
 
     def set_wall_right(self) -> None:
-        """Set the wall clock to the machine's time again. The monotonic clock is not set back."""
+        """Set the wall clock to the machine's time again. The monotonic clock stays ahead."""
         self._wall_ahead_ms = 0
 
 
@@ -54,12 +54,14 @@ class MovableLoop(asyncio.SelectorEventLoop):
         return super().time() + self._ahead_s
 
     def move(self, seconds: float) -> None:
-        """Move all timers by this many seconds: those due within them are due now. To be called inside the loop."""
+        """Move the loop's time ahead: timers due within `seconds` are due now. To be called inside the loop."""
         self._ahead_s += seconds
 
 
 class MovableTimers:
-    """Movable timers for a loop whose own cannot be moved: a heap of timers, of which the loop knows the first."""
+    """Timers that can be moved, for a loop whose own cannot (uvloop): a heap, of which the loop knows only the
+    first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,6 +75,7 @@ class MovableTimers:
         return float(super().time()) + self._ahead_s  # type: ignore[misc]
 
     def move(self, seconds: float) -> None:
+        """Move the loop's time ahead: timers due within `seconds` are due now. To be called inside the loop."""
         self._ahead_s += seconds
         self._set()
 
@@ -91,7 +94,7 @@ class MovableTimers:
         return timer
 
     def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
-        """Called by asyncio's handles when cancelled. Removes the cancelled timers once they are many."""
+        """Count a cancelled timer; if there are many, remove them from the heap. Called by asyncio's handles."""
         self._cancelled += 1
         if self._cancelled > CANCELLED_KEPT and self._cancelled * 2 > len(self._due):
             self._due = [one for one in self._due if not one.cancelled() and one is not timer]
@@ -99,6 +102,7 @@ class MovableTimers:
             self._cancelled = 0
 
     def _set(self) -> None:
+        """Set the loop's own timer for the earliest timer of the heap."""
         if self._ringing is not None:
             self._ringing.cancel()
             self._ringing = None
@@ -107,6 +111,7 @@ class MovableTimers:
             self._ringing = super().call_later(delay, self._ring)  # type: ignore[misc]
 
     def _ring(self) -> None:
+        """Run the timers that are due, then set the loop's own timer again."""
         self._ringing = None
         end = self.time() + TIMER_RESOLUTION_S
         due = []

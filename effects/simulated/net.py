@@ -1,4 +1,4 @@
-"""A network in memory: hosts, ports, connections with delays, and what can go wrong with them.
+"""A simulated network in memory: hosts, ports, connections with delays, and failures.
 
 A `SimulatedNet` is one host's view; `net.host(name)` is another host on the same network. All randomness comes from the
 network's seed. It runs on any asyncio loop; on a SimulatedLoop a run repeats exactly.
@@ -27,7 +27,7 @@ SOCKET_BUFFERS_BYTES = 256 * 1024
 
 
 class SimulatedConnection:
-    """Both ends of a connection, for a test to interfere with. `to_server` and `to_client` are its wires."""
+    """Both ends of a connection, and its two directions `to_server` and `to_client`, for tests to interfere with."""
 
     def __init__(self, nets: "dict[Side, SimulatedNet]", client: Address, server: Address) -> None:
         network, loop = nets["client"].network, asyncio.get_running_loop()
@@ -42,40 +42,44 @@ class SimulatedConnection:
         return not (self.client.is_finished and self.server.is_finished)
 
     def hold(self) -> None:
-        """Hold all bytes in both directions until released. For one direction: `to_server.hold()`."""
+        """Delay all bytes in both directions until release(). For one direction: `to_server.hold()`."""
         self.to_server.hold()
         self.to_client.hold()
 
     def release(self) -> None:
+        """Deliver the bytes that hold() delayed."""
         self.to_server.release()
         self.to_client.release()
 
     def cut(self, *, tell: tuple[Side, ...] = ("client", "server")) -> None:
-        """Cut the connection: bytes in flight are lost. Sides in `tell` see a reset, others nothing until tell()."""
+        """Cut the connection: bytes in flight are lost. tell: the sides that see a reset now, others not before
+        tell().
+        """
         self.to_server.kill()
         self.to_client.kill()
         for side in tell:
             self.tell(side)
 
     def tell(self, side: Side) -> None:
-        """Let one side of a cut connection see the reset."""
+        """Let this side of a cut connection see a reset."""
         self.end(side).reset_arrived()
 
     def cut_after(self, side: Side, size: int) -> None:
-        """Cut after that side has read `size` more bytes: then it sees a reset, and the other side too."""
+        """Cut the connection when this side has read `size` more bytes: then both sides see a reset."""
         other: Side = "client" if side == "server" else "server"
         wire = self.to_server if side == "server" else self.to_client
         wire.cut_after(size, lambda: self.tell(other))
 
     def end(self, side: Side) -> SimulatedTransport:
+        """Return the transport of this side."""
         return self.client if side == "client" else self.server
 
 
 class SimulatedNetwork:
-    """What all hosts share: random delays (`delay_ms`: from, to; one way), connections, ports.
+    """What all hosts share: connections, ports, and random delays (`delay_ms`: from, to; one way).
 
-    `fragments` (readers get pieces of any size), `capacity_bytes` (the sockets' buffers) and `on_connect`, which sees a
-    connection before a byte flows, hold for connections made after they were set.
+    `fragments` (readers get pieces of any size), `capacity_bytes` (of the sockets' buffers) and `on_connect`, which is
+    called with each connection before a byte is sent, apply to connections made after they were set.
     """
 
     def __init__(self, seed: int) -> None:
@@ -91,7 +95,7 @@ class SimulatedNetwork:
 
     @property
     def connections(self) -> list[SimulatedConnection]:
-        """Return the connections that are open at one end at least, oldest first."""
+        """The connections that are open at one end at least, oldest first."""
         self._connections = [connection for connection in self._connections if connection.is_open]
         return list(self._connections)
 
@@ -101,11 +105,13 @@ class SimulatedNetwork:
         return (low if low == high else low + (high - low) * self.rng.random()) / 1000
 
     def wire(self, loop: asyncio.AbstractEventLoop) -> Wire:
+        """Return a new wire: one direction of a connection."""
         wire = Wire(loop, self.rng, self.delay, self.capacity_bytes)
         wire.fragments = self.fragments
         return wire
 
     def add(self, connection: SimulatedConnection) -> None:
+        """Add a new connection, and call on_connect with it."""
         self._connections.append(connection)
         self.on_connect(connection)
 
@@ -132,14 +138,14 @@ class SimulatedListener(Listener):
         return [(host, self._port) for host in self._hosts]
 
     def takes(self, source: str, host: str, port: int) -> bool:
-        """Return whether this listener accepts a connection from the host `source` to `host`:`port`."""
+        """Return whether this listener accepts a connection from the host `source` to host:port."""
         if port != self._port:
             return False
         reachable = source == self.net.name if host in LOOPBACK else host == self.net.name
         return reachable and any(mine == host or mine in EVERYWHERE for mine in self._hosts)
 
     def has(self, name: str, hosts: tuple[str, ...], port: int) -> bool:
-        """Return whether this listener listens at one of these places."""
+        """Return whether this listener uses this port at one of these addresses of the host `name`."""
         together = {*hosts, *self._hosts}
         shared = len(together) < len(hosts) + len(self._hosts) or not together.isdisjoint(EVERYWHERE)
         return shared and name == self.net.name and port == self._port
@@ -153,25 +159,25 @@ class SimulatedListener(Listener):
 
 
 class SimulatedNet(Net):
-    """One host. `name` is its address; by default everything is on one host and speaks over loopback."""
+    """One host. `name` is its address; by default everything is on one host and uses loopback."""
 
     def __init__(self, *, seed: int = 0, name: str = LOOPBACK[0], network: SimulatedNetwork | None = None) -> None:
         self.name = name
         self.network = network or SimulatedNetwork(seed)
 
     def host(self, name: str) -> "SimulatedNet":
-        """Return the net of another host, or of another process on this one, on the same network."""
+        """Return the net of another host, or of another process on this one, in the same network."""
         return SimulatedNet(name=name, network=self.network)
 
     @property
     def connections(self) -> list[SimulatedConnection]:
-        """Return the open connections that begin or end at this host, oldest first."""
+        """The open connections of this host, made or accepted by it, oldest first."""
         return [one for one in self.network.connections if self in one.nets.values()]
 
     async def listen(
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = -1
     ) -> Listener:
-        """Listen. Nothing is encrypted in memory: a TlsAdmission is only asked whom it admits."""
+        """Listen. Nothing is encrypted in memory: a TlsAdmission is only asked which clients it admits."""
         hosts = LOOPBACK if host == "localhost" else (host,)
         if host not in (*LOOPBACK, *EVERYWHERE, "localhost", self.name):
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
@@ -207,7 +213,10 @@ class SimulatedNet(Net):
         return connection.client, protocol
 
     def kill(self) -> None:
-        """End the process on this host: its listeners close, its peers see their connections end, it sees nothing."""
+        """Simulate the end of the process: its listeners close, and its peers see their connections end.
+
+        No protocol of the process itself is called.
+        """
         for listener in self._listeners():
             listener.close()
         for connection in self.connections:
@@ -216,6 +225,7 @@ class SimulatedNet(Net):
                     connection.end(side).die()
 
     def _reach(self, host: str, port: int) -> SimulatedConnection:
+        """Make a connection to the listener at this host and port. Raises ConnectionRefusedError if there is none."""
         for target in LOOPBACK if host == "localhost" else (host,):
             for listener in self.network.listeners:
                 if listener.takes(self.name, target, port):
@@ -223,6 +233,7 @@ class SimulatedNet(Net):
         raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
 
     def _connection(self, listener: SimulatedListener, server: Address) -> SimulatedConnection:
+        """Make a connection to this listener, which accepts it in the next turn of the loop."""
         source = server[0] if server[0] in LOOPBACK else self.name
         client = (source, self.network.free_client_port())
         connection = SimulatedConnection({"client": self, "server": listener.net}, client, server)
@@ -231,10 +242,12 @@ class SimulatedNet(Net):
         return connection
 
     def _listeners(self) -> Iterator[SimulatedListener]:
+        """Return the listeners of this host."""
         return (one for one in list(self.network.listeners) if one.net is self)
 
 
 def _accept(transport: SimulatedTransport, listener: SimulatedListener) -> None:
+    """Give an accepted connection its protocol, or abort it if the listener does not admit it."""
     if transport.is_closing():
         return
     factory = listener.factory

@@ -1,4 +1,4 @@
-"""A store of objects in memory, with the faults of real ones, drawn from a seed or set by a test.
+"""A simulated object store in memory, with the faults of real ones, chosen by a seed or set by a test.
 
 The rule: an object is there whole or not at all, and a create wins only once. All else may go wrong as it does at real
 servers: a call may fail before or after its effect, or have it later, after other calls; a listing comes in no order;
@@ -16,15 +16,16 @@ ERRORS = ("the server answered 500", "the server answered 503, SlowDown", "the d
 
 
 class StoreCut(BaseException):
-    """Raised by the call at which a test lets the client die. No `except Exception` takes it."""
+    """Raised by the call at which a test simulates the death of the client. No `except Exception` catches it."""
 
 
 @dataclass
 class Faults:
-    """How often, from 0 to 1, a call is unclear before its effect or after it; and other habits of the store.
+    """How often, from 0 to 1, the store fails in each way.
 
-    late: a create that is unclear has its effect only after as many further calls. conflicts: a create is answered
-    "exists" though nothing is there, as S3 answers 409. keeps: a delete says "done" and does nothing.
+    before, after: a call raises Unclear before its effect, or after it. late: a create raises Unclear and has its
+    effect some calls later. conflicts: a create raises Exists though there is no object, as S3 answers 409. keeps: a
+    delete does nothing. reads, lists: a read or a listing raises Unclear.
     """
 
     before: float = 0.0
@@ -37,7 +38,7 @@ class Faults:
 
 
 class SimulatedObjects:
-    """`content`: what is there, by name. `calls`: what was asked, in order: (call, name)."""
+    """An object store in memory. content: the objects, by name. calls: what was called, in order, as (call, name)."""
 
     def __init__(self, seed: int = 0, faults: Faults | None = None) -> None:
         self.content: dict[str, bytes] = {}
@@ -55,13 +56,13 @@ class SimulatedObjects:
         return "sim://bucket"
 
     def client(self) -> "SimulatedObjects":
-        """Return the same store as another client sees it, without this one's cut."""
+        """Return the same store for another client, which is not affected by cut_at() of this one."""
         other = SimulatedObjects(0, self.faults)
         other.content, other._rng = self.content, self._rng
         return other
 
     def cut_at(self, call: int, *, after: bool) -> None:
-        """Let the client die at a call, counted from now, before or after its effect."""
+        """Let the client die at a call, counted from now, beginning with 0. after: after its effect, else before it."""
         self._cut_at = len(self.calls) + call, after
 
     def create(self, name: str, content: bytes) -> None:
@@ -100,13 +101,17 @@ class SimulatedObjects:
     # ---- what a test does to it --------------------------------------------------------------------------------
 
     def rot(self, name: str, position: int = -1) -> None:
-        """Flip one bit of an object."""
+        """Flip one bit of the object's byte at `position`."""
         changed = bytearray(self.content[name])
         changed[position] ^= 1
         self.content[name] = bytes(changed)
 
     @contextmanager
     def _call(self, call: str, name: str, unclear: float | None = None) -> Iterator[None]:
+        """Surround a call: record it, and raise the errors chosen for it, before or after its effect.
+
+        unclear: how often it raises Unclear before its effect (None: faults.before).
+        """
         self.calls.append((call, name))
         self._let_late_ones_in()
         self.before_each(call, name)
@@ -124,12 +129,14 @@ class SimulatedObjects:
             raise Unclear(name, self._rng.choice(ERRORS))
 
     def _let_late_ones_in(self) -> None:
+        """Create the objects of late creates that are due, unless their names are taken."""
         due = [each for each in self._late if each[0] <= len(self.calls)]
         self._late = [each for each in self._late if each not in due]
         for _, name, content in due:
             self.content.setdefault(name, content)
 
     def _happens(self, chance: float) -> bool:
+        """Return True with this probability."""
         return chance > 0 and self._rng.random() < chance
 
 

@@ -1,4 +1,4 @@
-"""What is done to a simulated disk, one record an operation.
+"""The operations on a simulated disk, as records.
 
 The rule: an operation names inodes, not only paths, and contains its whole effect, so that it can be applied when an
 earlier one was lost. That is what a device that reorders does. Data operations become durable by Sync of their inode,
@@ -36,7 +36,7 @@ class Truncate(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Extend(Operation):
-    """A file grows by NULs: done by no program, but a crash may leave a file so (ext4)."""
+    """A file grows by NUL bytes. No program does this, but a crash may leave a file like that (ext4)."""
 
     inode: int
     size: int
@@ -70,7 +70,7 @@ class Unlink(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Sync(Operation):
-    """A sync of all earlier operations on the inode. only: of the one write with that index."""
+    """A sync of all earlier operations on the inode. only: just of the write with that index."""
 
     inode: int
     failed: bool = False
@@ -85,7 +85,7 @@ class SyncDirectory(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded(Operation):
-    """An operation that changes nothing. It is shown to faults, and not kept in a history."""
+    """An operation that changes nothing. Faults can match it, but it is not in a history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Read(Unrecorded):
 
 @dataclass(frozen=True, slots=True)
 class Open(Unrecorded):
-    """An existing file is opened. (Making one is a Link.)"""
+    """An existing file is opened. (Creating one is a Link.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class List(Unrecorded):
 
 @dataclass(frozen=True, slots=True)
 class Note(Operation):
-    """A value recorded by a test, to know the moment of a cut: what was acknowledged by then, for example."""
+    """A value that a test recorded at this moment, for example what was acknowledged by then."""
 
     value: Any
 

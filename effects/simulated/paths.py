@@ -1,4 +1,5 @@
-"""Paths on a simulated disk, and the directories that its process holds: as effects/disk/held.py, with inodes.
+"""Paths on a simulated disk, and the directories that its process has locked: as effects/disk/held.py, but with
+inodes.
 
 A path is absolute or taken from the root.
 """
@@ -24,7 +25,7 @@ def parts(path: str) -> Sequence[str]:
 
 
 class HeldInodes:
-    """Directories that one process has locked: what is below their paths is looked up in them."""
+    """The directories that one process has locked: paths below theirs are looked up from their inodes."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}
@@ -36,7 +37,7 @@ class HeldInodes:
         self._held.pop(clean(directory), None)
 
     def locate(self, path: str) -> tuple[int, Sequence[str]]:
-        """Return the inode at which to begin, and the names from there on."""
+        """Return the inode at which to begin the lookup of a path, and the names to follow from there."""
         names = parts(path)
         for directory, inode in self._held.items():
             above = parts(directory)

@@ -1,4 +1,4 @@
-"""An Rng that a seed decides completely."""
+"""An Rng whose numbers follow from a seed."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""How an unsynced write may be found after a power cut, when it is neither whole nor absent.
+"""How an unsynced write may be found after a power cut, if it is neither complete nor absent.
 
 Each tear turns one write into the operations that really reached the device. A negative length counts from the end.
 Source: sectors of 512 bytes are written whole, in any order; ext4 was seen to leave NULs up to the next 4,096 bytes.
@@ -27,7 +27,7 @@ def _first_bytes(write: Write, length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Prefix(Tear):
-    """Only the first bytes arrived."""
+    """Only the first `length` bytes arrived."""
 
     length: int
 
@@ -37,7 +37,7 @@ class Prefix(Tear):
 
 @dataclass(frozen=True, slots=True)
 class NulTail(Tear):
-    """The first bytes arrived; the rest is NULs."""
+    """The first `length` bytes arrived; the rest is NUL bytes."""
 
     length: int
 
@@ -47,7 +47,7 @@ class NulTail(Tear):
 
 @dataclass(frozen=True, slots=True)
 class GarbageTail(Tear):
-    """The first bytes arrived; the rest is old data of the device."""
+    """The first `length` bytes arrived; the rest is other data, random by `seed`."""
 
     length: int
     seed: int = 0
@@ -60,7 +60,7 @@ class GarbageTail(Tear):
 
 @dataclass(frozen=True, slots=True)
 class Sectors(Tear):
-    """Some sectors arrived: those whose bit in `mask` is set. extended: the file has its full length all the same."""
+    """Some sectors arrived: those whose bit in `mask` is set. extended: the file has its full length nevertheless."""
 
     mask: int
     extended: bool = False
@@ -89,7 +89,7 @@ class OnlyLength(Tear):
 
 
 def sectors(write: Write) -> list[tuple[int, bytes]]:
-    """Cut the write at the device's sector boundaries. Returns (position, bytes) of each."""
+    """Split the write at the device's sector boundaries. Returns (position, bytes) of each piece."""
     end = write.position + len(write.data)
     first = write.position - write.position % SECTOR_BYTES
     cuts = [write.position, *range(first + SECTOR_BYTES, end, SECTOR_BYTES), end]

@@ -107,24 +107,26 @@ class SimulatedTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Close after everything waiting is sent."""
+        """Close the connection after all waiting bytes are sent."""
         if not self._closing:
             self._closing = True
             if not self._out.waiting_bytes:
                 self._finish_soon(None)
 
     def abort(self) -> None:
-        """Close at once, dropping everything waiting."""
+        """Close the connection at once, and drop waiting bytes."""
         self._lose(None)
 
     # What its wires call
 
     @property
     def may_read(self) -> bool:
+        """Whether the protocol may be given bytes now: it reads, and the connection is open."""
         return self._protocol is not None and not (self._paused or self._closing or self._ended)
 
     @property
     def may_notice_reset(self) -> bool:
+        """Whether a reset is noticed even if reading is paused: there are bytes to send."""
         return self._protocol is not None and self._out.waiting_bytes > 0
 
     @property
@@ -132,26 +134,31 @@ class SimulatedTransport(asyncio.Transport):
         return self._finished
 
     def bytes_arrived(self, chunk: bytes) -> None:
+        """Give these bytes to the protocol. Called by the wire."""
         try:
             self._protocol.data_received(chunk)  # type: ignore[union-attr]
         except Exception as error:
             self._on_protocol_error("data_received", error)
 
     def end_arrived(self) -> None:
+        """Tell the protocol that the other end sends no more. Called by the wire."""
         self._ended = True
         if not self._call("eof_received"):
             self.close()
 
     def reset_arrived(self) -> None:
+        """Close the connection with the error of a reset, or of a write after the other end had closed."""
         if self._in.ended_before_reset:  # what Linux answers to a write after the other end's FIN
             self._lose(BrokenPipeError(errno.EPIPE, "Broken pipe"))
         else:
             self._lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def refuse(self) -> None:
+        """Answer bytes that came to a closed socket by a reset. Called by the wire."""
         self._out.send(Signal.RESET)
 
     def drained(self) -> None:
+        """Resume writing, or finish closing, because bytes were sent. Called by the wire."""
         if self._finished:
             return
         if self._writing_paused and self._out.waiting_bytes <= self._low:
@@ -163,24 +170,27 @@ class SimulatedTransport(asyncio.Transport):
     # Ends
 
     def die(self) -> None:
-        """End the connection as the kernel does for a killed process: no protocol on this side is called."""
+        """End the connection as the kernel does for a killed process: its protocol is not called."""
         if not self._finished:
             self._closing = self._finishing = True
             self._out.forget_waiting()
             self._close_socket()
 
     def _lose(self, error: Exception | None) -> None:
+        """Close the connection at once because of this error (None: abort). Unsent bytes are dropped."""
         if not self._finished:
             self._closing = True
             self._out.forget_waiting()
             self._finish_soon(error)
 
     def _finish_soon(self, error: Exception | None) -> None:
+        """Close the socket and tell the protocol, in the next turn of the loop."""
         if not self._finishing:
             self._finishing = True
             self._loop.call_soon(self._finish, error)
 
     def _finish(self, error: Exception | None) -> None:
+        """Tell the protocol that the connection is lost, and close the socket."""
         if self._finished:
             return
         try:
@@ -190,6 +200,7 @@ class SimulatedTransport(asyncio.Transport):
             self._close_socket()
 
     def _close_socket(self) -> None:
+        """Close the socket: the other end gets a reset if bytes were not read, else the end of the stream."""
         self._finished = True
         if self._in.has_unread:
             self._out.send(Signal.RESET)
@@ -205,6 +216,7 @@ class SimulatedTransport(asyncio.Transport):
             return True
 
     def _on_protocol_error(self, name: str, error: Exception) -> None:
+        """Report an exception of the protocol to the loop, and close the connection."""
         message = f"protocol.{name}() failed."
         self._loop.call_exception_handler(
             {"message": message, "exception": error, "transport": self, "protocol": self._protocol}

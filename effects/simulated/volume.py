@@ -1,4 +1,4 @@
-"""A volume in memory: directories by inode, file contents in blocks that copies share.
+"""The contents of a disk in memory: directories by inode, and files in blocks that copies share.
 
 The rule: a copy costs no bytes. Contents are copied when first written after a copy, a block at a time, so that a
 crash-point enumerator can hold thousands of disks that differ by a few bytes. A block of NULs is not stored.
@@ -24,9 +24,11 @@ class Content:
         self.size = size
 
     def copy(self, owner: object) -> "Content":
+        """Return a copy that shares the blocks. owner: the volume that may write to it."""
         return Content(owner, self.blocks.copy(), self.size)
 
     def read(self, size: int, position: int) -> bytes:
+        """Return `size` bytes from `position`; fewer at the end. Missing blocks are NUL bytes."""
         end = min(position + size, self.size)
         if position >= end:
             return b""
@@ -51,6 +53,7 @@ class Content:
             self.size = max(self.size, end)
 
     def truncate(self, size: int) -> None:
+        """Cut the file to this size, or extend it with NUL bytes."""
         if size < self.size:
             last, inside = divmod(size, BLOCK_BYTES)
             for number in [number for number in self.blocks if number >= last]:
@@ -60,10 +63,13 @@ class Content:
         self.size = size
 
     def fingerprint(self) -> int:
-        """Return a number that is equal for equal contents, in this process. It is cheap: bytes cache their hash."""
+        """Return a number that is equal for equal contents, within this process. It is quick, because bytes cache
+        their hash.
+        """
         return hash((self.size, frozenset(self.blocks.items())))
 
     def _put(self, number: int, block: bytes) -> None:
+        """Set a block. One of NUL bytes is not stored."""
         if block == _NULS:
             self.blocks.pop(number, None)
         else:
@@ -79,6 +85,7 @@ class Volume:
         self._owner = object()  # contents of another owner are shared with a copy: not to be written
 
     def copy(self) -> "Volume":
+        """Return a copy that shares the contents of files until either is written."""
         twin = Volume()
         twin.directories = {inode: names.copy() for inode, names in self.directories.items()}
         twin._contents = self._contents.copy()
@@ -86,7 +93,7 @@ class Volume:
         return twin
 
     def prune(self) -> "Volume":
-        """Return a copy without inodes that no path leads to."""
+        """Return a copy without the inodes that have no path."""
         twin = self.copy()
         reached = {inode for _, inode in twin.walk()} | {ROOT}
         twin.directories = {inode: names for inode, names in twin.directories.items() if inode in reached}
@@ -94,7 +101,7 @@ class Volume:
         return twin
 
     def apply(self, operation: Operation) -> None:
-        """Apply the operation, whatever was or was not applied before it. Syncs and notes change nothing."""
+        """Apply the operation, even if earlier ones were not applied. Syncs and notes change nothing."""
         match operation:
             case Write(inode=inode, position=position, data=data):
                 self._writable(inode).write(position, data)
@@ -125,7 +132,7 @@ class Volume:
         return self._contents[inode]
 
     def lookup(self, parts: Sequence[str], start: int = ROOT) -> int | None:
-        """Return the inode that a path, relative to a directory, leads to; None if there is none."""
+        """Return the inode of a path, relative to the directory `start`; None if it does not exist."""
         inode = start
         for name in parts:
             names = self.directories.get(inode)
@@ -148,7 +155,7 @@ class Volume:
         return sum(content.size for content in self._contents.values())
 
     def fingerprint(self) -> int:
-        """Return a number that is equal for equal trees, in this process. Inode numbers are ignored."""
+        """Return a number that is equal for equal trees, within this process. Inode numbers do not matter."""
         tree = [
             (path, None if inode in self.directories else self._contents[inode].fingerprint())
             for path, inode in self.walk()
@@ -159,14 +166,19 @@ class Volume:
         return max((*self.directories, *self._contents))
 
     def _names(self, directory: int) -> dict[str, int]:
+        """Return the entries of a directory: inodes by name. It is created if it does not exist."""
         return self.directories.setdefault(directory, {})
 
     def _forget_name(self, directory: int, name: str, inode: int) -> None:
+        """Remove a directory's entry, if it still leads to this inode."""
         names = self._names(directory)
         if names.get(name) == inode:
             del names[name]
 
     def _writable(self, inode: int) -> Content:
+        """Return the content of an inode for writing: a copy if another volume shares it, a new one if there is
+        none.
+        """
         content = self._contents.get(inode)
         if content is None:
             content = self._contents[inode] = Content(self._owner)

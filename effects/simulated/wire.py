@@ -16,7 +16,7 @@ SOON_S = 1e-6  # loops run a timer that is due within their resolution: what it 
 
 
 class Signal(Enum):
-    """Events that are sent like bytes: the end of the stream, a reset."""
+    """Events that are sent in order with the bytes: the end of the stream, or a reset."""
 
     END = "end"  # TCP's FIN
     RESET = "reset"  # TCP's RST
@@ -24,24 +24,24 @@ class Signal(Enum):
 
 class Sender(Protocol):
     def drained(self) -> None:
-        """Note that the receiver has read something."""
+        """Called when the receiver has read something."""
         ...
 
 
 class Receiver(Protocol):
     @property
     def may_read(self) -> bool:
-        """Whether the receiver takes bytes now: it is open and reading is not paused."""
+        """Whether the receiver takes bytes now: it is open, and its reading is not paused."""
         ...
 
     @property
     def may_notice_reset(self) -> bool:
-        """Whether a reset reaches the receiver although it is not reading: it has bytes to send."""
+        """Whether the receiver notices a reset even while it does not read: it has bytes to send."""
         ...
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the receiver's socket is closed."""
+        """Whether the receiver's socket is closed."""
         ...
 
     def bytes_arrived(self, chunk: bytes) -> None:
@@ -57,12 +57,15 @@ class Receiver(Protocol):
         ...
 
     def refuse(self) -> None:
-        """Answer bytes that arrived at a closed socket, with a reset."""
+        """Answer bytes that arrived at a closed socket by a reset."""
         ...
 
 
 class Wire:
-    """`delay` gives seconds; with `fragments` a reader gets pieces of any size. Both may be changed at any time."""
+    """One direction of a connection. `delay` returns seconds; with `fragments` a reader gets pieces of any size.
+
+    Both may be changed at any time.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, rng: random.Random, delay: Callable[[], float], capacity_bytes: int
@@ -90,19 +93,21 @@ class Wire:
 
     @property
     def has_unread(self) -> bool:
+        """Whether bytes have arrived that the receiver has not read."""
         return bool(self._arrived)
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the end of the stream, or a reset, has arrived, read or not."""
+        """Whether the end of the stream, or a reset, has arrived, read or not."""
         return self._end is not None
 
     @property
     def is_reset(self) -> bool:
-        """Return whether a reset has arrived, noticed by the receiver or not."""
+        """Whether a reset has arrived, noticed by the receiver or not."""
         return self._end is Signal.RESET
 
     def send(self, item: bytes | Signal) -> None:
+        """Send bytes or a signal; they wait in the transport's buffer while the kernels' buffers are full."""
         if self._dead or self._waiting or not self._has_room(item):
             self._wait(item)
         else:
@@ -116,25 +121,26 @@ class Wire:
         self.waiting_bytes = 0
 
     def hold(self) -> None:
-        """Hold all bytes until released. Nothing is lost."""
+        """Delay all bytes until release(). Nothing is lost."""
         self._held = True
 
     def release(self) -> None:
+        """Deliver the bytes that hold() delayed, and later ones."""
         self._held = False
         self.go_on_now()
 
     def kill(self) -> None:
-        """Lose all bytes in flight and all that are sent later. No callback is called."""
+        """Lose all bytes in flight, and all that are sent later. Neither end is told."""
         self._dead = True
         self._flying.clear()
         self._arrived.clear()
 
     def cut_after(self, size: int, then: Callable[[], None]) -> None:
-        """Let the receiver get `size` more bytes, then a reset. `then` is called when they have arrived."""
+        """Let the receiver get `size` more bytes, then a reset. `then` is called when those bytes have arrived."""
         self._cut = (size, then)
 
     def go_on(self) -> None:
-        """Schedule the next delivery, if there is one."""
+        """Schedule the next delivery to the receiver, if there is anything to deliver and none is scheduled."""
         if self._held or self._dead or (self._turn_set is not None and not self._turn_set._cancelled):
             return
         if (self._arrived or self._end is not None) and self._can_tell():
@@ -143,16 +149,19 @@ class Wire:
             self._turn_set = self._loop.call_at(self._flying[0][0], self._turn)
 
     def go_on_now(self) -> None:
-        """Like go_on(), but at once: the receiver is ready now, and must not wait for the timer of later bytes."""
+        """Schedule the next delivery anew: the receiver is ready now, and must not wait for the timer of later
+        bytes.
+        """
         if self._turn_set is not None:
             self._turn_set.cancel()
         self.go_on()
 
     def _has_room(self, item: bytes | Signal) -> bool:
+        """Return whether the kernels' buffers have room for all of the item."""
         return item.__class__ is Signal or len(item) <= self.capacity_bytes - self._kernel_bytes  # type: ignore[arg-type]
 
     def _wait(self, item: bytes | Signal) -> None:
-        """Buffer an item in the sender's transport. As much as there is room for is sent at once."""
+        """Buffer an item in the sender's transport, and send as much as the kernels' buffers have room for."""
         if isinstance(item, bytes):
             self.waiting_bytes += len(item)
             self._waiting.append(memoryview(item))
@@ -162,7 +171,7 @@ class Wire:
             self._launch()
 
     def _fly(self, item: bytes | Signal) -> None:
-        """Send an item into the kernels' buffers. It arrives after everything sent before."""
+        """Send an item: it arrives after a delay, and after everything sent before."""
         if item.__class__ is bytes:
             self._kernel_bytes += len(item)
         arrival = self._loop.time() + self.delay()
@@ -171,7 +180,7 @@ class Wire:
         self._flying.append((self.not_before, item))
 
     def _launch(self) -> None:
-        """Send as much of the transport's buffer as the kernels have room for."""
+        """Send as much of the transport's buffer as the kernels' buffers have room for."""
         while self._waiting:
             item = self._waiting.popleft()
             if isinstance(item, memoryview):
@@ -185,7 +194,7 @@ class Wire:
             self._fly(bytes(item) if isinstance(item, memoryview) else item)
 
     def _can_tell(self) -> bool:
-        """Return whether the receiver may be given bytes or the end of the connection now."""
+        """Return whether there is something to give to the receiver, and it takes it now."""
         if self._arrived:
             return self.receiver.may_read
         if self._end is None or self._end_told:
@@ -193,7 +202,9 @@ class Wire:
         return self.receiver.may_read or (self.is_reset and self.receiver.may_notice_reset)
 
     def _turn(self) -> None:
-        """Deliver one piece, as a loop does for a readable socket: take the bytes that have arrived."""
+        """Deliver what has arrived, at most one piece, as a loop does for a readable socket; then schedule the next
+        delivery.
+        """
         self._turn_set = None
         if self._held or self._dead:
             return
@@ -217,6 +228,7 @@ class Wire:
             self.go_on()
 
     def _take_and_tell(self, now: float) -> None:
+        """Take what has arrived by `now`, and give one piece to the receiver if it takes it."""
         flying = self._flying
         while flying and flying[0][0] <= now:
             self._arrive(flying.popleft()[1])
@@ -224,6 +236,7 @@ class Wire:
             self._tell()
 
     def _arrive(self, item: bytes | Signal) -> None:
+        """Put an item that has arrived into the receiver's socket: bytes, the end of the stream, or a reset."""
         if self.receiver.is_finished:
             if isinstance(item, bytes):
                 self.receiver.refuse()
@@ -246,7 +259,7 @@ class Wire:
                 self._cut = (self._cut[0] - len(item), self._cut[1])
 
     def _tell(self) -> None:
-        """Give the receiver bytes that have arrived, or the end of the connection."""
+        """Give the receiver one piece of the bytes that have arrived, or the end of the connection."""
         if self._arrived:
             size = min(len(self._arrived), READ_BYTES)
             if self.fragments:

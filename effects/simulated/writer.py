@@ -1,4 +1,4 @@
-"""Synced writes that a loop begins, on a simulated disk: each has its effect on the disk after a latency of its own.
+"""Asynchronous synced writes on a simulated disk: each takes effect after a latency of its own.
 
 So those that were begun together are written, and durable, in any order. A power cut between may leave a later one and
 take an earlier one, as a device may. Deterministic.
@@ -26,7 +26,10 @@ class SimulatedWriter(AsyncWriter):
     largest_bytes = 1 << 20
 
     def __init__(self, at_once: int, latency: Latency | None, *, in_call: bool = False) -> None:
-        """in_call: begin() does all of a write, as some file systems do; after WAITED_FOR of them none is begun."""
+        """at_once: how many writes may be in flight. in_call: begin() does all of a write, as some file systems do.
+
+        After WAITED_FOR such writes none is begun any more, as with the real writer.
+        """
         self._at_once = at_once
         self._left = WAITED_FOR if in_call else None
         self._latency = latency
@@ -51,18 +54,19 @@ class SimulatedWriter(AsyncWriter):
         return True
 
     def close(self) -> None:
-        """Apply all begun writes now."""
+        """Complete all writes in flight now; their `done` is not called."""
         self._ended = True
         for complete in list(self._under_way.values()):
             complete()
         self._under_way.clear()
 
     def halt(self) -> None:
-        """End the process: begun writes have no effect any more, no callback is called."""
+        """Simulate the end of the process: writes in flight have no effect any more, no `done` is called."""
         self._ended = True
         self._under_way.clear()
 
     def _do_all(self, loop: asyncio.AbstractEventLoop, write: "_Write", after: float, done: Done) -> None:
+        """Do all of a write now, and call `done` after so many seconds."""
         write.complete()
         assert self._left is not None
         self._left -= 1
@@ -71,22 +75,25 @@ class SimulatedWriter(AsyncWriter):
         later(loop, after, self._tell, write, done)
 
     def _tell(self, write: "_Write", done: Done) -> None:
+        """Call `done` for a completed write, unless the writer was closed."""
         if self._under_way.pop(write, None):
             done(write.error, 0)
 
     def _write(self, loop: asyncio.AbstractEventLoop, write: "_Write", after: float, done: Done) -> None:
+        """Do the write, unless the writer was closed, and sync it after so many seconds."""
         if write in self._under_way:
             write.write()
             later(loop, after, self._sync, write, done)
 
     def _sync(self, write: "_Write", done: Done) -> None:
+        """Sync the write and call `done`, unless the writer was closed."""
         if self._under_way.pop(write, None):
             write.complete()
             done(write.error, 0)
 
 
 class _Write:
-    """One write: begun, written, synced; or with the error of one of these steps."""
+    """One write, which is begun, then written, then synced; or has the error of one of these steps."""
 
     def __init__(self, file: _File, data: bytes, position: int) -> None:
         self.error: OSError | None = None
@@ -97,13 +104,14 @@ class _Write:
         self._done = False
 
     def write(self) -> None:
+        """Write the data, but do not sync it. Keeps the error, if there is one."""
         try:
             self._sync = self._file.write_alone(self._data, self._position)
         except OSError as error:
             self.error = error
 
     def complete(self) -> None:
-        """Do the remaining steps of the write."""
+        """Do the remaining steps: write the data if that is not done, and sync it."""
         if self._done:
             return
         self._done = True
