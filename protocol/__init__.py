@@ -1,1 +1,1 @@
-"""Bytes to values and back: the Kafka wire protocol and record batches. Pure."""
+"""The Kafka wire protocol and record batches: bytes to values and back. Pure."""

@@ -1,7 +1,7 @@
-"""The APIs: their keys, messages and versions, and whole frames to messages and back.
+"""The APIs: their keys, messages and versions, and how whole frames are decoded and encoded.
 
-The rule: an API is described by its message classes and nowhere else; this is their index. A request may be followed
-by bytes that mean nothing, a response may not. The header of an ApiVersions response is always of version 0, so that a
+The rule: an API is described by its message classes and nowhere else; this is their index. A request may be followed by
+bytes that mean nothing, a response may not. The header of an ApiVersions response is always of version 0, so that a
 client can read it before the two have agreed on anything (KIP-511).
 """
 
@@ -74,10 +74,14 @@ _REQUEST_HEAD = struct.Struct(">hhih").pack  # api key, version, correlation id,
 
 
 def _compile_late(versions: Versions, compiled: Callable[[int], Callable[..., Any]]) -> dict[int, Callable[..., Any]]:
-    """Return a codec for each version, compiled at its first use; a plain dict is the fastest to look up."""
+    """Return a codec for each version, in a plain dict, which is the fastest to look up. Each is compiled at its first
+    use.
+    """
     codecs: dict[int, Callable[..., Any]] = {}
 
     def late(version: int) -> Callable[..., Any]:
+        """Return a function that compiles the codec of this version, puts it into the dict, and calls it."""
+
         def first(*arguments: Any) -> Any:
             codec = codecs[version] = compiled(version)
             return codec(*arguments)
@@ -89,10 +93,10 @@ def _compile_late(versions: Versions, compiled: Callable[[int], Callable[..., An
 
 
 class Api:
-    """One API: its key and name, its two messages, and its versions.
+    """One API: its key and name, its request and response, and its versions.
 
-    `min` to `max` are answered; `advertised_min` is the lowest in the answer to ApiVersions; `declared` are
-    those that can be read and written. From `flexible_from` on, headers and bodies carry tagged fields.
+    Versions from `min` to `max` are answered; `advertised_min` is the lowest in the answer to ApiVersions; `declared`
+    are those that can be decoded and encoded. From `flexible_from` on, headers and bodies have tagged fields.
     """
 
     __slots__ = (
@@ -147,10 +151,12 @@ class Api:
         return self.min <= version <= self.max
 
     def undeclared(self, version: int) -> KafkaError:
+        """Return the error for a version that cannot be decoded or encoded."""
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.name} has no version {version}")
 
 
 def _index() -> dict[int, Api]:
+    """Return all APIs of the message modules, by key."""
     messages = [found for module in _MODULES for found in vars(module).values() if hasattr(found, "__schema__")]
     answers = {schema_of(cls).answers: cls for cls in messages if schema_of(cls).answers}
     apis = [Api(cls, answers[cls]) for cls in messages if cls in answers]
@@ -162,11 +168,10 @@ APIS: dict[int, Api] = _index()
 
 
 def decode_request(api: Api, version: int, frame: Readable, position: int) -> Any:
-    """Decode the request whose body begins at `position` of a frame. Its records are views of the frame.
+    """Decode the request whose body begins at `position` of a frame. Its records are views of the frame, not copies.
 
-    Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three behind its Metadata v13 of all topics.
-
-    Raises MalformedFrame; KafkaError for a version that is not declared.
+    Bytes after it are ignored, as Kafka does: librdkafka 2.16 leaves three after its Metadata v13 of all topics. Raises
+    MalformedFrame; KafkaError for a version that is not declared.
     """
     try:
         decode = api.request_decoders[version]
@@ -177,7 +182,9 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
 
 
 def decode_request_in_steps(api: Api, version: int, frame: memoryview, position: int) -> Generator[int, None, Any]:
-    """Like decode_request(), but in steps: yields how many list items were read since the last yield."""
+    """Like decode_request(), but in steps: yields how many list items were decoded since the last yield; returns the
+    request.
+    """
     try:
         decode = api.request_decoders_in_steps[version]
     except KeyError:
@@ -187,7 +194,7 @@ def decode_request_in_steps(api: Api, version: int, frame: memoryview, position:
 
 
 def encode_response(api: Api, version: int, correlation_id: int, response: Any) -> list[Buffer]:
-    """Return the whole frame with its length prefix, as buffers to send one after another; records are not copied."""
+    """Return the whole frame, with its length prefix, as buffers to send one after another. Records are not copied."""
     try:
         encode = api.response_encoders[version]
     except KeyError:
@@ -198,7 +205,10 @@ def encode_response(api: Api, version: int, correlation_id: int, response: Any) 
 def encode_response_in_steps(
     api: Api, version: int, correlation_id: int, response: Any
 ) -> Generator[int, None, list[Buffer]]:
-    """Like encode_response(), in steps: yields how many array items were written. Lazy ones are made meanwhile."""
+    """Like encode_response(), but in steps: yields how many array items were encoded since the last yield.
+
+    Items of a Lazy are made while they are encoded.
+    """
     try:
         encode = api.response_encoders_in_steps[version]
     except KeyError:
@@ -207,6 +217,7 @@ def encode_response_in_steps(
 
 
 def _with_head(api: Api, version: int, correlation_id: int, buffers: list[Buffer]) -> list[Buffer]:
+    """Put the length and the header in front of an encoded response, and return its buffers."""
     size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
     if version >= api.flexible_responses_from:
         buffers[0] = _FLEXIBLE_RESPONSE_HEAD(size + 5, correlation_id) + buffers[0]
@@ -216,7 +227,7 @@ def _with_head(api: Api, version: int, correlation_id: int, buffers: list[Buffer
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, request: Any) -> list[Buffer]:
-    """Return the whole frame with its length prefix, as buffers to send one after another; records are not copied."""
+    """Return the whole frame, with its length prefix, as buffers to send one after another. Records are not copied."""
     try:
         encode = api.request_encoders[version]
     except KeyError:
@@ -231,7 +242,7 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
 
 
 def decode_response(api: Api, version: int, frame: Readable) -> tuple[int, Any]:
-    """Return the correlation id and the response in a frame. Its records are views of the frame.
+    """Return the correlation id and the response in a frame without its length. Its records are views of the frame.
 
     Raises MalformedFrame; KafkaError for a version that is not declared.
     """
@@ -247,7 +258,7 @@ def decode_response(api: Api, version: int, frame: Readable) -> tuple[int, Any]:
 
 
 def _read_response_header(frame: Readable, flexible: bool) -> tuple[int, int]:
-    """Return the correlation id, and where the body begins."""
+    """Return the correlation id, and the position at which the body begins. Raises MalformedFrame."""
     try:
         (correlation_id,) = _INT32(frame)
         return correlation_id, skip_tags(frame, 5, frame[4]) if flexible else 4

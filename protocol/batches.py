@@ -1,9 +1,9 @@
-"""Record batches, format v2: the unit from socket to disk and back.
+"""Record batches of format v2, whose bytes stay the same from the producer to the disk and to the consumer.
 
 A batch is opaque bytes except its 61-byte header. Placing one in a log rewrites only the first 16 bytes (base offset,
-length, leader epoch), which the CRC does not cover; everything from byte 16 on is written as the client sent it.
-`read` trusts nothing but checks no CRC; `verify` checks that; `check_produced` is all a broker demands of a client.
-Source: Kafka's DefaultRecordBatch, LogValidator and ProduceRequest.validateRecords; KIP-98.
+length, leader epoch), which the CRC does not cover; everything from byte 16 on is written as the client sent it. `read`
+trusts nothing but checks no CRC; `verify` checks that; `check_produced` is all a broker demands of a client. Source:
+Kafka's DefaultRecordBatch, LogValidator and ProduceRequest.validateRecords; KIP-98.
 """
 
 from collections.abc import Iterator
@@ -56,10 +56,10 @@ class CorruptBatch(Exception):
 
 
 class Batch:
-    """The header of one batch, over the bytes of the whole.
+    """The header of one batch, with the bytes of all of it in `buffer`.
 
-    Offset and leader epoch may be set once the log has given them; `buffer` keeps the bytes as they came, and
-    `stamped` makes the sixteen that replace its first ones.
+    The log sets its base offset and leader epoch; `buffer` keeps the original bytes, and stamp_header() returns the 16
+    bytes that replace the first ones.
     """
 
     __slots__ = (
@@ -99,17 +99,19 @@ class Batch:
 
     @property
     def next_offset(self) -> int:
+        """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record: base plus offset delta, wrapped; -1 without sequences."""
+        """The sequence of the last record, which wraps around after 2**31 - 1; -1 for a batch without sequences."""
         if self.base_sequence < 0:
             return -1
         return self.base_sequence + self.last_offset_delta & SEQUENCE_MASK
 
     @property
     def codec(self) -> int:
+        """The number of the compression codec; 0 for none."""
         return self.attributes & CODEC_BITS
 
     @property
@@ -122,11 +124,15 @@ class Batch:
 
     @property
     def is_control(self) -> bool:
+        """Whether it is a control batch, such as a transaction marker."""
         return self.attributes & CONTROL_BIT != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop this batch's tombstones and markers; stored in the base timestamp (KIP-534)."""
+        """From when compaction may drop this batch's tombstones and markers; None if that is not set (KIP-534).
+
+        It is stored in the base timestamp.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
@@ -139,7 +145,7 @@ class Batch:
 
 
 def _parse(buffer: memoryview, position: int) -> Batch:
-    """Parse the header at `position` without checking it. Raises struct.error if there are fewer than 61 bytes."""
+    """Parse the header at `position` without any check. Raises struct.error if fewer than 61 bytes are left."""
     batch: Batch = _new_object(Batch)
     (
         batch.base_offset,
@@ -161,9 +167,10 @@ def _parse(buffer: memoryview, position: int) -> Batch:
 
 
 def read(buffer: memoryview, position: int = 0) -> Batch:
-    """Parse the batch that begins at `position`; it must be complete, more bytes may follow it.
+    """Parse the batch that begins at `position`. More bytes may follow it. Raises CorruptBatch if it is invalid or cut
+    short.
 
-    Raises: CorruptBatch. The CRC is not checked.
+    The CRC is not checked; see verify().
     """
     try:
         batch = _parse(buffer, position)
@@ -188,14 +195,14 @@ def read(buffer: memoryview, position: int = 0) -> Batch:
 
 
 def batch_of(buffer: memoryview) -> Batch:
-    """Parse a buffer that holds exactly one batch, without checks: for code that has just written it."""
+    """Parse a buffer that contains exactly one batch, without checks: for code that has just encoded it."""
     batch = _parse(buffer, 0)
     batch.buffer = buffer
     return batch
 
 
 def walk(buffer: memoryview, position: int = 0) -> Iterator[Batch]:
-    """Yield the batches from `position` to the end of `buffer`. Raises: CorruptBatch at the first invalid one."""
+    """Yield the batches from `position` to the end of `buffer`. Raises CorruptBatch at the first invalid one."""
     end = len(buffer)
     while position < end:
         batch = read(buffer, position)
@@ -204,18 +211,17 @@ def walk(buffer: memoryview, position: int = 0) -> Iterator[Batch]:
 
 
 def verify(batch: Batch) -> None:
-    """Check the CRC. Raises: CorruptBatch, with a position relative to the batch itself."""
+    """Check the batch's CRC. Raises CorruptBatch, with position 0: relative to the batch."""
     if crc32c(batch.buffer[CRC_COVERS_FROM:]) != batch.crc:
         raise CorruptBatch(0, _CRC_MISMATCH)
 
 
 def check_produced(records: memoryview) -> Batch:
-    """Check that a partition of a Produce request holds exactly one v2 batch, and return the batch.
+    """Check that a partition's bytes in a Produce request are exactly one v2 batch, and return it.
 
-    Everything that the header shows is checked; the records inside are not looked at. The order of the checks is
-    Kafka's, so that a batch with two faults gets the same answer. A batch that calls its own timestamps the broker's
-    is taken as CreateTime, as Kafka does.
-    Raises: KafkaError INVALID_RECORD, CORRUPT_MESSAGE or INVALID_PRODUCER_EPOCH.
+    The header is checked; the records inside are not. The order of the checks is Kafka's, so that a batch with two
+    faults gets the same error. A batch with the bit for log append time counts as CreateTime, as in Kafka. Raises
+    KafkaError INVALID_RECORD, CORRUPT_MESSAGE or INVALID_PRODUCER_EPOCH.
     """
     try:
         batch = _parse(records, 0)
@@ -243,7 +249,7 @@ def check_produced(records: memoryview) -> Batch:
 
 
 def _unacceptable_frame(records: memoryview) -> KafkaError:
-    """Return the error for bytes that are not exactly one v2 batch, as Kafka would choose it."""
+    """Return the error for bytes that are not exactly one v2 batch: the one that Kafka would choose."""
     present = len(records)
     size = _LENGTH.unpack_from(records, 8)[0] + LENGTH_ENDS_AT if present >= LENGTH_ENDS_AT else None
     if size is not None and size < LEAST_BYTES_OF_ANY_MAGIC:
@@ -265,6 +271,7 @@ def _unacceptable_frame(records: memoryview) -> KafkaError:
 
 
 def _check_records(batch: Batch) -> None:
+    """Raise INVALID_RECORD if a produced batch's record count or attributes are not allowed."""
     if batch.record_count <= 0 or batch.last_offset_delta != batch.record_count - 1:
         reason = f"{batch.record_count} records do not go with a last offset delta of {batch.last_offset_delta}"
     elif batch.is_control:
@@ -279,6 +286,7 @@ def _check_records(batch: Batch) -> None:
 
 
 def _unacceptable_producer(batch: Batch) -> KafkaError:
+    """Return the error for a batch whose producer id, epoch or sequence is invalid."""
     if not batch.has_producer:
         return KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch must have a producer id")
     if batch.base_sequence < 0:
@@ -291,12 +299,14 @@ def _unacceptable_producer(batch: Batch) -> KafkaError:
 
 
 def stamp_header(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """Return bytes 0-15 as in the log: base offset, length, leader epoch. The bytes of after_header() follow."""
+    """Return bytes 0 to 15 of the batch as in the log: base offset, length, leader epoch. after_header() has the
+    rest.
+    """
     return pack_head(base_offset, batch.size - LENGTH_ENDS_AT, leader_epoch)
 
 
 def after_header(batch: Batch) -> bytes | memoryview:
-    """Return the batch from byte 16 on, to be kept: a view, or a copy if a view would keep too much memory.
+    """Return the batch from byte 16 on: a view, or a copy if a view would keep too much memory in use.
 
     A view keeps all of the request that it is a part of: 40 MB for a batch of 1 KB, if all else in it was refused.
     """
@@ -308,12 +318,12 @@ def after_header(batch: Batch) -> bytes | memoryview:
 
 
 def with_log_append_time(batch: Batch, now_ms: int) -> Batch:
-    """Return a copy of the batch with log append time: every record then has the timestamp `now_ms`."""
+    """Return a copy of the batch with log append time: every record then has the timestamp now_ms."""
     return _with_timestamp_type(batch, True, now_ms)
 
 
 def _with_timestamp_type(batch: Batch, log_append_time: bool, max_timestamp: int) -> Batch:
-    """Return a copy with this timestamp type (attribute bit 3), this max timestamp, and a new CRC."""
+    """Return a copy with this timestamp type (attribute bit 3) and max timestamp, and a new CRC."""
     attributes = batch.attributes | LOG_APPEND_TIME_BIT if log_append_time else batch.attributes & ~LOG_APPEND_TIME_BIT
     changed = bytearray(batch.buffer)
     _ATTRIBUTES.pack_into(changed, 21, attributes)

@@ -1,9 +1,9 @@
-"""The five codecs of record batches, with a bound on what comes out.
+"""The five codecs of record batches, with a limit on the decompressed size.
 
 The rule: no input, however small, makes memory grow past twice `limit`. gzip, lz4 and zstd are decoded into a buffer of
 a fixed size, which grows fourfold, up to the limit, only when it has really been filled; snappy states its sizes, which
-are added up before anything is allocated.
-Formats: RFC 1952; xerial's and raw snappy; the lz4 frame, whose blocks must be independent for Java; RFC 8878.
+are added up before anything is allocated. Formats: RFC 1952; xerial's and raw snappy; the lz4 frame, whose blocks must
+be independent for Java; RFC 8878.
 """
 
 import zlib
@@ -46,10 +46,10 @@ class Codec(IntEnum):
 
 
 def compress(codec: int, payload: Bytes, level: int | None = None) -> bytes:
-    """Compress the payload as Kafka's own clients do.
+    """Compress the payload as Kafka's own clients do; for codec 0 return it unchanged.
 
-    level: for gzip and zstd; None means the default of Kafka's clients. snappy has none, and cramjam's lz4 blocks
-        know only one.
+    level: for gzip and zstd; None means the default of Kafka's clients. snappy has none, and cramjam's lz4 blocks have
+    only one.
     """
     match codec:
         case Codec.GZIP:
@@ -65,9 +65,9 @@ def compress(codec: int, payload: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, payload: Bytes, *, limit: int) -> bytes:
-    """Return the payload decompressed, at most `limit` bytes.
+    """Return the payload decompressed. limit: the most bytes that may be.
 
-    Raises: KafkaError CORRUPT_MESSAGE for bytes that are not of this codec, MESSAGE_TOO_LARGE above the limit.
+    Raises KafkaError CORRUPT_MESSAGE for bytes that are not of this codec, MESSAGE_TOO_LARGE above the limit.
     """
     match codec:
         case Codec.GZIP:
@@ -91,6 +91,9 @@ def _too_large(limit: int) -> KafkaError:
 
 
 def _decompress_stream(decompress_into: Callable[[Bytes, Bytes], int], payload: Bytes, limit: int) -> bytes:
+    """Decompress by this function of cramjam, with a larger buffer each time, up to `limit` bytes. Raises
+    KafkaError.
+    """
     size = min(limit, max(_FIRST_GUESS_BYTES, _GUESSED_RATIO * len(payload)))
     while True:
         output = bytearray(size)
@@ -108,6 +111,7 @@ def _decompress_stream(decompress_into: Callable[[Bytes, Bytes], int], payload: 
 
 
 def _compress_lz4(payload: memoryview) -> bytes:
+    """Compress into an LZ4 frame of independent blocks. A block that does not get smaller is stored uncompressed."""
     pieces = [_LZ4_HEADER]
     for start in range(0, len(payload), _LZ4_BLOCK_BYTES):
         block = payload[start : start + _LZ4_BLOCK_BYTES]
@@ -121,6 +125,7 @@ def _compress_lz4(payload: memoryview) -> bytes:
 
 
 def _compress_snappy(payload: memoryview) -> bytes:
+    """Compress into blocks with the framing of xerial's library, as Java clients do."""
     pieces = [_XERIAL_HEADER]
     for start in range(0, len(payload), _XERIAL_BLOCK_BYTES):
         packed = bytes(cramjam.snappy.compress_raw(payload[start : start + _XERIAL_BLOCK_BYTES]))
@@ -129,7 +134,7 @@ def _compress_snappy(payload: memoryview) -> bytes:
 
 
 def _decompress_snappy(payload: memoryview, limit: int) -> bytes:
-    """Decompress either framing in use: Java's xerial blocks, or the single raw block of librdkafka and franz-go."""
+    """Decompress either format in use: xerial's blocks, of Java, or one raw block, of librdkafka and franz-go."""
     try:
         blocks = list(_xerial_blocks(payload)) if payload[:8] == _XERIAL_MAGIC else [payload]
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
@@ -146,7 +151,7 @@ def _decompress_snappy(payload: memoryview, limit: int) -> bytes:
 
 
 def _xerial_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """Yield the raw blocks of one or more concatenated streams, as Java's SnappyInputStream reads them."""
+    """Yield the raw blocks of one or more streams in xerial's framing. Raises CORRUPT_MESSAGE if one is cut short."""
     position = 0
     while position < len(payload):
         if payload[position : position + 8] == _XERIAL_MAGIC:

@@ -1,4 +1,4 @@
-"""From a schema to the source of a decoder: one flat function for one class in one version.
+"""Generates the source of a decoder from a schema: one flat function for one class in one version.
 
 The rule: fixed fields that follow each other are read by one `Struct`, lengths and counts of one byte with them; a
 length that does not fit the rest is refused before anything is made of it. A string may be cut short by the end of the
@@ -34,9 +34,10 @@ _SCOPE: dict[str, Any] = {
 
 
 def decoder_source(cls: type, version: int, flexible: bool) -> Source:
-    """Return the source of `decode(data, p)`, which returns an instance and the position after it.
+    """Return the source of a function decode(data, p), which returns an instance and the position after it.
 
-    Twice: text is read out of bytes in one way and out of a view in another, which is slower but copies no large frame.
+    It has two versions: text is decoded from bytes in one way and from a view in another, which is slower but copies no
+    large frame.
     """
     source = Source(_SCOPE)
     with source.block("def decode(data, p):"):
@@ -49,7 +50,7 @@ def decoder_source(cls: type, version: int, flexible: bool) -> Source:
 
 
 def decoder_in_steps_source(cls: type, version: int, flexible: bool) -> Source:
-    """Return the source of `decode(data, p)` for a view: a generator that yields how many list items were read."""
+    """Return the source of decode(data, p) for a view: a generator that yields how many list items it has decoded."""
     source = Source(_SCOPE)
     with source.block("def decode(data, p):"):
         _function(source, cls, version, flexible, "str({}, 'utf-8')", in_steps=True)
@@ -57,6 +58,10 @@ def decoder_in_steps_source(cls: type, version: int, flexible: bool) -> Source:
 
 
 def _function(source: Source, cls: type, version: int, flexible: bool, text: str, *, in_steps: bool = False) -> None:
+    """Generate the body of a decoding function. text: a format of the expression that decodes a string.
+
+    in_steps: it is a generator that yields how many list items it has decoded.
+    """
     with source.block("try:"):
         source.line("end = len(data)")
         if _has_records(cls, version):
@@ -74,13 +79,14 @@ def _function(source: Source, cls: type, version: int, flexible: bool, text: str
 
 
 def _has_records(cls: type, version: int) -> bool:
+    """Return whether the message has bytes in this version that are decoded as views, at any depth."""
     fields = (f for f in schema_of(cls).fields if version in f.versions)
     kinds = (f.kind.item if isinstance(f.kind, Array) else f.kind for f in fields)
     return any(isinstance(k, Blob) or (isinstance(k, Nested) and _has_records(k.cls, version)) for k in kinds)
 
 
 def smallest(kind: Kind, version: int, flexible: bool) -> int:
-    """Return the fewest bytes that a value can take, at least 1, so that every count has a limit."""
+    """Return the fewest bytes that a value of this kind takes, at least 1, by which counts of items are limited."""
     if isinstance(kind, Fixed):
         return kind.size_bytes
     if isinstance(kind, Nested):
@@ -89,7 +95,7 @@ def smallest(kind: Kind, version: int, flexible: bool) -> int:
 
 
 def smallest_of(cls: type, version: int, flexible: bool) -> int:
-    """Return the fewest bytes that an instance can take."""
+    """Return the fewest bytes that an instance of this class takes."""
     present = [f for f in schema_of(cls).fields if version in f.versions and f.tag is None]
     sizes = (1 if _is_nullable_struct(f, version) else smallest(f.kind, version, flexible) for f in present)
     return sum(sizes) + (1 if flexible else 0)
@@ -100,9 +106,10 @@ def _is_nullable_struct(f: Field, version: int) -> bool:
 
 
 class _DecoderSource:
-    """Generates the lines of code that decode one message."""
+    """Generates the lines of source that decode one message."""
 
     def __init__(self, source: Source, version: int, flexible: bool, text: str, in_steps: bool) -> None:
+        """text: a format of the expression that decodes a string. in_steps: the function is a generator."""
         self._source = source
         self._decoded = text.format("data[p:after]")
         self._version = version
@@ -113,7 +120,7 @@ class _DecoderSource:
     # Fixed fields wait until something else comes, and are then read at once.
 
     def flush(self) -> None:
-        """Write the lines that read the fixed fields collected so far."""
+        """Generate the lines that read the fixed-size fields collected so far, in one unpack."""
         run, self._run = self._run, []
         if not run:
             return
@@ -126,7 +133,12 @@ class _DecoderSource:
         self._source.line(f"p += {size}")
 
     def _length(self, letter: str, rest: str = "rest") -> str:
-        """Generate the read of a length or a count: an unsigned varint, or the old fixed one. Returns the variable."""
+        """Generate the read of a length or count, and return the variable with it. In flexible versions that is one
+        more.
+
+        letter: the struct format of the fixed-size length. rest: the function that reads a varint of more than one
+        byte.
+        """
         n = self._source.fresh("n")
         if not self._flexible:
             self._run.append((letter, struct.calcsize(f">{letter}"), n))
@@ -141,7 +153,7 @@ class _DecoderSource:
     # Classes.
 
     def message(self, cls: type, name: str) -> None:
-        """Generate the read of an instance of `cls` into a new variable."""
+        """Generate the lines that decode an instance of `cls` into the new variable `name`."""
         self._source.line(f"{name} = new({self._source.constant(cls, cls.__name__)})")
         fields = schema_of(cls).fields
         for f in fields:
@@ -153,7 +165,7 @@ class _DecoderSource:
             self._tags([f for f in fields if f.tag is not None and self._version in f.versions], name)
 
     def _absent(self, f: Field, name: str) -> None:
-        """Generate the line that sets a field to its default, where the version does not have it."""
+        """Generate the line that sets a field to its default, because the version does not have it."""
         if f.factory is list:
             self._source.line(f"{name}.{f.name} = []")
         else:
@@ -161,7 +173,9 @@ class _DecoderSource:
             self._source.line(f"{name}.{f.name} = {self._source.constant(f.factory or f.default, 'default')}{call}")
 
     def _tags(self, known: list[Field], name: str) -> None:
-        """Generate the read of the tagged section, which ends every class of the flexible versions."""
+        """Generate the read of the tagged fields, which end every struct of a flexible version. known: the fields with
+        a tag.
+        """
         n = self._source.fresh("n")
         self._run.append(("B", 1, n))
         self.flush()
@@ -172,7 +186,7 @@ class _DecoderSource:
                 self._source.line(f"p = skip_tags(data, p, {n})")
 
     def _known_tags(self, known: list[Field], name: str, n: str) -> None:
-        """Generate the loop that reads tagged fields; unknown tags are skipped."""
+        """Generate the loop that reads tagged fields. Unknown tags are skipped. n: the variable with their number."""
         source, tag, size, after = self._source, *(self._source.fresh(word) for word in ("tag", "size", "after"))
         with source.block(f"if {n} > {primitives.MOST_TAGS} or {n} * 2 > end - p:"):
             source.line(f"refuse_count({n})")
@@ -192,7 +206,7 @@ class _DecoderSource:
     # Values.
 
     def value(self, kind: Kind, target: str, nullable: bool) -> None:
-        """Generate the read of one value into `target`."""
+        """Generate the read of one value of this kind into the expression `target`."""
         match kind:
             case Fixed():
                 self._run.append((kind.format, kind.size_bytes, target))
@@ -206,6 +220,7 @@ class _DecoderSource:
                 self._read_nested(kind.cls, target, nullable)
 
     def _read_nested(self, cls: type, target: str, nullable: bool) -> None:
+        """Generate the read of a nested struct into `target`; a nullable one has a byte before it, -1 for null."""
         name = self._source.fresh("it")
         if not nullable:
             self.message(cls, name)
@@ -223,7 +238,11 @@ class _DecoderSource:
             self._source.line(f"{target} = {name}")
 
     def _read_sized(self, letter: str, target: str, nullable: bool, rest: str, read: Callable[[], None]) -> None:
-        """Read a length (or null if allowed), then a value by `read`, in whose lines `after` is the value's end."""
+        """Generate the read of a length, then of a value by the lines that `read` generates; `after` is the value's
+        end there.
+
+        letter, rest: as in _length().
+        """
         source, n = self._source, self._length(letter, rest)
         null = "not " + n if self._flexible else f"{n} == -1"
         with source.block(f"if {null}:"):
@@ -237,13 +256,15 @@ class _DecoderSource:
             source.line("p = after")
 
     def _text(self, target: str, nullable: bool) -> None:
+        """Generate the read of a string into `target`."""
+
         def read() -> None:
             self._source.line(f"{target} = {self._decoded}")
 
         self._read_sized("h", target, nullable, "rest_of_string", read)
 
     def _blob(self, kind: Blob, target: str, nullable: bool) -> None:
-        """Generate the lines that read a string or bytes field into `target`."""
+        """Generate the read of bytes into `target`, as bytes, a view, or a list of views."""
         made = {
             "bytes": "bytes(data[p:after])",
             "view": "view[p:after]",
@@ -258,6 +279,7 @@ class _DecoderSource:
         self._read_sized("i", target, nullable, "rest", read)
 
     def _array(self, item: Kind, target: str, nullable: bool) -> None:
+        """Generate the read of an array into `target`: a count, then the items."""
         source, n = self._source, self._length("i")
         if not nullable:
             self._items(item, target, n)
@@ -268,6 +290,7 @@ class _DecoderSource:
             self._items(item, target, n)
 
     def _items(self, item: Kind, target: str, n: str) -> None:
+        """Generate the read of an array's items into `target`. n: the variable with their count."""
         source, size = self._source, smallest(item, self._version, self._flexible)
         if self._flexible:
             source.line(f"{n} -= 1")

@@ -1,4 +1,4 @@
-"""From a schema to the source of an encoder: one flat function for one class in one version.
+"""Generates the source of an encoder from a schema: one flat function for one class in one version.
 
 The rule: small pieces are joined once, records never: they stand in the returned list as the buffers they are. Fixed
 fields that follow each other are packed by one `Struct`, and a tagged section with nothing in it is a zero among them.
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Rows(list[tuple[Any, ...]]):
-    """Array entries of fixed-size fields, as tuples: they cost a fraction of the time of instances."""
+    """Array items whose fields all have a fixed size, as tuples: they take a fraction of the time of instances."""
 
 
 class Lazy(list[T]):
-    """`count` array entries, each made when it is written, so that only one is in memory at a time."""
+    """An array of `count` items, each of which is made when it is encoded, so that only one is in memory at a time."""
 
     def __init__(self, count: int, entries: Iterable[T]) -> None:
         super().__init__()
@@ -53,9 +53,9 @@ _SCOPE: dict[str, Any] = {
 
 
 def encoder_source(cls: type, version: int, flexible: bool, *, in_steps: bool = False) -> Source:
-    """Return the source of `encode(it)`, which returns the buffers that follow each other on the wire.
+    """Return the source of a function encode(it), which returns buffers to be sent one after another.
 
-    in_steps: it is a generator that yields now and then how many instances in arrays it has written since it last did.
+    in_steps: it is a generator that yields now and then how many array items it has encoded since the last yield.
     """
     source = Source(_SCOPE)
     with source.block("def encode(it):"):
@@ -74,7 +74,7 @@ def encoder_source(cls: type, version: int, flexible: bool, *, in_steps: bool = 
 
 
 class _EncoderSource:
-    """Writes the lines that write one message."""
+    """Generates the lines of source that encode one message."""
 
     def __init__(self, source: Source, version: int, flexible: bool, in_steps: bool) -> None:
         self._source = source
@@ -84,7 +84,7 @@ class _EncoderSource:
         self._run: list[tuple[str, str]] = []  # format, expression; "x" is a zero byte and has none
 
     def flush(self) -> None:
-        """Write the lines that write the fixed fields collected so far."""
+        """Generate the lines that encode the fixed-size fields collected so far, in one pack."""
         run, self._run = self._run, []
         if not run:
             return
@@ -96,7 +96,9 @@ class _EncoderSource:
             self._source.line(f"parts.append({pack}({', '.join(text for _, text in run if text)}))")
 
     def _length(self, letter: str, n: str) -> None:
-        """Write the lines that encode a length or a count."""
+        """Generate the lines that encode a length or count. n: its expression. letter: the struct format of the
+        fixed-size form.
+        """
         if not self._flexible:
             self._run.append((letter, n))
             self.flush()
@@ -106,12 +108,13 @@ class _EncoderSource:
         self._source.line("parts.append(COMPACT_LENGTHS[n] if n < 16383 else uvarint(n + 1))")
 
     def _null(self, letter: str) -> None:
+        """Collect the length that stands for null. letter: the struct format of the fixed-size form."""
         self._run.append(("x", "") if self._flexible else (letter, "-1"))
 
     # Classes.
 
     def message(self, cls: type, name: str) -> None:
-        """Write the lines that encode the fields of the instance in the variable `name`."""
+        """Generate the lines that encode the fields of the instance in the variable `name`."""
         present = [f for f in schema_of(cls).fields if self._version in f.versions]
         for f in present:
             if f.tag is None:
@@ -120,6 +123,7 @@ class _EncoderSource:
             self._tags(sorted((f for f in present if f.tag is not None), key=lambda f: f.tag or 0), name)
 
     def _tags(self, known: list[Field], name: str) -> None:
+        """Generate the lines that encode those tagged fields that differ from their defaults."""
         if not known:
             self._run.append(("x", ""))
             return
@@ -143,7 +147,7 @@ class _EncoderSource:
         self._in_steps = in_steps
 
     def _differs(self, f: Field, value: str) -> str:
-        """Return the expression that tests whether a tagged field differs from its default, so that it is sent."""
+        """Return an expression that tells whether a tagged field differs from its default, so that it is encoded."""
         if f.factory is list:
             return value
         default = f.initial()
@@ -154,7 +158,7 @@ class _EncoderSource:
     # Values.
 
     def value(self, kind: Kind, target: str, nullable: bool) -> None:
-        """Write the lines that encode the value of the expression `target`."""
+        """Generate the lines that encode the value of the expression `target`."""
         if isinstance(kind, Fixed):
             self._run.append((kind.format, target))
             return
@@ -176,6 +180,7 @@ class _EncoderSource:
             self.flush()
 
     def _content(self, kind: Kind, value: str) -> None:
+        """Generate the lines that encode a value that is not null, in the variable `value`."""
         match kind:
             case Text():
                 self._source.line(f"{value} = {value}.encode()")
@@ -189,6 +194,7 @@ class _EncoderSource:
                 self.message(kind.cls, value)
 
     def _blob(self, kind: Blob, value: str) -> None:
+        """Generate the lines that encode bytes. Records become buffers of their own, which are not copied."""
         source = self._source
         size = source.fresh("size")
         source.line(f"{size} = {f'sum(map(len, {value}))' if kind.of == 'slices' else f'len({value})'}")
@@ -202,6 +208,7 @@ class _EncoderSource:
             source.line(f"buffers += {value}" if kind.of == "slices" else f"buffers.append({value})")
 
     def _array(self, item: Kind, value: str) -> None:
+        """Generate the lines that encode an array: its count, then its items; a Rows by one struct for each item."""
         self._length("i", f"len({value})")
         if isinstance(item, Fixed):
             self._source.line(f"parts.append(pack_many(f'>{{len({value})}}{item.format}', *{value}))")
@@ -216,12 +223,13 @@ class _EncoderSource:
             self._items(item, value)
 
     def _row(self, cls: type) -> str:
-        """Return the struct format of an instance whose fields are all fixed; empty if some are not."""
+        """Return the struct format of an instance if all its fields have a fixed size; else ""."""
         present = [f for f in schema_of(cls).fields if self._version in f.versions]
         letters = [f.kind.format for f in present if isinstance(f.kind, Fixed) and f.tag is None]
         return "".join(letters) + "x" * self._flexible if letters and len(letters) == len(present) else ""
 
     def _items(self, item: Kind, value: str) -> None:
+        """Generate the loop that encodes the items of an array; in steps, it yields after some of them."""
         one = self._source.fresh("it")
         with self._source.block(f"for {one} in {value}:"):
             if isinstance(item, Nested):

@@ -1,4 +1,4 @@
-"""Every error of the protocol, and the two ways in which a request can fail.
+"""The error codes of the protocol, and the two exceptions with which a request can fail.
 
 The rule: any layer raises `KafkaError` with a code, and dispatch turns it into the response's error field; bytes that
 do not parse raise `MalformedFrame`, which closes the connection. Codes, names and which of them a client may retry:
@@ -169,7 +169,7 @@ class KafkaError(Exception):
     """Raised to refuse a request, or one item of it, with an error code of the protocol."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
-        """detail: what is wrong, for people; shortened here, so that it fits every field of a response."""
+        """detail: what is wrong, for people; it is cut here, so that it fits every field of a response."""
         detail = detail[:_LONGEST_TEXT]
         super().__init__(code, detail)
         self.code = code
@@ -177,7 +177,7 @@ class KafkaError(Exception):
 
     @property
     def text(self) -> str:
-        """The text for people: the detail if there is one, else the code's own text. Fits every field of a response."""
+        """The text for people: the detail, else the code's own text. It fits every field of a response."""
         return self.detail or self.code.text
 
     def __str__(self) -> str:
@@ -185,4 +185,4 @@ class KafkaError(Exception):
 
 
 class MalformedFrame(Exception):
-    """Raised for bytes that are not a frame, or not the expected message. The connection is closed then."""
+    """Raised for bytes that are no frame, or not the expected message. The connection is then closed."""

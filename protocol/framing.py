@@ -1,4 +1,4 @@
-"""Frames out of a stream of chunks: a length of four bytes, then that many bytes.
+"""Splits a stream of bytes into frames: a length of four bytes, then that many bytes.
 
 The rule: a length is judged before anything is kept for it, chunks are never glued one to another but joined once, and
 what is kept of a chunk holds on to no more than four times its own size: it is a view where it is a quarter of its
@@ -21,10 +21,10 @@ _PIECES_AT_MOST = 1024
 
 
 class Framer:
-    """Splits the bytes of one direction of a connection into frames. After it raised, close the connection.
+    """Splits the bytes of one direction of a connection into frames. After it raised, the connection must be closed.
 
-    held_bytes: how much of an unfinished frame is kept. wanted_bytes: its whole size, prefix included; 0 while that is
-    not known, or there is none. completed: how many frames there were that came in pieces.
+    held_bytes: how many bytes of an incomplete frame it has. wanted_bytes: that frame's whole size with its prefix; 0
+    if that is not known, or there is none. completed: how many frames came in more than one piece.
     """
 
     __slots__ = ("_joined", "_pieces", "completed", "held_bytes", "max_bytes", "wanted_bytes")
@@ -40,7 +40,7 @@ class Framer:
     def feed(self, chunk: bytes) -> list[Readable]:
         """Take the next bytes. Returns the frames that are complete now, without their length prefixes.
 
-        Raises MalformedFrame for a length that is not above zero or above the limit.
+        Raises MalformedFrame for a length that is not above 0, or above the limit.
         """
         frames: list[Readable] = []
         position = 0
@@ -67,14 +67,19 @@ class Framer:
         return frames
 
     def is_one_small_frame(self, chunk: bytes) -> bool:
-        """Return whether the chunk is exactly one small frame, so that feed() would return a copy and keep nothing."""
+        """Return whether the chunk is exactly one small frame and no other is incomplete: then feed() need not be
+        called.
+        """
         size = len(chunk) - PREFIX_BYTES
         return (
             0 < size <= _COPIED_BYTES and size <= self.max_bytes and not self.held_bytes and _LENGTH(chunk)[0] == size
         )
 
     def _complete(self, chunk: bytes, missing: int, frames: list[Readable]) -> tuple[bytes, int]:
-        """Complete the frame, or the prefix, kept from earlier chunks. Returns the bytes to go on with, and where."""
+        """Complete the frame, or its length prefix, that earlier chunks began; add a complete frame to `frames`.
+
+        missing: how many bytes it lacks. Returns the bytes to continue with, and the position in them.
+        """
         pieces, wanted = self._pieces, self.wanted_bytes
         self._pieces, self.held_bytes, self.wanted_bytes, self._joined = [], 0, 0, 0
         if not wanted:
@@ -85,6 +90,7 @@ class Framer:
         return chunk, missing
 
     def _hold(self, chunk: Readable) -> None:
+        """Keep the bytes of an incomplete frame. Many small pieces are joined."""
         self._pieces.append(chunk)
         self.held_bytes += len(chunk)
         if len(self._pieces) - self._joined > _PIECES_AT_MOST:  # someone sends byte by byte: an object each is too much
@@ -93,7 +99,9 @@ class Framer:
 
 
 def _kept(chunk: bytes, start: int, end: int) -> Readable:
-    """Return a part of the chunk: a view if it is a large share of the chunk, which stays in memory; else a copy."""
+    """Return a part of the chunk: a view if it is a large share of the chunk, else a copy, so that the chunk can be
+    freed.
+    """
     if (end - start) * _VIEWED_SHARE < len(chunk):
         return chunk[start:end]
     return memoryview(chunk)[start:end]

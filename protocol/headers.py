@@ -1,4 +1,4 @@
-"""What is before the body of a request: which API in which version, the correlation id, and who asks.
+"""The header of a request: its API and version, the correlation id, and the client id.
 
 The rule: the client id is in the old encoding even where tagged fields follow it, and none is the same as an empty one.
 The correlation id is echoed and means nothing. Source: Kafka's RequestHeader.json.
@@ -17,7 +17,7 @@ _FLEXIBLE_FROM = {key: api.flexible_from for key, api in APIS.items()}
 
 
 class RequestHeader:
-    """A request's header. `position` is where its body begins in the frame."""
+    """A request's header. `position` is where the body begins in the frame."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "position")
 
@@ -33,7 +33,7 @@ class RequestHeader:
 
 
 def read_request_header(frame: Readable) -> RequestHeader:
-    """Parse the header of a frame, of any API and version. Raises MalformedFrame."""
+    """Decode the header of a frame, of any API and version. Raises MalformedFrame."""
     try:
         api_key, api_version, correlation_id, size = _FIXED(frame)
         position, client_id = _FIXED_BYTES, ""

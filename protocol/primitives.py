@@ -1,4 +1,4 @@
-"""The pieces that messages are made of: varints, lengths, tagged sections, and what is refused while reading them.
+"""The parts of all messages: varints, lengths and tagged fields, and the errors for invalid ones.
 
 The rule: nothing is believed. A length below zero, a varint of more than five bytes, a count that the rest of the frame
 cannot hold: all of it is `MalformedFrame`. Lengths and tags are unsigned varints, unlike those inside of records.
@@ -31,6 +31,7 @@ _LARGEST_UVARINT = 0xFFFFFFFF
 
 
 def _uvarint_bytes(number: int) -> bytes:
+    """Encode the number as an unsigned varint: 7 bits in each byte, the lowest first."""
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -44,7 +45,7 @@ UVARINTS = tuple(_uvarint_bytes(number) for number in range(16384))
 
 
 def uvarint(number: int) -> bytes:
-    """Encode the number as an unsigned varint."""
+    """Encode the number as an unsigned varint. Raises ValueError above 32 bits."""
     if number < 16384:
         return UVARINTS[number]
     if number > _LARGEST_UVARINT:
@@ -53,7 +54,7 @@ def uvarint(number: int) -> bytes:
 
 
 def tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
-    """Join tagged fields, already encoded and in ascending order of their tags, to one section."""
+    """Encode the tagged fields of a struct. tags: (tag, encoded value), in ascending order."""
     parts = [uvarint(len(tags))]
     for tag, content in tags:
         parts += (uvarint(tag), uvarint(len(content)), content)
@@ -64,16 +65,19 @@ def tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
 
 
 def read_uvarint(data: Readable, position: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 32 bits.
+    """Read an unsigned varint of at most 32 bits. Returns it and the position after it.
 
-    Returns it and the position after it. Raises IndexError at the end of the data, as all plain indexing does.
+    Raises IndexError at the end of the data, and MalformedFrame if it is too long.
     """
     first = data[position]
     return rest_of_uvarint(data, position + 1, first) if first > 127 else (first, position + 1)
 
 
 def rest_of_uvarint(data: Readable, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of an unsigned varint whose first byte, above 127, has been read."""
+    """Read the rest of an unsigned varint, whose first byte is above 127. position: after that byte.
+
+    Returns the number and the position after it. Raises IndexError, MalformedFrame.
+    """
     byte = data[position]
     number = first & 127 | (byte & 127) << 7
     shift = 14
@@ -100,7 +104,8 @@ def rest_of_string_length(data: Readable, position: int, first: int) -> tuple[in
 def skip_tags(data: Readable, position: int, count: int) -> int:
     """Skip `count` tagged fields, none of which is known here. Returns the position after them.
 
-    count: as its first byte says; where that is not all of it, there are more than MOST_TAGS.
+    count: the first byte of their number; if that has more bytes, it is above MOST_TAGS, and refused. Raises
+    MalformedFrame.
     """
     end = len(data)
     if count > MOST_TAGS or count * 2 > end - position:

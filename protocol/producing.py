@@ -1,9 +1,9 @@
-"""Batches as a producer writes them: the records of one partition, turned into bytes in one tight loop.
+"""Encodes batches for a producer: the records of one partition, in one tight loop.
 
 The same bytes as `records.build` makes, several times faster; records come in columns, which costs nothing to collect.
 `payload` is made once for a batch; `framed` puts a header before it, once for every producer identity and sequence that
-the batch is sent under. What it returns never changes and belongs to nobody else.
-Layout: KIP-98, Kafka's DefaultRecord.
+the batch is sent under. What it returns never changes and belongs to nobody else. Layout: KIP-98, Kafka's
+DefaultRecord.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ def payload(
     timestamps: Sequence[int],
     headers: Mapping[int, Sequence[Header]],
 ) -> bytes:
-    """Encode at least one record. headers: by the record's index, for records that have some.
+    """Encode the records of a batch, at least one. headers: by the record's index, for records that have any.
 
-    Raises: KafkaError INVALID_RECORD, if timestamps are so far apart that no delta can say it.
+    Raises KafkaError INVALID_RECORD if timestamps differ by more than a delta can encode.
     """
     if headers:
         return _with_headers(keys, values, timestamps, headers)
@@ -38,6 +38,7 @@ def payload(
 
 
 def _without_headers(keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps: Sequence[int]) -> bytes:
+    """Encode records without headers. See payload()."""
     base = time = timestamps[0]
     stamp = b"\x00" + _delta(time, base)
     pieces: list[bytes] = []
@@ -82,6 +83,7 @@ def _with_headers(
     timestamps: Sequence[int],
     headers: Mapping[int, Sequence[Header]],
 ) -> bytes:
+    """Encode records of which some have headers. See payload()."""
     base = timestamps[0]
     pieces: list[bytes] = []
     for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
@@ -102,6 +104,7 @@ def _with_headers(
 
 
 def _delta(timestamp: int, base: int) -> bytes:
+    """Encode a timestamp relative to the first record's. Raises INVALID_RECORD if they differ by too much."""
     delta = timestamp - base
     if not LOWEST <= delta <= HIGHEST:
         lies(f"timestamp {timestamp} is too far from {base}")
@@ -109,7 +112,7 @@ def _delta(timestamp: int, base: int) -> bytes:
 
 
 def compress_records(codec: int, records: bytes, level: int | None = None) -> bytes:
-    """Compress the payload; codec 0 leaves it as it is. level: see compress()."""
+    """Compress the payload of a batch; for codec 0 return it unchanged. level: see compress()."""
     return bytes(compress(codec, records, level)) if codec else records
 
 
@@ -125,7 +128,10 @@ def frame_batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytes:
-    """Return the whole batch: a header, then a payload of `count` records with timestamps relative to the first's."""
+    """Return the whole batch: a header, then `records`, the payload of `count` records.
+
+    first_timestamp: that to which the payload's timestamps are relative.
+    """
     checked = _CHECKED_HEAD.pack(
         codec | TRANSACTIONAL_BIT * transactional,
         count - 1,

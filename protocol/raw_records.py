@@ -1,9 +1,9 @@
-"""The records inside a batch, without what is in them: for those who move records, or look for a time.
+"""The records of a batch, without decoding their contents: to move records, or to find a time.
 
 Of each record its length, deltas and, where asked for, its key are read. What is in its value and headers is not, so it
 costs the same whatever it holds: a compressed batch of 1.5 KB may have one with eight million headers. What is kept is
-copied unchanged. The rule of records.py holds for all that is read: the outcome is records or a KafkaError.
-Source: Kafka's MemoryRecords.filterTo; layout: KIP-98.
+copied unchanged. The rule of records.py holds for all that is read: the outcome is records or a KafkaError. Source:
+Kafka's MemoryRecords.filterTo; layout: KIP-98.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ _KNOWN_BITS = CODEC_BITS | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class RawRecord(NamedTuple):
-    """The place of a record in its payload. key_at: where the length of the key is.
+    """A record's place in its payload: begin, end (exclusive), and key_at, where the length of its key is.
 
-    timestamp: by its own delta, also where the batch has log append time.
+    timestamp: by the record's own delta, even if the batch has log append time.
     """
 
     offset: int
@@ -43,14 +43,16 @@ class RawRecord(NamedTuple):
 
 
 def times(batch: Batch, payload: bytes) -> Iterator[tuple[int, int]]:
-    """Return (offset, timestamp) of each record. payload: of the batch. Raises: KafkaError INVALID_RECORD."""
+    """Yield (offset, timestamp) of each record. payload: of the batch, decompressed. Raises KafkaError
+    INVALID_RECORD.
+    """
     appended_at = batch.max_timestamp if batch.is_log_append_time else None
     for offset, timestamp, _, _, _ in _walk(batch, payload):
         yield offset, timestamp if appended_at is None else appended_at
 
 
 def raw_records(batch: Batch, payload: bytes) -> Iterator[RawRecord]:
-    """Return the records, in order. payload: of the batch. Raises: KafkaError INVALID_RECORD."""
+    """Yield the records, in order. payload: of the batch, decompressed. Raises KafkaError INVALID_RECORD."""
     for offset, timestamp, begin, key_at, end in _walk(batch, payload):
         try:
             length, at = varint(payload, key_at)
@@ -67,7 +69,7 @@ def raw_records(batch: Batch, payload: bytes) -> Iterator[RawRecord]:
 
 
 def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield (offset, timestamp, begin, position of the key, end) of each record."""
+    """Yield (offset, timestamp, begin, position of the key's length, end) of each record. Raises INVALID_RECORD."""
     base_offset, last_offset, base_timestamp = batch.base_offset, batch.last_offset, batch.base_timestamp
     size, end, previous = len(payload), 0, base_offset - 1
     checks_times = not batch.is_log_append_time
@@ -103,8 +105,8 @@ def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, in
 def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon_ms: int | None = None) -> bytes:
     """Return the batch with only the kept records, as compaction leaves it: same header, offsets and sequences.
 
-    kept: for each record whether it stays; one at least does. delete_horizon_ms: set in the header, if it is not yet.
-    Raises: KafkaError INVALID_RECORD, if a timestamp is too far from the horizon for a delta to say it.
+    kept: for each record whether it stays; at least one must. delete_horizon_ms: is set in the header, unless it is set
+    already. Raises KafkaError INVALID_RECORD if a timestamp differs from it by more than a delta can encode.
     """
     moves_by = 0
     if delete_horizon_ms is not None and batch.delete_horizon_ms is None:
@@ -137,11 +139,15 @@ def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon
 
 
 def drop_records(batch: Batch) -> bytes:
-    """Return the batch's header without records; it has the producer's last sequence and the last offset."""
+    """Return the batch's header without records, which keeps the producer's last sequence and the last offset."""
     return _frame(batch, b"", 0, base_timestamp=-1, max_timestamp=batch.max_timestamp, dated=False)
 
 
 def _frame(batch: Batch, payload: Bytes, count: int, *, base_timestamp: int, max_timestamp: int, dated: bool) -> bytes:
+    """Return a batch with this payload of `count` records, compressed as before, and a header like the batch's.
+
+    dated: base_timestamp is the delete horizon.
+    """
     attributes = batch.attributes & _KNOWN_BITS & ~(DELETE_HORIZON_BIT if not dated else 0)
     if not count:
         attributes &= ~CODEC_BITS

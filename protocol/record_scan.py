@@ -1,4 +1,4 @@
-"""A quick look over the records of a batch, for what a topic demands of each: a key, a timestamp within bounds.
+"""Quick checks of a batch's records, as topics demand: each has a key, or a timestamp within bounds.
 
 No Record is made: from each record only its length, deltas and the length of its key are read, and the rest is leapt
 over. A batch may hold a million records, so every step counts. The rule is that of records.py: whatever the bytes, the
@@ -16,8 +16,8 @@ KEYLESS = "a compacted topic takes no record without a key"
 def check_keys(batch: Batch, payload: bytes) -> None:
     """Check that each record has a key, as compacted topics demand, and the right offset delta.
 
-    payload: the batch's records, decompressed. Values and headers are not looked at.
-    Raises: KafkaError; RecordsRefused names the first that have no key.
+    payload: the batch's records, decompressed. Values and headers are not checked. Raises KafkaError; RecordsRefused,
+    which names the first records without a key.
     """
     try:
         named, refused = _keyless(payload, batch.record_count)
@@ -28,7 +28,9 @@ def check_keys(batch: Batch, payload: bytes) -> None:
 
 
 def _long_length(payload: bytes, position: int) -> tuple[int, int]:
-    """Read a record's length of more than one byte. It is returned doubled, as zigzag encoding has it."""
+    """Read a record's length of more than one byte. Returns the length times two, as in zigzag, and the position after
+    it.
+    """
     length, position = varint(payload, position)
     if length < 0:
         lies("the length of a record is negative")
@@ -36,9 +38,9 @@ def _long_length(payload: bytes, position: int) -> tuple[int, int]:
 
 
 def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
-    """Return the indexes of the first records without a key, and how many there are.
+    """Return the indices of the first records without a key, and how many records have none.
 
-    Raises: IndexError where the bytes end too early.
+    Raises IndexError if the bytes end too early.
     """
     found: list[int] = []
     position, keyless = 0, 0
@@ -83,9 +85,10 @@ def _keyless(payload: bytes, count: int) -> tuple[list[int], int]:
 
 
 def outside(batch: Batch, payload: bytes, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
-    """Return the first records with a timestamp outside [lowest, highest], as (index, timestamp), and their number.
+    """Return (index, timestamp) of the first records with a timestamp outside [lowest, highest], and how many there
+    are.
 
-    payload: the batch's records, decompressed. Raises: KafkaError.
+    payload: the batch's records, decompressed. Raises KafkaError.
     """
     try:
         return _outside(payload, batch, max(lowest, LOWEST), min(highest, HIGHEST))
@@ -94,7 +97,11 @@ def outside(batch: Batch, payload: bytes, lowest: int, highest: int) -> tuple[li
 
 
 def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
-    """Find records with timestamps outside lowest..highest. Returns the first of them, and how many there are."""
+    """Return (index, timestamp) of the first records with a timestamp outside [lowest, highest], and how many there
+    are.
+
+    Raises IndexError if the bytes end too early.
+    """
     found: list[tuple[int, int]] = []
     base, position, wrong = batch.base_timestamp, 0, 0
     least, most = lowest - base, highest - base
@@ -124,5 +131,6 @@ def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[l
 
 
 def _check_end(payload: bytes, position: int) -> None:
+    """Raise INVALID_RECORD if the last record does not end where the payload ends."""
     if position != len(payload):
         lies(f"the last record ends {len(payload) - position:+} bytes before the batch")

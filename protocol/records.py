@@ -1,9 +1,9 @@
-"""The records inside a batch: read, written, checked.
+"""The records of a batch: decoded, encoded, checked.
 
 Needed only where a batch is not opaque: compacted topics, look-ups by timestamp, recompression, tools and the client.
 The rule: whatever the bytes, the outcome is records or a KafkaError: CORRUPT_MESSAGE where they do not decompress,
-MESSAGE_TOO_LARGE above the bound, INVALID_RECORD where a count, a length, an offset delta or a timestamp lies.
-Layout: KIP-98, Kafka's DefaultRecord. Lengths and deltas are zigzag varints, unlike those of the protocol around it.
+MESSAGE_TOO_LARGE above the bound, INVALID_RECORD where a count, a length, an offset delta or a timestamp lies. Layout:
+KIP-98, Kafka's DefaultRecord. Lengths and deltas are zigzag varints, unlike those of the protocol around it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,9 +65,9 @@ class Marker(IntEnum):
 
 
 class RecordsRefused(KafkaError):
-    """Raised for a batch of which some records are refused. record_errors: (index in the batch, reason) of each.
+    """Raised for a batch of which some records are refused. record_errors: their (index in the batch, reason).
 
-    refused: how many there are, where not all are listed.
+    refused: how many there are, if not all are listed.
     """
 
     def __init__(self, record_errors: list[tuple[int, str]], refused: int) -> None:
@@ -81,9 +81,9 @@ class RecordsRefused(KafkaError):
 
 
 def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """Return the records of the batch, in order. `limit`: bytes of them, decompressed.
+    """Yield the records of the batch, in order. limit: the most bytes that they may have, decompressed.
 
-    Raises: KafkaError, at the first record that is not sound.
+    Raises KafkaError at the first invalid record.
     """
     payload = payload_of(batch, limit)
     appended_at = batch.max_timestamp if batch.is_log_append_time else None
@@ -109,11 +109,10 @@ def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[
 
 
 def payload_of(batch: Batch, limit: int) -> bytes:
-    """Return the bytes of the batch's records, decompressed.
+    """Return the bytes of the batch's records, decompressed. Raises KafkaError.
 
-    limit: of what is compressed, since it may be much larger than what arrived. Other batches are in memory already, so
-    none is refused for its size: the broker's own logs are not compressed, and whatever was written to them is read.
-    Raises: KafkaError.
+    limit: for compressed batches, since they may become much larger. Others are in memory already, so none is refused
+    for its size: the broker's own logs are not compressed, and whatever was written to them can be read.
     """
     if batch.record_count == 0 and batch.size == HEADER_BYTES:  # emptied by cleaning
         return b""
@@ -125,7 +124,7 @@ def payload_of(batch: Batch, limit: int) -> bytes:
 
 
 def lies(detail: str) -> NoReturn:
-    """Raise KafkaError INVALID_RECORD because the bytes contradict each other."""
+    """Raise KafkaError INVALID_RECORD with this detail: the bytes contradict each other."""
     raise KafkaError(ErrorCode.INVALID_RECORD, detail)
 
 
@@ -133,7 +132,10 @@ _RecordParts = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], i
 
 
 def read_record(payload: bytes, position: int) -> _RecordParts:
-    """Return (timestamp delta, offset delta, key, value, headers, end position). Raises: IndexError if cut short."""
+    """Decode the record at `position`: return (timestamp delta, offset delta, key, value, headers, end position).
+
+    Raises IndexError if it is cut short, KafkaError INVALID_RECORD if it is invalid.
+    """
     length, position = varint(payload, position)
     end = position + length
     if length < 0 or end > len(payload):
@@ -152,7 +154,9 @@ def read_record(payload: bytes, position: int) -> _RecordParts:
 
 
 def varint(payload: bytes, position: int, bits: int = 32) -> tuple[int, int]:
-    """Read the zigzag varint at `position`. Returns it and the position after it."""
+    """Read the zigzag varint at `position`. Returns it and the position after it. Raises INVALID_RECORD above `bits`
+    bits.
+    """
     byte = payload[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -185,6 +189,7 @@ def _nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, in
 
 
 def read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
+    """Decode `count` headers. end: of the record. Returns them and the position after them. Raises INVALID_RECORD."""
     if not 0 <= count <= (end - position) // 2:  # a header takes two bytes at least
         lies(f"{count} headers announced")
     headers = []
@@ -257,9 +262,10 @@ def keyed_batch(
     producer_epoch: int = -1,
     transactional: bool = False,
 ) -> Batch:
-    """Make a batch of (key, value) records with one timestamp, no headers, codec or sequences: for coordinators.
+    """Encode a batch of (key, value) records with one timestamp, without headers, codec or sequences: for
+    coordinators.
 
-    The same bytes as `build` makes, in a third of the time; several of them are made for every transaction.
+    The same bytes as build() returns, in a third of the time; several of them are made for every transaction.
     """
     payload = b"".join([keyed_record(number, key, value) for number, (key, value) in enumerate(contents)])
     return batch_of_payload(
@@ -291,7 +297,7 @@ def batch_of_payload(
     producer_epoch: int = -1,
     transactional: bool = False,
 ) -> Batch:
-    """Make a batch of `count` records, which keyed_record() wrote one behind the other into `payload`."""
+    """Encode a batch of `count` records with one timestamp. payload: them, each by keyed_record()."""
     checked = _CHECKED_HEAD.pack(
         TRANSACTIONAL_BIT * transactional,
         count - 1,
@@ -308,12 +314,13 @@ def batch_of_payload(
 
 
 def with_crc(header: bytes, payload: Bytes) -> bytes:
+    """Return header and payload, joined, with the right CRC in the header."""
     crc = crc32c(payload, crc32c(header[CRC_COVERS_FROM:]))
     return b"".join((header[: CRC_COVERS_FROM - 4], _CRC.pack(crc), header[CRC_COVERS_FROM:], payload))
 
 
 def recompress(batch: Batch, payload: bytes, codec: int, level: int | None = None) -> bytes:
-    """Return the same batch with another codec: for topics whose `compression.type` is not the producer's.
+    """Return the same batch with another codec: for topics whose `compression.type` is not `producer`.
 
     payload: its records, decompressed.
     """
@@ -337,6 +344,7 @@ def recompress(batch: Batch, payload: bytes, codec: int, level: int | None = Non
 
 
 def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    """Encode one record. Raises INVALID_RECORD if its timestamp is too far from base_timestamp."""
     timestamp_delta = record.timestamp - base_timestamp
     if not LOWEST <= timestamp_delta <= HIGHEST:
         lies(f"timestamp {record.timestamp} is too far from {base_timestamp}")
@@ -355,6 +363,7 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> byt
 
 
 def _with_length(value: bytes | None) -> tuple[bytes, bytes]:
+    """Return the encoded length of a key or value, and its bytes; length -1 for None."""
     return (b"\x01", b"") if value is None else (zigzag(len(value)), value)
 
 
@@ -363,6 +372,7 @@ _SHORT += [bytes((unsigned & 0x7F | 0x80, unsigned >> 7)) for unsigned in range(
 
 
 def zigzag(number: int) -> bytes:
+    """Encode the number as a signed varint (zigzag)."""
     unsigned = number << 1 if number >= 0 else ~(number << 1)
     if unsigned < 0x1000:
         return _SHORT[unsigned]
@@ -380,7 +390,7 @@ def zigzag(number: int) -> bytes:
 def control_marker(
     kind: Marker, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
 ) -> bytes:
-    """Encode the batch of 78 bytes that ends a transaction in one partition; the log stamps its offset."""
+    """Encode the batch of 78 bytes that ends a transaction in one partition. Its offset is set when it is appended."""
     checked = _MARKER_CHECKED.pack(
         TRANSACTIONAL_BIT | CONTROL_BIT,
         0,  # last offset delta
@@ -404,11 +414,9 @@ _MARKERS = {int(marker): marker for marker in Marker}
 
 
 def read_marker(batch: Batch) -> tuple[Marker, int] | None:
-    """Return (kind, coordinator epoch) of a control batch; None for another kind, or one emptied by cleaning.
+    """Return (kind, coordinator epoch) of a control batch; None if it is no marker, or compaction has emptied it.
 
-    The marker as every broker writes it is read in place; any other way of writing the same goes through `records`.
-
-    Raises: KafkaError INVALID_RECORD.
+    The usual form of a marker is read in place, any other by records(). Raises KafkaError INVALID_RECORD.
     """
     buffer = batch.buffer
     is_usual = batch.size == MARKER_BYTES and batch.record_count == 1 and not batch.attributes & CODEC_BITS
@@ -421,6 +429,7 @@ def read_marker(batch: Batch) -> tuple[Marker, int] | None:
 
 
 def _read_any_marker(batch: Batch) -> tuple[Marker, int] | None:
+    """Return (kind, coordinator epoch) of a control batch in any form; None as read_marker(). Raises INVALID_RECORD."""
     record = next(records(batch), None)
     if record is None:
         return None

@@ -1,16 +1,12 @@
-"""How a message is written down: a class a message, an annotated line a field, its versions behind it.
+"""How messages are declared: a class for each message, an annotated line for each field, with its versions.
 
 The rule: a class contains what Kafka's message definition does and nothing else, so one class covers all versions of a
 message. A field that a version does not carry holds its default there; therefore every field of some versions only has
 one, and a field without a default must be given. Source: Kafka's message JSON (clients/src/main/resources).
 
-    @request(api=26, versions="0-5", flexible="3+")
-    class EndTxnRequest:
-        transactional_id: String
-        ...
-        producer_id: Int64 = field("5+", default=-1)
-        cursor: Cursor | None = field(nullable="0+")           # a struct that may be null: an int8 before it
-        leader: Leader | None = field("10+", tag=0, default=None)   # a tagged struct: None means it was not sent
+@request(api=26, versions="0-5", flexible="3+") class EndTxnRequest: transactional_id: String ... producer_id: Int64 =
+field("5+", default=-1) cursor: Cursor | None = field(nullable="0+") # a struct that may be null: an int8 before it
+leader: Leader | None = field("10+", tag=0, default=None) # a tagged struct: None means it was not sent
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +35,7 @@ MISSING = Missing()
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A value that always takes the same number of bytes: one character of the struct module."""
+    """A value with a fixed size, by a format character of the struct module. zero: its default."""
 
     format: str
     size_bytes: int
@@ -53,7 +49,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes: their length, then the bytes. `of`: what they are decoded to: bytes, a view, or a list of buffers."""
+    """Bytes: their length, then the bytes. of: what they are decoded to: bytes, a view, or a list of views."""
 
     of: str
     secret: bool = False  # shown by nobody
@@ -145,7 +141,7 @@ class Field:
         return self.default is MISSING and self.factory is None
 
     def initial(self) -> Any:
-        """Return the value of a field that is absent."""
+        """Return the default value, which the field has if it is absent."""
         return self.factory() if self.factory else self.default
 
 
@@ -166,15 +162,16 @@ def field(
     nullable: str | None = None,
     tag: int | None = None,
 ) -> Any:
-    """Describe a field of a message, after its annotation, when a plain default is not enough.
+    """Declare a field of a message, after its annotation, if a plain default is not enough.
 
-    An annotation with `| None` is nullable in all versions unless `nullable` names them.
+    versions: those that have the field. factory: makes the default. tag: it is a tagged field with this number.
+    nullable: the versions in which it may be null; by default all if the annotation has `| None`.
     """
     return _Declared(versions_of(versions), versions_of(nullable) if nullable else None, tag, default, factory)
 
 
 def _kind(annotation: Any) -> Kind:
-    """Return the wire type that a field's annotation declares."""
+    """Return the wire type that a field's annotation declares. Raises TypeError if it is none."""
     if get_origin(annotation) is list:
         return Array(_kind(get_args(annotation)[0]))
     if get_origin(annotation) is Annotated:
@@ -186,7 +183,7 @@ def _kind(annotation: Any) -> Kind:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """Return the annotation without `| None`, and whether it had it."""
+    """Return the annotation without `| None`, and whether it had that."""
     if get_origin(annotation) not in (Union, UnionType):
         return annotation, False
     rest = [member for member in get_args(annotation) if member is not NoneType]
@@ -196,6 +193,9 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def _field(name: str, annotation: Any, value: Any) -> Field:
+    """Make the field that a line of a class declares. value: what is after the `=`. Raises TypeError if it is
+    invalid.
+    """
     declared = value if isinstance(value, _Declared) else _Declared(ALL, None, None, value, None)
     plain, optional = _without_none(annotation)
     kind = _kind(plain)
@@ -230,7 +230,10 @@ def schema_of(cls: type) -> Schema:
 
 
 def _build(cls: type[T], make: Callable[[tuple[Field, ...]], Schema]) -> type[T]:
-    """Return the class made again, with slots, a keyword constructor, equality and a repr."""
+    """Return a new class with the fields of `cls`: with slots, a keyword constructor, equality and repr.
+
+    make: makes its schema from the fields.
+    """
     given: dict[str, Any] = dict(vars(cls))
     annotations = get_annotations(cls)  # not in vars(cls) since Python 3.14, which makes them when they are asked for
     fields = tuple(_field(name, hint, given.pop(name, MISSING)) for name, hint in annotations.items())
@@ -249,7 +252,7 @@ def _build(cls: type[T], make: Callable[[tuple[Field, ...]], Schema]) -> type[T]
 
 
 def _constructor(name: str, fields: tuple[Field, ...]) -> Any:
-    """Return an `__init__` that takes exactly the fields, by keyword."""
+    """Return an `__init__` that takes exactly these fields, by keyword."""
     scope: dict[str, Any] = {"MISSING": MISSING}
     parameters, body = [], []
     for f in fields:
@@ -275,6 +278,7 @@ def _repr(self: Any) -> str:
 
 
 def _show(message: Any, of: Field) -> str:
+    """Return a field's value for repr; of a secret one only its length."""
     value = getattr(message, of.name)
     return f"<{len(value)} bytes>" if isinstance(of.kind, Blob) and of.kind.secret else repr(value)
 
@@ -285,7 +289,7 @@ def request(
 ) -> Callable[[type[T]], type[T]]:
     """Declare a request: its API key, its versions, and those with the flexible encoding.
 
-    `serves` are the versions that a broker answers, where they are fewer; `listed_from` the lowest that it claims to.
+    serves: the versions that a broker answers, if not all. listed_from: the lowest one in the answer to ApiVersions.
     """
     declared, answered = versions_of(versions), versions_of(serves or versions)
     lowest = answered.low if listed_from is None else listed_from
@@ -298,7 +302,7 @@ def request(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def response(*, to: type) -> Callable[[type[T]], type[T]]:
-    """Declare the response to a request. It has the same versions."""
+    """Declare the response to a request. It has the request's versions."""
     asked = schema_of(to)
 
     def made(fields: tuple[Field, ...]) -> Schema:
@@ -309,5 +313,5 @@ def response(*, to: type) -> Callable[[type[T]], type[T]]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """Declare a part of a message. Its versions are those of the message."""
+    """Declare a part of a message. It has the message's versions."""
     return _build(cls, Schema)
