@@ -29,6 +29,7 @@ class Figures:
 
     @property
     def mb_per_second(self) -> float:
+        """Return payload per second, in MB of 10^6 bytes."""
         return self.bytes / self.seconds / 1e6
 
     def as_json(self) -> dict[str, Any]:

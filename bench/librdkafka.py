@@ -117,6 +117,7 @@ def _timer(latencies: "array[float]", failures: list[str]) -> Callable[[Any, Any
     began = time.perf_counter()
 
     def delivered(error: Any, _message: Any) -> None:
+        """Record the latency, and the error if there is one."""
         if error is not None:
             failures.append(str(error))
         latencies.append(time.perf_counter() - began)

@@ -67,6 +67,7 @@ class _Loop(asyncio.Protocol):
         self.running = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the first `depth` requests."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
         self._send(self._depth)
 
@@ -97,11 +98,12 @@ class _Loop(asyncio.Protocol):
             self._send(answers)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Report the lost connection as an error, unless close() was called."""
         if self.running:
             self._failed(ConnectionError(f"a connection was lost: {exc}"))
 
     def close(self) -> None:
-        """Close the connection; that it is lost then is no error."""
+        """Close the connection without reporting that as an error."""
         self.running = False
         if self._transport is not None:
             self._transport.close()
@@ -137,6 +139,7 @@ async def run(
     error_at = 4 + 4 + 2 + len(load.topic.encode()) + 4 + 4
 
     def failed(error: Exception) -> None:
+        """End the load with this error; only the first one counts."""
         if not over.done():
             over.set_exception(error)
 

@@ -62,6 +62,7 @@ class _Worker(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
+        """Commit transactions until `ending` is set. An error is stored in `error` and ends all threads."""
         try:
             self._run()
         except Exception as error:

@@ -54,6 +54,7 @@ class Connecting:
         return admin
 
     async def close(self) -> None:
+        """Close the Admin, if it is connected."""
         if self._admin is not None:
             await self._admin.close()
             self._admin = None

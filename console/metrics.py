@@ -176,6 +176,7 @@ async def metrics_text(admin: Admin) -> bytes:
 
 
 def _add_brokers(samples: _Samples, cluster: ClusterDescription) -> None:
+    """Add the metrics of the brokers: their number, and one with the address of each."""
     samples.add("kafka_brokers", len(cluster.nodes))
     for node in cluster.nodes:
         samples.add("kafka_broker_info", 1, node.node_id, f"{node.host}:{node.port}")
@@ -198,6 +199,7 @@ def _fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str
 
 
 def _add_topics(samples: _Samples, topics: dict[str, TopicDescription]) -> None:
+    """Add the metrics of topics and partitions: leaders, replicas, in-sync replicas."""
     for name, topic in topics.items():
         samples.add("kafka_topic_partitions", len(topic.partitions), name)
         for each in topic.partitions:

@@ -61,6 +61,7 @@ def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
     """
 
     async def bounded() -> T:
+        """Await the coroutine for timeout_s seconds at most; a timeout of its own is raised unchanged."""
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 return await coroutine

@@ -239,6 +239,7 @@ class SourceOptions:
 
     @property
     def reads_committed(self) -> bool:
+        """Return whether records of open and aborted transactions are left out."""
         return self.isolation == READ_COMMITTED
 
 

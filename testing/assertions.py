@@ -79,10 +79,12 @@ class Asserting(Observed):
 
 
 def _key_and_value(record: Record) -> Hashable:
+    """Return what identifies a record by default: its key and value."""
     return record.key, record.value
 
 
 def _place_and_content(record: Record) -> Hashable:
+    """Return topic, key and value of a record."""
     return record.topic, record.key, record.value
 
 

@@ -50,6 +50,7 @@ def error(code: ErrorCode, after: bool) -> Effect:
     """Return the effect that answers with an error. after: the request is processed first; else it is not processed."""
 
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
+        """Answer with the error: instead of processing the request, or after it was processed."""
         if not after:
             connection.reply(asked.refused(code), 0)
             return
@@ -70,6 +71,7 @@ def disconnect(after: bool) -> Effect:
     """
 
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
+        """Close the connection: instead of processing the request, or when its answer would be sent."""
         if not after:
             connection.close_after_replies()
             return
@@ -93,6 +95,7 @@ def delay(seconds: float, after: bool) -> Effect:
     """
 
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
+        """Process the request after the delay, or process it now and send its answer after the delay."""
         if not after:
             _serve_later(serve, connection, asked, seconds)
             return
@@ -111,6 +114,7 @@ def blackhole(after: bool) -> Effect:
     """Return the effect that never answers. after: the request is processed; else it is not."""
 
     def effect(serve: Serve, connection: Connection, asked: ReceivedRequest) -> None:
+        """Leave the request without an answer for ever: unprocessed, or after it was processed."""
         if not after:
             connection.park(Parked())
             return
@@ -169,6 +173,7 @@ def _serve_later(serve: Serve, connection: Connection, asked: ReceivedRequest, s
     connection.hold()
 
     def now() -> None:
+        """Process the request and those that came behind it, unless the connection has ended."""
         if connection.transport is not None:
             serve(connection, frame)
             connection.go_on()

@@ -214,6 +214,7 @@ class Faults:
         """Return a function that serves requests with `serve`, but applies the first matching fault."""
 
         def faulty(connection: Connection, frame: Readable) -> None:
+            """Serve the request, or apply the effect of the fault that fires at it."""
             effect, request = self._effect_on(frame)
             if effect is None:
                 serve(connection, frame)

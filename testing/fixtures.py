@@ -67,6 +67,7 @@ def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[...,
     made: list[ObservedBroker] = []
 
     def make(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> "ObservedBroker":
+        """Start a broker and return it. data_dir: None for one in memory. settings: of the broker."""
         broker = ObservedBroker(data_dir, **settings)
         broker.start()
         made.append(broker)
@@ -107,6 +108,9 @@ def fp_topics(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> Iterato
     default = wishes_of(request.node).partitions
 
     def make(count: int = 1, *, partitions: int | None = None, **configs: object) -> list[str]:
+        """Create `count` topics and return their names. partitions: None for the marker's. configs: Kafka's, with `_`
+        for `.`.
+        """
         names = [f"{stem}-{os.urandom(4).hex()}" for _ in range(count)]
         for name in names:
             fp_broker.create_topic(name, default if partitions is None else partitions, **configs)

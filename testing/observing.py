@@ -68,6 +68,7 @@ class Observed:
     """The login of a super user; None if the broker requires no login."""
 
     def _asker(self) -> Asker:
+        """Return new connections to the broker, logged in as a super user if it has users."""
         return Asker(self.bootstrap_servers, login=self._login)
 
     def records(self, topic: str, isolation: Isolation = "read_committed") -> list[Record]:

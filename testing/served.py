@@ -107,6 +107,7 @@ class ObservedBroker(Asserting, Broker):
         remember = self._recent.append
 
         def remembered(connection: Connection, frame: Readable) -> None:
+            """Store the time, client and first bytes of the request, then serve it."""
             remember((time.time(), connection.client_host, bytes(frame[:HEADER_BYTES])))
             serve(connection, frame)
 

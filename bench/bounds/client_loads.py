@@ -32,6 +32,7 @@ class Load:
 
     @property
     def value(self) -> bytes:
+        """Return a value of `size` bytes that does not compress to nothing."""
         return bytes(i * 131 % 251 for i in range(self.size))
 
 

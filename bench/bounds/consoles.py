@@ -39,6 +39,7 @@ def consoles(name: str, size: Size, say: Say) -> Iterator[Measured]:
         topics.create(broker.host, broker.port, TOPIC, 1)
 
         def with_consoles() -> float:
+            """Return the median latency in ms while a console runs with its event streams open."""
             with _console(broker.bootstrap) as url, _browsers(url, streams):
                 time.sleep(SETTLE_S * size.share)
                 return _latency_ms(broker.bootstrap, seconds)

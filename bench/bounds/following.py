@@ -84,6 +84,7 @@ def _follower(data: str, store: str) -> Iterator[list[int]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=peers.environment()) as process:
 
         def take() -> None:
+            """Read the follower's output to its end, and add its loss windows to the list."""
             assert process.stdout is not None
             for line in process.stdout:
                 window_ms = json.loads(line)["loss_window_ms"]
@@ -119,6 +120,7 @@ def produce(bootstrap: str, seconds: float) -> int:
     acknowledged = 0
 
     def delivered(error: KafkaError | None, message: Message) -> None:
+        """Count an acknowledged record. Raises RuntimeError for one that failed."""
         nonlocal acknowledged
         if error is not None:
             raise RuntimeError(f"a record was not acknowledged: {error}")

@@ -53,6 +53,7 @@ async def workers(load: Load) -> Figures:
     began = 0.0
 
     async def work() -> None:
+        """Read and accept records with one consumer until all are done."""
         nonlocal left, began
         async with _queue(load, group) as queue:
             while left > 0:

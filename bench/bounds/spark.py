@@ -144,11 +144,13 @@ def spark(name: str, size: Size, say: Say) -> Iterator[Measured]:
             asyncio.run(fill(broker.bootstrap, topic, count))
 
         def rate(each: Session, what: str) -> float:
+            """Return records per second of one command ("read", "write" or "copy") in a session."""
             order: dict[str, Any] = {"servers": broker.bootstrap, "topic": SOURCE, "target": TARGET}
             order |= {"records": records, "record_bytes": RECORD_BYTES, "partitions": PARTITIONS}
             return float(records / each.do(what, **order)["seconds"])
 
         def took_ms(guarantee: str) -> float:
+            """Return the median ms of a micro-batch with this delivery guarantee, without the first."""
             order = {"servers": broker.bootstrap, "topic": SOURCE_OF_BATCHES, "target": TARGET, "per_batch": rows}
             done = found[SPARK].do("copy", **order, options={"deliveryGuarantee": guarantee})
             return float(statistics.median(done["batches"][1:]))

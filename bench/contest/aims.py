@@ -55,12 +55,16 @@ def _bound(row: str, scenario: str, figure: str, ours: str, theirs: str | None, 
 
 
 def _sdk(row: str, scenario: str, theirs: str, bound: float) -> Aim:
-    """Return an aim for the ratio of the SDK's rate to that of another library. theirs: its name."""
+    """Return an aim for the ratio of the SDK's rate to that of another library. row: the end of its label. scenario:
+    the end of the load's name. theirs: the library.
+    """
     return _bound(f"SDK ÷ {theirs}, {row}", f"bound SDK {scenario}", "rate", SDK, theirs, bound)
 
 
 def _jar(row: str, scenario: str, aim: float) -> Aim:
-    """Return an aim for the ratio of our Spark connector's rate to that of Spark's own Kafka source and sink."""
+    """Return an aim for the ratio of our Spark connector's rate to that of Spark's own Kafka source and sink. row: the
+    end of its label. scenario: the end of the load's name.
+    """
     return Aim(f"Spark ÷ Kafka's jar, {row}: rows/s", f"bound Spark {scenario}", "rate", SPARK, SPARK_JAR, aim)
 
 

@@ -251,6 +251,7 @@ def _growth(
     failures: list[str] = []
 
     def on_step(step: Step) -> None:
+        """Take a step of the contest: collect failures, and print each round once."""
         if step.failed:
             failures.append(f"{step.peer}: {step.doing}")
         elif step.doing.startswith("round") and step.peer == turns((few, many), int(step.doing.split()[1]) - 1)[0].name:

@@ -225,6 +225,7 @@ def outside(
     bound = replace(bound, rounds=rounds or bound.rounds, seconds=seconds or bound.seconds)
 
     def measure(progress: growth.Progress) -> Iterator[Measured]:
+        """Measure what was selected, on servers of its own."""
         yield from growth.outside(wanted, names, full, size, progress)
         yield from bounds.outside(wanted, names, bound, progress.say, progress.failed)
 
@@ -365,6 +366,7 @@ def tidy_when_interrupted() -> None:
     last = -TIDYING_S
 
     def interrupted(number: int, frame: Any) -> None:
+        """Raise KeyboardInterrupt, unless another signal did so within TIDYING_S; then only print a line."""
         nonlocal last
         before, last = last, time.monotonic()
         if last - before >= TIDYING_S:

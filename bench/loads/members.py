@@ -65,6 +65,7 @@ def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable
         waiting.register(stdout, selectors.EVENT_READ)
 
         def going_on() -> bool:
+            """Return whether the phase still runs. Raises RuntimeError if the process has ended."""
             if not waiting.select(0):
                 return True
             if not stdout.readline():
@@ -72,6 +73,7 @@ def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable
             return False
 
         def begin() -> Callable[[], bool]:
+            """Let the process begin the next phase. Returns a function that returns whether the phase still runs."""
             stdin.write(b"\n")
             stdin.flush()
             return going_on

@@ -208,6 +208,7 @@ class _Pump:
         began = time.perf_counter()
 
         def delivered(error: Any, _message: Any) -> None:
+            """Record the latency, and the error if there is one; nothing after close()."""
             if self._closed:
                 return
             if error is not None:

@@ -70,6 +70,7 @@ class Transactions(InChild):
         topics.create(peer.host, peer.port, self.topic, self.partitions)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
+        """Measure one window of committing transactions. Raises: LoadFailed."""
         load = TimedTransactions(
             peer.bootstrap, self.topic, self.producers, self.partitions, self.records, seconds, self.warm_seconds
         )
@@ -91,6 +92,7 @@ class Copy(InChild):
         preload(peer, COPIED, self.partitions, self.records, RECORD_BYTES)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
+        """Measure one window of copying records. Raises: LoadFailed."""
         load = TimedCopy(
             peer.bootstrap,
             COPIED,
@@ -128,6 +130,7 @@ class Visible(InChild):
         topics.create(peer.host, peer.port, VISIBLE, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
+        """Measure one window of committing and looking. Raises: LoadFailed."""
         load = TimedTransactions(peer.bootstrap, VISIBLE, 1, 1, 1, seconds, self.warm_seconds)
         return child.window(visible, load, peer)
 

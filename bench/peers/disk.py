@@ -65,6 +65,7 @@ def _wait_until_still(timeout_s: float) -> bool:
     seen, since = discards(diskstats.read_text()), time.perf_counter()
 
     def is_still() -> bool:
+        """Return whether no discard was completed for STILL_S."""
         nonlocal seen, since
         now = discards(diskstats.read_text())
         if now != seen:

@@ -94,6 +94,7 @@ class Guard:
 
     @property
     def login_required(self) -> bool:
+        """Return whether this console has a token, so that users must log in."""
         return self._token is not None
 
     def serve_at(self, port: int) -> None:
@@ -135,6 +136,7 @@ class Guard:
         return session
 
     def log_out(self, session: str | None) -> None:
+        """End the session, if there is one of this id."""
         if session is not None:
             self._sessions.pop(session, None)
 
@@ -209,6 +211,7 @@ def _digest(token: str) -> bytes:
 
 
 def _is_address(name: str) -> bool:
+    """Return whether the name is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -103,6 +103,7 @@ class StreamLimits:
         self._counts[counted] += 1
 
     def remove(self, address: str) -> None:
+        """Note that an event stream of this address has ended."""
         _less(self._counts, counted_as(address))
 
 

@@ -90,6 +90,7 @@ def _value(parameter: Parameter, text: str) -> Any:
 
 
 def _number(parameter: Parameter, text: str) -> int:
+    """Convert a parameter's text to an int. Raises Problem if it is no number or outside the parameter's limits."""
     digits = text.removeprefix("-")
     if len(digits) <= 19 and digits.isascii() and digits.isdigit() and parameter.low <= int(text) <= parameter.high:
         return int(text)

@@ -69,6 +69,7 @@ class Problem(Exception):
 
     @property
     def status(self) -> int:
+        """Return the HTTP status: the error code without its last two digits."""
         return self.error_code // 100
 
     def body(self) -> dict[str, Any]:

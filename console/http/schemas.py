@@ -24,10 +24,12 @@ def fields(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dic
 
 
 def list_of(items: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an array of these items."""
     return {"type": "array", "items": items}
 
 
 def or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema that also allows null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 

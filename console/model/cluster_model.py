@@ -114,6 +114,7 @@ class ClusterModel:
             self._task = asyncio.create_task(self._run(), name="the console's reader")
 
     async def close(self) -> None:
+        """Stop reading the cluster. Calls that wait for a view are cancelled."""
         await self._tail.close()
         if self._task is not None:
             self._task.cancel()
@@ -305,6 +306,7 @@ class KafkaErrorOfBug(KafkaError):
 
 
 def problem_row(error: KafkaError) -> dict[str, Any]:
+    """Return an error's message and hint as JSON, each on one line; hint null if there is none."""
     return {"message": " ".join(str(error).split()), "hint": getattr(error, "hint", "") or None}
 
 

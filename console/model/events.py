@@ -101,5 +101,6 @@ class Events:
         self._wake()
 
     def _wake(self) -> None:
+        """Wake all that wait in news()."""
         self._news.set()
         self._news = asyncio.Event()

@@ -54,6 +54,7 @@ class Tail:
             self._task = asyncio.create_task(self._run(self._new_consumer), name="the console's tail of transactions")
 
     async def close(self) -> None:
+        """Stop reading the topic."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -77,6 +77,7 @@ class View:
 
     @property
     def cluster_id(self) -> str:
+        """Return the cluster's id, "unknown" if the broker gives none."""
         return self.cluster.cluster_id or "unknown"
 
 
@@ -84,6 +85,7 @@ class View:
 
 
 def partition_name(partition: TopicPartition) -> dict[str, Any]:
+    """Return topic and partition as JSON, with the names of Confluent's API."""
     return {"topic_name": partition.topic, "partition_id": partition.partition}
 
 

@@ -86,6 +86,7 @@ async def raw(admin: Admin, topic: str, partition: int, offset: int, what: str) 
 
 
 def _no_record(where: TopicPartition, offset: int, hint: str) -> Problem:
+    """Return the problem that there is no record at this offset. hint: why."""
     return Problem(NOT_FOUND, f"{where} has no record at offset {offset}", hint)
 
 

@@ -149,6 +149,7 @@ def _check_confirmed(body: dict[str, Any], name: str) -> None:
 
 
 def _log(asked: Asked, what: str) -> None:
+    """Log a change with the address that asked for it. what: the change, as text."""
     log.warning("%s, by a browser or script at %s", what, asked.request.remote)
 
 

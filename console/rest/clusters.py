@@ -26,7 +26,7 @@ async def clusters(asked: Asked) -> dict[str, Any]:
 
 
 async def cluster(asked: Asked) -> dict[str, Any]:
-    """Handle GET /v3/clusters/{cluster_id}."""
+    """Handle GET /v3/clusters/{cluster_id}: the cluster in Confluent's shape."""
     await cluster_id(asked)
     return _row(await asked.parts.cluster())
 
@@ -56,7 +56,7 @@ async def brokers(asked: Asked) -> dict[str, Any]:
 
 
 async def broker(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/brokers/{broker_id}."""
+    """Handle GET …/brokers/{broker_id}: one broker. Raises Problem if there is none."""
     return _broker(await cluster_id(asked), await _node(asked))
 
 

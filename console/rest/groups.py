@@ -33,6 +33,7 @@ async def groups(asked: Asked) -> dict[str, Any]:
 
 
 def _state(group: Group) -> str:
+    """Return the group's state, from its description if it could be read."""
     return group.description.state if group.description else group.listing.state
 
 
@@ -89,6 +90,7 @@ async def consumer(asked: Asked) -> dict[str, Any]:
 
 
 def _consumer(name: str, found: GroupDescription, member: MemberDescription) -> dict[str, Any]:
+    """Return a member in Confluent's shape. name: the cluster's id. found: its group."""
     return item(
         "KafkaConsumer",
         [name, "consumer-groups", found.group_id, "consumers", member.member_id],

@@ -118,4 +118,5 @@ def _read_token(text: str) -> Key:
 
 
 def _bad_token() -> Problem:
+    """Return the problem for a page token that is not valid."""
     return Problem(BAD_PARAMETER, "page_token is not one of this list", "take it from metadata.next")

@@ -8,7 +8,7 @@ from ..routes import Route
 
 
 async def metrics(asked: Asked) -> web.Response:
-    """Handle GET /metrics."""
+    """Handle GET /metrics: one scrape in Prometheus' text format."""
     return web.Response(body=await asked.parts.scraper.text(), headers={"Content-Type": METRICS_CONTENT_TYPE})
 
 

@@ -20,7 +20,7 @@ SHOWN_RANGES = 20  # of each partition
 
 
 async def group(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/share-groups/{share_group_id}."""
+    """Handle GET …/share-groups/{share_group_id}: the group's state, coordinator and number of members."""
     name, found = await cluster_id(asked), await _group_of(asked)
     path = [name, "share-groups", found.group_id]
     return item(
@@ -54,6 +54,7 @@ async def consumers(asked: Asked) -> dict[str, Any]:
 
 
 def _consumer(name: str, found: GroupDescription, member: MemberDescription) -> dict[str, Any]:
+    """Return a member of a share group in the shape of a consumer. name: the cluster's id. found: its group."""
     return item(
         "KafkaShareGroupConsumer",
         [name, "share-groups", found.group_id, "consumers", member.member_id],

@@ -41,7 +41,7 @@ async def topics(asked: Asked) -> dict[str, Any]:
 
 
 async def topic(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/topics/{topic_name}."""
+    """Handle GET …/topics/{topic_name}: the topic in Confluent's shape, with its offsets summed over partitions."""
     view, found = await view_of(asked), await topic_of(asked)
     return _topic(view.cluster_id, found, topic_offsets(found, view))
 
@@ -64,12 +64,12 @@ def _topic(name: str, found: TopicDescription, offsets: dict[str, int] | None) -
 
 
 async def configs(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/topics/{topic_name}/configs."""
+    """Handle GET …/topics/{topic_name}/configs: all configs of the topic."""
     return whole("KafkaTopicConfigList", asked.request.path, await _configs(asked))
 
 
 async def one_config(asked: Asked) -> dict[str, Any]:
-    """Handle GET …/topics/{topic_name}/configs/{name}. Raises Problem if there is no such config."""
+    """Handle GET …/topics/{topic_name}/configs/{name}: one config. Raises Problem if there is none of that name."""
     for each in await _configs(asked):
         if each["name"] == asked.names["name"]:
             return each
@@ -143,6 +143,7 @@ async def producers(asked: Asked) -> dict[str, Any]:
 
 
 def _producer(asked: Asked, view: View, at: TopicPartition, found: ProducerState) -> dict[str, Any]:
+    """Return a producer's state in the partition, with its transactional id if the console has seen that."""
     path = [view.cluster_id, "topics", at.topic, "partitions", at.partition, "producers", found.producer_id]
     return item(
         "KafkaProducer",

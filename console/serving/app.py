@@ -52,9 +52,11 @@ def make_app(parts: Parts) -> web.Application:
     files = static_files.read_files()
 
     async def index(request: web.Request) -> web.Response:
+        """Handle GET /: the page."""
         return static_files.answer(files, "index.html", request)
 
     async def static_file(request: web.Request) -> web.Response:
+        """Handle GET /static/{name}: a file of the page."""
         return static_files.answer(files, request.match_info["name"], request)
 
     app.router.add_get("/", index)
@@ -145,6 +147,9 @@ def _handler_of(parts: Parts, route: Route) -> Handler:
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        """Check a request as its route demands (login, CSRF token, rights, parameters, body) and call the route's
+        handler.
+        """
         session = request.cookies.get(parts.guard.cookie)
         now_ms = parts.clock.monotonic_ms()  # logins outlast a step of the wall clock
         if route.access != OPEN:

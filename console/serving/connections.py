@@ -63,6 +63,9 @@ class Connection(asyncio.Protocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the new connection. If it is one too many, connections that wait for a request are closed for it; if
+        all are busy, it gets a 503 and is closed.
+        """
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio's
         closed = self._limits.admit(transport, address_of(transport))
         if closed is None:
@@ -94,16 +97,19 @@ class Connection(asyncio.Protocol):
         return None
 
     def pause_writing(self) -> None:
+        """Abort the connection in STUCK_S unless the browser takes bytes before."""
         if not self._refused:
             self._inner.pause_writing()
             self._set_timer("stuck", STUCK_S, self._transport.abort)
 
     def resume_writing(self) -> None:
+        """Let aiohttp write again: the browser has taken bytes."""
         if not self._refused:
             self._timers.pop("stuck").cancel()
             self._inner.resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """Count the connection no more, and tell aiohttp unless it was refused."""
         for each in self._timers.values():
             each.cancel()
         self._limits.remove(self._transport)

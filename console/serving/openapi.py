@@ -257,7 +257,7 @@ def schemas() -> dict[str, Any]:
 
 
 def document(routes: Iterable[Route], version: str, cookie: str) -> dict[str, Any]:
-    """Return the OpenAPI document as JSON. cookie: the name of the session's cookie."""
+    """Return the OpenAPI document of these routes as JSON. cookie: the name of the session's cookie."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

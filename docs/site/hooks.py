@@ -32,6 +32,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     here = (DOCS / page.file.src_uri).parent
 
     def replaced(found: re.Match[str]) -> str:
+        """Return what replaces one link: itself, or its text with the file's path."""
         text, target = found[1], found[2].split("#")[0]
         if not target or "://" in target:
             return found[0]

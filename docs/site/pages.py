@@ -133,6 +133,7 @@ def _escape(text: str) -> str:
 
 
 def _as_entities(text: str) -> str:
+    """Replace characters that Markdown or HTML would interpret by entities."""
     return re.sub(r"[<>*_|&]", lambda found: f"&#{ord(found[0])};", text)
 
 

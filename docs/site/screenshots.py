@@ -125,6 +125,7 @@ def save(picture: bytes, path: Path) -> None:
 
 
 async def main() -> None:
+    """Start a broker with a shop's data and a console, and save pictures of its pages."""
     chromium = os.environ.get("FENCEPOST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("there is no chromium on the PATH, and FENCEPOST_CHROMIUM names none")

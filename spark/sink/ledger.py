@@ -101,10 +101,12 @@ async def find_topic(cluster: Cluster, topic: str, *, may_create: bool) -> None:
     missed = Deadline(cluster.environment.clock, TOPIC_TIMEOUT_MS)
 
     def retry(failure: BaseException) -> bool:
+        """Return whether to ask again after this failure: a missing topic only for TOPIC_TIMEOUT_MS."""
         is_missing = isinstance(failure, KafkaError) and failure.code == _MISSING
         return is_retriable(failure) and not (is_missing and missed.passed())
 
     def verdict(answer: MetadataResponse) -> int:
+        """Return the topic's error code in a metadata response."""
         return answer.topics[0].error_code
 
     try:
@@ -133,6 +135,7 @@ async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) ->
     """
 
     def verdict(response: Any) -> int:
+        """Return the response's error code if the request is to be repeated because of it, else 0."""
         code = getattr(response, "error_code", 0)
         return int(code) if code_of(code) in _RETRIED else 0
 

@@ -320,6 +320,7 @@ class SinkWriter:
             log.info("old entries of the ledger could not be removed: %s", error)
 
     async def _remove_old_entries(self, cluster: Cluster, now_ms: int) -> None:
+        """Remove from the ledger what forgettable() names. now_ms: the broker's wall clock."""
         keys = await ledger.describe_entries(cluster, timeout_ms=ABORT_TIMEOUT_MS)
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 

@@ -63,6 +63,7 @@ def columns_of(batch: Any, topic: str | None) -> Iterator[TopicRows]:
     places = {name: index for index, name in enumerate(batch.schema.names)}
 
     def column(name: str) -> Any:
+        """Return the batch's column of this name; None if it has none."""
         return batch.column(places[name]) if name in places else None
 
     found = TopicRows(

@@ -82,6 +82,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Return the number of offsets in the range."""
         return self.end - self.start
 
     @property

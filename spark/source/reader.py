@@ -275,6 +275,7 @@ if ADMISSION:
             return self.plan(start, is_limited=self._has_no_limit() or not isinstance(limit, ReadAllAvailable))
 
         def _has_no_limit(self) -> bool:
+            """Return whether no option limits a batch."""
             return isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
 
         def getDefaultReadLimit(self) -> "ReadLimit":
@@ -312,5 +313,6 @@ else:
             return to_json(Position({tp: each.end for tp, each in seen.logs.items()}, seen.ids))
 
         def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+            """Return the tasks of a batch, and remember its end as the query's position."""
             self._at = from_json(end)
             return super().partitions(start, end)

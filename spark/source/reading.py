@@ -128,6 +128,7 @@ def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, w
 
 
 def _corrupt(whole: Range, offset: int, reason: str) -> CorruptRecordError:
+    """Return the error for a damaged batch at this offset. reason: what is wrong with it."""
     return CorruptRecordError(
         f"{whole.topic_partition}: at offset {offset}: {reason}",
         hint="start a query after this offset to skip it",

@@ -150,7 +150,7 @@ def guarded(tmp_path: Any) -> Iterator[BrokerProcess]:
 
 
 @CLIENTS
-def test_acls_of_other_clients_survive_a_restart_and_kill_9(
+def test_acls_created_by_other_clients_survive_a_restart_and_kill_9(
     guarded: BrokerProcess, connect: Callable[[str], Any]
 ) -> None:
     with closing(connect(guarded.bootstrap)) as admin:

@@ -133,7 +133,9 @@ def test_confluent_kafka_gets_an_error_for_an_offset_beyond_the_end(broker, admi
 
 @pytest.mark.skipif(not has_cachestat(), reason="needs cachestat(2): Linux 6.5")
 def test_repeated_reads_of_a_topic_are_complete_and_sent_by_sendfile():
-    """Read from segments: checked by the first pass, sent from the page cache in those after it."""
+    """The topic is read from segments: the first reading checks the batches, later ones are sent from the
+    page cache.
+    """
     values = [b"%08d" % number + os.urandom(4) * 250 for number in range(12_000)]
     with ServedBroker() as served:
         served.bootstrap = f"127.0.0.1:{served.port}"

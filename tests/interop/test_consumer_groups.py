@@ -140,7 +140,7 @@ KINDS = ["librdkafka", "java"]
 
 
 @pytest.mark.parametrize("kind", first_only(KINDS))
-def test_members_that_join_and_leave_read_all_records_once(kind, java, broker, admin, name):
+def test_a_group_reads_each_record_once_while_members_join_and_leave(kind, java, broker, admin, name):
     filled(broker, name)
     one = member_of(kind, java, broker, name, name)
     members = [one]

@@ -162,7 +162,7 @@ async def test_a_transactions_timeout_is_a_minute_by_default(broker, name):
 
 
 @pytest.mark.requirement("S-117", "S-106")
-def test_the_isolation_level_decides_which_records_a_consumer_gets(broker, name):
+def test_aborted_records_are_returned_only_with_read_uncommitted(broker, name):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
     producer.init_transactions(TIMEOUT_S)
     ends = producer.commit_transaction, producer.abort_transaction, producer.commit_transaction

@@ -28,7 +28,7 @@ def test_kcat_reads_back_the_lines_it_produced(broker, codec):
     assert kcat(broker, "-C", "-t", f"kc-{codec}", "-o", "-1", "-e").splitlines() == lines[-1:]
 
 
-def test_metadata_names_the_broker_and_its_topics(broker):
+def test_kcats_metadata_lists_the_broker_and_its_topics(broker):
     kcat(broker, "-P", "-t", "kc-meta", stdin="x\n")
     seen = json.loads(kcat(broker, "-L", "-J"))
     assert seen["brokers"][0]["name"] == broker.bootstrap

@@ -39,7 +39,7 @@ def killed(broker):
 
 
 @pytest.mark.requirement("S-06", "S-09")
-def test_confluent_continues_after_its_commits_and_rereads_the_rest(broker, name):
+def test_after_a_kill_confluent_kafka_continues_at_its_committed_offset(broker, name):
     filled(broker, name)
     consumer = consumer_of(broker, name)
     consumer.subscribe([name])
@@ -94,7 +94,7 @@ def test_confluents_auto_commit_lets_a_successor_continue_at_its_offsets(broker,
     again.close()
 
 
-def test_confluent_gets_an_error_for_an_unknown_topic(broker, name):
+def test_committing_offsets_of_an_unknown_topic_raises_in_confluent_kafka(broker, name):
     consumer = consumer_of(broker, name)
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC"):
         consumer.commit(offsets=[TopicPartition(name, 0, 3)], asynchronous=False)
@@ -102,7 +102,7 @@ def test_confluent_gets_an_error_for_an_unknown_topic(broker, name):
 
 
 @pytest.mark.requirement("S-06", "S-09")
-async def test_aiokafka_continues_after_its_commits(broker, name):
+async def test_aiokafka_continues_at_its_committed_offset(broker, name):
     filled(broker, name)
     place = AioPartition(name, 0)
     settings = {"bootstrap_servers": broker.bootstrap, "group_id": name, "auto_offset_reset": "earliest"}

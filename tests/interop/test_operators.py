@@ -95,7 +95,7 @@ def test_describe_producers_shows_where_an_open_transaction_began_in_a_partition
     producer.abort()
 
 
-def test_the_hanging_transactions_list_has_one_only_after_it_was_open_too_long(admin, producer, name):
+def test_a_transaction_is_listed_as_hanging_only_after_it_was_open_too_long(admin, producer, name):
     opened(producer, name, 0, 1)
     assert f"id-{name}" not in hanging(admin)
     time.sleep(A_MOMENT_MS / 1000 + 0.1)
@@ -175,7 +175,7 @@ def test_changing_feature_versions_is_refused(admin):
         admin.update_features({"transaction.version": ("SAFE_DOWNGRADE", 1)})
 
 
-def test_resources_with_configs_are_listed(admin, look, name):
+def test_list_config_resources_returns_topics_and_the_broker(admin, look, name):
     look.topic(name)
     found = admin.list_config_resources(["TOPIC", "BROKER"])
     assert name in found["topic"]

@@ -199,7 +199,7 @@ async def share(broker, topic, strategy, other):
 
 
 @pytest.mark.parametrize("strategy", first_only(["cooperative-sticky", "range", "roundrobin"]))
-async def test_partitions_are_shared_with_a_member_of_confluent_kafka(broker, name, strategy):
+async def test_the_sdk_and_confluent_kafka_share_the_partitions_of_one_group(broker, name, strategy):
     await share(broker, name, strategy, confluent)
 
 
@@ -212,7 +212,7 @@ def collected_here():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("collected_here")
 @pytest.mark.parametrize("strategy", first_only(sorted(PYTHON)))
-async def test_partitions_are_shared_with_a_member_of_kafka_python(broker, name, strategy):
+async def test_the_sdk_and_kafka_python_share_the_partitions_of_one_group(broker, name, strategy):
     await share(broker, name, strategy, python)
 
 
@@ -242,12 +242,12 @@ class Aio:
 
 
 @pytest.mark.parametrize("strategy", first_only(sorted(AIO, reverse=True)))
-async def test_partitions_are_shared_with_a_member_of_aiokafka(broker, name, strategy):
+async def test_the_sdk_and_aiokafka_share_the_partitions_of_one_group(broker, name, strategy):
     await share(broker, name, strategy, Aio)
 
 
 @pytest.mark.parametrize("strategy", first_only(sorted(JAVA)))
-async def test_partitions_are_shared_with_a_member_of_javas_client(broker, name, java, strategy):
+async def test_the_sdk_and_javas_client_share_the_partitions_of_one_group(broker, name, java, strategy):
     classes = f"org.apache.kafka.clients.consumer.{JAVA[strategy]}"
 
     def other(bootstrap, topic, strategy):

@@ -124,7 +124,7 @@ def test_a_driver_killed_after_an_unanswered_decision_loses_and_repeats_no_row(s
     assert found.exact, found
 
 
-def test_the_snippets_of_the_documents_run(spark, spark_broker, tmp_path, monkeypatch):
+def test_the_spark_snippets_in_readme_and_docs_run(spark, spark_broker, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spark_copies.topics(spark_broker.bootstrap, "orders", "copies", "totals", "archive")
     spark_copies.put(spark_broker.bootstrap, "orders", [b"%d" % i for i in range(100)])

@@ -71,7 +71,7 @@ def test_a_missing_bootstrap_servers_option_is_refused():
 
 
 @pytest.mark.parametrize("given", [{}, {"subscribe": "a", "assign": '{"a":[0]}'}, {"subscribe": " , "}])
-def test_options_must_select_topics_in_exactly_one_way(given):
+def test_options_that_select_topics_in_no_or_several_ways_are_refused(given):
     assert "subscribe" in refusal(SERVERS | given)
 
 

@@ -279,7 +279,7 @@ def test_a_commit_whose_outcome_is_unknown_raises_an_error_with_a_hint(sink, mon
     assert hint in raised.value.hint
 
 
-def test_at_max_ledger_entries_old_entries_are_removed_or_an_error_names_it(monkeypatch):
+def test_at_max_ledger_entries_old_ones_are_removed_or_the_error_names_the_setting(monkeypatch):
     with ServedBroker(max_ledger_entries=1) as broker:
         sink = Sink(broker, "full")
         for value in (b"1", b"2", b"3"):

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 @pytest.mark.parametrize(
     ("wrong", "says"), [([None], "an entry of 'headers' is null"), ([{"key": None, "value": b""}], "has no key")]
 )
-def test_headers_that_no_record_can_have_raise_an_error_naming_them(wrong, says):
+def test_a_null_header_or_header_key_raises_an_error_that_says_which(wrong, says):
     type_ = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     good = [{"key": "a", "value": None}]
     columns = [pa.array([b"0", b"1", b"2"]), pa.array([good, None, good], type_)]

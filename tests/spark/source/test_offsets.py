@@ -181,7 +181,7 @@ def test_the_remaining_records_of_a_partly_deleted_range_are_read():
     assert ranges(Position({T0: 10}), Position({T0: 10}), seen()) == ([], [])
 
 
-def test_records_after_the_target_are_not_planned():
+def test_a_run_with_a_fixed_end_plans_no_records_or_partitions_beyond_it():
     target = {T0: 5}
     end, _ = plan_batch(Position({T0: 3}), up_to(seen(t0=(0, 9), t1=(0, 4)), target))
     assert end.offsets == {T0: 5}

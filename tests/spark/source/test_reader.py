@@ -174,7 +174,7 @@ def test_a_topic_that_does_not_exist_raises_an_error_naming_it(source, monkeypat
 
 
 @pytest.mark.requirement("S-100")
-def test_aborted_records_and_markers_are_not_read(source, topic):
+def test_records_of_aborted_transactions_are_read_only_with_read_uncommitted(source, topic):
     with sync.Producer(source.bootstrap, transactional_id=topic) as producer:
         for number in range(6):
             transaction = producer.transaction()
@@ -193,7 +193,7 @@ def test_aborted_records_and_markers_are_not_read(source, topic):
     assert len(everything) == 24
 
 
-def test_open_records_are_read_by_read_uncommitted_only(source, topic):
+def test_records_of_an_open_transaction_are_read_only_with_read_uncommitted(source, topic):
     put(source, topic, 0, 3)
     with sync.Producer(source.bootstrap, transactional_id=topic) as producer, producer.transaction() as tx:
         tx.send_and_wait(topic, b"3", partition=0)
@@ -403,7 +403,7 @@ def test_records_deleted_before_a_stream_read_them_raise_data_lost(source, topic
     assert numbers(lenient.batch()) == [7, 8, 9]
 
 
-def test_the_progress_report_has_end_offsets_and_lag(source, topic):
+def test_a_streams_progress_report_has_high_watermarks_and_lag(source, topic):
     put(source, topic, 0, 5)
     query = source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     assert query.reader.reportLatestOffset() is None

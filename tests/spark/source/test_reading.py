@@ -152,7 +152,7 @@ def test_splits_of_a_random_log_return_each_visible_record_once_at_every_reading
         assert found == seen
 
 
-def test_a_damaged_batch_is_reported_with_its_offset():
+def test_a_damaged_batch_raises_an_error_with_its_offset():
     log = Log()
     log.write(3, 0)
     log.write(3, 0)
@@ -162,7 +162,7 @@ def test_a_damaged_batch_is_reported_with_its_offset():
         read(log, 0, 6, most=9)
 
 
-def test_a_damaged_batch_of_an_aborted_transaction_is_reported():
+def test_a_damaged_batch_of_an_aborted_transaction_raises_an_error():
     log = Log()
     log.write(3, 0, producer_id=7)
     log.decide(7, commit=False)
