@@ -226,7 +226,9 @@ class Rounds:
             self._schedule()
 
     def _waits_for(self, pace: Pacing) -> bool:
-        """Return whether the open round is to wait because rounds cost something; if so, it begins later by itself."""
+        """Return whether the open round must wait, because each write to an object store costs money. It begins later
+        by itself.
+        """
         if self._paced is not None:
             return True
         wait_ms = pace.wait_ms(round(self._loop.time() * 1000), self._store.journal.open_bytes)

@@ -83,6 +83,7 @@ def _compile_late(versions: Versions, compiled: Callable[[int], Callable[..., An
         """Return a function that compiles the codec of this version, puts it into the dict, and calls it."""
 
         def first(*arguments: Any) -> Any:
+            """Compile the codec, put it into the dict, and call it."""
             codec = codecs[version] = compiled(version)
             return codec(*arguments)
 

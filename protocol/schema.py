@@ -267,12 +267,14 @@ def _constructor(name: str, fields: tuple[Field, ...]) -> Any:
 
 
 def _equal(self: Any, other: object) -> Any:
+    """Compare two messages: equal if they are of one class, and all fields are equal."""
     if type(other) is not type(self):
         return NotImplemented
     return all(getattr(self, f.name) == getattr(other, f.name) for f in schema_of(type(self)).fields)
 
 
 def _repr(self: Any) -> str:
+    """Return the message as text, with secret fields hidden."""
     fields = schema_of(type(self)).fields
     return f"{type(self).__qualname__}({', '.join(f'{f.name}={_show(self, f)}' for f in fields)})"
 

@@ -131,6 +131,7 @@ def _whole_number(bits: int) -> Callable[[str], int]:
     """Return a parser of signed integers with this number of bits."""
 
     def parse(text: str) -> int:
+        """Parse an integer of this many bits. Raises ValueError."""
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
             raise ValueError(text)
         return int(text)

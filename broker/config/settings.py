@@ -59,6 +59,7 @@ def _replicas(role: str) -> Callable[[Value], str | None]:
     """Return a check of {role}.replication.throttled.replicas: the error of a value, or None if it is valid."""
 
     def check(value: Value) -> str | None:
+        """Return the error of a value; None if it is valid."""
         assert isinstance(value, tuple)
         if value in ((), ("*",)) or re.fullmatch(r"[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*", ",".join(value)):
             return None

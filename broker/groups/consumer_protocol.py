@@ -108,6 +108,7 @@ class _Reader:
         return self._text(self.number(_INT16))
 
     def _text(self, length: int) -> str:
+        """Read this number of bytes as UTF-8."""
         try:
             return self._bytes(length).decode()
         except UnicodeDecodeError as broken:
@@ -120,6 +121,7 @@ class _Reader:
             self._bytes(length)
 
     def _bytes(self, length: int) -> bytes:
+        """Read this number of bytes. Raises UnreadableMetadata if fewer are left."""
         end = self._position + length
         if length < 0 or end > len(self._content):
             raise UnreadableMetadata(f"a length is {length}, which runs past the end")

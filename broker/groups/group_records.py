@@ -158,6 +158,7 @@ def read_value(record_value: bytes) -> KeptGroup:
 
 
 def _read_group(reader: "_Reader", version: int) -> KeptGroup:
+    """Decode a group, in this version of its record."""
     protocol_type, generation = reader.text(), reader.int32()
     protocol, leader = reader.nullable(), reader.nullable()
     since_ms = reader.int64() if version >= 2 else -1
@@ -169,6 +170,7 @@ def _read_group(reader: "_Reader", version: int) -> KeptGroup:
 
 
 def _read_member(reader: "_Reader", version: int) -> KeptMember:
+    """Decode a member, in this version of the group's record."""
     member_id = reader.text()
     instance_id = reader.nullable() if version >= 3 else None
     client_id, client_host = reader.text(), reader.text()

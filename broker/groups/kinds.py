@@ -381,8 +381,10 @@ class GroupKinds:
 
 
 def _of_another_kind(group_id: str, kind: str) -> KafkaError:
+    """Return the error for a request to a group of another kind than `kind`."""
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {kind} group.")
 
 
 def _any_topic(topic: str) -> bool:
+    """Return True: offsets of every topic are unused."""
     return True

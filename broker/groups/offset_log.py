@@ -340,6 +340,7 @@ def _at_once(group: str) -> int:
 
 
 def _too_many_bytes(largest_bytes: int) -> KafkaError:
+    """Return the error for offsets whose records do not fit into one batch."""
     return KafkaError(
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"the offsets of the request take more than {largest_bytes} bytes"
     )

@@ -80,11 +80,13 @@ def partitions(found: Partitions) -> bytes:
 
 
 def write_target_epoch(found: TargetEpoch) -> bytes:
+    """Encode the value of the record of the target assignment's epoch."""
     tags = b"\x01" + tag(0, INT64.pack(found.made_ms)) if found.made_ms else NO_TAGS
     return INT32.pack(found.epoch) + tags
 
 
 def write_target(found: Target) -> bytes:
+    """Encode the value of a target assignment's record."""
     return partitions(found.partitions) + NO_TAGS
 
 
@@ -180,11 +182,13 @@ class Reader:
 
 
 def read_target_epoch(reader: Reader) -> TargetEpoch:
+    """Decode the value of the record of the target assignment's epoch."""
     epoch, tags = reader.number(INT32), reader.tags()
     return TargetEpoch(epoch, tags[0].number(INT64) if 0 in tags else 0)
 
 
 def read_target(reader: Reader) -> Target:
+    """Decode the value of a target assignment's record."""
     found = Target(reader.partitions())
     reader.tags()
     return found

@@ -47,7 +47,7 @@ class Owner(Protocol[C]):
         """
 
     def serve(self, connection: C, frame: Readable, /) -> None:
-        """Handle one request: call reply() or park(), or neither if it is not to be answered."""
+        """Handle one request: call the connection's reply() or park(), or neither if there is to be no reply."""
 
     def reserve(self, connection: C, size_bytes: int) -> bool:
         """Reserve memory for more of a large request. Returns False if there is none; admitted() is called when there

@@ -154,11 +154,13 @@ class _ServerTlsAdmission(TlsAdmission):
         self._admission = admission
 
     def context(self) -> "SSLContext":
+        """Return the TLS context for handshakes that begin now."""
         assert self._admission.certificate is not None
         return self._admission.certificate.context
 
     @property
     def timeout_s(self) -> float:
+        """How many seconds a handshake may take."""
         return self._server.settings().connection_login_timeout_ms / 1000
 
     def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:

@@ -201,5 +201,6 @@ class NamedProducers:
         ]
 
     def _apply_all(self, rows: Iterable[Row]) -> None:
+        """Apply these records, which are in the log, to the state."""
         for row in rows:
             self.names.apply(row)

@@ -43,6 +43,7 @@ class ClientLimits:
 
     @property
     def is_any(self) -> bool:
+        """Whether any quota applies to the client."""
         return any(limit is not None for limit in (self.produce, self.fetch, self.request, self.mutations))
 
 

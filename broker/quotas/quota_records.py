@@ -80,4 +80,5 @@ def _is_part(part: Any) -> bool:
 
 
 def _refuse(why: str) -> NoReturn:
+    """Raise DamagedQuotaRecord."""
     raise DamagedQuotaRecord(why)

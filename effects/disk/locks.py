@@ -41,6 +41,7 @@ class SystemHold(Lock):
             self.directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
 
     def release(self) -> None:
+        """Close the directory. Does nothing the second time."""
         fd, self.directory_fd = self.directory_fd, -1
         if fd >= 0:
             self._before_release()
@@ -117,6 +118,7 @@ class SystemLock(Lock):
         return self._fds[0]
 
     def release(self) -> None:
+        """Release the lock, and empty the file. Does nothing the second time."""
         if not self._fds:
             return
         self._before_release()

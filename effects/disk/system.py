@@ -66,18 +66,21 @@ class SystemFile(File):
         return self._path
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers, one after another, from `position` on. Raises DiskFull, OSError."""
         try:
             writing.write(self._fd, buffers, position)
         except OSError as error:
             raise self._with_path(error) from None
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
+        """Write all buffers, without filling the page cache if the system can. Raises DiskFull, OSError."""
         try:
             writing.write_past_cache(self._fd, buffers, position, paced=paced)
         except OSError as error:
             raise self._with_path(error) from None
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write, and return when these bytes are on the device. Raises DiskFull, OSError."""
         self.write(buffers, position)  # what fails here is a full disk; what fails below is a failed sync
         try:
             if writing.write_synced(self._fd, buffers, position):
@@ -87,6 +90,9 @@ class SystemFile(File):
         self.sync()
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
+        """Write whole blocks over existing bytes, and return when they are on the device. False if it cannot be
+        done.
+        """
         if not self._takes_blocks:
             return False
         try:
@@ -101,6 +107,7 @@ class SystemFile(File):
         return self._takes_blocks
 
     def read(self, size: int, position: int) -> bytes:
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         try:
             chunk = os.pread(self._fd, size, position)
             if len(chunk) == size or not chunk:
@@ -114,6 +121,7 @@ class SystemFile(File):
             raise self._with_path(error) from None
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
+        """Like read(), but return None if that would wait for the device. If the system cannot tell, it reads."""
         if not _NOWAIT:
             return self.read(size, position)
         buffer = memoryview(bytearray(size))
@@ -137,6 +145,7 @@ class SystemFile(File):
         return os.sendfile(socket_fd, self._fd, position, size)
 
     def direct_fileno(self) -> int:
+        """Return a descriptor for O_DIRECT writes, which close() closes. Raises OSError."""
         if self._direct_fd < 0:
             self._direct_fd = direct.open_again(self._fd)
         return self._direct_fd
@@ -151,6 +160,7 @@ class SystemFile(File):
             raise self._with_path(error) from None
 
     def sync(self) -> None:
+        """Return when all that was written is on the device. Raises OSError, but never DiskFull."""
         try:
             flush_to_device(self._fd, _sync_data)
         except OSError as error:
@@ -188,6 +198,7 @@ class SystemDisk(Disk):
         self._held = HeldDirectories()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file. create: make an empty one if it does not exist. Raises OSError, such as CannotOpen."""
         access = os.O_RDONLY if read_only else os.O_RDWR
         name, at = self._held.find_to_change(path) if create else self._held.find(path)
         with convert_errors(path):
@@ -210,6 +221,7 @@ class SystemDisk(Disk):
             return None
 
     def list(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
         fd = self._open_directory(path)
         try:
             with convert_errors(path):
@@ -224,6 +236,7 @@ class SystemDisk(Disk):
             return os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
 
     def make_directory(self, path: str) -> None:
+        """Make a directory and its parents. Does nothing if it exists."""
         name, at = self._held.find_to_change(path)
         with convert_errors(path):
             if at is None:
@@ -246,6 +259,7 @@ class SystemDisk(Disk):
             os.unlink(name, dir_fd=at)
 
     def remove_tree(self, path: str) -> None:
+        """Remove a directory and everything in it; of a symbolic link, only the link."""
         name, at = self._held.find_to_change(path)
         with convert_errors(path):
             if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
@@ -259,6 +273,7 @@ class SystemDisk(Disk):
             return os.stat(name, dir_fd=at).st_size
 
     def sync_directory(self, path: str) -> None:
+        """Return when all creations, renames and removals in the directory are on the device."""
         fd = self._open_directory(path)
         try:
             # Not fdatasync: ext4 may leave out a new name that did not make the directory longer.
@@ -267,6 +282,7 @@ class SystemDisk(Disk):
             os.close(fd)
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        """Sync all these files and directories, in several threads if they are many."""
         syncs: list[Callable[[], None]] = [file.sync for file in files]
         syncs += [functools.partial(self.sync_directory, path) for path in directories]
         many_syncs.run_syncs(syncs, lambda: self._write_back(files, directories))
@@ -294,6 +310,7 @@ class SystemDisk(Disk):
                     os.close(fd)
 
     def free_bytes(self, path: str) -> int:
+        """Return how many bytes this process may still write there. Raises DirectoryMoved."""
         _, at = self._held.find_to_change(path)  # asked for again and again: a directory that has moved is noticed
         volume = os.statvfs(path if at is None else at)
         return volume.f_bavail * volume.f_frsize
@@ -304,12 +321,16 @@ class SystemDisk(Disk):
         return volume.f_blocks * volume.f_frsize
 
     def lock(self, path: str, *, read_only: bool = False) -> Lock:
+        """Lock a file and its directory, and reach the directory by its descriptor from now on. Raises
+        AlreadyLocked.
+        """
         directory = os.path.dirname(path) or "."
         lock = SystemLock(path, lambda: self._held.remove(directory), read_only=read_only)
         self._held.add(directory, lock.directory_fd)
         return lock
 
     def hold(self, directory: str) -> Lock:
+        """Reach this directory by its descriptor from now on, without a lock."""
         hold = SystemHold(directory, lambda: self._held.remove(directory))
         self._held.add(directory, hold.directory_fd)
         return hold
@@ -318,6 +339,7 @@ class SystemDisk(Disk):
         return ThreadExecutor(name, threads)
 
     def async_writer(self) -> AsyncWriter | None:
+        """Return a writer that begins synced writes on the running loop; None if the system has none."""
         from . import aio  # costs a start some milliseconds, which only a broker pays
 
         return aio.open_writer(asyncio.get_running_loop())

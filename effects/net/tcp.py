@@ -213,6 +213,7 @@ class SystemListener(Listener):
         return list(self._addresses)
 
     def close(self) -> None:
+        """Accept no more connections; existing ones continue."""
         for one in self._sockets:
             forks.forget(one.fileno())
         for server in self._servers:
@@ -235,6 +236,7 @@ class SystemNet(Net):
     async def listen(
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
+        """Listen at host:port; `factory` makes a protocol for each connection. See Net.listen. Raises OSError."""
         loop = asyncio.get_running_loop()
         sockets = bind(await _places(host, port), dual_stack=host == "::")
         servers: list[asyncio.AbstractServer | TlsAcceptor] = []
@@ -265,6 +267,7 @@ class SystemNet(Net):
         tls: "ssl.SSLContext | None" = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Connect to the first address of the host that answers. See Net.connect. Raises OSError."""
         name = None if tls is None else server_hostname or host
         loop = asyncio.get_running_loop()
         errors: list[OSError] = []

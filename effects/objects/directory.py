@@ -30,6 +30,7 @@ class DirectoryObjects:
         return f"file://{quote(self._root)}"
 
     def create(self, name: str, content: bytes) -> None:
+        """Create an object, durably, if none has its name: link a synced temporary file. Raises Exists."""
         with self._converted(name), self._written(content) as temporary:
             path = self._path(name)
             for attempt in range(ATTEMPTS):
@@ -47,6 +48,7 @@ class DirectoryObjects:
             _sync_directory(os.path.dirname(path))
 
     def put(self, name: str, content: bytes) -> None:
+        """Create an object, or replace it, durably: rename a synced temporary file."""
         with self._converted(name), self._written(content) as temporary:
             path = self._path(name)
             self._make_folders(os.path.dirname(path))
@@ -54,6 +56,7 @@ class DirectoryObjects:
             _sync_directory(os.path.dirname(path))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return `length` bytes of an object from `start` on (None: all). Raises Missing."""
         with self._converted(name):
             try:
                 with open(self._path(name), "rb") as file:
@@ -63,6 +66,7 @@ class DirectoryObjects:
                 raise Missing(name, "there is no such object") from None
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
+        """Return the objects below a prefix, in the order of names, with names after `after`."""
         with self._converted(prefix):
             return [found for found in self._walk(self._path(prefix)) if found.name > after]
 
@@ -89,6 +93,7 @@ class DirectoryObjects:
             last = following[-1].name
 
     def delete(self, name: str) -> None:
+        """Remove an object, and its folder if that is empty then. Does nothing if it does not exist."""
         with self._converted(name):
             path = self._path(name)
             with contextlib.suppress(FileNotFoundError):

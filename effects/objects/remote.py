@@ -53,14 +53,17 @@ class RemoteObjects:
         return f"{self._scheme}://{self._bucket}/{self._below}".rstrip("/")
 
     def create(self, name: str, content: bytes) -> None:
+        """Create an object if none has its name. Raises Exists."""
         with self._converted(name):
             obstore.put(self._store, self._below + name, content, mode="create", use_multipart=False)
 
     def put(self, name: str, content: bytes) -> None:
+        """Create an object, or replace it."""
         with self._converted(name):
             obstore.put(self._store, self._below + name, content, use_multipart=False)
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return `length` bytes of an object from `start` on (None: all). Raises Missing."""
         if length == 0:
             return b""
         with self._converted(name):
@@ -72,6 +75,7 @@ class RemoteObjects:
             return bytes(obstore.get_range(self._store, self._below + name, start=start, length=length))
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
+        """Return the objects whose names begin with `prefix` and come after `after`, in the store's order."""
         found: list[Found] = []
         with self._converted(""):
             offset = self._below + after if after else None
@@ -82,6 +86,7 @@ class RemoteObjects:
         return found
 
     def delete(self, name: str) -> None:
+        """Remove an object. Does nothing if it does not exist."""
         with self._converted(name):
             try:
                 obstore.delete(self._store, self._below + name)

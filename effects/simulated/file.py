@@ -62,6 +62,7 @@ class SimulatedFile(File):
         self.write_alone(b"".join(buffers), position)()
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
+        """Write, and make these bytes durable. Returns False if the disk is set not to do that in one call."""
         if not self._writable().syncs_blocks:
             return False
         self.write_alone(b"".join(buffers), position)()

@@ -51,6 +51,7 @@ class ForgetfulFile(SystemFile):
         self._unsynced = unsynced
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write the buffers, and record what they replace. Raises DiskGone."""
         with self._unsynced.lock:
             self._disk.check()
             self._remember(position, sum(map(len, buffers)))
@@ -67,12 +68,14 @@ class ForgetfulFile(SystemFile):
         return False
 
     def truncate(self, size: int) -> None:
+        """Cut or extend the file, and record what that removes. Raises DiskGone."""
         with self._unsynced.lock:
             self._disk.check()
             self._remember(size, max(0, self.size() - size))
             super().truncate(size)
 
     def sync(self) -> None:
+        """Make all changes before this call durable: they cannot be undone any more. Raises DiskGone."""
         with self._unsynced.lock:
             covered = len(self._unsynced.changes)
         self._disk.sync_begins(self.path)
@@ -117,6 +120,7 @@ class ForgetfulDisk(SystemDisk):
     # ---- what every disk does --------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file that records how to undo its unsynced changes. Raises DiskGone."""
         self.check()
         opened = super().open(path, create=create, read_only=read_only)
         assert isinstance(opened, SystemFile)
@@ -127,6 +131,7 @@ class ForgetfulDisk(SystemDisk):
         return file
 
     def rename(self, old: str, new: str) -> None:
+        """Rename, and let the unsynced changes follow. Renames are never undone. Raises DiskGone."""
         self.check()
         with self._lock:
             super().rename(old, new)
@@ -137,24 +142,28 @@ class ForgetfulDisk(SystemDisk):
                 self._files[unsynced.path] = unsynced
 
     def unlink(self, path: str) -> None:
+        """Remove a file, and forget its unsynced changes. Removals are never undone. Raises DiskGone."""
         self.check()
         with self._lock:
             super().unlink(path)
             self._forget_below(path)
 
     def remove_tree(self, path: str) -> None:
+        """Remove a directory, and forget the unsynced changes in it. Removals are never undone. Raises DiskGone."""
         self.check()
         with self._lock:
             super().remove_tree(path)
             self._forget_below(path)
 
     def sync_directory(self, path: str) -> None:
+        """Sync the directory, if syncs are passed to the device. Raises DiskGone."""
         self.sync_begins(path)
         if self.syncs:
             super().sync_directory(path)
         self.check()
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        """Sync all these files and directories. Raises DiskGone."""
         if self.syncs:
             super().sync_all(files, directories)
             return
@@ -164,6 +173,7 @@ class ForgetfulDisk(SystemDisk):
             self.sync_directory(path)
 
     def lock(self, path: str, *, read_only: bool = False) -> Lock:
+        """Lock the file and its directory; forget() releases the lock. Raises DiskGone, AlreadyLocked."""
         self.check()
         lock = super().lock(path, read_only=read_only)
         self._locks.append(lock)

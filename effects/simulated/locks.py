@@ -42,6 +42,7 @@ class SimulatedLock(Lock):
         locked.update(inodes)
 
     def release(self) -> None:
+        """Release the lock, and empty and close the file. Does nothing the second time."""
         hold, self._hold = self._hold, None
         if hold is None:
             return

@@ -155,6 +155,7 @@ class SimulatedListener(Listener):
             self.net.network.listeners.remove(self)
 
     async def wait_closed(self) -> None:
+        """Return in the next turn of the loop: the port is free at once."""
         await asyncio.sleep(0)
 
 

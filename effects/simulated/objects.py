@@ -66,6 +66,7 @@ class SimulatedObjects:
         self._cut_at = len(self.calls) + call, after
 
     def create(self, name: str, content: bytes) -> None:
+        """Create an object if none has its name. Raises Exists, and the faults that were set."""
         with self._call("create", name):
             if self._happens(self.faults.conflicts):
                 raise Exists(name, "409")
@@ -81,12 +82,16 @@ class SimulatedObjects:
             self.content[name] = bytes(content)
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return `length` bytes of an object from `start` on. Raises Missing, and the faults that were set."""
         with self._call("read", name, self.faults.reads):
             if name not in self.content:
                 raise Missing(name, "there is no such object")
             return self.content[name][start : None if length is None else start + length]
 
     def list(self, prefix: str, after: str = "") -> list[Found]:
+        """Return the objects below a prefix with names after `after`, in random order. Raises the faults that were
+        set.
+        """
         with self._call("list", prefix, self.faults.lists):
             found = [Found(name, len(one)) for name, one in self.content.items() if name.startswith(prefix)]
             found = [each for each in found if each.name > after]
@@ -94,6 +99,7 @@ class SimulatedObjects:
             return found
 
     def delete(self, name: str) -> None:
+        """Remove an object. Raises the faults that were set."""
         with self._call("delete", name):
             if not self._happens(self.faults.keeps):
                 self.content.pop(name, None)

@@ -53,6 +53,7 @@ class GarbageTail(Tear):
     seed: int = 0
 
     def pieces(self, write: Write) -> Iterable[Operation]:
+        """Return a write of the first bytes, followed by random ones."""
         kept = _first_bytes(write, self.length)
         garbage = random.Random(f"{self.seed} {write.index}").randbytes(len(write.data) - len(kept))
         return [replace(write, data=kept + garbage)]
@@ -66,6 +67,7 @@ class Sectors(Tear):
     extended: bool = False
 
     def pieces(self, write: Write) -> Iterable[Operation]:
+        """Return a write for each sector that arrived, and an Extend if the file has its full length."""
         chosen: list[Operation] = [
             replace(write, position=position, data=data)
             for number, (position, data) in enumerate(sectors(write))
@@ -83,6 +85,7 @@ class OnlyLength(Tear):
     multiple: int = 1  # 1: to the end of the write
 
     def pieces(self, write: Write) -> Iterable[Operation]:
+        """Return the operation that extends the file by NUL bytes."""
         end = write.position + len(write.data)
         length = end if self.multiple == 1 else min(end, (write.position // self.multiple + 1) * self.multiple)
         return [Extend(write.index, write.path, write.inode, length)]

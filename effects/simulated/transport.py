@@ -56,6 +56,7 @@ class SimulatedTransport(asyncio.Transport):
         self._protocol = protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send the bytes; pause the protocol's writing if too many wait."""
         if self._end_sent:
             raise RuntimeError("write after write_eof")
         if self._closing or not data:

@@ -40,6 +40,7 @@ class Content:
         return found[position - first * BLOCK_BYTES : end - first * BLOCK_BYTES]
 
     def write(self, position: int, data: bytes) -> None:
+        """Write the data at `position`, block by block; a gap before it is NUL bytes."""
         end = position + len(data)
         for number in range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
             start = number * BLOCK_BYTES

@@ -41,6 +41,9 @@ class SimulatedWriter(AsyncWriter):
         return self._at_once
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        """Begin a synced write, which takes effect after its latency. Returns False if at_once of them are in
+        flight.
+        """
         if self._ended or len(self._under_way) >= self._at_once:
             return False
         write = _Write(cast(_File, file), b"".join(buffers), position)

@@ -183,6 +183,7 @@ class ThreadExecutor(Executor):
         owner: Hashable = None,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
+        """Run `job` in a thread, then `done` on the running loop. See Executor.submit."""
         if self._closed:
             raise RuntimeError(f"executor {self._name} is closed")
         with self._lock:
@@ -203,6 +204,7 @@ class ThreadExecutor(Executor):
         return self._last_ns
 
     def run_here(self, job: Callable[[], T]) -> T:
+        """Run a short job in the caller's thread, and return its result."""
         if self._closed:
             raise RuntimeError(f"executor {self._name} is closed")
         return self._run_timed(job)
@@ -217,11 +219,13 @@ class ThreadExecutor(Executor):
             self._lately_ns += (self._last_ns - self._lately_ns) // LATELY
 
     def abandon(self) -> None:
+        """Accept no more jobs, and let the threads end after those submitted, without waiting for them."""
         self._closed = True
         for _ in self._threads:
             self._waiting.put(None)
 
     def close(self) -> None:
+        """Accept no more jobs, and wait until those submitted have run or are dropped."""
         self.abandon()
         for thread in self._threads:
             thread.join()

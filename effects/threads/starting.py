@@ -61,10 +61,12 @@ class _OneThread(Executor):
         self._name = name
 
     def submit(self, call: Callable[..., T], /, *arguments: Any, **keywords: Any) -> "Future[T]":
+        """Start a thread that makes the call; return the future of its result. Raises CannotStartThread."""
         outcome: Future[T] = Future()
         outcome.set_running_or_notify_cancel()  # it cannot be cancelled any more; who waits for it can
 
         def run() -> None:
+            """Make the call, and set its result or exception in the future."""
             try:
                 outcome.set_result(call(*arguments, **keywords))
             except BaseException as error:

@@ -65,6 +65,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         self._configs = configs
 
     def _make_group(self, group_id: str) -> MixedGroup:
+        """Make a group without members and records."""
         return MixedGroup(
             group_id,
             self.topics,
@@ -76,9 +77,11 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         )
 
     def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
+        """Decode a record of the log. Returns the group's id and the change. Raises UnreadableRecord."""
         return read(key, value)
 
     def _record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
+        """Encode a change of a group. Returns the record's key and value; the value is None for a tombstone."""
         return record(group_id, change)
 
     def _hand_over(self, handed: HandOver) -> str | None:

@@ -319,6 +319,7 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
 
     @property
     def _topics_of_members(self) -> Iterable[Sequence[str]]:
+        """The topic names that each member subscribes to."""
         return (each.topics for each in self.subscriptions.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:

@@ -125,6 +125,7 @@ def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[T
 
 
 def _subscription(member: Member, read: Subscribed) -> Subscription:
+    """Return the subscription record of a classic member. read: its decoded metadata."""
     return Subscription(
         member.instance_id,
         read.rack_id,

@@ -135,6 +135,7 @@ class Change(NamedTuple):
 
 
 def _write_epoch(found: GroupEpoch) -> bytes:
+    """Encode the value of a GroupEpoch record, in Kafka's format."""
     tags = [tag(0, INT64.pack(found.metadata_hash))] if found.metadata_hash else []
     if found.empty_since_ms is not None:
         tags.append(tag(AGE_TAG, INT64.pack(found.empty_since_ms)))
@@ -142,6 +143,7 @@ def _write_epoch(found: GroupEpoch) -> bytes:
 
 
 def _write_subscription(found: Subscription) -> bytes:
+    """Encode the value of a member's subscription record, in Kafka's format."""
     return b"".join(
         (
             text(found.instance_id),
@@ -167,6 +169,7 @@ def _write_classic(found: Classic | None) -> bytes:
 
 
 def _write_current(found: Current) -> bytes:
+    """Encode the value of a record of a member's current assignment, in Kafka's format."""
     head = INT32.pack(found.epoch) + INT32.pack(found.previous_epoch) + INT8.pack(found.state)
     return head + _encode_held(found.assigned) + _encode_held(found.revoking) + NO_TAGS
 
@@ -181,6 +184,7 @@ def _encode_held(held: Held) -> bytes:
 
 
 def _write_resolved(found: Resolved) -> bytes:
+    """Encode the value of a record of the topics that a regular expression matches, in Kafka's format."""
     return texts(found.topics) + INT64.pack(found.version) + INT64.pack(found.resolved_ms) + NO_TAGS
 
 
@@ -198,12 +202,14 @@ _WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
 
 
 def _read_epoch(reader: Reader) -> GroupEpoch:
+    """Decode the value of a GroupEpoch record."""
     epoch, tags = reader.number(INT32), reader.tags()
     empty_since_ms = tags[AGE_TAG].number(INT64) if AGE_TAG in tags else None
     return GroupEpoch(epoch, tags[0].number(INT64) if 0 in tags else 0, empty_since_ms)
 
 
 def _read_subscription(reader: Reader) -> Subscription:
+    """Decode the value of a member's subscription record."""
     instance_id, rack_id, client_id, client_host = reader.nullable(), reader.nullable(), reader.text(), reader.text()
     topics, regex, timeout_ms = reader.texts(), reader.nullable(), reader.number(INT32)
     assignor, tags = reader.nullable(), reader.tags()
@@ -212,6 +218,7 @@ def _read_subscription(reader: Reader) -> Subscription:
 
 
 def _read_classic(reader: Reader) -> Classic | None:
+    """Decode the nullable struct with what a classic member sent."""
     if reader.uvarint() == 0:
         return None
     timeout_ms, protocols = reader.number(INT32), []
@@ -223,6 +230,7 @@ def _read_classic(reader: Reader) -> Classic | None:
 
 
 def _read_current(reader: Reader) -> Current:
+    """Decode the value of a record of a member's current assignment."""
     epoch, previous_epoch, state = reader.number(INT32), reader.number(INT32), MemberState(reader.number(INT8))
     found = Current(epoch, previous_epoch, state, _read_held(reader, epoch), _read_held(reader, epoch))
     reader.tags()
@@ -247,6 +255,7 @@ def _read_held(reader: Reader, epoch: int) -> Held:
 
 
 def _read_resolved(reader: Reader) -> Resolved:
+    """Decode the value of a record of the topics that a regular expression matches."""
     found = Resolved(reader.texts(), reader.number(INT64), reader.number(INT64))
     reader.tags()
     return found

@@ -141,6 +141,7 @@ class Roster:
 
     @property
     def state(self) -> GroupState:
+        """The group's state, by its members and epochs; see GroupState."""
         if not self.subscriptions:
             return GroupState.EMPTY
         if self.epoch.epoch > self.target_epoch.epoch:

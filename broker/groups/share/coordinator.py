@@ -89,9 +89,11 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         return ShareGroup(group_id, self.topics, lambda: self.rules(group_id), self._rights, self._keep)
 
     def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
+        """Decode a record of the log. Returns the group's id and the change. Raises UnreadableRecord."""
         return read(key, value)
 
     def _record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
+        """Encode a change of a group. Returns the record's key and value; the value is None for a tombstone."""
         return record(group_id, change)
 
     def rules(self, group_id: str) -> Rules:

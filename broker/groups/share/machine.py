@@ -283,6 +283,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
 
     @property
     def _topics_of_members(self) -> Iterable[Sequence[str]]:
+        """The topic names that each member subscribes to."""
         return (each.topics for each in self.members.values())
 
     def begin_assignment(self) -> tuple[int, AssignmentSteps]:

@@ -114,19 +114,23 @@ class Change(NamedTuple):
 
 
 def _write_member(found: Member) -> bytes:
+    """Encode the value of a member's record, in Kafka's format."""
     return text(found.rack_id) + text(found.client_id) + text(found.client_host) + texts(found.topics) + NO_TAGS
 
 
 def _write_epoch(found: GroupEpoch) -> bytes:
+    """Encode the value of a GroupEpoch record, in Kafka's format."""
     return INT32.pack(found.epoch) + INT64.pack(found.metadata_hash) + NO_TAGS
 
 
 def _write_current(found: Current) -> bytes:
+    """Encode the value of a record of a member's current assignment, in Kafka's format."""
     head = INT32.pack(found.epoch) + INT32.pack(found.previous_epoch) + INT8.pack(found.state)
     return head + partitions(found.assigned) + NO_TAGS
 
 
 def _write_state_partitions(found: StatePartitions) -> bytes:
+    """Encode the value of the record of a group's share partitions, in Kafka's format."""
     deleting = (topic_id + text(name) + NO_TAGS for topic_id, name in found.deleting.items())
     return b"".join(
         (
@@ -140,6 +144,7 @@ def _write_state_partitions(found: StatePartitions) -> bytes:
 
 
 def _write_topics(topics: Mapping[TopicId, SharedTopic]) -> bytes:
+    """Encode topics with their partitions."""
     written = (
         topic_id + text(topic.name) + numbers(sorted(topic.partitions)) + NO_TAGS for topic_id, topic in topics.items()
     )
@@ -160,18 +165,21 @@ _WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
 
 
 def _read_member(reader: Reader) -> Member:
+    """Decode the value of a member's record."""
     found = Member(reader.nullable(), reader.text(), reader.text(), reader.texts())
     reader.tags()
     return found
 
 
 def _read_epoch(reader: Reader) -> GroupEpoch:
+    """Decode the value of a GroupEpoch record."""
     found = GroupEpoch(reader.number(INT32), reader.number(INT64))
     reader.tags()
     return found
 
 
 def _read_current(reader: Reader) -> Current:
+    """Decode the value of a record of a member's current assignment."""
     epoch, previous_epoch, state = reader.number(INT32), reader.number(INT32), reader.number(INT8)
     found = Current(epoch, previous_epoch, reader.partitions(), state)
     reader.tags()
@@ -179,6 +187,7 @@ def _read_current(reader: Reader) -> Current:
 
 
 def _read_state_partitions(reader: Reader) -> StatePartitions:
+    """Decode the value of the record of a group's share partitions."""
     initializing, initialized, deleting = _read_topics(reader), _read_topics(reader), {}
     for _ in range(reader.count()):
         topic_id = reader.bytes(16)
@@ -189,6 +198,7 @@ def _read_state_partitions(reader: Reader) -> StatePartitions:
 
 
 def _read_topics(reader: Reader) -> dict[TopicId, SharedTopic]:
+    """Decode topics with their partitions, by topic id."""
     found = {}
     for _ in range(reader.count()):
         topic_id = reader.bytes(16)

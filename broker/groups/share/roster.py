@@ -79,11 +79,13 @@ class Roster:
 
     @property
     def epoch(self) -> GroupEpoch:
+        """The group's epoch record; the first epoch if there is none yet."""
         found: GroupEpoch | None = self._of[Kind.EPOCH].get("")
         return found or GroupEpoch(FIRST_EPOCH)
 
     @property
     def target_epoch(self) -> TargetEpoch:
+        """The record of the target assignment's epoch; the first epoch if there is none yet."""
         found: TargetEpoch | None = self._of[Kind.TARGET_EPOCH].get("")
         return found or TargetEpoch(FIRST_EPOCH)
 
