@@ -55,6 +55,7 @@ def test_a_blocking_producer_sends_accepted_records_at_exit(broker, leave, caplo
         producer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("transactional_id", [None, "open"])
 def test_records_that_a_producer_cannot_send_any_more_are_logged_once(broker, leave, caplog, transactional_id):

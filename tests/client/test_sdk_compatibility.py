@@ -43,6 +43,7 @@ def test_transactions_use_version_2_from_kafka_4_0_on_and_version_1_below(releas
     within(main, release=release)
 
 
+@pytest.mark.slow
 @every_release
 def test_below_kafka_2_5_offsets_in_a_transaction_raise_unsupported_version(release):
     async def main(world):

@@ -226,6 +226,7 @@ def test_a_start_cancelled_twice_leaves_no_connection_and_no_task(kind):
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_client_closed_at_any_point_of_its_start_stays_closed(kind):
     async def main(world: TxnWorld) -> None:

@@ -146,6 +146,7 @@ def test_each_flipped_bit_is_found_except_in_fields_that_the_broker_sets():
             verify(read(memoryview(damaged)))
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200), st.integers(0, 210))
 def test_arbitrary_bytes_decode_as_a_batch_or_are_corrupt(content, position):
     try:

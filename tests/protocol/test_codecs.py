@@ -75,6 +75,7 @@ def run(cls: type, version: int, examples: int, number: int) -> None:
     bounded(seed(number)(given(messages(cls, version, Kio(cls, version).dates))(check)))()
 
 
+@pytest.mark.slow
 @of_every_message(KNOWN)
 def test_messages_are_encoded_and_decoded_like_kio_and_kafka_python(cls: type, version: int) -> None:
     run(cls, version, 2, 1)

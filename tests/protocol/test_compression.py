@@ -128,6 +128,7 @@ def peak_bytes() -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="measures memory through Linux' /proc")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_decompression_bomb_is_refused_without_using_memory(name):
@@ -183,6 +184,7 @@ def test_concatenated_compression_frames_decode_as_one_content(codec):
     assert decompress(codec, compress(codec, b"one") + compress(codec, b"two"), limit=MIB) == b"onetwo"
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.sampled_from(CODECS), st.binary(max_size=200), st.data())
 @example(Codec.LZ4, b"", None)

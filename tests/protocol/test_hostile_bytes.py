@@ -54,6 +54,7 @@ def encoded(message: Any, version: int) -> bytes:
     return b"".join(encoder(type(message), version)(message))
 
 
+@pytest.mark.slow
 @of_every_message()
 def test_a_message_cut_at_any_byte_is_malformed(cls: type, version: int) -> None:
     decode = decoder(cls, version)
@@ -64,6 +65,7 @@ def test_a_message_cut_at_any_byte_is_malformed(cls: type, version: int) -> None
             assert refused(decode, memoryview(data)[:end]), end
 
 
+@pytest.mark.slow
 @of_every_message()
 def test_modified_and_random_bytes_raise_only_malformed_frame(cls: type, version: int) -> None:
     decode = decoder(cls, version)
@@ -89,6 +91,7 @@ def refused(decode: Any, data: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 @of_every_message()
 def test_false_lengths_and_counts_use_no_memory(cls: type, version: int) -> None:
     decode = decoder(cls, version)
@@ -128,6 +131,7 @@ def smallest_value(kind: Any, version: int) -> Any:
     )
 
 
+@pytest.mark.slow
 @of_every_message()
 def test_a_decoded_message_takes_at_most_a_small_multiple_of_its_bytes(cls: type, version: int) -> None:
     """Each item of an array is a Python object; its memory is bounded per byte of the message."""
@@ -164,6 +168,7 @@ class ChattyWriter(encoding._EncoderSource):
         source.line(f"parts.append(tagged_section([*{tags}, ({TAG}, b'from the future')]))")
 
 
+@pytest.mark.slow
 @of_every_message()
 def test_unknown_tagged_fields_are_skipped_in_every_message(cls: type, version: int) -> None:
     if version not in schema_of(cls).flexible:

@@ -120,6 +120,7 @@ def test_ledger_messages_have_the_documented_bytes(message, written):
         assert frame[BODY_OF_RESPONSE:].hex() == written.replace(" ", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", range(20_000, 20_007))
 @given(data=st.data())
 def test_ledger_messages_read_back_as_they_were_written(key, data):

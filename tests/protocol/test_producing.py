@@ -23,6 +23,7 @@ def both(rows, **more):
     return written, build(contents, **more)
 
 
+@pytest.mark.slow
 @given(RECORDS)
 def test_the_fast_produce_encoder_writes_the_bytes_of_the_general_one(rows):
     written, expected = both(rows)
@@ -30,6 +31,7 @@ def test_the_fast_produce_encoder_writes_the_bytes_of_the_general_one(rows):
     check_produced(memoryview(written))
 
 
+@pytest.mark.slow
 @given(RECORDS)
 def test_the_fast_produce_encoder_writes_the_same_bytes_without_headers(rows):
     written, expected = both([(*row[:3], ()) for row in rows], producer_id=9, producer_epoch=3, base_sequence=7)

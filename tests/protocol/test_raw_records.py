@@ -41,6 +41,7 @@ def contents(shapes, times_over=1) -> list[Record]:
     return [Record(offset, *shape) for offset, shape in enumerate(shapes * times_over)]
 
 
+@pytest.mark.slow
 @given(some, st.sampled_from([1, 1, 100]), st.sampled_from(Codec))
 def test_raw_and_times_give_the_offsets_times_keys_and_tombstones_of_a_batch(shapes, times_over, codec):
     sent = contents(shapes, times_over)
@@ -56,6 +57,7 @@ def test_under_log_append_time_all_records_have_the_time_of_the_batch():
     assert list(times(found, payload(found))) == [(0, 99), (1, 99)]
 
 
+@pytest.mark.slow
 @given(some, st.sampled_from(Codec), st.booleans(), st.data())
 def test_records_kept_by_a_rewrite_have_their_original_bytes_and_header(shapes, codec, appended, data):
     sent = contents(shapes)
@@ -88,6 +90,7 @@ def test_a_batch_emptied_by_cleaning_keeps_offsets_sequences_and_timestamp(codec
 # ---- bytes that lie -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(some, st.data())
 def test_damage_that_raw_does_not_refuse_changes_no_offset_time_or_key(shapes, data):
     built = bytearray(build(contents(shapes)))

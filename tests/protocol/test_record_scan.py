@@ -129,6 +129,7 @@ def test_a_timestamp_beyond_64_bits_is_outside_any_allowed_range(base, delta):
     assert outside(found, -(2**80), 2**80) == ([(0, base + delta)], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", [check_keys, lambda found: outside(found, 0, NOW_MS)])
 def test_scanning_takes_the_same_number_of_steps_for_every_record(look):
     """A batch of a million records, which one request may carry, then takes a fraction of a second."""

@@ -76,6 +76,7 @@ def as_seen_by(other) -> list[Record]:
     return [Record(r.offset, r.timestamp, r.key, r.value, tuple(map(tuple, r.headers))) for r in other]
 
 
+@pytest.mark.slow
 @given(shapes(), st.sampled_from(Codec))
 def test_a_built_batch_passes_the_brokers_check_and_decodes_to_its_records(contents, codec):
     found = check_produced(memoryview(build(contents, codec=codec)))
@@ -84,6 +85,7 @@ def test_a_built_batch_passes_the_brokers_check_and_decodes_to_its_records(conte
     assert (found.base_timestamp, found.max_timestamp) == (contents[0].timestamp, max(r.timestamp for r in contents))
 
 
+@pytest.mark.slow
 @given(shapes(), st.sampled_from(Codec), st.integers(0, 2**31 - 1))
 def test_aiokafka_reads_batches_that_we_build(contents, codec, sequence):
     sent = build(contents, codec=codec, producer_id=7, producer_epoch=3, base_sequence=sequence, transactional=True)
@@ -95,6 +97,7 @@ def test_aiokafka_reads_batches_that_we_build(contents, codec, sequence):
     assert as_seen_by(theirs) == contents
 
 
+@pytest.mark.slow
 @given(shapes(), st.sampled_from([Codec.NONE, Codec.GZIP]))
 def test_kafka_python_reads_batches_that_we_build(contents, codec):
     theirs = kafka_python.DefaultRecordBatch(build(contents, codec=codec))
@@ -102,6 +105,7 @@ def test_kafka_python_reads_batches_that_we_build(contents, codec):
     assert as_seen_by(theirs) == contents
 
 
+@pytest.mark.slow
 @given(shapes(), st.sampled_from(Codec))
 def test_we_read_batches_that_aiokafka_builds(contents, codec):
     builder = aiokafka.DefaultRecordBatchBuilder(2, codec, 1, 7, 3, 5, 1 << 20)
@@ -112,6 +116,7 @@ def test_we_read_batches_that_aiokafka_builds(contents, codec):
     assert list(records(found)) == contents
 
 
+@pytest.mark.slow
 @given(shapes(), st.sampled_from([Codec.NONE, Codec.GZIP]))
 def test_we_read_batches_that_kafka_python_builds(contents, codec):
     builder = kafka_python.DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
@@ -121,6 +126,7 @@ def test_we_read_batches_that_kafka_python_builds(contents, codec):
     assert list(records(found)) == contents
 
 
+@pytest.mark.slow
 @given(shapes())
 def test_uncompressed_batches_equal_those_of_aiokafka_byte_for_byte(contents):
     builder = aiokafka.DefaultRecordBatchBuilder(2, 0, 0, 7, 3, 5, 1 << 20)
@@ -190,6 +196,7 @@ def test_records_are_decompressed_up_to_the_limit_and_no_further():
     assert refused(sent, limit=100_000) is ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.binary(max_size=60), st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
 def test_any_bytes_decode_as_records_or_raise_an_error_code(content, count, codec):
@@ -203,6 +210,7 @@ def test_any_bytes_decode_as_records_or_raise_an_error_code(content, count, code
     assert code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(shapes(max_size=4), st.data())
 def test_records_with_any_changed_byte_decode_or_raise_an_error_code(contents, data):

@@ -43,6 +43,7 @@ async def test_admin_lists_the_client_that_owns_a_transaction(admin: Admin, brok
         assert found["owned-1"].connected
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-124")
 async def test_each_transaction_has_an_identifier_that_survives_a_restart(tmp_path: Path) -> None:
     with ServedBroker(log_dir=str(tmp_path)) as broker:

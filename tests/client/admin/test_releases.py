@@ -17,6 +17,7 @@ def admin_of(world: World, **keywords: int) -> Admin:
     return Admin(BOOTSTRAP, environment=world.environment, **keywords)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_admin_manages_topics_configs_offsets_and_groups_on_every_kafka_release(release: str) -> None:
     async def main(world: World) -> None:

@@ -55,6 +55,7 @@ async def _getone_and(consumer, more):
     raise ZeroDivisionError
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("work", [_one_by_one, _getone, _getmany, _batches, _looks_after_reading])
 def test_records_of_a_failed_block_are_read_again_and_earlier_ones_are_not(work, protocol, caplog):

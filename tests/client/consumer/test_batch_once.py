@@ -66,6 +66,7 @@ def test_outcome_says_if_a_cancelled_transaction_was_committed_or_aborted():
     within(main)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("asked", ["by the first error", "by the second error"])
 def test_an_unanswered_commit_is_not_repeated_before_it_is_resolved(version, asked):
@@ -96,6 +97,7 @@ def test_an_unanswered_commit_is_not_repeated_before_it_is_resolved(version, ask
     within(main, version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
 def test_a_batch_is_refused_while_another_transaction_has_one_of_its_partition(order, how):
@@ -242,6 +244,7 @@ def test_a_batch_can_be_reused_when_its_transaction_could_not_begin():
     within(main)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("how", ["transaction(batch)", "send_offsets_to_transaction(batch)"])
 def test_committing_an_earlier_batch_does_not_move_committed_offsets_back(version, how):
@@ -306,6 +309,7 @@ def test_reassigning_a_partition_used_by_a_transaction_is_refused(version, how):
     within(main, version)
 
 
+@pytest.mark.slow
 @both
 @away
 def test_a_batch_from_before_a_manual_reassignment_is_not_committed(version, how):
@@ -347,6 +351,7 @@ def test_a_batch_whose_partition_was_only_unassigned_is_committed():
     within(main)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("end", [Producer.close, Producer.abort_transaction, Producer.commit_transaction])
 def test_a_batch_can_be_committed_by_a_new_producer_after_a_fatal_error(end, version):

@@ -29,6 +29,7 @@ def warned(caplog):
     return [said.getMessage() for said in caplog.records if said.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 @both
 def test_a_consumer_that_waits_for_an_open_transaction_logs_and_shows_it(protocol, caplog):
     async def main(world):

@@ -71,6 +71,7 @@ async def billed(world, crash, **how):
         return [value for (value,) in rows.execute("select order_id from bills")]
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-137", "S-92")
 @pytest.mark.parametrize("crash", ["in the work", "before the commit", "after the commit"])
 def test_a_batch_interrupted_at_any_point_is_processed_exactly_once(crash):

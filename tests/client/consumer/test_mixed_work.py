@@ -34,6 +34,7 @@ async def copied_once(world, rng):
     assert sorted(await world.values(OUT)) == sorted(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 24))])
 def test_each_record_is_copied_once_with_the_classic_group_protocol(seed, monkeypatch):
     async def main(world):
@@ -43,6 +44,7 @@ def test_each_record_is_copied_once_with_the_classic_group_protocol(seed, monkey
     within(main, 1 + seed % 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 15))])
 def test_each_record_is_copied_once_with_the_consumer_group_protocol(seed, monkeypatch):
     async def main(world):

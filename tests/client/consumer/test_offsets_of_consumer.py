@@ -263,6 +263,7 @@ def test_offsets_for_a_transaction_omit_partitions_not_read_since_a_seek_back():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], [b"b"]])
 def test_offsets_of_polls_before_and_after_a_rebalance_cannot_be_committed(more):
     async def main(world):

@@ -208,6 +208,7 @@ def test_a_poll_cancelled_at_any_await_lets_its_listener_finish():
     assert at_every_turn(main) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [None, 1])
 @pytest.mark.parametrize("look", ["position", "seek_to_end", "lag"])
 def test_a_listener_may_ask_for_positions_of_new_partitions(look, committed):

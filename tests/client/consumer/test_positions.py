@@ -19,6 +19,7 @@ async def two_partitions(world: TxnWorld) -> None:
         await write(world, b"a", b"b", partition=tp.partition)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["committed", "not committed"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_pending_transactional_offsets_of_one_partition_do_not_delay_another(version, other):
@@ -72,6 +73,7 @@ def test_end_offsets_are_found_without_the_group_coordinator():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [Consumer.lag, Consumer.seek_to_end])
 def test_a_position_lookup_omits_partitions_revoked_meanwhile_without_an_error(ask):
     async def main(world: TxnWorld) -> None:

@@ -85,6 +85,7 @@ def test_iterating_records_counts_as_polling_for_max_poll_interval(one_by_one, c
     within(main)
 
 
+@pytest.mark.slow
 def test_a_member_that_reads_nothing_past_max_poll_interval_is_removed():
     async def main(world):
         await write(world, b"a", b"b")
@@ -117,6 +118,7 @@ def test_getmany_in_a_loop_lets_other_tasks_run():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group_id", [None, "g"])
 def test_a_topic_that_does_not_exist_is_named_in_the_log_once(group_id, caplog):
     async def main(world):

@@ -19,6 +19,7 @@ def test_an_invalid_topic_name_is_refused_at_once(name):
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("most", "error"),
     [(0, InvalidConfigurationError), (-1, InvalidConfigurationError), ("x", TypeError), (1.5, TypeError),
@@ -36,6 +37,7 @@ def test_an_invalid_max_records_is_refused(most, error):
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("offset", "error"),
     [(-1, ValueError), (OffsetAndMetadata(-1), ValueError), ("x", TypeError), (None, TypeError), (True, TypeError)],

@@ -40,6 +40,7 @@ async def epoch_now(world):
     return cluster.metadata.leader_epoch(T0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_group_consumer_works_on_every_kafka_release(release):
     async def main(world):
@@ -60,6 +61,7 @@ def test_a_group_consumer_works_on_every_kafka_release(release):
     within(main, release=release)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_read_committed_works_on_every_kafka_release(release):
     async def main(world):
@@ -81,6 +83,7 @@ def test_read_committed_works_on_every_kafka_release(release):
     within(main, release=release)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_truncated_log_is_reported_on_releases_that_detect_it(release):
     """KIP-320: the position has the epoch of the record before it, and in that epoch the broker's log ends below the
@@ -121,6 +124,7 @@ def test_with_auto_offset_reset_none_a_truncated_log_is_raised_until_a_seek():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"max_partition_fetch_bytes": 100}, {"fetch_max_bytes": 100}])
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_record_above_the_fetch_limits_is_returned(release, limit):

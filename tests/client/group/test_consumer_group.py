@@ -231,6 +231,7 @@ def test_an_assignor_unknown_to_the_broker_raises_an_error():
     go(scenario)
 
 
+@pytest.mark.slow
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance():
     async def scenario(broker):
         a = await newer(broker, group_instance_id="one").start()

@@ -91,6 +91,7 @@ def test_a_refused_member_keeps_its_id_for_leaving_and_rejoining(api):
     assert m.leave("bye").member_id == "m1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", Api)
 def test_every_error_code_of_every_group_api_has_its_defined_reaction(api, subtests):
     for code in E:

@@ -21,6 +21,7 @@ from fencepost.protocol.messages.transactions import (
 from group_members import ALL, T0, Member, run, until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("release", sorted(RELEASES))
 def test_group_members_share_partitions_and_commit_on_every_kafka_release(release, strategy):

@@ -155,6 +155,7 @@ def test_each_bucket_counts_the_durations_up_to_its_bound(durations: list[int]) 
         assert count == sum(1 for ms in durations if ms <= bound)
 
 
+@pytest.mark.slow
 def test_nothing_of_prometheus_is_imported_by_clients_without_a_collector() -> None:
     program = (
         "import sys, fencepost as fp; fp.Producer, fp.Consumer; fp.ClientMetrics().snapshot();"
@@ -163,6 +164,7 @@ def test_nothing_of_prometheus_is_imported_by_clients_without_a_collector() -> N
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_clients_without_metrics_do_not_import_them() -> None:
     program = (
         "import sys, fencepost as fp; fp.Producer, fp.Consumer;"

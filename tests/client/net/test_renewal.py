@@ -267,6 +267,7 @@ def of_a_broker(main, **settings):
     return run(within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_clients_keep_their_connections_over_many_session_renewals(mechanism):
     async def main(world, broker):

@@ -20,6 +20,7 @@ async def forgotten(world: TxnWorld) -> None:
     assert not world.broker.transactions.transactions
 
 
+@pytest.mark.slow
 @both
 def test_a_producer_whose_transactional_id_expired_can_begin_the_next_transaction(version):
     async def main(world: TxnWorld) -> None:
@@ -35,6 +36,7 @@ def test_a_producer_whose_transactional_id_expired_can_begin_the_next_transactio
     within(main, version, **SILENCE)
 
 
+@pytest.mark.slow
 @both
 def test_a_pool_whose_transactional_ids_expired_continues(version):
     async def main(world: TxnWorld) -> None:
@@ -47,6 +49,7 @@ def test_a_pool_whose_transactional_ids_expired_continues(version):
     within(main, version, **SILENCE)
 
 
+@pytest.mark.slow
 @both
 def test_a_producer_whose_forgotten_id_was_taken_by_another_is_fenced(version):
     async def main(world: TxnWorld) -> None:

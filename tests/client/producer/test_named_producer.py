@@ -186,6 +186,7 @@ CHAOS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_clients_that_are_killed_and_replaced_write_each_record_once(seed):
     """Each new client sends its records from the first, or from after the last sequence. The broker restarts in

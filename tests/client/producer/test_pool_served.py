@@ -60,6 +60,7 @@ async def requests(pool, number, known, done=lambda: None):
 ALL = sorted(b"%d-%d" % (number, each) for number in range(HANDLERS) for each in range(EACH))
 
 
+@pytest.mark.slow
 def test_concurrent_handlers_each_commit_their_transaction_exactly_once(broker):
     async def main():
         async with ProducerPool(broker.bootstrap_servers, prefix="api", size=4, **QUICK) as pool:

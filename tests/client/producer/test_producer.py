@@ -73,6 +73,7 @@ def test_mutable_buffers_are_copied_when_they_are_sent():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "hint"),
     [
@@ -435,6 +436,7 @@ def chaos_with_deadlines(seed, count=200):
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-41")
 @pytest.mark.parametrize("seed", range(6))
 def test_under_faults_and_deadlines_deliveries_report_what_was_written(seed):

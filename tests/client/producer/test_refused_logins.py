@@ -57,6 +57,7 @@ def shut_out(main, **settings):
     return run(within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_record_expiring_after_a_refused_login_names_the_login(idempotent):
     """Like Java's producer it retries until the delivery timeout, since the login may be repaired meanwhile."""

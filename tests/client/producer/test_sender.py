@@ -237,6 +237,7 @@ def test_a_single_too_large_record_fails_without_affecting_others(world):
         cluster.result(delivery)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code", [code for code in ErrorCode if not code.retriable and code not in (0, OUT_OF_ORDER, 46, 47, 59, 90)]
 )

@@ -46,6 +46,7 @@ async def test_10_000_records_sent_in_a_loop_are_stored_once_in_order(broker):
         assert [one.offset for one in where if one.partition == partition] == list(range(len(expected)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weather", ["requests cut", "replies cut", "late requests"])
 async def test_lost_connections_and_late_requests_keep_records_once_in_order(broker, weather):
     topic = weather.replace(" ", "-")

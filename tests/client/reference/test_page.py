@@ -12,6 +12,7 @@ from fencepost.client.settings import ConsumerSettings, ProducerSettings, ShareC
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "sdk-reference.md"
 
 
+@pytest.mark.slow
 def test_the_sdk_reference_is_the_page_generated_from_the_code():
     written = reference_page.page()
     assert PAGE.read_text() == written, (

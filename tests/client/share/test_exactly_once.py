@@ -73,6 +73,7 @@ class Work:
         return await self.world.values("bills")
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-121", "S-123", "S-133")
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 60))])
 def test_every_order_is_billed_exactly_once_whatever_fails(seed: int) -> None:

@@ -1,5 +1,6 @@
 """A share session against a model of the broker's side: what is in it, and which epoch it expects."""
 
+import pytest
 from fencepost.client.share.membership import Place
 from fencepost.client.share.session import Ask, ShareSession
 from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
@@ -49,6 +50,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_after_losses_the_brokers_share_session_has_the_wanted_partitions(steps: list[Step]) -> None:

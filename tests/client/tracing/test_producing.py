@@ -106,6 +106,7 @@ async def test_a_refused_record_has_the_brokers_error_in_its_span(broker: fp.Bro
     assert [event.name for event in sent.events] == ["exception"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record_spans", [True, False])
 async def test_the_span_of_an_unanswered_record_says_it_may_have_been_written(
     broker: fp.Broker, spans: CollectedSpans, record_spans: bool

@@ -82,6 +82,7 @@ async def work_through(broker: fp.Broker, topic: str, tracing: Any) -> None:
         await consumer.commit()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record_spans", [True, False])
 @pytest.mark.parametrize(
     "method", ["start_span", "get_span_context", "is_recording", "set_attribute", "set_status", "add_link", "end"]
@@ -146,6 +147,7 @@ def run(program: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_clients_without_tracing_do_not_import_opentelemetry() -> None:
     program = (
         "import sys, asyncio, fencepost as fp\n"

@@ -103,6 +103,7 @@ async def test_the_span_of_a_fenced_transaction_has_producer_fenced_error(
     assert "another producer" in (transaction.status.description or "")
 
 
+@pytest.mark.slow
 async def test_an_unknown_outcome_is_an_error_in_the_span_and_resolve_adds_its_own(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:

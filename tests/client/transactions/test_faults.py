@@ -139,6 +139,7 @@ def test_a_commit_that_is_received_twice_commits_once(version):
 # ---- writes that fail ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "InitProducerId"])
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
@@ -201,6 +202,7 @@ def test_librdkafka_3575_an_out_of_order_error_aborts_only_its_transaction(versi
     within(main, version)
 
 
+@pytest.mark.slow
 @both
 def test_librdkafka_1_7_a_broker_that_stops_before_the_commit_aborts_it(version):
     async def main(world: TxnWorld) -> None:
@@ -219,6 +221,7 @@ def test_librdkafka_1_7_a_broker_that_stops_before_the_commit_aborts_it(version)
     within(main, version)
 
 
+@pytest.mark.slow
 @both
 def test_a_transaction_continues_after_a_restart_of_the_broker(version):
     async def main(world: TxnWorld) -> None:
@@ -249,6 +252,7 @@ def test_kafka_12152_13794_a_transaction_commits_after_one_with_lost_batches(ver
     within(main, version, num_partitions=2)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.requirement("S-67")
 def test_a_write_that_fails_while_the_commit_begins_prevents_the_commit(version):
@@ -338,6 +342,7 @@ def test_the_fenced_error_names_a_newer_producer_as_its_reason(version):
     within(main, version)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("writes", [True, False])
 def test_a_timed_out_transaction_raises_fenced_with_reason_transaction_timeout(version, writes):
@@ -440,6 +445,7 @@ def test_kafka_13412_an_epoch_bump_that_timed_out_is_retried():
     within(main, 1)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("error", ["INVALID_TXN_STATE", "INVALID_PRODUCER_EPOCH", "TOPIC_AUTHORIZATION_FAILED"])
 def test_send_and_wait_of_a_record_that_cannot_be_sent_fails_at_once(version, error):

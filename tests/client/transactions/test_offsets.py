@@ -119,6 +119,7 @@ def test_offsets_of_one_transaction_are_committed_in_the_order_they_were_sent(ve
     within(main, version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("offset", "error"), [(-1, ValueError), (None, TypeError), ("7", TypeError), ((7,), TypeError), (True, TypeError)]
 )
@@ -136,6 +137,7 @@ def test_an_invalid_offset_is_refused_in_a_transaction(offset, error):
     within(main)
 
 
+@pytest.mark.slow
 @both
 def test_offsets_retried_for_over_5_seconds_are_logged_once_a_minute(version, caplog):
     async def main(world: TxnWorld) -> None:

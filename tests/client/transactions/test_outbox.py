@@ -29,6 +29,7 @@ async def _copy(producer, place):
     return place + len(rows)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("dies", ["before its commit", "after its commit, without an answer"])
 def test_a_relay_that_replaces_a_dead_one_copies_each_outbox_row_once(version, dies):
