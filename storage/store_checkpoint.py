@@ -44,7 +44,8 @@ class StoreCheckpoint:
     next_unit, next_round, next_log_id: no number below these is ever given again.
     incarnation: the start counter as of this checkpoint.
     age_ms: uptime of the data directory so far (durations count in it, never in wall time).
-    journal_incarnation: the journal's files are of this start or a later one; 0: it may be missing altogether.
+    journal_incarnation: the journal's files are of this start or a later one; 0: it may be missing altogether. With the
+        journal in a store of objects, the epoch that this directory owned; 0: it has not owned one, or begins to.
     synced_unit: the journal was synced through this unit (files before journal_start excepted) before this was written.
     journal_start: no unit above through_unit is before it.
     """

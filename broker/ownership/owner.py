@@ -21,11 +21,11 @@ from ...effects.rng import Rng
 from ...storage import checkpoints, store_checkpoint, store_mark
 from ...storage.backup.manifest import BackupRefused
 from ...storage.journal_source import StoreDamaged
-from ...storage.objects import format
+from ...storage.objects import fence, format
 from ...storage.objects.creating import read_head, until_clear
-from ...storage.objects.epochs import list_places
+from ...storage.objects.epochs import Epochs, list_places
 from ...storage.objects.fence import NOWHERE, Answer, Place
-from ...storage.objects.format import Claim, Seal
+from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.points import Collecting
 from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, creates, racers_of, remove
@@ -189,7 +189,7 @@ class StoreOwner:
         silence = Silence(self._lease_ms)
         newest = await self._in_worker(self._newest)
         is_own = newest.epoch > 0 and newest.epoch == self._last_own_epoch()
-        if is_own and not await self._in_worker(partial(self._was_ended, newest)):
+        if is_own and not await self._in_worker(partial(self._was_ended, newest.epoch)):
             return
         silence.saw(newest, self._clock.monotonic_ms())
         if newest != NOWHERE:
@@ -215,15 +215,15 @@ class StoreOwner:
         folders = (format.CLAIMS, PARTS)
         return Place(0, sum(len(until_clear(partial(self._objects.list, one), self._pause)) for one in folders))
 
-    def _was_ended(self, newest: Place) -> bool:
+    def _was_ended(self, epoch: int) -> bool:
         """Return whether another broker has ended this epoch, as `fencepost store take` does: it may own the journal
         first.
         """
-        try:
-            there = until_clear(partial(read_head, self._objects, newest), self._pause)
-        except Missing:
-            return False
-        return isinstance(there, Seal) and there.by != newest.epoch
+        epochs = Epochs(self._objects, self._pause)
+        rounds = epochs.near_top(epochs.places(format.epoch_prefix(epoch)))
+        end = fence.valid_end(rounds, WINDOW)  # rounds may stand behind it, which were on their way
+        there = None if end is None else epochs.head(Place(epoch, end))
+        return isinstance(there, Seal) and there.by != epoch
 
     def _newer(self, known: Place) -> tuple[Place, bool]:
         """Return the newest round of the epoch, starting from a known one, and whether its owner has handed over.

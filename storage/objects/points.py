@@ -259,14 +259,19 @@ def fetch_point(
     pause: Pause,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Make an empty data directory of a point; its checkpoint comes last. Raises: Missing, ObjectDamaged, OSError."""
+    """Make an empty data directory of a point; its checkpoint comes last. Raises: Missing, ObjectDamaged, OSError.
+
+    The checkpoint names no journal: that was the owner's, and this directory has not owned an epoch yet.
+    """
     fetching = Fetching(objects, disk, directory, partial(_wait, pause), report=report)
     try:
         written = fetching.fetch_files(point)
     except Lost as lost:
         raise ObjectDamaged(objects.where, lost.name, lost.reason) from lost
     sync_tree(disk, directory, written)
-    store_checkpoint.write(disk, directory, point.checkpoint, store_checkpoint.unpack(point.content))
+    checkpoint = store_checkpoint.unpack(point.content)
+    checkpoint.journal_incarnation = 0
+    store_checkpoint.write(disk, directory, point.checkpoint, checkpoint)
 
 
 def empty_directory(disk: Disk, directory: str) -> None:

@@ -11,10 +11,15 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest
 from fencepost.protocol.messages.offsets import OffsetFetchRequest
 from fencepost.storage.journal_source import StoreDamaged
+from fencepost.storage.objects import format as form
 from fencepost.storage.objects.errors import Fenced
+from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.format import Claim
 from fencepost.storage.objects.looking import Looking
+from fencepost.storage.objects.points import fetch_point
 from fencepost.storage.objects.takeover import Takeover
+from fencepost.storage.recovery import make_directory
+from fencepost.storage.store_mark import Mark, write_mark
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
@@ -26,6 +31,10 @@ SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_
 def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None) -> SimulatedBroker:
     """A broker on a store, as another client of it; with an empty disk, if none is given."""
     return SimulatedBroker(SETTINGS, disk=disk, in_store=InStore(objects.client(), lambda seconds: None))
+
+
+def no_pause(error: Exception, attempts: int) -> None:
+    """Wait for nothing."""
 
 
 def records(broker: SimulatedBroker) -> bytes:
@@ -73,11 +82,47 @@ def test_in_its_own_directory_it_waits_if_its_epoch_was_taken_from_it():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)
-    Takeover(objects.client(), lambda error, attempts: None, Claim(1, 0, (), b"12345678"), for_others=True).end()
+    Takeover(objects.client(), no_pause, Claim(1, 0, (), b"12345678"), for_others=True).end()
     first.abandon()
     again = serve(objects, first.disk.after_process_crash())
     assert 6 <= again.loop.time() < 8
     again.stop()
+
+
+def test_in_its_own_directory_it_waits_if_late_rounds_stand_behind_the_seal():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.wait(5)
+    Takeover(objects.client(), no_pause, Claim(1, 0, (), b"12345678"), for_others=True).end()
+    first.abandon()
+    seal = max(filter(None, map(form.read_place, objects.content)))
+    before = Place(seal.epoch, seal.number - 1)
+    late = form.read_header(before, objects.content[form.place_name(before)])
+    late = late._replace(place=Place(seal.epoch, seal.number + 2), round=late.round + 3)
+    assert not late.units
+    objects.content[form.place_name(late.place)] = form.pack_round(late)
+    again = serve(objects, first.disk.after_process_crash())
+    assert 6 <= again.loop.time() < 8
+    again.stop()
+
+
+def test_a_directory_that_was_filled_from_the_store_waits_for_the_owner():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    first.ask(produce("t", batch(2)), 11)
+    first.wait(60)
+    disk, directory = SimulatedDisk(), SETTINGS.log_dir
+    looking = Looking(objects.client(), no_pause)
+    point = looking.point(looking.look())
+    make_directory(disk, directory)
+    write_mark(disk, directory, Mark(form.read_identity(objects.content[form.IDENTITY_NAME])))
+    fetch_point(objects.client(), disk, directory, point, no_pause)
+    second = serve(objects, disk)
+    assert 6 <= second.loop.time() < 8
+    assert len(list(walk(memoryview(records(second))))) == 1
+    first.abandon()
+    second.stop()
 
 
 def test_an_owner_with_nothing_to_write_keeps_its_lease():
@@ -103,7 +148,7 @@ def test_an_idle_owner_leaves_few_rounds_to_read_for_a_takeover():
     created = [name for call, name in seen.calls[before:] if call == "create"]
     assert len(created) / (60 * minutes) <= 0.6
     assert len([name for name in objects.content if name.startswith("0/journal/")]) < 60
-    looked = Looking(objects.client(), lambda error, attempts: None).look()
+    looked = Looking(objects.client(), no_pause).look()
     assert looked.rounds < 40
     owner.abandon()
     second = serve(objects)
