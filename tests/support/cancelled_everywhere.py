@@ -1,4 +1,4 @@
-"""Cancels work at every turn of the loop that it lasts, one run for each: as crash points do it for a broker.
+"""Runs work once for each turn of the loop that it lasts, and cancels it there, as crash points do it for a broker.
 
 A turn is one pass of the loop over what is ready, so every await of the work and of all tasks that work for it is met.
 """
@@ -22,7 +22,9 @@ class _Point:
         self.is_cancelled = False
 
     async def cancelling(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What the work gives. Raises what it raises, CancelledError when this is its turn."""
+        """Await the work and return its result. Raises what it raises, and CancelledError when this run's turn has
+        come.
+        """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         task = loop.create_task(work)
@@ -42,7 +44,9 @@ class _Point:
 
 
 def at_every_turn(main: Callable[[TxnWorld, Cancelling], Awaitable[Any]], version: int = 2, **settings: Any) -> int:
-    """Run main(world, cancelling), which awaits `cancelling(work)` once, anew for each turn. Returns the turns."""
+    """Run main(world, cancelling) again for each turn; it must await `cancelling(work)` once. Returns the number of
+    turns.
+    """
     at = 1
     while True:
         point = _Point(at)

@@ -1,4 +1,5 @@
-"""One script of requests, carried out by a broker whose short cuts are on, and by brokers without this one or that.
+"""Runs one script of requests on a broker with all fast paths and on brokers without one of them, to compare the
+outcomes.
 
 What a broker sends, stores, counts and remembers is collected, so that a test can compare all of it.
 """
@@ -37,7 +38,7 @@ Way: TypeAlias = Callable[[pytest.MonkeyPatch, SimulatedBroker], None]
 
 
 def no_fast_paths(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
-    """Every request goes to its handler."""
+    """Send every request to its handler: the broker answers none by its fast path."""
     dispatcher = broker.broker.server.serve.__self__  # type: ignore[attr-defined]
     patch.setattr(dispatcher, "fast_paths", {})
 
@@ -47,12 +48,12 @@ def no_fast_transactions(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> 
 
 
 def no_small_frames(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
-    """Every chunk is taken apart."""
+    """Parse every received chunk in full, without the shortcut for small frames."""
     patch.setattr(Framer, "is_one_small_frame", lambda *_: False)
 
 
 def in_turn(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
-    """Replies are looked at one by one before they leave."""
+    """Send replies one by one, without the shortcut that sends several at once."""
     patch.setattr(Connection, "flush", Connection._flush_in_turn)
 
 
@@ -75,13 +76,15 @@ class Script:
         self.inner = broker.broker
 
     def send(self, client: int, request: Any, version: int) -> None:
-        """Send on a connection; on a new one, if the broker has closed it."""
+        """Send a request on the client's connection; on a new one, if the broker has closed it."""
         if self.clients[client].line.closed:
             self.clients[client] = SimulatedClient(self.broker, CLIENTS[client])
         self.clients[client].send_unanswered(request, version)
 
     def wait(self, seconds: float = TURN_S) -> None:
-        """Let all that was sent take effect; producers go on from what the broker knows then."""
+        """Let so many seconds pass, so that everything sent takes effect; producers then continue from the broker's
+        state.
+        """
         self.broker.wait(seconds)
         self.sequences.clear()
         topic = self.inner.topics.by_name.get("t")
@@ -94,7 +97,7 @@ class Script:
             self.stages[number] = max(1, self.stages[number]) if found.status is Status.ONGOING else 0
 
     def outcome(self) -> dict[str, Any]:
-        """All that anybody could see."""
+        """Return everything that a client could observe."""
         self.wait(1)
         inner, metrics = self.inner, self.inner.metrics
         assert not metrics.failures
@@ -126,7 +129,7 @@ def _plain(count: Any) -> Any:
 def carried_out(
     steps: Sequence[Step], way: Callable[[pytest.MonkeyPatch, SimulatedBroker], None] | None
 ) -> dict[str, Any]:
-    """What comes of the steps. way: what is switched off."""
+    """Run the steps and return the outcome. way: the shortcut that is switched off."""
     with pytest.MonkeyPatch.context() as patch, SimulatedBroker(small()) as broker:
         if way is not None:
             way(patch, broker)

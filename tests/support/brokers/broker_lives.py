@@ -1,4 +1,4 @@
-"""Brokers that live one after the other on one simulated disk, for tests of what must outlast them.
+"""Brokers that run one after the other on one simulated disk, for tests of what must survive a restart.
 
 `small()` are settings under which journal files change, segments roll and the disk fills within a short test. A slowed
 executor makes the time between a write and its sync long enough to look around in.
@@ -19,7 +19,7 @@ LATEST, EARLIEST = -1, -2
 
 
 def small(**more: Any) -> BrokerSettings:
-    """A broker of a few megabytes."""
+    """Return settings of a broker that uses a few megabytes."""
     return BrokerSettings(**{"journal_max_bytes": 4 << 20, "storage_min_free_bytes": 0} | more)
 
 
@@ -40,21 +40,25 @@ def slow(disk: SimulatedDisk, **seconds: float) -> dict[str, float]:
 
 
 def append_jointly(broker: SimulatedBroker, topic: str) -> None:
-    """One batch to a topic as a joint unit, as the start of a transaction is."""
+    """Append one batch to a topic as a joint unit (one journal entry with others' changes), as the start of a
+    transaction is.
+    """
     store = broker.broker.store
     log = next(log for log in store.logs.values() if log.topic == topic)
     store.append_together([(log, batches.read(memoryview(batch())))])
 
 
 def kill(broker: SimulatedBroker) -> SimulatedDisk:
-    """SIGKILL: nothing more happens in that process. Returns the disk as the next one finds it."""
+    """Kill the broker as SIGKILL does: nothing more happens in its process. Returns the disk as the next broker finds
+    it.
+    """
     left = broker.disk.after_process_crash()
     end(broker)
     return left
 
 
 def unplug(broker: SimulatedBroker) -> SimulatedDisk:
-    """A power cut. Returns the disk as it is found with only what was synced."""
+    """Cut the power: only what was synced is left. Returns that disk."""
     left = broker.disk.after_power_cut()
     end(broker)
     return left
@@ -66,7 +70,7 @@ def end(broker: SimulatedBroker) -> None:
 
 
 def read_all(broker: SimulatedBroker, topic: str, partition: int = 0) -> list[Record]:
-    """Every record a consumer can read of a partition, from where it begins."""
+    """Return every record of a partition that a consumer can read, from its start."""
     return [record for batch in read_batches(broker, topic, partition) for record in records(batch)]
 
 
@@ -84,7 +88,7 @@ def read_batches(broker: SimulatedBroker, topic: str, partition: int = 0) -> Seq
 
 
 def offset_at(broker: SimulatedBroker, topic: str, timestamp: int, partition: int = 0) -> int:
-    """The answer of ListOffsets."""
+    """Return the offset that ListOffsets answers for this timestamp."""
     (answer,) = broker.ask(list_offsets(topic, timestamp, partition=partition)).topics[0].partitions
     assert answer.error_code == 0, answer
     return int(answer.offset)

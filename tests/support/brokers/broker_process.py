@@ -13,7 +13,7 @@ READY_S = 30
 
 
 class BrokerProcess:
-    """One data directory and one port, and whatever process serves them at the moment."""
+    """A data directory and a port, and the `fencepost serve` process that serves them now, if any."""
 
     def __init__(self, directory: str, *options: str, port: int | None = None, program: Sequence[str] = ()) -> None:
         """program: what runs `serve` and its options; by default, fencepost."""
@@ -29,7 +29,7 @@ class BrokerProcess:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start, and return when the ready line is there."""
+        """Start the process, and return when it has printed its ready line."""
         command = [*self.program, "serve", "--listen", self.bootstrap]
         command += ["--data-dir", self.directory, *self.options]
         self.process = subprocess.Popen(
@@ -59,21 +59,21 @@ class BrokerProcess:
         ready.set()  # the end of a stream: nothing more will come
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is told."""
+        """Send SIGKILL: nothing is flushed, and clients are not told."""
         assert self.process is not None
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)  # with what it runs under, if another program started it
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM, and return the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(20)
 
     def ended(self, within_s: float = 20) -> int:
-        """The exit code of a process that ends by itself."""
+        """Wait for a process that ends by itself, and return its exit code."""
         assert self.process is not None
         code = self.process.wait(within_s)
         for reader in self._readers:
@@ -83,7 +83,7 @@ class BrokerProcess:
 
 @contextlib.contextmanager
 def broker_process(directory: str, *options: str) -> Iterator[BrokerProcess]:
-    """A started broker that is ended with the block."""
+    """Start a broker for the block, and end it after."""
     broker = BrokerProcess(directory, *options)
     broker.start()
     try:
@@ -94,7 +94,7 @@ def broker_process(directory: str, *options: str) -> Iterator[BrokerProcess]:
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
+    """Return a loopback port that was free a moment ago."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))

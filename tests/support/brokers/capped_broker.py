@@ -1,4 +1,5 @@
-"""Our broker, as brokers of older Kafka releases were: it lists no more than they did, and closes on what is above.
+"""Makes our broker look like one of an older Kafka release: it lists only the APIs and versions of that release, and
+closes the connection at others.
 
 RELEASES: for each release, the newest version of each API that a client meets. Sources: the releases' message
 definitions (clients/src/main/resources/common/message), as kafka-python 3 lists them.
@@ -65,12 +66,12 @@ Serve = Callable[[Connection, Any], None]
 
 
 def cap(broker: Broker, release: str) -> None:
-    """From now on this running broker is one of that release."""
+    """Let this running broker behave as one of that release from now on."""
     broker.intercept(lambda serve: capped(serve, release))
 
 
 def capped(serve: Serve, release: str) -> Serve:
-    """What serves a request, unless the release did not know it."""
+    """Return a function that serves a request only if the release knew it, and else closes the connection."""
     newest = {api.key: RELEASES[release][api.name] for api in APIS.values() if api.name in RELEASES[release]}
     newest = {key: min(version, APIS[key].max) for key, version in newest.items() if key in HANDLERS}
 

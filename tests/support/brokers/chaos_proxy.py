@@ -28,11 +28,11 @@ HEAD = struct.Struct(">hhi")  # API key, version, correlation id
 
 
 class Cut(Exception):
-    """A rule ended the client's side of a connection."""
+    """Raised to end the client's side of a connection."""
 
 
 class Frame(NamedTuple):
-    """One request, or the reply to one."""
+    """One request, or the response to one."""
 
     side: str
     api: int
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
 
 class Link:
-    """One connection of a client and the one to the broker that serves it."""
+    """One connection of a client, and the proxy's connection to the broker for it."""
 
     def __init__(self, number: int, client: "Leg", broker: "Leg") -> None:
         self.number = number
@@ -54,7 +54,7 @@ class Link:
         self.answered = asyncio.Event()
 
     def cut_client(self) -> None:
-        """The client sees its connection die; what it had sent goes on to the broker."""
+        """Close the client's connection; the requests that it had sent still go to the broker."""
         self.client.writer.transport.abort()
 
 
@@ -73,7 +73,7 @@ class Leg(NamedTuple):
 
 
 class Rule:
-    """What happens to the frames that it takes. `times` None: to all of them."""
+    """What happens to the frames that match it. times: to how many of them; None: to all."""
 
     def __init__(self, proxy: "ChaosProxy", side: str, apis: Collection[int] | None, times: int | None) -> None:
         self.proxy = proxy
@@ -83,7 +83,7 @@ class Rule:
         self.met = 0  # frames it was applied to
 
     def takes(self, frame: Frame) -> bool:
-        """Whether this frame is for it; asking uses up one of its times."""
+        """Return whether this frame matches; if so, one of the rule's times is used up."""
         if frame.side != self.side or not (self.apis is None or frame.api in self.apis):
             return False
         if self.times is not None and self.met >= self.times:
@@ -97,14 +97,14 @@ class Rule:
         return True
 
     async def apply(self, frame: Frame, link: Link) -> None:
-        """Wait, or raise Cut. What comes after it on the connection waits as long."""
+        """Wait, or raise Cut. Later frames of the connection wait as long."""
 
 
 class Held(Rule):
-    """Keeps one frame, and with it all that follows on its connection, until it is released."""
+    """A rule that stops one frame, and with it all later ones of its connection, until release()."""
 
     def __init__(self, proxy: "ChaosProxy", side: str, apis: Collection[int], cut: bool) -> None:
-        """cut: the client sees its connection die at once, as with cut_client()."""
+        """cut: close the client's connection at once, as cut_client() does."""
         super().__init__(proxy, side, apis, times=1)
         self._cut = cut
         self._caught = threading.Event()
@@ -123,36 +123,40 @@ class Held(Rule):
         await self._released.wait()
 
     def caught(self, within_s: float = 10) -> Frame:
-        """Wait for the frame."""
+        """Wait until a frame is stopped, and return it."""
         assert self._caught.wait(within_s), f"nothing to hold came within {within_s} s"
         assert self.frame is not None
         return self.frame
 
     def cut_client(self) -> None:
-        """Wait for the frame and let the client see its connection die, so that it opens another."""
+        """Wait until a frame is stopped, and close the client's connection, so that it opens another."""
         self.caught()
         link = self._link
         assert link is not None
         self.proxy.call(link.cut_client)
 
     def release(self) -> None:
-        """Let it, and what waits behind it, go on."""
+        """Send the stopped frame, and those after it."""
         self.proxy.call(self._released.set)
 
     def arrive(self, within_s: float = 10) -> bytes | None:
-        """Release a request and wait for what the broker makes of it. Returns its reply, or None if it closed."""
+        """Send the stopped request to the broker and wait for its response. Returns that, or None if the broker closed
+        the connection.
+        """
         self.release()
         assert self._settled.wait(within_s), "the broker neither answered nor closed the connection"
         return self.answer
 
     def settle(self, answer: bytes | None) -> None:
-        """The broker answered, or closed."""
+        """Note that the broker answered, or closed the connection."""
         self.answer = answer
         self._settled.set()
 
 
 class CutOff(Rule):
-    """Ends the client's connection at a frame: before a request reached the broker, or before its reply came back."""
+    """Closes the client's connection at a frame: before a request reaches the broker, or before its response reaches
+    the client.
+    """
 
     def __init__(self, proxy: "ChaosProxy", side: str, apis: Collection[int] | None, times: int | None, share: float):
         super().__init__(proxy, side, apis, times)
@@ -166,7 +170,9 @@ class CutOff(Rule):
 
 
 class Late(CutOff):
-    """Cuts the client off at a request and delivers that request some time later: reordering across connections."""
+    """Closes the client's connection at a request, and sends that request to the broker some time later: over all
+    connections, requests are reordered.
+    """
 
     def __init__(self, proxy: "ChaosProxy", apis: Collection[int], times: int | None, share: float, after_s: float):
         super().__init__(proxy, REQUEST, apis, times, share)
@@ -178,7 +184,7 @@ class Late(CutOff):
 
 
 class Delay(CutOff):
-    """Frames take up to so long."""
+    """Delays each frame by a random time up to a limit."""
 
     def __init__(self, proxy: "ChaosProxy", side: str, apis: Collection[int] | None, share: float, up_to_s: float):
         super().__init__(proxy, side, apis, None, share)
@@ -189,15 +195,18 @@ class Delay(CutOff):
 
 
 class Twice(CutOff):
-    """A reply comes twice, as no network does and a broken peer might: the client has to notice, and to believe neither
-    a word more of that connection."""
+    """Sends a response twice, which no network does, but a broken peer might: the client must notice, and believe
+    nothing more on that connection.
+    """
 
     async def apply(self, frame: Frame, link: Link) -> None:
         await link.client.send(self.proxy.rewritten(frame.api, frame.body))
 
 
 class ChaosProxy:
-    """Runs from `with` to its end. Without rules it only passes on, and rewrites the broker's address to its own."""
+    """A proxy that runs for the `with` block. Without rules it only passes frames on, and replaces the broker's
+    address by its own.
+    """
 
     def __init__(self, upstream: str, *, seed: int = 0) -> None:
         """upstream: HOST:PORT, as the broker advertises itself."""
@@ -218,43 +227,45 @@ class ChaosProxy:
         return f"127.0.0.1:{self.port}"
 
     def hold(self, *apis: int, side: str = REQUEST, cut: bool = False) -> Held:
-        """Hold the next frame of these APIs; cut: and let the client see its connection die."""
+        """Stop the next frame of these APIs until it is released. cut: also close the client's connection."""
         held = self._add(Held(self, side, apis, cut))
         self._held.append(held)
         return held
 
     def cut(self, *apis: int, side: str, times: int | None = 1, share: float = 1) -> CutOff:
-        """End connections at such requests (the broker never sees them) or replies (it did what they answer)."""
+        """Close connections at such requests (the broker never gets them) or responses (the broker did what they
+        answer).
+        """
         return self._add(CutOff(self, side, apis or None, times, share))
 
     def late(self, *apis: int, times: int | None = 1, share: float = 1, after_s: float = 0.2) -> Late:
-        """Cut clients off at such requests, which arrive later all the same."""
+        """Close connections at such requests, which still reach the broker after after_s seconds."""
         return self._add(Late(self, apis, times, share, after_s))
 
     def twice(self, *apis: int, share: float = 1, times: int | None = None) -> Twice:
-        """Send such replies once more."""
+        """Send such responses twice."""
         return self._add(Twice(self, REPLY, apis, times, share))
 
     def delay(self, *apis: int, side: str, up_to_s: float, share: float = 1) -> Delay:
-        """Slow frames down."""
+        """Delay such frames by up to up_to_s seconds."""
         return self._add(Delay(self, side, apis or None, share, up_to_s))
 
     def clear(self) -> None:
-        """Forget the rules; what is held goes on."""
+        """Remove all rules; frames that they stopped are sent."""
         self.rules = []
         for held in self._held:
             held.release()
 
     @contextlib.contextmanager
     def weather(self) -> Iterator[None]:
-        """Rules made inside end with the block."""
+        """Remove the rules that are made within the block at its end."""
         try:
             yield
         finally:
             self.clear()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Run something in the proxy's loop."""
+        """Run a function in the proxy's event loop."""
 
         async def run() -> T:
             return work()
@@ -315,7 +326,9 @@ class ChaosProxy:
             task.add_done_callback(self._tasks.discard)
 
     async def _requests(self, link: Link) -> None:
-        """Client to broker, until the client's bytes end; the broker's side stays until all is answered."""
+        """Pass requests from client to broker until the client's bytes end; the broker's connection stays open until
+        all are answered.
+        """
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, Cut):
             while True:
                 body = await link.client.frame()
@@ -336,7 +349,7 @@ class ChaosProxy:
         link.broker.writer.close()
 
     async def _replies(self, link: Link) -> None:
-        """Broker to client, until the broker's bytes end. A client that has gone hears nothing."""
+        """Pass responses from broker to client until the broker's bytes end. A client that has gone gets nothing."""
         gone = False
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
@@ -360,7 +373,9 @@ class ChaosProxy:
         link.answered.set()
 
     def _answered(self, link: Link, body: bytes) -> Frame | None:
-        """The request that a reply is to; replies come in the order of requests, and some requests have none."""
+        """Return the request that a response belongs to: responses come in the order of requests, and some requests
+        have none.
+        """
         (correlation_id,) = struct.unpack_from(">i", body)
         while link.unanswered:
             request = link.unanswered.popleft()

@@ -1,4 +1,4 @@
-"""The files that deploy a broker, read by the tests that do what they say."""
+"""Reads the files that deploy a broker, for tests that do what those files say."""
 
 import json
 import re
@@ -12,7 +12,7 @@ HUNG_S = 60
 
 
 def list_after(word: str, text: str) -> list[str]:
-    """The JSON list behind the word."""
+    """Return the JSON list that follows this word in the text."""
     found = re.search(rf"^ *{re.escape(word)} *(\[.*\])$", text, flags=re.MULTILINE)
     assert found, word
     words: list[str] = json.loads(found[1])

@@ -1,4 +1,4 @@
-"""A server that gets whole frames and does with each what a test says; it listens on loopback, in a thread."""
+"""A server on loopback, in a thread, that gets whole frames and does with each what the test says."""
 
 import asyncio
 import struct
@@ -8,7 +8,9 @@ from types import TracebackType
 
 
 class FrameServer:
-    """frames: all that came. opened: connections that were made. Answers are given with their length already."""
+    """frames: all that were received. opened: how many connections were made. Answers are given with their length
+    prefix.
+    """
 
     def __init__(self, answer: Callable[["Line", bytes], None]) -> None:
         self.answer = answer
@@ -40,7 +42,7 @@ class FrameServer:
 
 
 class Line(asyncio.Protocol):
-    """One connection."""
+    """One connection to the server."""
 
     def __init__(self, server: FrameServer) -> None:
         self._server = server

@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 class Guarded:
-    """A broker with rules, one client whose user changes, and which of its requests went to a handler."""
+    """A simulated broker with ACLs, a client whose user can be changed, and a list of its requests that reached a
+    handler.
+    """
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self.broker = broker

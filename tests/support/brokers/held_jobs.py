@@ -1,5 +1,5 @@
-"""One job of a broker's executors held for as long as a test likes: not begun yet, at a file operation, or done and
-not reported. Everything else goes on.
+"""Stops one job of a broker's executors for as long as a test likes: before it begins, before a file operation, or
+after it is done but before that is reported. All other work continues.
 
 A job that is held within runs in a thread of its own, which never runs beside the world's: the two hand over.
 """
@@ -21,10 +21,10 @@ OF_FILE = ("read", "write", "truncate")
 
 
 class HeldJob:
-    """Holds the first job of this kind that a broker's executors are given."""
+    """Stops the first job of this kind that a broker's executors are given."""
 
     def __init__(self, broker: SimulatedBroker, kind: str, moment: Moment) -> None:
-        """kind: the beginning of the job's name, as "ColdRead.run"."""
+        """kind: the beginning of the job's name, such as "ColdRead.run"."""
         self.broker = broker
         self.kind = kind
         self.moment = moment
@@ -75,7 +75,7 @@ class HeldJob:
         assert self._handed_over.wait(20), "it waits for what another thread has"
 
     def before_operation(self) -> None:
-        """A file operation is about to be done."""
+        """Called before each file operation of the job; stops there if that is the moment."""
         if threading.current_thread() is self._thread:
             self._operations += 1
             if self._operations == int(self.moment) + 1:
@@ -84,7 +84,7 @@ class HeldJob:
                 self._go.wait()
 
     def release(self) -> None:
-        """It goes on, and its result is reported."""
+        """Let the job continue, and report its result."""
         if not self.is_held:
             return
         self.is_held = False
@@ -96,7 +96,7 @@ class HeldJob:
         self.broker.loop.call_soon(self._finish)
 
     def give_up(self) -> None:
-        """The process is gone, and the job with it: its thread stays where it is."""
+        """End the test's wait as if the process was killed: the job's thread stays stopped."""
         self.is_held = False
 
 
@@ -114,7 +114,7 @@ def _result_of(job: Any) -> Any:
 
 @contextmanager
 def held(broker: SimulatedBroker, kind: str, moment: Moment) -> Iterator[HeldJob]:
-    """A job that is held at its moment, once the broker comes to it."""
+    """Stop the next job of this kind at this moment, during the block."""
     job = HeldJob(broker, kind, moment)
 
     def watched(real: Any) -> Any:

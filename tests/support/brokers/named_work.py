@@ -1,4 +1,4 @@
-"""The nastiest requests of named producers: rows for tests/broker/net/test_work_of_requests.py."""
+"""The most expensive requests of named producers: rows for tests/broker/net/test_work_of_requests.py."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answers that a broker gives to a request instead of carrying it out; for those that no broker should give."""
+"""Lets a broker give arbitrary answers instead of processing requests; for answers that no correct broker gives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,9 @@ from fencepost.protocol.headers import read_request_header
 
 
 def answered(api: str, answer: Callable[[Any], Any], times: int = 1) -> Callable[[Serve], Serve]:
-    """To intercept a broker with: the first requests of this API get what `answer` makes of them."""
+    """Return a function for broker.intercept: the first `times` requests of this API get what `answer` returns for
+    them.
+    """
     (key,) = [each.key for each in APIS.values() if each.name == api]
     left = [None] * times
 

@@ -1,4 +1,4 @@
-"""An HTTP server that answers each request as a test says: a bucket of S3 on a bad day."""
+"""An HTTP server in place of an S3 bucket, which answers each request as the test says."""
 
 import contextlib
 import threading
@@ -12,7 +12,9 @@ def error_body(code: str, message: str = "") -> bytes:
 
 
 class OddStore:
-    """`answers`: (status or CUT, body), one for each request; then 404. `asked`: (method, path, If-None-Match)."""
+    """`answers`: (status or CUT, body), one for each request; after them 404. `asked`: (method, path, If-None-Match)
+    of each request.
+    """
 
     def __init__(self) -> None:
         self.answers: list[tuple[object, bytes]] = []

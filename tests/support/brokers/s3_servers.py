@@ -23,13 +23,13 @@ READY_S = 60
 
 
 def program(name: str, variable: str) -> str | None:
-    """Where a program is: what a variable of the environment names, beside this Python, or on the path."""
+    """Return the path of a program: from an environment variable, beside this Python, or on the PATH."""
     beside = Path(sys.executable).parent / name
     return os.environ.get(variable) or (str(beside) if beside.exists() else shutil.which(name))
 
 
 class S3Server:
-    """One server with one bucket. environment: what AWS's tools need to reach it."""
+    """A running server with one bucket. environment: the variables that AWS's tools need to reach it."""
 
     def __init__(self, command: list[str], port: int, directory: Path) -> None:
         with open(directory / "log", "wb") as log:
@@ -114,7 +114,7 @@ def _keys(name: str) -> dict[str, str]:
 
 
 def _make_bucket(port: int, bucket: str) -> bool:
-    """Ask for a bucket, signed as S3 wants it. Returns whether it is there."""
+    """Create the bucket with a signed request. Returns whether it exists."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     host, payload = f"127.0.0.1:{port}", hashlib.sha256(b"").hexdigest()
     headers = {"host": host, "x-amz-content-sha256": payload, "x-amz-date": now}

@@ -1,4 +1,4 @@
-"""A schema registry's HTTP API, as far as confluent-kafka's serializers ask it: subjects, ids, schemas.
+"""The HTTP API of a schema registry, as far as confluent-kafka's serializers use it: subjects, ids, schemas.
 
 In a thread of its own: the clients under test block the event loop while they ask. Source: the API reference of
 Confluent's Schema Registry.
@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class SchemaRegistry:
-    """asked: (method, path) of each request. is_down: whether it answers 500 to all of them."""
+    """asked: (method, path) of each request. is_down: answer 500 to all requests."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"

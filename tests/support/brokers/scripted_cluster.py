@@ -1,4 +1,4 @@
-"""A cluster whose brokers say what a test tells them to: for what a Sender makes of each answer.
+"""A cluster whose brokers answer as a test tells them, to test what a Sender does with each answer.
 
 It runs on virtual time. Requests wait in `sent` until the test answers them, fails them, or leaves them alone.
 """
@@ -40,7 +40,7 @@ class Sent:
         return [one.value for one in records(self.batch(partition))]
 
     def answer(self, code=0, offset=0, throttle_ms=0, **codes):
-        """code: for every partition; p0=…, p1=…: for one of them."""
+        """Answer the request with this error code for every partition; p0=…, p1=…: for one of them."""
         topics = []
         for topic in self.request.topic_data:
             answered = [
@@ -91,7 +91,9 @@ class ScriptedPermission:
 
 
 class ScriptedCluster:
-    """Also all that is around a Sender. leaders: of the partitions of topic t; None for one without."""
+    """The cluster, and everything else that a Sender needs. leaders: the leader of each partition of topic t; None for
+    one without.
+    """
 
     def __init__(self, loop, *, leaders=(1,), version=12, topic_id=bytes(16), **settings):
         self.loop = loop
@@ -157,7 +159,7 @@ class ScriptedCluster:
             self.inside(call)
 
     def inside(self, call, *arguments):
-        """What the call gives, made in the loop."""
+        """Call a function in the event loop and return its result."""
 
         async def run():
             return call(*arguments)
@@ -165,11 +167,11 @@ class ScriptedCluster:
         return self.loop.run_until_complete(run())
 
     def append(self, partition, value=b"v", key=None):
-        """(batch, index) of a record that the accumulator takes; to be called inside."""
+        """Give a record to the accumulator, and return its (batch, index). To be called in the loop."""
         return self.accumulator.append(self.topic, partition, key, value, None, 5)
 
     def deliver(self, partition):
-        """The delivery of a record; to be called inside."""
+        """Append a record and return its Delivery, which awaits the acknowledgement. To be called in the loop."""
         return Delivery(*self.append(partition))
 
     def put(self, value=b"v", *, partition=0, key=None):
@@ -179,13 +181,13 @@ class ScriptedCluster:
         return Delivery(*placed)
 
     def introduce(self):
-        """One record is written, so that the broker knows the producer."""
+        """Write one record, so that the broker knows the producer."""
         self.put(b"first")
         self.next().answer()
         self.turn()
 
     def turn(self):
-        """Let everything happen that needs no time."""
+        """Run the loop until nothing is left to do without time passing."""
         for _ in range(4):
             self.loop.run_until_complete(asyncio.sleep(0))
 
@@ -193,7 +195,7 @@ class ScriptedCluster:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def next(self):
-        """The oldest request that the test has not looked at."""
+        """Return the oldest request that the test has not taken yet."""
         self.turn()
         assert self.sent, "nothing was sent"
         return self.sent.pop(0)

@@ -32,7 +32,9 @@ class Asked:
         return topic.partitions[0].fetch_offset
 
     def answer(self, offset=None, value=b"v", *, code=0, replica=-1, ends_at=None):
-        """A record at this offset, or nothing. ends_at: where the broker has no more of the epoch that was named."""
+        """Answer with one record at this offset, or without records. ends_at: the end offset of the epoch that the
+        request named, for a diverging epoch.
+        """
         record = [] if offset is None else [memoryview(build([Record(offset, 5, None, value)], base_offset=offset))]
         Part = FetchResponse.Topic.Partition
         part = Part(
@@ -48,7 +50,7 @@ class Asked:
 
 
 class ScriptedFetches:
-    """Also all that is around a Fetcher, which reads from offset 0 on."""
+    """The cluster, and everything else that a Fetcher needs, which reads from offset 0 on."""
 
     def __init__(self, loop, *, brokers=(1, 2), leader=1, **settings):
         self.loop = loop
@@ -100,18 +102,18 @@ class ScriptedFetches:
         self.loop.run_until_complete(run())
 
     def wait(self, seconds=0.0):
-        """Let everything happen that happens meanwhile."""
+        """Let so many seconds of virtual time pass."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
         self.loop.run_until_complete(asyncio.sleep(0))
 
     def next(self):
-        """The oldest request that the test has not looked at."""
+        """Return the oldest request that the test has not taken yet."""
         self.wait()
         assert self.asked, "nothing was asked for"
         return self.asked.pop(0)
 
     def values(self):
-        """What was fetched and not been read, and is taken away."""
+        """Take and return the values that were fetched and not read yet."""
         found = []
         while self.state.fetched:
             fetched = self.state.fetched.popleft()

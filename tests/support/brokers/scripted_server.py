@@ -1,4 +1,5 @@
-"""A server that does what a test says with each request it gets: answers, lies, falls silent, or ends the connection.
+"""A server that does with each request what a test says: answers, answers wrongly, stays silent, or closes the
+connection.
 
 ApiVersions and Metadata are answered as a broker of one node would, unless the test takes them too.
 """
@@ -55,7 +56,9 @@ class Line(asyncio.Protocol):
 
 
 class ScriptedServer:
-    """requests: (api, version, request) of all that came. answers: by request class; without one, silence."""
+    """requests: (api, version, request) of all that were received. answers: functions by request class; a request
+    without one is not answered.
+    """
 
     def __init__(self, net: Net, *, more: tuple[Api, ...] = (), highest: Mapping[str, int] | None = None) -> None:
         self.net = net
@@ -71,7 +74,9 @@ class ScriptedServer:
         self._listener: Listener | None = None
 
     async def listen(self, port: int = 9092, tls: Any = None) -> int:
-        """Returns the port. tls: a server's SSLContext, on the machine's own network."""
+        """Start listening, and return the port. tls: a server's SSLContext, which listens on the machine's own
+        network.
+        """
         if tls is not None:
             loop = asyncio.get_running_loop()
             listening = await loop.create_server(lambda: Line(self), "127.0.0.1", port, ssl=tls)
@@ -84,7 +89,7 @@ class ScriptedServer:
         return found
 
     def close(self) -> None:
-        """No more connections, and those there are end."""
+        """Stop listening and close all connections."""
         if self._listener is not None:
             self._listener.close()
         for line in self.lines:
@@ -108,7 +113,7 @@ class ScriptedServer:
 
 
 async def start_scripted(net: Net, port: int = 9092) -> ScriptedServer:
-    """One that listens."""
+    """Start a ScriptedServer and return it."""
     server = ScriptedServer(net)
     await server.listen(port)
     return server

@@ -1,4 +1,4 @@
-"""A real broker on a real socket, in a thread of this process: for what only sockets show.
+"""A real broker on a real socket, in a thread of this process, for what only sockets show.
 
 A test that ends with an exception inside the broker fails here, whatever it asserted.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ServedBroker:
-    """Runs from `with` to its end."""
+    """A broker that runs for the `with` block."""
 
     def __init__(self, **settings: Any) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="fencepost-test-")
@@ -62,19 +62,19 @@ class ServedBroker:
         return self.broker.addresses[0][1]
 
     def connect(self, host: str = "127.0.0.1", **more: Any) -> WireClient:
-        """A client of it, which close_clients() closes."""
+        """Return a new client of the broker, which close_clients() closes."""
         client = WireClient(host, self.port, **more)
         self._clients.append(client)
         return client
 
     def close_clients(self) -> None:
-        """All of them."""
+        """Close all clients that connect() has returned."""
         for client in self._clients:
             client.close()
         self._clients.clear()
 
     def inside(self, look: Callable[[Broker], T]) -> T:
-        """What `look` gives, run in the broker's own loop."""
+        """Call `look` with the broker in the broker's own loop, and return its result."""
 
         async def run() -> T:
             return look(self.broker)

@@ -18,7 +18,7 @@ NO_CHROMIUM = "the console's pages are NOT TESTED: no chromium on the PATH, and 
 
 
 def find_chromium() -> str | None:
-    """The executable: FENCEPOST_CHROMIUM, else one on the PATH."""
+    """Return the path of Chromium: from FENCEPOST_CHROMIUM, else on the PATH."""
     named = os.environ.get("FENCEPOST_CHROMIUM")
     if named:
         return named
@@ -26,7 +26,7 @@ def find_chromium() -> str | None:
 
 
 class ServedConsole:
-    """Runs from `with` to its end. port: of the broker."""
+    """A console that runs for the `with` block. port: of the broker."""
 
     def __init__(self, port: int, **settings: Any) -> None:
         bootstrap = f"127.0.0.1:{port}"
@@ -58,7 +58,7 @@ class ServedConsole:
         return self.console.url
 
     def inside(self, look: Callable[[Console], T]) -> T:
-        """What `look` gives, run in the console's own loop."""
+        """Call `look` with the console in the console's own loop, and return its result."""
 
         async def run() -> T:
             return look(self.console)

@@ -1,4 +1,4 @@
-"""The nastiest requests of share groups: rows for tests/broker/net/test_work_of_requests.py."""
+"""The most expensive requests of share groups: rows for tests/broker/net/test_work_of_requests.py."""
 
 from typing import Any
 
@@ -37,19 +37,19 @@ def _altering() -> AlterShareGroupOffsetsRequest:
 
 
 def heartbeats(world: World) -> list[Any]:
-    """Members who name topics that are not there, and one that is."""
+    """Return heartbeats of members that subscribe to one topic that exists and many that do not."""
     return [_joining(number, ["wide", *(f"n{each}" for each in range(MANY))]) for number in range(MEMBERS)]
 
 
 def describe(world: World) -> list[Any]:
-    """A group with members is described again and again."""
+    """Return requests that describe a group with members again and again."""
     for number in range(MEMBERS):
         assert world.broker.ask(_joining(number, ["wide"])).error_code == 0
     return [ShareGroupDescribeRequest(group_ids=[GROUP] * MANY)]
 
 
 def describe_offsets(world: World) -> list[Any]:
-    """A group that stands in many partitions is described again and again."""
+    """Return requests that describe the offsets of a group with many partitions again and again."""
     assert world.broker.ask(_altering()).error_code == 0
     asked = DescribeShareGroupOffsetsRequest.Group(group_id=GROUP, topics=None)
     return [DescribeShareGroupOffsetsRequest(groups=[asked] * MANY)]

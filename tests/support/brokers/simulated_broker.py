@@ -1,7 +1,7 @@
-"""The whole broker in a world of its own: memory for a disk, virtual time, seeded chance, no sockets.
+"""The whole broker in a simulated world: a disk in memory, virtual time, seeded randomness, no sockets.
 
-Requests go over a simulated connection, so versions, refusals, order and the reply barrier are all as in life. A
-broker can be stopped, killed or unplugged, and the next one begins on what that left of the disk.
+Requests go over a simulated connection, so versions, refusals, order and the reply barrier are all as in life. A broker
+can be stopped, killed or unplugged, and the next one begins on what that left of the disk.
 """
 
 import asyncio
@@ -24,7 +24,9 @@ LAST_WITH_NAMES = 12  # of Produce
 
 
 def newest(api: Any, request: Any) -> int:
-    """The newest version that is served and can say this: from 13 on, Produce names no topics."""
+    """Return the newest version that the broker serves and that can express this request: from 13 on, Produce has no
+    topic names.
+    """
     named = api.key == 0 and any(topic.name for topic in request.topic_data)
     return min(api.max, LAST_WITH_NAMES) if named else int(api.max)
 
@@ -63,7 +65,9 @@ class _Line(asyncio.Protocol):
 
 
 class SimulatedBroker:
-    """A running broker and a client of it. `ask` blocks the test, not the broker's world."""
+    """A running simulated broker and a client of it. `ask` returns when the answer is there, while virtual time
+    passes.
+    """
 
     def __init__(
         self,
@@ -99,7 +103,7 @@ class SimulatedBroker:
             self.stop()
 
     def ask(self, request: Any, version: int | None = None) -> Any:
-        """The response to one request, by default in the newest version that is served."""
+        """Send a request and return its response. version: None for the newest that the broker serves."""
         return self.loop.run_until_complete(self._ask(request, version))
 
     async def _ask(self, request: Any, version: int | None) -> Any:
@@ -117,7 +121,7 @@ class SimulatedBroker:
         return response
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let so many seconds of virtual time pass."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def stop(self) -> None:
@@ -126,18 +130,20 @@ class SimulatedBroker:
         self.loop.close()
 
     def again(self, settings: BrokerSettings | None = None) -> "SimulatedBroker":
-        """Stopped in order, and started again."""
+        """Stop the broker in an orderly way, and return a new one on the same disk."""
         self.stop()
         return self._successor(self.disk, settings)
 
     def after_power_cut(self) -> "SimulatedBroker":
-        """Unplugged, and started on what had been synced."""
+        """Cut the power, and return a new broker on what was synced."""
         left = self.disk.after_power_cut()
         self.abandon()
         return self._successor(left, None)
 
     def check_counts(self) -> None:
-        """What is counted along the way is what is there, and what is remembered of somebody goes with him."""
+        """Check that the broker's counters match what exists, and that nothing is remembered of clients that have
+        gone.
+        """
         topics = self.broker.topics
         counted = sum(len(topic.partitions) for topic in topics.by_name.values() if not topic.internal)
         assert topics.partition_count == counted
@@ -147,7 +153,7 @@ class SimulatedBroker:
             assert share_group.rights.users.keys() <= share_group.members.keys()
 
     def abandon(self) -> None:
-        """Forget this one as it stands."""
+        """Drop the broker without stopping it."""
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Workers that do what a client waits for when a test says so."""
+"""Executors whose jobs run when a test says so."""
 
 from collections.abc import Callable, Hashable
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much work requests make for the broker, and how much of it falls into one turn of its loop.
+"""Measures how much work requests make for the broker, and how much of it happens in one turn of its loop.
 
 Work is counted in lines of Python run, which are the same on every machine and at any load. Loops inside of C have no
 lines, so the CPU time of each turn is taken too, and told in lines: as many as take so long in the same run, traced in
@@ -35,7 +35,7 @@ GROUPS = 200  # with an offset each; the group "g" has one for each partition
 
 
 def static_member(number: int) -> JoinGroupRequest:
-    """What a member of the group "static" sends first."""
+    """Return the first request of member `number` of the group "static"."""
     return JoinGroupRequest(
         group_id="static",
         session_timeout_ms=60_000,
@@ -48,7 +48,7 @@ def static_member(number: int) -> JoinGroupRequest:
 
 
 def scram_users(count: int) -> AlterUserScramCredentialsRequest:
-    """Adds so many users."""
+    """Return a request that adds so many users."""
     made = AlterUserScramCredentialsRequest
     put = [
         made.Upsertion(name=f"u{number}", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32)
@@ -58,7 +58,7 @@ def scram_users(count: int) -> AlterUserScramCredentialsRequest:
 
 
 class World:
-    """A broker with a little of everything."""
+    """A broker that has a little of everything: topics, groups, transactions, users."""
 
     def __init__(self) -> None:
         self.broker = SimulatedBroker(guarded())
@@ -80,7 +80,7 @@ class World:
         assert not any(self.txn.add("wide", *range(PARTITIONS)))
 
     def _begin_static(self) -> None:
-        """A group of static members, with their assignments."""
+        """Create a group of static members, with their assignments."""
         client = SimulatedClient(self.broker)
         for number in range(MEMBERS):
             client.send(static_member(number))
@@ -102,12 +102,12 @@ class World:
         client.close()
 
     def work(self, frames: list[bytes]) -> "Work":
-        """What comes of requests that are sent at once."""
+        """Send requests at once, and return the work that they made."""
         return work_of(self.broker, frames)
 
 
 def work_of(broker: SimulatedBroker, frames: list[bytes]) -> "Work":
-    """What comes of requests that are sent at once."""
+    """Send requests at once to this broker, and return the work that they made."""
     client = SimulatedClient(broker)
     counter = _Counter(broker.loop)
     with counter:
@@ -124,7 +124,9 @@ def work_of(broker: SimulatedBroker, frames: list[bytes]) -> "Work":
 
 
 class Work(NamedTuple):
-    """most_lines: in one turn of the loop. most_cpu_lines: the CPU time of a turn, in lines. lines: in all turns."""
+    """most_lines: the most lines of Python in one turn of the loop. most_cpu_lines: the most CPU time of one turn, as
+    a number of lines. lines: in all turns.
+    """
 
     most_lines: int
     most_cpu_lines: int

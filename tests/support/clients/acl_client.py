@@ -24,12 +24,12 @@ EVERY_FILTER = {
 
 
 def guarded(**more: Any) -> BrokerSettings:
-    """Settings of a broker with an authorizer, where who comes without a name may do everything."""
+    """Return the settings of a broker with an authorizer, where anonymous clients may do everything."""
     return BrokerSettings(**{"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"} | more)
 
 
 def rule(text: str) -> AclBinding:
-    """`=` before a name that is meant literally, `^` before one that others begin with."""
+    """Parse a rule. In it `=` stands before a literal name, `^` before a prefix."""
     permission, principal, operation, kind, pattern, name, *host = text.split(" ")
     return AclBinding(
         ResourceType[kind],
@@ -43,7 +43,7 @@ def rule(text: str) -> AclBinding:
 
 
 def text_of(binding: Any) -> str:
-    """The inverse of rule(), of a binding or of what answers show of one."""
+    """Return the text of an ACL binding: the inverse of rule()."""
     pattern = "=" if binding.pattern_type == PatternType.LITERAL else "^"
     permission = Permission(getattr(binding, "permission", None) or binding.permission_type)
     words = [permission.name.lower(), binding.principal, Operation(binding.operation).name]
@@ -76,7 +76,7 @@ def deleting(*filters: dict[str, Any]) -> DeleteAclsRequest:
 
 
 def described(broker: Any, **wanted: Any) -> list[str]:
-    """All rules of a broker that a filter means, in the order of their texts."""
+    """Return all ACLs of a broker that match a filter, as sorted texts."""
     answer = broker.ask(describing(**wanted))
     assert answer.error_code == 0, answer
     return sorted(
@@ -112,7 +112,7 @@ class ActingUser:
 
 
 def by_client_id(serve: Serve) -> Serve:
-    """Takes the name of a client for that of its user: broker.intercept(by_client_id)."""
+    """Return a function for broker.intercept that takes each client id for the name of its user."""
 
     def served(connection: Connection, frame: Readable) -> None:
         be(connection, read_request_header(frame).client_id or "")
@@ -122,6 +122,6 @@ def by_client_id(serve: Serve) -> Serve:
 
 
 def be(connection: Connection, user: str) -> None:
-    """As if that user had logged in over it."""
+    """Treat the connection as if that user had logged in over it."""
     if connection.session.principal.name != user:
         connection.session = Session(Principal("User", user), "127.0.0.1")

@@ -11,6 +11,6 @@ expect.set_options(timeout=90_000)  # groups are read again after three times as
 
 
 def visit(page: Page, console: ServedConsole, where: str) -> None:
-    """Go to a page, and wait until it is there."""
+    """Go to a page of the console, and wait until it is shown."""
     page.goto(f"{console.url}#/{where}")
     expect(page.locator("main")).to_have_attribute("data-shown", f"#/{where}")

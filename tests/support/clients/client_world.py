@@ -32,7 +32,7 @@ class World:
         self.clusters: list[Cluster] = []
 
     async def start_broker(self, *, release: str | None = None, **settings: Any) -> Broker:
-        """A broker on what is on the disk. release: of Kafka, as which it poses."""
+        """Start a broker on the world's disk. release: the Kafka release that it looks like."""
         self.broker = Broker(
             BrokerSettings(**settings),
             disk=self.disk,
@@ -54,7 +54,7 @@ class World:
         return producer_settings(servers, **keywords)
 
     async def cluster(self, servers: Any = BOOTSTRAP, **keywords: Any) -> Cluster:
-        """One that is started; closed at the end."""
+        """Return a started Cluster, which is closed at the end of the test."""
         cluster = Cluster(self.settings(servers, **keywords), self.environment)
         self.clusters.append(cluster)
         await cluster.start()
@@ -68,7 +68,7 @@ class World:
 
 
 def run(main: Callable[[World], Awaitable[Any]], *, seed: int = 1) -> Any:
-    """What `main` returns, with a world that ends after it; no task may be left."""
+    """Run `main` with a new world and return its result. Fails if a task is left at the end."""
     loop = SimulatedLoop()
 
     async def within() -> Any:

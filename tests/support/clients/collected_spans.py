@@ -17,11 +17,11 @@ class CollectedSpans:
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     def current(self, name: str) -> Any:
-        """`with spans.current("request"):` a span of the application."""
+        """Begin a span of the application for the block: `with spans.current("request"):`."""
         return self.provider.get_tracer("application").start_as_current_span(name)
 
     def named(self, name: str) -> list[ReadableSpan]:
-        """The ended ones with this name, in the order of their ends."""
+        """Return the ended spans with this name, in the order in which they ended."""
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
@@ -33,7 +33,7 @@ class CollectedSpans:
 
 
 def parent_of(span: ReadableSpan) -> int | None:
-    """The id of its parent."""
+    """Return the id of the span's parent."""
     return None if span.parent is None else span.parent.span_id
 
 
@@ -42,7 +42,7 @@ def id_of(span: ReadableSpan) -> int:
 
 
 def links_of(span: ReadableSpan) -> list[int]:
-    """The ids of the spans that it links to."""
+    """Return the ids of the spans that it links to."""
     return [link.context.span_id for link in span.links]
 
 

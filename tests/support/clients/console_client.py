@@ -17,7 +17,7 @@ TOKEN = "a token that nobody guesses"
 
 
 class ConsoleClient:
-    """base: the console's URL. Answers are (status, headers, body); the body is JSON where it is."""
+    """A client of the console. base: the console's URL. Answers are (status, headers, body); a JSON body is parsed."""
 
     def __init__(self, console: Console, cluster: str = "") -> None:
         self.console = console
@@ -38,14 +38,16 @@ class ConsoleClient:
             return response.status, response.headers, body
 
     async def get(self, path: str, **more: Any) -> Any:
-        """The body of an answer that must be 200. A path that begins without a slash is one of the cluster's."""
+        """Return the body of the answer, which must have status 200. path: relative to the cluster if it has no
+        leading slash.
+        """
         path = path if path.startswith("/") else f"/v3/clusters/{self.cluster}/{path}"
         status, _, body = await self.ask("GET", path, **more)
         assert status == 200, (path, status, body)
         return body
 
     async def change(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
-        """(status, body) of a POST with the CSRF token."""
+        """Send a POST with the CSRF token, and return (status, body)."""
         csrf = (await self.get("/v1/session"))["csrf_token"]
         given = {"X-CSRF-Token": csrf or "", "Content-Type": "application/json", **headers}
         path = path if path.startswith("/") else f"/v3/clusters/{self.cluster}/{path}"
@@ -76,7 +78,7 @@ class EventStream:
                 return found["event"], found["id"], json.loads(found["data"])
 
     async def until(self, name: str) -> Any:
-        """The data of the next event of this name."""
+        """Return the data of the next event with this name."""
         while True:
             event, _, data = await self.next()
             if event == name:
@@ -85,7 +87,7 @@ class EventStream:
 
 @asynccontextmanager
 async def console_of(bootstrap: str, **settings: Any) -> AsyncIterator[ConsoleClient]:
-    """A console of this broker and a client of it."""
+    """Run a console of this broker, and yield a client of it."""
     settings = {"host": "127.0.0.1", "port": 0, "version": "1", "changes_allowed": True, **settings}
     made = ConsoleSettings(bootstrap=bootstrap, **settings)
     console = Console(made, lambda: Admin(bootstrap, default_api_timeout_ms=5_000), lambda: Consumer(bootstrap))

@@ -22,7 +22,7 @@ class Story:
     open: dict[str, Producer] = field(default_factory=dict[str, Producer])
 
     def producer(self, transactional_id: str = "", **more: Any) -> Producer:
-        """A producer; one with a transactional id is in a transaction."""
+        """Return a producer; one with a transactional id has begun a transaction."""
         settings = {"bootstrap.servers": self.servers, "linger.ms": 0, **more}
         if not transactional_id:
             return Producer(settings)
@@ -32,7 +32,7 @@ class Story:
         return producer
 
     def write(self, producer: Producer, topic: str, value: str | bytes, **more: Any) -> None:
-        """One record, acknowledged."""
+        """Write one record and wait for its acknowledgement."""
         producer.produce(topic, value, **{"partition": 0, **more})
         assert producer.flush(30) == 0
 
@@ -44,7 +44,7 @@ class Story:
             each.result()
 
     def tell(self, topic: str = "story") -> None:
-        """The records of FATES."""
+        """Write the records of FATES, each with its outcome."""
         self.create(**{topic: 2})
         plain = self.producer()
         self.write(
@@ -68,7 +68,7 @@ class Story:
         self.write(holder, topic, "held")
 
     def read(self, group: str, topic: str, count: int, **more: Any) -> Consumer:
-        """A member of a group that has read and committed so many records."""
+        """Return a member of a group that has read and committed so many records."""
         settings = {"bootstrap.servers": self.servers, "group.id": group, "auto.offset.reset": "earliest", **more}
         consumer = Consumer(settings | {"enable.auto.commit": False})
         consumer.subscribe([topic])

@@ -20,12 +20,12 @@ MEMBER_ID_REQUIRED = 79
 
 
 def begin(disk: SimulatedDisk | None = None, **more: Any) -> SimulatedBroker:
-    """A broker in which the first member of a group waits for no others."""
+    """Return a broker in which the first member of a group does not wait for others."""
     return SimulatedBroker(BrokerSettings(**{"group_initial_rebalance_delay_ms": 0, **more}), disk=disk)
 
 
 def listed(broker: SimulatedBroker) -> list[str]:
-    """The groups that it lists, by name."""
+    """Return the groups that the broker lists, by name."""
     return sorted(each.group_id for each in broker.ask(ListGroupsRequest()).groups)
 
 
@@ -62,7 +62,7 @@ def leaving(group: str, *member_ids: str) -> LeaveGroupRequest:
 
 
 def alone(client: Any, group: str = "g", **more: Any) -> tuple[str, int]:
-    """Become the only member of a stable group: (member id, generation). client: whatever has ask()."""
+    """Become the only member of a stable group. Returns (member id, generation). client: anything with ask()."""
     joined = client.ask(joining(group, **more))
     if joined.error_code == MEMBER_ID_REQUIRED:
         joined = client.ask(joining(group, joined.member_id, **more))

@@ -64,7 +64,7 @@ def fill(consumer: Any, producer: Any, messages: list[Any], target: str) -> None
 
 
 def rewind(consumer: Any, messages: list[Any]) -> None:
-    """Back to before the records of an aborted transaction; the library does not do that by itself."""
+    """Continue before the records of an aborted transaction, which the library does not do by itself."""
     first: dict[int, int] = {}
     for message in messages:
         first.setdefault(message.partition(), message.offset())

@@ -28,7 +28,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class RecordingListener:
-    """A listener that writes down what it is told."""
+    """A rebalance listener that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[str]]] = []
@@ -44,7 +44,7 @@ class RecordingListener:
 
 
 class Slow(RecordingListener):
-    """Commits what it gives up, in its own time."""
+    """A rebalance listener that takes its time to commit revoked partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Member:
         return self
 
     async def poll(self, ms: int = 5_000) -> set[str]:
-        """Poll once. Returns what is assigned."""
+        """Poll once. Returns the assigned partitions."""
         await self.group.poll(self.environment.clock.monotonic_ms() + ms)
         return self.assigned
 
@@ -114,7 +114,7 @@ class Member:
         await self.cluster.close()
 
     async def vanish(self) -> None:
-        """As a process that is killed."""
+        """End as a process that is killed: without leaving the group."""
         await self.stop_polling()
         self.group._heartbeats.stop()
         await self.group._stop_joining()

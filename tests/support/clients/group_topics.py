@@ -15,7 +15,7 @@ WITHIN_S = 60
 
 
 def filled(broker, topic, first=0):
-    """A topic whose partitions hold EACH records, "partition-number"."""
+    """Create a topic with EACH records in every partition, each with the value "partition-number"."""
     if first == 0:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(10)
@@ -39,7 +39,7 @@ def wait_for(what, within_s=WITHIN_S):
 
 
 def shared(*members, topics):
-    """Whether each partition of these topics has one owner, and each member about as many."""
+    """Return whether each partition of these topics has one owner, and the members have about as many each."""
     owned = [member.owned() for member in members]
     counts = [len(each) for each in owned]
     everything = {(topic, partition) for topic in topics for partition in range(PARTITIONS)}

@@ -41,7 +41,7 @@ class ToolEnded(Exception):
 
 
 class Call:
-    """A call that is under way."""
+    """A call of a Java client that has not returned yet."""
 
     def __init__(self, jvm: "JavaClients") -> None:
         self._jvm = jvm
@@ -51,7 +51,7 @@ class Call:
         self._answer.put(answer)
 
     def result(self, within_s: float = ANSWER_S) -> dict[str, str]:
-        """Wait for it. Raises JavaError."""
+        """Wait for the call and return its result. Raises JavaError."""
         try:
             answer = self._answer.get(timeout=within_s)
         except queue.Empty:
@@ -62,31 +62,31 @@ class Call:
 
 
 class JavaClient:
-    """One producer or consumer in it."""
+    """One producer or consumer in the JVM."""
 
     def __init__(self, jvm: "JavaClients", name: str) -> None:
         self._jvm = jvm
         self.name = name
 
     def start(self, what: str, **arguments: Any) -> Call:
-        """Begin a call; calls of one client are carried out in turn."""
+        """Begin a call. Calls of one client are carried out one after the other."""
         return self._jvm.start(self.name, what, arguments)
 
     def do(self, what: str, **arguments: Any) -> dict[str, str]:
-        """Carry a call out."""
+        """Make a call and return its result."""
         return self.start(what, **arguments).result()
 
     def send(self, topic: str, *values: str, partition: int = 0) -> list[int]:
-        """Send, and wait until all are acknowledged. Returns their offsets."""
+        """Send records, wait until all are acknowledged, and return their offsets."""
         return _numbers(self.do("send", topic=topic, partition=partition, values=",".join(values))["offsets"])
 
     def poll(self, ms: int = 500) -> list[str]:
-        """The values of one poll."""
+        """Poll once and return the values."""
         return [value for value in self.do("poll", ms=ms)["values"].split(",") if value]
 
 
 class JavaProducer:
-    """One with the face of the Python libraries' producers (library_producers)."""
+    """A Java producer with the methods of the Python libraries' producers (library_producers)."""
 
     def __init__(self, jvm: "JavaClients", bootstrap: str, transactional_id: str) -> None:
         self._producer = jvm.producer(bootstrap, transactional_id)
@@ -114,7 +114,7 @@ class JavaProducer:
 
 
 class JavaClients:
-    """A JVM, from `with` to its end."""
+    """A JVM that runs for the `with` block."""
 
     def __init__(self, classes: Path) -> None:
         """classes: a folder to compile into."""
@@ -147,12 +147,12 @@ class JavaClients:
         self._jvm.stdout.close()
 
     def producer(self, bootstrap: str, transactional_id: str, **settings: Any) -> JavaClient:
-        """A transactional producer. Settings with `_` for `.`."""
+        """Return a transactional producer. Its settings have `_` for `.`."""
         settings = {"transactional_id": transactional_id, "max_block_ms": 20_000, "linger_ms": 0, **settings}
         return self._client("producer", bootstrap, settings)
 
     def consumer(self, bootstrap: str, group: str, **settings: Any) -> JavaClient:
-        """A read_committed consumer that commits nothing by itself and begins at the beginning."""
+        """Return a read_committed consumer that begins at the first offset and commits only when it is told."""
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": "false", "auto_offset_reset": "earliest"}
         return self._client("consumer", bootstrap, {"group_id": group, **fixed, **settings})
 
@@ -195,7 +195,7 @@ class JavaClients:
 
 
 def jars_or_skip() -> str:
-    """The class path; where there is none, the test is skipped and says what to do."""
+    """Return the class path of the jars; without them, skip the test and say what to do."""
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
             pytest.skip(f"NO JDK ({tool}): nothing here speaks the newest transaction protocol, TV2 is NOT proven")

@@ -17,7 +17,7 @@ CONFLICT = 10_000  # the error code of a prepare or a decision that comes too la
 
 
 def prepare(txn: Txn, number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS, *, hold: bool = False) -> Any:
-    """The whole response."""
+    """Send PrepareTxn and return its response. number: of the decision that the transaction waits for."""
     return txn.client.ask(
         PrepareTxnRequest(
             transactional_id=txn.name,
@@ -32,7 +32,7 @@ def prepare(txn: Txn, number: int = 1, key: str = "sink", timeout_ms: int = HOUR
 
 
 def deciding(*transactions: Txn, number: int = 1, key: str = "sink", **more: Any) -> EndTxnsRequest:
-    """A decision to commit these; more: owner, digest, committed, takeover."""
+    """Return the request that decides to commit these transactions; more: owner, digest, committed, takeover."""
     asked = {"owner": "driver", "digest": b"d", "committed": True} | more
     items = [
         EndTxnsRequest.Transaction(transactional_id=txn.name, producer_id=txn.producer_id, producer_epoch=txn.epoch)
@@ -42,24 +42,24 @@ def deciding(*transactions: Txn, number: int = 1, key: str = "sink", **more: Any
 
 
 def decide(broker: SimulatedBroker, *transactions: Txn, **more: Any) -> Any:
-    """The whole response."""
+    """Send a decision and return its response."""
     return broker.ask(deciding(*transactions, **more))
 
 
 def last_number(broker: SimulatedBroker, key: str = "sink") -> int:
-    """The number at which an entry stands; -1 if there is none."""
+    """Return the number of the last decision under this key; -1 if there is none."""
     (found,) = broker.ask(DescribeLedgerRequest(keys=[key])).keys
     return -1 if found.entry is None else int(found.entry.number)
 
 
 def waiting(broker: SimulatedBroker, key: str = "sink") -> list[tuple[str, int]]:
-    """Who waits under a key, and for which number."""
+    """Return the transactions that wait under this key, and the number that each waits for."""
     (found,) = broker.ask(DescribeLedgerRequest(keys=[key])).keys
     return [(each.transactional_id, each.number) for each in found.waiting]
 
 
 def remove(broker: SimulatedBroker, *keys: str) -> list[int]:
-    """The error codes."""
+    """Remove ledger entries and return the error codes."""
     return [each.error_code for each in broker.ask(RemoveLedgerEntriesRequest(keys=list(keys))).keys]
 
 
@@ -67,7 +67,7 @@ def remove(broker: SimulatedBroker, *keys: str) -> list[int]:
 
 
 def topics(broker: SimulatedBroker) -> SimulatedBroker:
-    """Topics a and b, of three partitions each."""
+    """Create topics a and b, with three partitions each."""
     asked = [CreateTopicsRequest.Topic(name=name, num_partitions=3) for name in ("a", "b")]
     broker.ask(CreateTopicsRequest(topics=asked))
     broker.broker.ledger.topic.ensure()  # so that it adds no unit to those that are counted
@@ -83,7 +83,7 @@ def written(
     version: int = 1,
     value: bytes | None = None,
 ) -> Txn:
-    """A transaction with one record in it: `name`, or `value`."""
+    """Return a transaction with one record: its value is `value`, or else the name."""
     txn = Txn(broker, name, version)
     assert txn.init() == 0
     txn.write(topic, value or name.encode(), partition)
@@ -93,7 +93,7 @@ def written(
 def prepared(
     broker: SimulatedBroker, name: str, number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS, **more: Any
 ) -> Txn:
-    """One that waits for the decision; more: as `written`."""
+    """Return a transaction that waits for the decision; more: as `written`."""
     txn = written(broker, name, **more)
     assert prepare(txn, number, key, timeout_ms).error_code == 0
     return txn
@@ -102,7 +102,7 @@ def prepared(
 def held(
     broker: SimulatedBroker, name: str = "t", number: int = 1, key: str = "sink", timeout_ms: int = HOUR_MS, **more: Any
 ) -> Txn:
-    """One that waits, and that nobody but its decision ends; more: as `written`."""
+    """Return a transaction that waits for the decision and that only its decision can end; more: as `written`."""
     txn = written(broker, name, **more)
     assert prepare(txn, number, key, timeout_ms, hold=True).error_code == 0
     return txn

@@ -22,7 +22,7 @@ PAUSE_S = 0.02  # in each transaction: when a broker is killed then, it is insid
 
 
 def from_confluent(bootstrap: str, topic: str, group: str) -> tuple[int, Any]:
-    """The offset committed, and a function that gives (offset, value) of the records after it."""
+    """Return the committed offset, and a function that returns (offset, value) of the next records."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"}
     quiet = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
     consumer = confluent_kafka.Consumer({**settings, **quiet})

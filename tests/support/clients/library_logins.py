@@ -28,7 +28,7 @@ Made = TypeVar("Made")
 
 
 class Refused(Exception):
-    """The broker, or the library itself, did not accept who the other side is."""
+    """Raised if the broker, or the library, did not accept the other side's identity."""
 
 
 class Way(NamedTuple):
@@ -226,7 +226,7 @@ def sdk(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
 
 
 def java_settings(way: Way) -> dict[str, Any]:
-    """What JavaClients.producer and .consumer take."""
+    """Return the settings that JavaClients.producer and .consumer take."""
     settings: dict[str, Any] = {"security_protocol": way.protocol}
     if way.uses_tls:
         settings |= {"ssl_truststore_type": "PEM", "ssl_truststore_location": way.authority}

@@ -22,7 +22,7 @@ HANGS_S = 4  # longer than librdkafka ever takes for what it will do at all
 
 
 class Hung(Exception):
-    """A call of a library does not come back, past every timeout of its own: see Confluent, and KafkaPython."""
+    """Raised if a call of a library does not return, even after its own timeouts: see Confluent, and KafkaPython."""
 
 
 def within(seconds: float, call: Callable[..., T], *arguments: Any) -> T:
@@ -45,7 +45,9 @@ def within(seconds: float, call: Callable[..., T], *arguments: Any) -> T:
 
 
 class LibraryProducer(Protocol):
-    """patience_ms, which their constructors take: how long they wait for an answer before they ask again elsewhere."""
+    """The methods that all library producers have here. patience_ms, an argument of their constructors: how long they
+    wait for an answer before they repeat a request on another connection.
+    """
 
     def init(self) -> None: ...
     def begin(self) -> None: ...

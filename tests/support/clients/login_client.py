@@ -21,7 +21,7 @@ USERS = ("alice", "bob")
 
 
 def asking(*mechanisms: str, **more: Any) -> BrokerSettings:
-    """Settings of a broker that asks who connects."""
+    """Return the settings of a broker that requires a login."""
     return BrokerSettings(
         **{
             "listeners": ("SASL_PLAINTEXT://127.0.0.1:9092",),
@@ -32,7 +32,7 @@ def asking(*mechanisms: str, **more: Any) -> BrokerSettings:
 
 
 def add_users(broker: Broker, *names: str, iterations: int = 4096) -> None:
-    """Make users of a running broker, in its own loop."""
+    """Create users on a running broker, in its own loop."""
     changes = []
     for name in names or USERS:
         for mechanism in Mechanism:
@@ -42,22 +42,22 @@ def add_users(broker: Broker, *names: str, iterations: int = 4096) -> None:
 
 
 def plain(name: str, password: str | None = None, identity: str = "") -> bytes:
-    """PLAIN's one message."""
+    """Return the only message of a PLAIN login."""
     return f"{identity}\0{name}\0{f'{name}-pw' if password is None else password}".encode()
 
 
 def say(client: Any, message: bytes, version: int | None = None) -> Any:
-    """The response to a mechanism's message."""
+    """Send one message of a login mechanism and return the response."""
     return _ask(client)(SaslAuthenticateRequest(auth_bytes=message), version)
 
 
 def choose(client: Any, mechanism: str, version: int = 1) -> Any:
-    """The response to a handshake."""
+    """Send the handshake for this mechanism and return the response."""
     return _ask(client)(SaslHandshakeRequest(mechanism=mechanism), version)
 
 
 def log_in(client: Any, name: str = "alice", password: str | None = None, mechanism: str = "SCRAM-SHA-256") -> Any:
-    """The last response of a login. client: a SimulatedClient or a WireClient."""
+    """Log in and return the last response. client: a SimulatedClient or a WireClient."""
     response = choose(client, mechanism)
     if response.error_code:
         return response
@@ -77,5 +77,5 @@ def _ask(client: Any) -> Any:
 
 
 def bearer(token: str) -> bytes:
-    """OAUTHBEARER's one message."""
+    """Return the only message of an OAUTHBEARER login."""
     return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
