@@ -32,7 +32,7 @@ class Alarms(Generic[K]):
         self._ring = ring
         self._granularity_ms = granularity_ms
         self._heap: list[tuple[int, K]] = []
-        self._at_ms: dict[K, int] = {}  # the alarm that counts, by key
+        self._at_ms: dict[K, int] = {}  # the alarm in effect, by key
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER
 
@@ -69,7 +69,7 @@ class Alarms(Generic[K]):
     def _run(self) -> None:
         """Call ring() with all keys that are due, each once, then set the timer again. Called by the timer."""
         now_ms = self._clock.monotonic_ms()
-        due = []  # all of them first: whatever is done, each rings once
+        due = []  # collected first, so that each key rings once
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, key = heappop(self._heap)
             if self._at_ms.get(key) == at_ms:

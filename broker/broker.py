@@ -436,7 +436,7 @@ class Broker(Services):
                 self._close_executors()
             if self._journal_writer is not None:
                 self._journal_writer.close()
-            await asyncio.sleep(0)  # what the executors delivered last
+            await asyncio.sleep(0)  # for the last callbacks of the executors
             self.store.close()
 
     async def idle(self) -> None:

@@ -119,29 +119,29 @@ class Metrics:
         # By API key, see counter_of: those that the dispatcher reads, and those that took a fast path.
         self.general_requests = [0] * API_KEYS
         self.fast_requests = [0] * API_KEYS
-        self.request_ns: dict[int, Histogram] = {}  # how long they took, by the same
-        self.errors_by_api: dict[tuple[str, int], int] = {}  # in answers, by the name of the API and the code
-        self.failures: list[BaseException] = []  # what must never happen: the first few unexpected exceptions
+        self.request_ns: dict[int, Histogram] = {}  # how long requests took, by API key as above
+        self.errors_by_api: dict[tuple[str, int], int] = {}  # error codes in responses, by API name and code
+        self.failures: list[BaseException] = []  # the first few unexpected exceptions: bugs
         self.accepted_connections = 0
         self.refused_connections = 0
         self.closed_malformed = 0
         self.closed_unsupported = 0
         self.closed_idle = 0
-        self.closed_slow = 0  # sent a large request so slowly that others could not send theirs
-        self.closed_unauthenticated = 0  # did not log in in time, or while too many others did not either
-        self.closed_expired = 0  # sent a request when its session had ended
+        self.closed_slow = 0  # connections that sent a large request too slowly
+        self.closed_unauthenticated = 0  # connections that did not log in in time
+        self.closed_expired = 0  # connections whose SASL session had ended
         self.logins = 0
         self.failed_logins = 0
         self.failed_handshakes = 0  # of TLS
-        self.connections: Collection[Counting] = ()  # that there are now
-        self._bytes_in_before = 0  # of connections that have left
+        self.connections: Collection[Counting] = ()  # the present ones
+        self._bytes_in_before = 0  # of connections that have ended
         self._bytes_out_before = 0
-        self.bytes_uncopied = 0  # of these, what went from the page cache to a socket
+        self.bytes_uncopied = 0  # bytes sent from the page cache without copying
         self.duplicates_refused = 0
         self.out_of_order = 0
         self.stale_epochs = 0
-        self.fenced_connections = 0  # closed because a request came over them that a newer connection had overtaken
-        self.prepared_for_long = 0  # now: Prepared transactions that wait for longer than transaction.prepared.alert.ms
+        self.fenced_connections = 0  # closed: their client uses a newer one
+        self.prepared_for_long = 0  # transactions prepared too long, at present
         self.fetch_waits = 0
         self.fetched_bytes = 0  # of record batches, in answers to Fetch
         self.cold_reads = 0
@@ -151,16 +151,16 @@ class Metrics:
         self.share_locks_timed_out = 0  # records
 
         self.backup = Backup()
-        self.store_is_troubled: Callable[[], bool] | None = None  # of the owner of a journal in a store
+        self.store_is_troubled: Callable[[], bool] | None = None  # of a journal in an object store
         self.recovery_ms = 0  # from the start until the broker listened
         self.appended_before: dict[int, tuple[int, int]] = {}  # by log: its end offset and bytes as recovered
-        self.sync_ns = Histogram()  # of rounds that were synced, the write of the round included
+        self.sync_ns = Histogram()  # how long it took to write and sync a round
         self.round_bytes = Histogram()
         self.loop_lag_ms = Histogram()  # how late the loop came back to housekeeping, while that is awake
         self.transactions_ended = {COMMITTED: 0, ABORTED: 0, TIMED_OUT: 0, BY_ADMIN: 0, FENCED: 0}
-        self.transaction_ms = Histogram()  # of these, from their first partition to their end
+        self.transaction_ms = Histogram()  # their durations, from the first partition to the end
         self.throttles: dict[str, int] = {}  # throttled answers, by the quota that was exceeded
-        self.throttle_ms: dict[str, int] = {}  # for how long, together
+        self.throttle_ms: dict[str, int] = {}  # their total wait
 
     @property
     def requests(self) -> list[int]:

@@ -222,7 +222,7 @@ class Rounds:
         touched, self._touched = self._touched, {}
         self._flush(touched)
         self._times.count_answers()
-        if looks_again and not self._scheduled:  # behind the answers, whose times end with this turn
+        if looks_again and not self._scheduled:  # after the replies, whose times end with this turn
             self._schedule()
 
     def _waits_for(self, pace: Pacing) -> bool:
@@ -391,7 +391,7 @@ class Rounds:
             self._store.halt(error)
             for callback in self.on_halt:
                 callback(error)
-            self._call_idle()  # it will not come
+            self._call_idle()  # it will never be idle
 
     def halt_unheard(self, error: BaseException) -> None:
         """Like halt(), but without a call of the functions in on_halt."""

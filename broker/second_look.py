@@ -27,8 +27,8 @@ class SecondLook:
     __slots__ = ("_is_taken", "_last", "_missing", "_pause")
 
     def __init__(self) -> None:
-        self._last: set[object] = set()  # who was here when the last round began
-        self._missing: set[object] = set()  # for whom a look is
+        self._last: set[object] = set()  # the connections of the last round
+        self._missing: set[object] = set()  # the connections for which the loop looks again
         self._is_taken = False
         self._pause = 0
 

@@ -234,7 +234,7 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
     except KeyError:
         raise api.undeclared(version) from None
     buffers = encode(request)
-    client = client_id.encode()  # in the old encoding whatever the version: a broker must always find it
+    client = client_id.encode()  # not compact in any version, so that a broker can always read it
     tags = b"\x00" if version >= api.flexible_from else b""
     head = _REQUEST_HEAD(api.key, version, correlation_id, len(client)) + client + tags
     size = len(head) + sum(map(len, buffers))

@@ -304,7 +304,7 @@ class _DecoderSource:
             return
         items = source.fresh("items")
         source.line(f"{target} = {items} = []")
-        with source.block(f"while {n}:"):  # there is one item more often than not, and a range costs more than it
+        with source.block(f"while {n}:"):  # most arrays have one item, for which a range takes longer
             source.line(f"{n} -= 1")
             one = source.fresh("it")
             if isinstance(item, Nested):

@@ -129,7 +129,7 @@ class _EncoderSource:
             return
         self.flush()
         tests = [self._differs(f, f"{name}.{f.name}") for f in known]
-        in_steps, self._in_steps = self._in_steps, False  # `parts` is another list in here
+        in_steps, self._in_steps = self._in_steps, False  # `parts` is another list here
         tags, outer = self._source.fresh("tags"), self._source.fresh("outer")
         with self._source.block(f"if {' or '.join(tests)}:"):
             self._source.line(f"{tags} = []")

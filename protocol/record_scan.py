@@ -105,7 +105,7 @@ def _outside(payload: bytes, batch: Batch, lowest: int, highest: int) -> tuple[l
     found: list[tuple[int, int]] = []
     base, position, wrong = batch.base_timestamp, 0, 0
     least, most = lowest - base, highest - base
-    near = least <= -64 and most >= 63  # whatever one byte says is within bounds
+    near = least <= -64 and most >= 63  # then every delta of one byte is within bounds
     for index in range(batch.record_count):
         length = payload[position]
         if length > 127:

@@ -114,7 +114,7 @@ def payload_of(batch: Batch, limit: int) -> bytes:
     limit: for compressed batches, since they may become much larger. Others are in memory already, so none is refused
     for its size: the broker's own logs are not compressed, and whatever was written to them can be read.
     """
-    if batch.record_count == 0 and batch.size == HEADER_BYTES:  # emptied by cleaning
+    if batch.record_count == 0 and batch.size == HEADER_BYTES:  # emptied by compaction
         return b""
     limit = limit if batch.codec else batch.size
     payload = decompress(batch.codec, batch.buffer[HEADER_BYTES:], limit=limit)

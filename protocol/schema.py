@@ -52,7 +52,7 @@ class Blob:
     """Bytes: their length, then the bytes. of: what they are decoded to: bytes, a view, or a list of views."""
 
     of: str
-    secret: bool = False  # shown by nobody
+    secret: bool = False  # never shown in logs
 
 
 @dataclass(frozen=True, slots=True)

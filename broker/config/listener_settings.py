@@ -202,7 +202,7 @@ def listeners_of(
                 "listener.security.protocol.map",
                 f"add {name}:PLAINTEXT, or another protocol, to listener.security.protocol.map",
             )
-        if protocol_of[name] == SASL_SSL:  # there it is no login, as in Kafka
+        if protocol_of[name] == SASL_SSL:  # with SASL a certificate is no login, as in Kafka
             own[name].setdefault("ssl_client_auth", NO_CERTIFICATE)
         its = ListenerOptions(**(for_all | own[name]))
         made.append(

@@ -98,19 +98,19 @@ class Broker:
         """
         self.clock = MovableClock()
         self.host = host
-        self.port = port  # the one given out, once it serves; the same after a restart
+        self.port = port  # the port in use, once it serves; the same after a restart
         quick = {} if data_dir is not None else {"log_checkpoint_interval_ms": 1_000}
         self._rights = Rights(users, super_users, acls)
         self._texts = self._rights.settings(_texts({**GUEST_DEFAULTS, **quick, **settings}))
         BrokerSettings.of({Source.STATIC_BROKER: self._texts})
         self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
-        self._has_rights = False  # whether a life has made the users and rules that were given
+        self._has_rights = False  # whether the users and ACLs given exist in the directory
         self._directory: str | None = None
         self._life: Life | None = None
         self._lives = 0
         self._between: Callable[[Serve], Serve] | None = None
         self._owner_pid = os.getpid()
-        self._changing = threading.RLock()  # held by who begins or ends a life; the life itself waits for nobody
+        self._changing = threading.RLock()  # for starts and stops
 
     def __repr__(self) -> str:
         state = "running" if self.running else "halted" if self.halted else "stopped"
@@ -168,7 +168,7 @@ class Broker:
         Raises BrokerHaltedError if the broker had stopped by itself.
         """
         if self._owner_pid != os.getpid():
-            return  # a fork of the owner's process: the broker is not here
+            return  # a forked child: the broker runs in its parent
         with self._changing:
             life = self._life
             if life is not None:
@@ -298,7 +298,7 @@ class Broker:
         try:
             self.stop()
         except BrokerHaltedError:
-            if error is None or isinstance(error, Exception):  # an interruption is more than that
+            if error is None or isinstance(error, Exception):  # but not instead of KeyboardInterrupt and the like
                 raise
 
     async def __aenter__(self) -> Self:
@@ -316,9 +316,9 @@ class Broker:
         life = self._life
         try:
             if life is not None and self._owner_pid == os.getpid():
-                await _wait_shielded(life.stop())  # clients in the caller's loop go on meanwhile
+                await _wait_shielded(life.stop())  # clients in the caller's loop continue meanwhile
         except CancelledError as cancelled:
-            self.__exit__(CancelledError, cancelled, None)  # they do not now, but nothing is left
+            self.__exit__(CancelledError, cancelled, None)  # it blocks the loop, but the broker is stopped
             raise
         self.__exit__(kind, error, at)
 
@@ -334,7 +334,7 @@ class Broker:
             if before is not None:
                 if before.beginning or before.running:
                     raise RuntimeError("the broker runs already")
-                before.stop().result()  # it halted, or is being killed: its lock is free when it has ended
+                before.stop().result()  # it has failed or is being killed: wait for its lock
             if self._directory is None:
                 self._directory = self._data_dir or SystemDisk().make_temporary_directory("fencepost-")
             if self._data_dir is not None:
@@ -426,7 +426,7 @@ def _texts(settings: dict[str, Setting]) -> dict[str, str]:
 async def _wait_shielded(future: "Future[T]") -> T:
     """Await the future's result. If this is cancelled, the future is not, so others may wait for it."""
     mirror = wrap_future(future)
-    mirror.add_done_callback(lambda done: done.exception())  # seen, also where nobody waits any more
+    mirror.add_done_callback(lambda done: done.exception())  # so that asyncio does not report it if nobody waits
     return await shield(mirror)
 
 

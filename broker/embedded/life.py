@@ -60,7 +60,7 @@ class Life:
         self._rights = rights
         self.broker = Broker(settings, disk=disk, clock=clock)
         self.broker.intercept(between)
-        self.ready: Future[int] = Future()  # the port it was given
+        self.ready: Future[int] = Future()  # the port at which it serves
         self.ended: Future[None] = Future()
         self.halted: BaseException | None = None
         self._loop: Any = new_movable_loop()
@@ -98,7 +98,7 @@ class Life:
     def stop(self) -> "Future[None]":
         """Ask the broker to stop. Returns a future that is done when it has stopped."""
         self._soon(self._end.set)
-        self._resumed.set()  # after that: who is about to stand still sees the one or the other
+        self._resumed.set()  # after _end is set, so that a pause that begins now ends
         return self.ended
 
     def kill(self) -> None:
@@ -153,7 +153,7 @@ class Life:
             self._soon(self._loop.move, seconds)
             return
 
-        @functools.cache  # so that it is done once, by whichever side comes first
+        @functools.cache  # so that the clock is moved once, here or in the loop
         def time_passes() -> None:
             clock.advance(round(seconds * 1000))
 

@@ -137,7 +137,7 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         if not shortest_ms <= asked.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if protocols_bytes(asked.protocols) > settings.message_max_bytes:  # for a record of the group
+        if protocols_bytes(asked.protocols) > settings.message_max_bytes:  # they must fit into a record of the group
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return None
 
@@ -164,7 +164,7 @@ class GroupCoordinator:
             else:
                 try:
                     self.delete(empty)
-                except KafkaError:  # its partition of the log is offline: others first, the next time
+                except KafkaError:  # its partition of the log is offline: try it last
                     memory.empty.move_to_end(empty)
             if memory.size_bytes + growth <= most:
                 return True
@@ -185,7 +185,7 @@ class GroupCoordinator:
         """Make a member id: the instance id or client id, cut to a bounded length, and a random UUID."""
         unique = f"-{UUID(bytes=self._rng.bytes(16), version=4)}"
         name = asked.instance_id if asked.instance_id is not None else asked.client_id
-        if len(name) > MOST_OF_A_NAME // 4:  # an id is a text of the protocol too, and is kept
+        if len(name) > MOST_OF_A_NAME // 4:  # an id must fit into a string, and is stored
             name = name.encode()[:MOST_OF_A_NAME].decode(errors="ignore")
         return name + unique
 
@@ -346,7 +346,7 @@ class GroupCoordinator:
             yield
         finally:
             if group.state is State.EMPTY and not group.pending and group.group_id not in self._values:
-                self._forget(group.group_id)  # it never came to anything
+                self._forget(group.group_id)  # nobody has joined it
             else:
                 self.memory.count(group, len(self._values.get(group.group_id, b"")))
                 self._see_to(group)
@@ -364,7 +364,7 @@ class GroupCoordinator:
             for group in [self.groups[group_id] for group_id in group_ids]:
                 self._expire(group, now_ms)
         except BrokerHalted:
-            return  # nobody is answered any more
+            return  # the broker has failed: no client gets an answer
 
     def _expire(self, group: Group, now_ms: int) -> None:
         """Let one group handle its timeouts. A bug affects only this group, which is tried again later."""
@@ -372,6 +372,6 @@ class GroupCoordinator:
             self._see_to(group)
             return
         with self._event(group):
-            group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it again, if it gets that far
+            group.wake_ms = now_ms + AFTER_FAILURE_MS  # unless expire() sets it: it may fail before
             with contain_bugs(self._metrics, f"group {group.group_id!r}"):
                 group.expire(now_ms)

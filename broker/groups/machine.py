@@ -25,7 +25,7 @@ class Rules(NamedTuple):
 
     max_size: int = LAST_GENERATION
     initial_delay_ms: int = 3_000
-    newcomer_timeout_ms: int = 300_000  # for a first join that is held back: its client may be gone unseen (KAFKA-7610)
+    newcomer_timeout_ms: int = 300_000  # of a new member's delayed join (KAFKA-7610)
     most_pending: int = 10_000  # members that were given an id and have not joined with it
 
 
@@ -41,13 +41,13 @@ class Group(Roster):
         self.state = State.EMPTY
         self.generation = 0
         self.wake_ms = NEVER
-        self.empty_since_ms: int | None = None  # by the store's age; set by the owner of the record
+        self.empty_since_ms: int | None = None  # on the data directory's clock; set by the coordinator
         self._rules = rules
         self._log = log
         self._join_due_ms = NEVER
         self._sync_due_ms = NEVER
-        self._first: tuple[int, int] | None = None  # while a group begins: the delay, and what is left to extend it
-        self._newcomers = False  # somebody came during the initial delay
+        self._first: tuple[int, int] | None = None  # during the initial delay: it, and by how much it may grow
+        self._newcomers = False  # a member joined during the initial delay
 
     @classmethod
     def restore(
@@ -66,7 +66,7 @@ class Group(Roster):
             for member in group.members.values():
                 group._touch(member, now_ms)
             if kept.must_rebalance or len(group.members) > rules.max_size:
-                group._rebalance(now_ms)  # of too many, those who come back too late are refused
+                group._rebalance(now_ms)  # if there are too many, the last ones to join are refused
         return group
 
     @classmethod
@@ -183,7 +183,7 @@ class Group(Roster):
             return
         # A leader that joins again knows of a change that its own subscription does not show.
         self._change(member, asked)
-        member.tell_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # the one it asked before
+        member.tell_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # its former request
         member.join = reply
         self._rebalance_or_complete(now_ms)
 
@@ -267,7 +267,7 @@ class Group(Roster):
                 self._remove(member.member_id)
         self._first = None
         if self.members and not self._has_leader():
-            self._join_due(now_ms + self._rebalance_timeout_ms())  # nobody is here to assign; sessions decide
+            self._join_due(now_ms + self._rebalance_timeout_ms())  # no leader has joined: wait for one
             return
         self._join_due_ms = NEVER
         self.generation = self.generation % LAST_GENERATION + 1
@@ -279,7 +279,7 @@ class Group(Roster):
         try:
             self._log(self, self.to_keep())
         except KafkaError:
-            pass  # a restart finds members whose sessions then end
+            pass  # a restart finds the old members, whose sessions time out
 
     def _begin_generation(self, now_ms: int) -> None:
         """Choose the protocol, answer all waiting JoinGroups, and wait for the leader's assignments."""
@@ -317,7 +317,7 @@ class Group(Roster):
             return
         member = self.members[asked.member_id]
         self._pending_sync.discard(member.member_id)
-        member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # the one it asked before
+        member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # its former request
         member.sync = reply
         if step is Step.ANSWER_ASSIGNMENT:
             self._tell_assignment(member, now_ms)
@@ -389,7 +389,7 @@ class Group(Roster):
                 wrong = self._not_a_member(member_id, instance_id)
                 if wrong is not None or generation != self.generation:
                     raise KafkaError(wrong or ErrorCode.ILLEGAL_GENERATION)
-            elif not transactional:  # of a client without a group; somebody is in this one
+            elif not transactional:  # a client without a group, but the group has members
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(step, ErrorCode):
             raise KafkaError(step)
@@ -442,11 +442,11 @@ class Group(Roster):
         """Remove a member whose session timed out, unless it waits for an answer of this group."""
         if self.members.get(member.member_id) is not member or member.deadline_ms is None:
             return
-        if member.deadline_ms > now_ms:  # it was touched by what expired before it
+        if member.deadline_ms > now_ms:  # an earlier timeout has restarted its session
             return
         member.deadline_ms = None
         if not member.is_new and (member.join is not None or member.sync is not None):
-            return  # who waits for others is excused until they have come
+            return  # it waits for other members
         self._remove(member.member_id)
         self._happens(Event.MEMBER_GONE, now_ms)
 

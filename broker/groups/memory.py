@@ -23,7 +23,7 @@ class GroupMemory:
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        self.empty: OrderedDict[str, None] = OrderedDict()  # groups that nobody is in and that count, the longest first
+        self.empty: OrderedDict[str, None] = OrderedDict()  # counted groups without members, the longest empty first
         self._counted: dict[str, int] = {}
 
     def count(self, group: "Group", record_bytes: int) -> None:

@@ -23,7 +23,7 @@ class Offsets:
     def __init__(self) -> None:
         self.committed: dict[str, dict[PartitionKey, Committed]] = {}  # by group
         self.pending: dict[tuple[int, int], dict[Place, Committed]] = {}  # by log partition and producer id
-        self._pending_of: dict[str, dict[PartitionKey, set[tuple[int, int]]]] = {}  # by group, who has it pending
+        self._pending_of: dict[str, dict[PartitionKey, set[tuple[int, int]]]] = {}  # by group and partition, its owners
 
     # ---- questions -------------------------------------------------------------------------------------------
 

@@ -18,10 +18,10 @@ class Roster:
         self.static: dict[str, str] = {}  # member ids by instance id
         self.pending: dict[str, int] = {}  # ids given to newcomers, and until when they may come back (monotonic ms)
         self.leader: str | None = None
-        self.protocol: str | None = None  # of this generation
+        self.protocol: str | None = None  # the protocol of this generation
         self.protocol_type: str | None = None
-        self.size_bytes = 0  # of memory that the members take
-        self._knowing: Counter[str] = Counter()  # members by protocol
+        self.size_bytes = 0  # the memory that the members take
+        self._knowing: Counter[str] = Counter()  # how many members know a protocol, by name
         self._pending_sync: set[str] = set()
 
     # ---- members ---------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class ListenerAdmission:
     def _look_at(self, connection: Connection) -> None:
         """Set the connection's user from its client certificate, if it sent one; close it if that names no user."""
         shown = peer_certificate(connection.transport)
-        if shown is None:  # it was asked for, and not required
+        if shown is None:  # the client need not send one
             return
         try:
             subject = subject_of(shown)

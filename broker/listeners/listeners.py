@@ -58,7 +58,7 @@ class Listeners:
         self._settings = settings
         self._disk = disk
         self._passwords = disk.executor("passwords", PASSWORD_THREADS)
-        self._fetches: Executor | None = None  # asks web servers, where a listener takes tokens
+        self._fetches: Executor | None = None  # fetches keys of tokens, if a listener accepts tokens
         self.authenticator = Authenticator(server, clock, loop, settings, self._passwords)
         self._certificates = CertificateWatch(self._passwords, loop)
         self._refreshers: list[KeyRefresher] = []

@@ -84,33 +84,33 @@ class Connection:
         self.transport: Transport | None = None
         self.client_host = ""
         self.client_id: str | None = None
-        self.session = Session(ANONYMOUS, "")  # another one once it is known who connected, from where
-        self.login: Any = None  # where its listener asks for one
+        self.session = Session(ANONYMOUS, "")  # replaced when the address and the user are known
+        self.login: Any = None  # a ConnectionLogin, if its listener asks for a login
         self.client_software = ""  # name and version, from ApiVersions
-        self.listener: ListenerSettings | None = None  # by which it came
+        self.listener: ListenerSettings | None = None  # the listener that accepted it
         self.listener_address: tuple[str, int] = ("", 0)
-        self.number = 0  # the later it was accepted, the higher
-        self.seen = True  # something came, or was written, since the server last looked
-        self.unsent_bytes = 0  # what was still to be sent when the server last looked
+        self.number = 0  # higher for connections accepted later
+        self.seen = True  # bytes were received or sent since is_active()
+        self.unsent_bytes = 0  # bytes that were not sent at the last is_active()
         self.idle_since_ms = 0
-        self.large_bytes = 0  # that came as parts of large frames
+        self.large_bytes = 0  # bytes received as parts of large frames
         self.bytes_in = 0
         self.bytes_out = 0
-        self.requests = 0  # that came
-        self.newest_unit = 0  # that a request of this connection wrote, or that its reply waits for
-        self.route: Any = None  # what the fast path of Produce remembers of the last request
+        self.requests = 0  # received so far
+        self.newest_unit = 0  # the newest unit that a request wrote, or whose reply waits for it
+        self.route: Any = None  # of the fast path of Produce: about the last request
         self._owner = owner
         self._metrics = owner.metrics
         self._store = owner.store
         self._framer = Framer(max_frame_bytes)
         self.slots: deque[tuple[int, bytes | list[Buffer] | Slot | None]] = deque()
         self._backlog: deque[Readable] = deque()
-        self._out_bytes = 0  # of replies in slots, as far as they are there or expected
+        self._out_bytes = 0  # size of the replies in slots, set or expected
         self._other_replies = 0  # slots whose reply is not bytes
         self._reserved_bytes = 0
-        self._reserved_for = 0  # the number of the frame
+        self._reserved_for = 0  # the number of the frame for which memory is reserved for which memory is reserved
         self._reading = True
-        self._stopped = 0  # reasons for not reading
+        self._stopped = 0  # reasons for not reading, as bits
 
     def belong_to(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
         """Let this owner handle the connection's requests from now on, up to this frame size."""
@@ -223,10 +223,10 @@ class Connection:
 
     def _make_room(self) -> None:
         """Reserve memory for the rest of a large request, or pause; release that of one which was handled."""
-        if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # that frame may be held back
+        if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # the frame may be waiting there
             return
         framer = self._framer
-        if self._reserved_for != framer.completed:  # the next frame asks again, behind those who wait
+        if self._reserved_for != framer.completed:  # another frame: it must wait for its turn
             self._give_back_room()
             self._reserved_for = framer.completed
         wanted, reserved = framer.wanted_bytes, self._reserved_bytes

@@ -21,7 +21,7 @@ class OlderConnection(Exception):
 class Stored(Protocol):
     """What a connection needs to know of the store."""
 
-    congested: bool  # it takes no more for now
+    congested: bool  # whether it is full, so that nothing more may be appended for now
 
     def has_room_for(self, request_bytes: int) -> bool:
         """Return whether a large request may be appended now; if not, wait until a journal file has room for it."""
@@ -38,7 +38,7 @@ class Owner(Protocol[C]):
 
     @property
     def store(self) -> Stored:
-        """The store whose units the replies wait for."""
+        """The store for whose units (journal entries) the replies wait."""
         ...
 
     def touch(self, connection: C, /) -> None:

@@ -67,7 +67,7 @@ def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generat
     """
     check_extent(frame, header)
     reading = decode_request_in_steps(api, header.api_version, frame, header.position)
-    items, most = 0, MOST_PARTITIONS if api.key == WRITE_TXN_MARKERS else MOST_ITEMS  # a batch for each marker
+    items, most = 0, MOST_PARTITIONS if api.key == WRITE_TXN_MARKERS else MOST_ITEMS  # each marker is a batch
     while True:
         try:
             more = next(reading)

@@ -31,9 +31,9 @@ class Holder:
     __slots__ = ("came_before", "number", "since_ms")
 
     def __init__(self, number: int, since_ms: int, came_before: int) -> None:
-        self.number = number  # the lower, the earlier it asked
-        self.since_ms = since_ms  # when it was last judged,
-        self.came_before = came_before  # and how much had come by then
+        self.number = number  # lower for requests that began earlier
+        self.since_ms = since_ms  # when its rate was last checked
+        self.came_before = came_before  # how many bytes had arrived by then
 
 
 class RequestMemory:
@@ -48,7 +48,7 @@ class RequestMemory:
         self._metrics = metrics
         self._used = 0
         self._numbers = count()
-        self._waiting: list[tuple[int, Connection, int]] = []  # a heap of (number, who, bytes wanted)
+        self._waiting: list[tuple[int, Connection, int]] = []  # a heap of (number, connection, bytes wanted)
         self._holders: dict[Connection, Holder] = {}  # in the order of their numbers
         self._timer: asyncio.TimerHandle | None = None
 

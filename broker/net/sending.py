@@ -97,9 +97,9 @@ class Overflow(Transport):
         self._transport: Any = transport
         self._metrics = metrics
         self._left: deque[Buffer | Elsewhere] = deque(join_neighbours(out, SMALL_BYTES))
-        self._begin = 0  # of the first of these
+        self._begin = 0  # how many bytes of the first item are sent
         self._writable: Writable | None = None
-        self._full = sender.writing_paused  # the transport holds enough
+        self._full = sender.writing_paused  # the transport's buffer is full
         self._closes = False
 
     def begin(self) -> None:
@@ -110,7 +110,7 @@ class Overflow(Transport):
                 return
             try:
                 self._writable = Writable(fd, self._go_on)
-            except OSError:  # too many wait like this, or there are no descriptors left
+            except OSError:  # too many of them exist, or no descriptor is left
                 pass
             else:
                 self._sender.transport = self
@@ -161,7 +161,7 @@ class Overflow(Transport):
         while self._left and not self._full:
             try:
                 window = self._next_window()
-            except KafkaError:  # the log knows it by now
+            except KafkaError:  # the log is offline by now
                 self.abort()
                 return
             self._transport.writelines(window)

@@ -55,7 +55,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.server = server
         self.listener = admission.settings
         self.admission = admission
-        self.handshake = handshake  # that has just succeeded
+        self.handshake = handshake  # the TLS handshake, which has succeeded
         self.descriptor = -1  # of its socket; −1 in the simulation
 
     def connection_made(self, transport: Any) -> None:
@@ -191,7 +191,7 @@ class Server:
         serve: Callable[[Connection, Readable], None],
     ) -> None:
         """settings: returns the present ones. serve: handles one request of a connection."""
-        self.settings = settings  # of now: some of them change while running
+        self.settings = settings  # returns the present ones: some change at runtime
         self.metrics = metrics
         self.serve = serve
         self.touch: Callable[[Connection], None] = rounds.touch
@@ -199,14 +199,14 @@ class Server:
         self.connections: dict[Connection, None] = {}  # in the order they came: runs under virtual time repeat exactly
         metrics.connections = self.connections
         self.at_end: list[Callable[[Connection], None]] = []  # called with each connection that has ended
-        self.handshakes: dict[Handshake, None] = {}  # of TLS, that connections may come of
+        self.handshakes: dict[Handshake, None] = {}  # TLS handshakes that have not ended
         self.addresses: list[tuple[str, int]] = []
-        self.most_connections = UNBOUNDED  # that this process can bear
+        self.most_connections = UNBOUNDED  # as many as this process can serve
         self.pace: ConnectionPace[ServedConnection] | None = None  # decides when new ones are let in
         self._net = net
         self._clock = clock
         self._loop = loop
-        self.rare_log = RareLog(log, clock.monotonic_ms)  # of what clients cause
+        self.rare_log = RareLog(log, clock.monotonic_ms)  # for log lines that clients can cause
         self.store = store
         self._rounds = rounds
         self._by_host: Counter[str] = Counter()

@@ -140,7 +140,7 @@ class Turns:
         is_ending: Callable[[], bool],
     ) -> None:
         """soon: calls a function in the next turn of the loop. is_ending: returns whether the broker stops."""
-        self.left = ARRIVAL_UNITS  # of this turn's allowance
+        self.left = ARRIVAL_UNITS  # units of work left in this turn
         self._is_ending = is_ending
         self._store = store
         self._clock = clock
@@ -217,7 +217,7 @@ class Turns:
             return
         try:
             finished = self._work(job, min(self.left, most_units))
-        except BrokerHalted:  # nobody is answered any more
+        except BrokerHalted:  # the broker has failed: no client gets an answer
             return
         if finished:
             job.finish(job.result)

@@ -235,7 +235,7 @@ class Waiting:
                 others.pop(waiter, None)
                 if not others:
                     del self._by_log[log]
-        waiter.logs, waiter.look = [], _answer  # it may stay in the heap: it holds nothing
+        waiter.logs, waiter.look = [], _answer  # it may stay in the heap, without references
         if len(self._deadlines) > 2 * self._live + _STALE_ENTRIES_KEPT:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapify(self._deadlines)

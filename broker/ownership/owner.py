@@ -117,7 +117,7 @@ class StoreOwner:
         self._executor = executor
         self._point_executor = point_executor
         self._stopping = False
-        self.trouble: ObjectsError | None = None  # what the store answered last, if that was no success
+        self.trouble: ObjectsError | None = None  # the store's last answer, if it was an error
 
     # ---- taking over -----------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class StoreOwner:
         while not await pause(self._heartbeat_ms / 1000):
             if rounds.finished == finished and rounds.is_idle:
                 rounds.sync_soon()
-                finished += 1  # it is no other round
+                finished += 1  # the empty round is no sign of other work
             else:
                 finished = rounds.finished
 
@@ -297,7 +297,7 @@ class StoreOwner:
             return
         if is_new:  # else the next heartbeat names it
             rounds.sync_soon()
-        while journal.released_rounds <= first:  # until then it is not official
+        while journal.released_rounds <= first:  # until that round is durable the point does not count
             if await pause(self._heartbeat_ms / 1000):
                 return
         self._collecting.add(taken)

@@ -73,7 +73,7 @@ class Names:
     def __init__(self) -> None:
         self.by_name: dict[str, NamedProducer] = {}
         self.newest_epoch = 0
-        self.entries = 0  # topics and partitions, of all names
+        self.entries = 0  # how many topics and partitions all names have together
 
     # ---- questions -------------------------------------------------------------------------------------------
 

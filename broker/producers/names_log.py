@@ -146,7 +146,7 @@ class NamedProducers:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no named producer {name!r}")
         rows = self.names.rows_without(name)
         self.topic.commit(self._parts(rows))
-        self.names.apply(rows[-1])  # the end of the name, which is the end of all of it
+        self.names.apply(rows[-1])  # the tombstone of the name, which removes all its entries
 
     def _topic_goes(self, topic: Topic) -> Along:
         """Return what removes a deleted topic from all names: records for the write that deletes it, and a function to

@@ -54,8 +54,8 @@ class Rates:
         """cut: a wait is never longer than one window, as in Kafka for all quotas except bytes."""
         self._windows = windows
         self._cut = cut
-        self._by_owner: dict[Owner, WindowedRate] = {}  # the longest unused first
-        self._owed: dict[Owner, tuple[float, int]] = {}  # for which limit, and until when; the oldest first
+        self._by_owner: dict[Owner, WindowedRate] = {}  # the least recently used first
+        self._owed: dict[Owner, tuple[float, int]] = {}  # the limit, and the end of the wait; the oldest first
 
     def __len__(self) -> int:
         return len(self._by_owner)
@@ -110,7 +110,7 @@ class Buckets:
 
     def __init__(self, windows: Callable[[], Windows]) -> None:
         self._windows = windows
-        self._by_owner: dict[Owner, tuple[TokenBucket, float]] = {}  # with its limit; the longest unused first
+        self._by_owner: dict[Owner, tuple[TokenBucket, float]] = {}  # with its limit; the least recently used first
 
     def __len__(self) -> int:
         return len(self._by_owner)
@@ -168,7 +168,7 @@ class Measures:
 
     def limits_of(self, user: str, client_id: str) -> ClientLimits | None:
         """Return the quotas that apply to this client; None if none does."""
-        client_id = client_id[: LONGEST_NAME + 1]  # what is longer has no quota of its own, and would take memory
+        client_id = client_id[: LONGEST_NAME + 1]  # longer ids cannot have quotas
         asked, known = (user, client_id), self._known
         if asked not in known:
             if len(known) >= MOST_KNOWN:

@@ -136,7 +136,7 @@ class AioWriter(AsyncWriter):
         try:
             fd = file.direct_fileno()
         except OSError as error:
-            if error.errno in _NEVER:  # else no descriptor may be left
+            if error.errno in _NEVER:  # otherwise it may be that no descriptor is left
                 self._at_once = 0
             return False
         slot = self._slots[self._free[-1]]
@@ -204,7 +204,7 @@ class AioWriter(AsyncWriter):
                 return
             try:
                 self._report(number, result)
-            except Exception as error:  # a bug of that `done`: the others are told all the same
+            except Exception as error:  # a bug in that `done`: call the others nevertheless
                 self._loop.call_exception_handler({"message": "told of a write", "exception": error})
 
     def _report(self, number: int, result: int) -> None:
@@ -219,7 +219,7 @@ class AioWriter(AsyncWriter):
             error = slot.write_otherwise()
         elif result < 0:
             error = OSError(-result, os.strerror(-result), slot.file.path)
-        elif result != slot.size:  # a part: written again, harmlessly, and the ordinary way finds the reason
+        elif result != slot.size:  # only a part was written: write all again
             error = slot.write_otherwise()
         done = slot.done
         del slot.done, slot.file

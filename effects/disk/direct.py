@@ -70,7 +70,7 @@ def write(fd: int, buffers: Views, position: int) -> bool:
     """
     try:
         direct = open_again(fd)
-    except OSError:  # no descriptor may be left: the ordinary way needs none
+    except OSError:  # perhaps no descriptor is left: write() needs none
         return False
     try:
         return _write(direct, buffers[::-1], position)
@@ -111,7 +111,7 @@ def _write(fd: int, left: Views, position: int) -> bool:
             if error.errno in _UNSUPPORTED:
                 return False
             raise
-        if written != count:  # out of space, or a signal: the ordinary way finds out which, or goes on
+        if written != count:  # no space, or a signal: write() tells which
             return False
         position += count
         size -= count

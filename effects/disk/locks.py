@@ -123,12 +123,12 @@ class SystemLock(Lock):
             return
         self._before_release()
         for fd in self._fds[1:]:
-            with contextlib.suppress(OSError):  # of a file system that has failed: who held it is for people only
+            with contextlib.suppress(OSError):  # the file system may have failed; its content is only for people
                 os.ftruncate(fd, 0)
         for fd in self._fds:
             forks.forget(fd)
-            with contextlib.suppress(OSError):  # that could not be locked
-                fcntl.flock(fd, fcntl.LOCK_UN)  # else it is held for as long as any child has a copy of the descriptor
+            with contextlib.suppress(OSError):  # if it was not locked
+                fcntl.flock(fd, fcntl.LOCK_UN)  # else a child with a copy of the descriptor keeps the lock
         self._close()
 
     def _close(self) -> None:

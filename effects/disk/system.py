@@ -59,7 +59,7 @@ class SystemFile(File):
         self._path = path
         self._fd = fd
         self._direct_fd = -1
-        self._takes_blocks = True  # until it was seen not to: what has no O_DIRECT is not asked again and again
+        self._takes_blocks = True  # False once an O_DIRECT write has failed
 
     @property
     def path(self) -> str:
@@ -81,7 +81,7 @@ class SystemFile(File):
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write, and return when these bytes are on the device. Raises DiskFull, OSError."""
-        self.write(buffers, position)  # what fails here is a full disk; what fails below is a failed sync
+        self.write(buffers, position)  # may raise DiskFull; below, an error is a failed sync
         try:
             if writing.write_synced(self._fd, buffers, position):
                 return
@@ -255,7 +255,7 @@ class SystemDisk(Disk):
 
     def unlink(self, path: str) -> None:
         name, at = self._held.find_to_change(path)
-        with convert_errors(path):  # on a file system that copies on write, even this
+        with convert_errors(path):  # even this may find a copy-on-write disk full
             os.unlink(name, dir_fd=at)
 
     def remove_tree(self, path: str) -> None:
@@ -263,7 +263,7 @@ class SystemDisk(Disk):
         name, at = self._held.find_to_change(path)
         with convert_errors(path):
             if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-                os.unlink(name, dir_fd=at)  # what it leads to is somebody else's
+                os.unlink(name, dir_fd=at)  # keep the directory that it leads to
             else:
                 shutil.rmtree(name, dir_fd=at)
 
@@ -311,7 +311,7 @@ class SystemDisk(Disk):
 
     def free_bytes(self, path: str) -> int:
         """Return how many bytes this process may still write there. Raises DirectoryMoved."""
-        _, at = self._held.find_to_change(path)  # asked for again and again: a directory that has moved is noticed
+        _, at = self._held.find_to_change(path)  # called often, so that a moved directory is noticed
         volume = os.statvfs(path if at is None else at)
         return volume.f_bavail * volume.f_frsize
 
@@ -340,6 +340,6 @@ class SystemDisk(Disk):
 
     def async_writer(self) -> AsyncWriter | None:
         """Return a writer that begins synced writes on the running loop; None if the system has none."""
-        from . import aio  # costs a start some milliseconds, which only a broker pays
+        from . import aio  # takes some ms, so only a broker imports it
 
         return aio.open_writer(asyncio.get_running_loop())

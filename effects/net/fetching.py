@@ -83,7 +83,7 @@ def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     except (OSError, ValueError, HTTPException) as error:  # most of urllib's own are OSErrors
         found = None
         reason = _why(error)
-        if isinstance(error, HTTPError):  # it is the answer as well
+        if isinstance(error, HTTPError):  # it is the response, too
             error.close()
     if time.monotonic() > end_s:  # what was read may have been cut short
         raise CannotFetch(f"timed out: it does not come within {timeout_s:g} s")

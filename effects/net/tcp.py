@@ -112,7 +112,7 @@ def has_left(transport: Any) -> bool:
         poll = select.poll()
         poll.register(one.fileno(), getattr(select, "POLLRDHUP", 0))
         return bool(poll.poll(0))
-    except (OSError, ValueError):  # it is closed
+    except (OSError, ValueError):  # the socket is closed
         return True
 
 
@@ -242,7 +242,7 @@ class SystemNet(Net):
         servers: list[asyncio.AbstractServer | TlsAcceptor] = []
         try:
             for one in sockets:
-                if send_buffer_bytes != SYSTEMS_OWN:  # those it takes inherit this
+                if send_buffer_bytes != SYSTEMS_OWN:  # accepted connections inherit this
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
                 _pace_nothing_on_loopback(one)
                 if not callable(factory):
@@ -285,7 +285,7 @@ def _pace_nothing_on_loopback(listener: socket.socket) -> None:
     """Use Reno for connections over loopback: BBR would send by timers, which takes twice the CPU."""
     address = listener.getsockname()[0]
     if sys.platform == "linux" and (address == "::1" or address.startswith("127.")):
-        with contextlib.suppress(OSError):  # it is not for this process to choose
+        with contextlib.suppress(OSError):  # this process is not allowed to choose it
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
 
 
@@ -304,7 +304,7 @@ async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tu
     """
     ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = ask(flags=flags | socket.AI_NUMERICHOST)  # which asks nobody
+        found = ask(flags=flags | socket.AI_NUMERICHOST)  # no name server is asked
     except socket.gaierror:
         found = await call_in_thread(partial(ask, flags=flags), f"the address of {host}")
     return [(family, address) for family, _, _, _, address in dict.fromkeys(found)]

@@ -99,7 +99,7 @@ class DirectoryObjects:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
                 _sync_directory(os.path.dirname(path))
-            with contextlib.suppress(OSError):  # its folder, if that is empty now
+            with contextlib.suppress(OSError):  # remove its folder, if that is empty now
                 os.rmdir(os.path.dirname(path))
 
     def _path(self, name: str) -> str:

@@ -87,7 +87,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         due_us = math.ceil(when * _US_PER_S - _FLOATS_ADD_US)
         if (
             due_us <= self._now_us and when > self._now_us / _US_PER_S
-        ):  # or who waits for what is left of a time waits without end
+        ):  # else a wait for a remaining fraction would never end
             due_us = self._now_us + 1
         handle = _Timer(when, callback, args, self, context)
         self._timers_made += 1

@@ -44,11 +44,11 @@ class SimulatedObjects:
         self.content: dict[str, bytes] = {}
         self.calls: list[tuple[str, str]] = []
         self.faults = faults or Faults()
-        self.refuses = ""  # why every call is refused, if it is
+        self.refuses = ""  # if set, every call is refused for this reason
         self.is_away = False
         self.before_each: Callable[[str, str], None] = _nothing  # called with (call, name), may raise
         self._rng = random.Random(f"objects {seed}")
-        self._late: list[tuple[int, str, bytes]] = []  # at which call it has its effect
+        self._late: list[tuple[int, str, bytes]] = []  # late creates: (call at which it takes effect, name, content)
         self._cut_at: tuple[int, bool] | None = None
 
     @property

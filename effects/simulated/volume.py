@@ -83,7 +83,7 @@ class Volume:
     def __init__(self) -> None:
         self.directories: dict[int, dict[str, int]] = {ROOT: {}}
         self._contents: dict[int, Content] = {}
-        self._owner = object()  # contents of another owner are shared with a copy: not to be written
+        self._owner = object()  # contents of another owner are shared: copy before a write
 
     def copy(self) -> "Volume":
         """Return a copy that shares the contents of files until either is written."""

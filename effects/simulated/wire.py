@@ -74,7 +74,7 @@ class Wire:
         self.fragments = False
         self.capacity_bytes = capacity_bytes
         self.not_before = loop.time()  # nothing arrives earlier
-        self.waiting_bytes = 0  # what the sender's transport still holds, because the kernels are full
+        self.waiting_bytes = 0  # in the transport's buffer: the kernels' are full
         self.ended_before_reset = False
         self.sender: Sender
         self.receiver: Receiver
@@ -85,7 +85,7 @@ class Wire:
         self._end: Signal | None = None
         self._end_told = False
         self._waiting: deque[memoryview | Signal] = deque()
-        self._kernel_bytes = 0  # flying or arrived
+        self._kernel_bytes = 0  # bytes in the kernels' buffers: on their way, or arrived
         self._held = False
         self._dead = False
         self._cut: tuple[int, Callable[[], None]] | None = None
@@ -112,7 +112,7 @@ class Wire:
             self._wait(item)
         else:
             self._fly(item)
-        if self._turn_set is None or self._turn_set._cancelled:  # else go_on would change nothing
+        if self._turn_set is None or self._turn_set._cancelled:  # else a delivery is scheduled already
             self.go_on()
 
     def forget_waiting(self) -> None:

@@ -33,7 +33,7 @@ class SimulatedWriter(AsyncWriter):
         self._at_once = at_once
         self._left = WAITED_FOR if in_call else None
         self._latency = latency
-        self._under_way: dict[object, Callable[[], None]] = {}  # what completes each of them
+        self._under_way: dict[object, Callable[[], None]] = {}  # what completes each write
         self._ended = False
 
     @property

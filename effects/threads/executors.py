@@ -80,7 +80,7 @@ class FairQueue(Generic[E]):
     """Waiting jobs. Those of one owner are in order; owners take turns. Pure."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[Hashable, deque[E]] = OrderedDict()  # whose turn is next comes first
+        self._lines: OrderedDict[Hashable, deque[E]] = OrderedDict()  # by owner; the next one is first
 
     def __bool__(self) -> bool:
         return bool(self._lines)
@@ -165,7 +165,7 @@ class ThreadExecutor(Executor):
         """Start the first thread. threads: how many there may be. Raises CannotStartThread."""
         self._now_ns = now_ns
         self._last_ns = 0
-        self._lately_ns = NEVER_NS  # what a job takes, the newest counting for one in LATELY
+        self._lately_ns = NEVER_NS  # running average of a job's duration
         self._name = name
         self._limit = threads
         self._threads: list[threading.Thread] = []
@@ -192,7 +192,7 @@ class ThreadExecutor(Executor):
         if len(self._threads) < self._limit:
             try:
                 self._start_thread()
-            except CannotStartThread:  # those there are do it, later
+            except CannotStartThread:  # the existing threads run it later
                 pass
 
     @property
@@ -246,7 +246,7 @@ class ThreadExecutor(Executor):
                 result = error
             try:
                 loop.call_soon_threadsafe(entry.done, result)
-            except RuntimeError:  # the loop is closed: nobody is left to be called
+            except RuntimeError:  # the loop is closed: nobody waits for the result
                 pass
             # An idle worker must not keep the last job's buffers alive.
             del entry, loop, result

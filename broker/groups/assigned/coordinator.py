@@ -241,9 +241,9 @@ class AssignedGroups(Generic[Group, Change]):
             yield
         finally:
             if self.groups.get(group.group_id) is not group:
-                pass  # it is of another kind now
+                pass  # it was removed, or is a group of another kind now
             elif next(group.changes(), None) is None:
-                self.forget(group.group_id)  # it never came to anything
+                self.forget(group.group_id)  # it has no records: nobody has joined it
             else:
                 self._see_to(group)
 
@@ -319,7 +319,7 @@ class AssignedGroups(Generic[Group, Change]):
         now.
         """
         if group.is_assignment_due(now_ms) or group.is_assignment_doubtful(now_ms):
-            group.is_assigning = True  # from now on: others ask before its turn comes
+            group.is_assigning = True  # at once, so that no second computation begins before this one runs
             self._begin(group, self._assign(group))
 
     def _assign(self, group: Group) -> Steps[None]:
@@ -376,7 +376,7 @@ class AssignedGroups(Generic[Group, Change]):
             return
         try:
             with self._event(group):
-                group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it again, if it gets that far
+                group.wake_ms = now_ms + AFTER_FAILURE_MS  # unless expire() sets it: it may fail before
                 with contain_bugs(self._metrics, f"group {group.group_id!r}", besides=KafkaError):
                     group.expire(now_ms)
         except BrokerHalted:

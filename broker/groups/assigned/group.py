@@ -20,11 +20,11 @@ class AssigningGroup(Generic[Change]):
     """What consumer groups (KIP-848) and share groups have in common."""
 
     _topics: TopicView
-    is_assigning: bool  # somebody works on an assignment, in slices
-    _made: list[tuple[Change, Change]]  # in this event: what was changed, and how it was before
+    is_assigning: bool  # an assignment is being computed, in slices
+    _made: list[tuple[Change, Change]]  # in this event: each change, and the one that undoes it
     _assigned_ms: int | None
-    _assigned_for: tuple[int, int] | None  # what rights were seen when the target was made, or looked at
-    _rights_then: tuple[int, int]  # the same, when the work on it began
+    _assigned_for: tuple[int, int] | None  # the rights' version when the target was made or checked
+    _rights_then: tuple[int, int]  # the rights' version when the computation began
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ class AssigningGroup(Generic[Change]):
             group_epoch, target_epoch = self._epochs
             if epoch > target_epoch:
                 self._set_target(epoch, assigned, now_ms, wall_ms)
-            elif epoch == group_epoch:  # it was made again for the rights of its members
+            elif epoch == group_epoch:  # it was computed again because rights have changed
                 self._assigned_for, self._assigned_ms = self._rights_then, now_ms
                 if any(self.target(member_id) != partitions for member_id, partitions in assigned.items()):
                     self._next_epoch()

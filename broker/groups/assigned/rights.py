@@ -65,7 +65,7 @@ class MembersRights:
         self.users: dict[str, Session] = {}
         self.rules = rights
         self._topics = topics
-        self._users_seen = 0  # how often a member turned out to be another user's
+        self._users_seen = 0  # how often a member's user was found to have changed
 
     def note(self, member_id: str, user: Session | None) -> bool:
         """Note which user sent a member's request. Returns False, and notes nothing, if ACLs are not enforced or user

@@ -143,7 +143,7 @@ def _balance(each: Class, loads: list[int]) -> Generator[int, None, int]:
     moves = 0
     while most:
         load, giver = -most[0][0], most[0][1]
-        if load != loads[giver]:  # it was given one since: looked at again with what it has now
+        if load != loads[giver]:  # its load has changed: put it back with its present load
             heappop(most)
             if each.held.get(giver):
                 heappush(most, (-loads[giver], giver))

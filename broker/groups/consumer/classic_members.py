@@ -59,8 +59,8 @@ class MixedGroup(ConsumerGroup):
     ) -> None:
         super().__init__(group_id, topics, rules, check_regex, log, rights)
         self._take_back = take_back
-        self._joins: dict[str, int] = {}  # until when a member that has heard that it must has to join
-        self._syncs: dict[str, int] = {}  # until when one that has joined has to ask for its assignment
+        self._joins: dict[str, int] = {}  # by when a member must join that was told to
+        self._syncs: dict[str, int] = {}  # by when a member that has joined must sync
         self._deadlines += self._joins, self._syncs
 
     @property
@@ -314,5 +314,5 @@ class MixedGroup(ConsumerGroup):
         logged = [key for key, was in (now | before).items() if was.value is not None]
         protocol = self._take_back(handed_over(self, self._topics, logged, was_replaced=was_replaced))
         if protocol is not None:
-            self._made.clear()  # what is kept of it is kept
+            self._made.clear()  # the conversion is written: nothing is left to write or undo
         return protocol

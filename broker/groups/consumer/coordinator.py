@@ -250,7 +250,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
                 for name in list(self.topics.names()):
                     if pattern.matches(name) and group.is_seen(regex, name):
                         matching.append(name)
-                    yield LOOK_UNITS  # few names may take a pattern a long time
+                    yield LOOK_UNITS  # a pattern may take a long time for a few names
             except ValueError as error:
                 log.warning("group %s: the regular expression %r is given up: %s", group.group_id, regex, error)
             found[regex] = Resolved(tuple(sorted(matching)), version, wall_ms)

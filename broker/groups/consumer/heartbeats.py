@@ -27,7 +27,7 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     classic: Classic | None = None  # of a member of the classic protocol, whose JoinGroup stands for a heartbeat
-    user: Session | None = None  # of whose rights it is
+    user: Session | None = None  # the user whose access rights apply to the member
 
     @property
     def is_full(self) -> bool:

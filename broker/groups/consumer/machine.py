@@ -39,8 +39,8 @@ class Rules(NamedTuple):
     regex_refresh_ms: int = 600_000
     max_size: int = (1 << 31) - 1
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    takes_classic: bool = True  # members of the classic protocol may join,
-    may_go_back: bool = True  # and a group of nobody else becomes a classic one
+    takes_classic: bool = True  # members of the classic protocol may join
+    may_go_back: bool = True  # a group of classic members only becomes a classic group
     classic_max_size: int = (1 << 31) - 1
 
 
@@ -65,21 +65,21 @@ class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     ) -> None:
         super().__init__(group_id, topics, rights)
         self.wake_ms = NEVER
-        self.is_assigning = False  # somebody works on an assignment, in slices
-        self.is_resolving = False  # somebody looks for the topics of its regular expressions
+        self.is_assigning = False  # an assignment is being computed, in slices
+        self.is_resolving = False  # its regular expressions are being matched with topics
         self._rules = rules
         self._check_regex = check_regex
         self._log = log
-        self._made: list[tuple[Change, Change]] = []  # in this event: what was changed, and how it was before
-        self._sessions: dict[str, int] = {}  # until when a member has to be heard of, monotonic
-        self._revocations: dict[str, int] = {}  # until when it has to have given up what it is to give up
+        self._made: list[tuple[Change, Change]] = []  # in this event: each change, and the one that undoes it
+        self._sessions: dict[str, int] = {}  # when a member's session times out, monotonic ms
+        self._revocations: dict[str, int] = {}  # by when a member must have given up partitions
         self._deadlines = [self._sessions, self._revocations]
-        self._seen_version: int | None = None  # of topics
+        self._seen_version: int | None = None  # the version of the topics at the last heartbeat
         self._assigned_ms: int | None = None
         self._static_then: dict[str, str] = {}  # as `static`, when the work on an assignment began
         self._resolved_ms: int | None = None
         self._rights_then: tuple[int, int] = (0, 0)  # as _rights_seen, when that work began
-        self._looks_at_all = False  # the look at topics that is under way is for all regular expressions
+        self._looks_at_all = False  # all regular expressions are being matched now
 
     def begin(self, now_ms: int) -> None:
         """Start a full session timeout for every member, after all records were applied at start."""

@@ -23,8 +23,8 @@ class UsersRoster(FencedRoster):
         super().__init__(group_id, topics)
         self._rights = rights
         self._members_rights = MembersRights(rights, topics)
-        self._assigned_for: tuple[int, int] | None = None  # what rights_seen was when the target was made, or looked at
-        self._unresolved: set[str] = set()  # regular expressions of users whose rights were not asked
+        self._assigned_for: tuple[int, int] | None = None  # _rights_seen when the target was made or checked
+        self._unresolved: set[str] = set()  # regular expressions not matched yet by all users' rights
         self._resolved_for: dict[str, frozenset[Session | None]] = {}
         self._resolving_for: dict[str, frozenset[Session | None]] = {}
         self._resolved_rights: int | None = None

@@ -22,20 +22,20 @@ class Roster:
         self.group_id = group_id
         self.epoch = GroupEpoch(FIRST_EPOCH)
         self.target_epoch = TargetEpoch(FIRST_EPOCH)
-        self.subscriptions: dict[str, Subscription] = {}  # by member id, as the next two
+        self.subscriptions: dict[str, Subscription] = {}  # by member id, as currents and targets
         self.currents: dict[str, Current] = {}
         self.targets: dict[str, Target] = {}
         self.regexes: dict[str, Resolved] = {}
         self.static: dict[str, str] = {}  # member ids by instance id
-        self.subscribers: Counter[str] = Counter()  # of topics, by name
+        self.subscribers: Counter[str] = Counter()  # how many members subscribe to a topic, by name
         self.regex_subscribers: Counter[str] = Counter()
         self.matched: Counter[str] = Counter()  # topics, by name: how many regular expressions in use match them
         self.classic_members = 0
         self.classic_protocols: Counter[str] = Counter()  # by name, how many classic members know it
         self.size_bytes = 0
         self._topics = topics
-        self._last_ids: tuple[Any, frozenset[TopicId]] = (None, frozenset())  # of which subscription, and its topics
-        self._kept: set[Kind] = set()  # records of the group itself that are in the log
+        self._last_ids: tuple[Any, frozenset[TopicId]] = (None, frozenset())  # of topic_ids(): key and result
+        self._kept: set[Kind] = set()  # the kinds of records of the group itself that are in the log
         self._holders: dict[TopicId, dict[int, str]] = {}  # who may read a partition, or has not given it up
         self._of: Mapping[Kind, dict[str, Any]] = {
             Kind.SUBSCRIPTION: self.subscriptions,

@@ -80,17 +80,17 @@ class ShareGroup(Roster, AssigningGroup[Change]):
     ) -> None:
         super().__init__(group_id, topics)
         self.wake_ms = NEVER
-        self.is_assigning = False  # somebody works on an assignment, in slices
+        self.is_assigning = False  # an assignment is being computed, in slices
         self.rights = MembersRights(rights, topics)
         self._rules = rules
         self._log = log
-        self._made: list[tuple[Change, Change]] = []  # in this event: what was changed, and how it was before
-        self._states: list[ShareStates] = []  # in this event: what is to be kept with the changes
-        self._sessions: dict[str, int] = {}  # until when a member has to be heard of, monotonic
-        self._seen_version: int | None = None  # of topics: all that are subscribed to are initialized
+        self._made: list[tuple[Change, Change]] = []  # in this event: each change, and the one that undoes it
+        self._states: list[ShareStates] = []  # in this event: changes of share partitions
+        self._sessions: dict[str, int] = {}  # when a member's session times out, monotonic ms
+        self._seen_version: int | None = None  # the version of topics at which all were initialized
         self._assigned_ms: int | None = None
         self._assigned_for: tuple[int, int] | None = None  # what rights.seen was when the target was made
-        self._rights_then = (0, 0)  # the same, when that work began
+        self._rights_then = (0, 0)  # rights.seen when the computation began
 
     def begin(self, now_ms: int) -> None:
         """Start a full session timeout for every member, after all records were applied at start."""

@@ -28,7 +28,7 @@ class Roster:
     def __init__(self, group_id: str, topics: TopicView) -> None:
         self.group_id = group_id
         self.size_bytes = 0
-        self.subscribers: Counter[str] = Counter()  # of topics, by name
+        self.subscribers: Counter[str] = Counter()  # how many members subscribe to a topic, by name
         self._topics = topics
         self._of: dict[Kind, dict[str, Any]] = {kind: {} for kind in _ORDER}
         self.members: Mapping[str, Member] = self._of[Kind.MEMBER]
