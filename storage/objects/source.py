@@ -164,8 +164,9 @@ class JournalOfObjects:
         place = taken.last.point if taken.last else NO_POINT
         point = points.read_point(self._objects, place, self._pause) if place != NO_POINT else None
         if local is None or not self._reaches(taken.runs, local):
-            points.empty_directory(self._disk, self._directory)
-            if point is not None:
+            if point is None:
+                points.empty_directory(self._disk, self._directory)
+            else:
                 points.fetch_point(self._objects, self._disk, self._directory, point, self._pause)
                 self._shipped = point.files
         elif point is not None and place[0] == local.incarnation and number >= point.checkpoint:
