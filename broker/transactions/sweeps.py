@@ -51,7 +51,7 @@ class Sweeps:
             await self._tasks.pause(max(min(interval_ms, self._next_late_ms()) / 1000, SHORTEST_PAUSE_S))
 
     def _next_late_ms(self) -> float:
-        """Return the ms until the first transaction that the last pass left open times out; infinite if none is open."""
+        """Return the ms until the first transaction that the last pass left open times out; infinite without one."""
         deadline_ms = self._next_deadline_ms
         return math.inf if deadline_ms is None else deadline_ms + 1 - self._store.age_ms()
 
