@@ -67,7 +67,9 @@ def in_transaction(world: World) -> Any:
         (in_transaction, {"P": RANGES}),
     ],
 )
-def test_acknowledging_many_ranges_keeps_each_loop_turn_within_its_line_limit(world: World, asking: Any, after: dict[str, int]) -> None:
+def test_acknowledging_many_ranges_keeps_each_loop_turn_within_its_line_limit(
+    world: World, asking: Any, after: dict[str, int]
+) -> None:
     request = asking(world if asking is in_transaction else world.member)
     work = work_of(world.broker, [frame_of(request)])
     assert work.most_lines <= TURN_LINES
@@ -127,7 +129,9 @@ def test_a_request_is_refused_whole_if_its_record_becomes_pending_meanwhile(worl
 
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
-def test_a_request_is_refused_whole_if_its_share_session_ends_between_its_steps(world: World, meanwhile: Any, long: Any) -> None:
+def test_a_request_is_refused_whole_if_its_share_session_ends_between_its_steps(
+    world: World, meanwhile: Any, long: Any
+) -> None:
     sessions = world.broker.broker.share_sessions
     meanwhile(lambda: list(end_session(world.broker.broker, sessions.find(share_work.GROUP, "m"))))
     expected = ErrorCode.SHARE_SESSION_NOT_FOUND if long is plain else NOT_ACQUIRED

@@ -38,8 +38,7 @@ def fill(broker: SimulatedBroker, count: int, topic: str = "t") -> None:
 
 
 def test_kafka_18084_19463_an_acknowledgement_that_is_not_logged_keeps_the_locks(broker: SimulatedBroker) -> None:
-    """In Kafka, records whose write had failed stayed in transition: acknowledging hung, and the records were skipped.
-    """
+    """In Kafka, a failed write left records in transition: acknowledging hung, and the records were skipped."""
     (key,) = begin(broker, "t")
     acquire(broker, key, 0, 4)
     shares = broker.broker.share_partitions

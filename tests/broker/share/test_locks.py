@@ -66,7 +66,9 @@ def holders(world: SimulatedBroker) -> set[str]:
     return {one.member for kept in known for *_, one in kept.machine.runs if one.state is State.ACQUIRED}
 
 
-def test_closing_a_share_session_releases_its_records_in_steps_before_the_answer(world: SimulatedBroker, logged) -> None:
+def test_closing_a_share_session_releases_its_records_in_steps_before_the_answer(
+    world: SimulatedBroker, logged
+) -> None:
     client = with_many_runs(world)
     closed = client.client.ask(client.acknowledging({}, epoch=-1), 2)
     assert closed.error_code == 0
@@ -106,7 +108,9 @@ def test_acquisition_locks_that_time_out_are_released_in_small_units(world: Simu
     assert world.broker.metrics.share_locks_timed_out == PARTITIONS * RECORDS
 
 
-def test_one_lock_over_many_separate_records_times_out_in_small_units(world: SimulatedBroker, logged: list[int]) -> None:
+def test_one_lock_over_many_separate_records_times_out_in_small_units(
+    world: SimulatedBroker, logged: list[int]
+) -> None:
     client = ShareClient(world)
     assert client.take(0) == [(0, RECORDS - 1, 1)]
     assert client.acknowledge(*[(n, n, ACCEPT) for n in range(1, RECORDS, 2)]) == 0

@@ -15,7 +15,9 @@ def states_of(batches: list[StateBatch]) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_share_states_encoded_in_steps_include_changes_made_between_the_steps(interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_share_states_encoded_in_steps_include_changes_made_between_the_steps(
+    interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logged, "RUNS", 3)
     for seed in range(60):
         chance = random.Random(seed)

@@ -17,7 +17,9 @@ keys = st.builds(key, st.sampled_from("abc"), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(keys, st.integers(0, 300)), max_size=30))
-def test_run_memory_counts_all_runs_and_its_shares_add_up_to_at_most_the_limit(counts: list[tuple[SharePartitionKey, int]]):
+def test_run_memory_counts_all_runs_and_its_shares_add_up_to_at_most_the_limit(
+    counts: list[tuple[SharePartitionKey, int]],
+):
     memory, runs = RunMemory(), dict[SharePartitionKey, int]()
     for each, count in counts:
         memory.count(each, count)

@@ -174,7 +174,9 @@ def in_runs_of_one() -> SharePartition:
 
 @pytest.mark.parametrize("kind", [AckType.ACCEPT, AckType.RELEASE, AckType.RENEW])
 @pytest.mark.parametrize(("first", "last"), [(0, 9), (1, 8), (3, 3), (5, 6)])
-def test_a_range_checked_in_portions_has_the_effect_of_one_range_per_record(kind: AckType, first: int, last: int) -> None:
+def test_a_range_checked_in_portions_has_the_effect_of_one_range_per_record(
+    kind: AckType, first: int, last: int
+) -> None:
     machine, whole = in_runs_of_one(), in_runs_of_one()
     of = of_member(machine, [AckRange(first, last, [kind])])
     touched = list(of.decide_ahead())
