@@ -84,8 +84,8 @@ def measurable(full: bool) -> list[str]:
 def outside(
     wanted: Collection[str], names: Collection[str], full: bool, size: Size, progress: Progress
 ) -> Iterator[Measured]:
-    """Measure what is wanted of measurable(). names: the servers to measure. A failure is reported, and its figure is
-    missing.
+    """Measure those of measurable() that are wanted. names: the servers to measure. A failure is reported, and its
+    figure is missing.
     """
     if "start" in wanted:
         yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, progress)
