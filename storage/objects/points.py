@@ -10,6 +10,7 @@ relied on: a name is never used again. While no unit comes, rounds are heartbeat
 is named again then, with a later first round.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -249,6 +250,14 @@ def read_point(objects: Objects, place: tuple[int, int], pause: Pause) -> Point:
         return unpack_point(content, name)
     except checkpoints.Damaged as damage:
         raise ObjectDamaged(objects.where, name, damage.reason) from damage
+
+
+def newest_checkpoint(disk: Disk, directory: str) -> tuple[int, StoreCheckpoint | None]:
+    """Return number and content of the newest checkpoint of a directory that can be read; (0, None): there is none."""
+    for number in store_checkpoint.numbers(disk, directory):
+        with contextlib.suppress(checkpoints.Damaged, FileNotFoundError):
+            return number, store_checkpoint.read(disk, directory, number)
+    return 0, None
 
 
 def fetch_point(
