@@ -1,5 +1,4 @@
-"""Counts how long requests of each API take until their replies leave: by turns of the loop and rounds (writes) of the
-journal.
+"""For how long requests of each API take, counted by turns of the loop and rounds of the journal.
 
 The rules: the clock is read once in a turn, when the first request of it has something to be answered, and once more
 when the turn's answers leave, or the round is released that they wait for; so a request costs a count, and one of the
@@ -17,7 +16,7 @@ Counts = dict[int, int]
 
 
 class Units(Protocol):
-    """What is needed of the store: the numbers of its units (journal entries)."""
+    """The store."""
 
     @property
     def last_unit(self) -> int:
@@ -61,19 +60,14 @@ class RequestTimes:
     # ---- called by the dispatcher ------------------------------------------------------------------------------
 
     def note_answer(self, counter: int, waits: bool) -> int:
-        """Count an answered request of this turn. Returns the unit for whose release its reply waits; 0 for none.
-
-        counter: metrics.counter_of(API). waits: whether its replies wait at all.
-        """
+        """Count an answered request. Returns the unit that it waits for, or 0. counter: metrics.counter_of."""
         unit = self._store.last_unit if waits else 0
         counts = self._waiting if unit > self._store.released_unit else self._answered
         counts[counter] = counts.get(counter, 0) + 1
         return unit
 
     def note_late_answer(self, counter: int, waits: bool, parked_ns: int) -> int:
-        """Count a request that was parked since parked_ns and is answered now. Returns the unit for whose release its
-        reply waits; 0 for none.
-        """
+        """Like note_answer(), for a request whose place among the replies was kept. parked_ns: since when."""
         unit = self._store.last_unit if waits else 0
         if unit > self._store.released_unit:
             self._open.append((parked_ns, {counter: 1}))
@@ -84,13 +78,11 @@ class RequestTimes:
     # ---- called by rounds --------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """Note the time of the first answer, or of the first unit, of this turn of the loop."""
+        """Note the time of the first answer or unit of this turn."""
         self._began_ns = self.now_ns()
 
     def end_turn(self, waits: bool) -> None:
-        """Note the end of this turn's requests. waits: a round (write of the journal) is open or under way, for which
-        answers wait.
-        """
+        """Note the end of this turn's requests. waits: a round is open or being written."""
         counts, fast, before = self._waiting, self._fast, self._fast_before
         for counter in COUNTED_FAST:
             more = fast[counter] - before[counter]
@@ -106,22 +98,18 @@ class RequestTimes:
             self._add(self.now_ns() - self._began_ns, counts)
 
     def count_answers(self) -> None:
-        """Count the durations of this turn's answers that waited for no unit: they have been sent now."""
+        """Count the times of this turn's answers that waited for no unit: they have been sent."""
         if self._answered:
             counts, self._answered = self._answered, {}
             self._add(self.now_ns() - self._began_ns, counts)
 
     def begin_round(self) -> None:
-        """Note that the open round (the units that one write of the journal takes) is being written, and a new one is
-        open.
-        """
+        """Note that the open round is being written now, and that the next one is empty."""
         self._flying.append(self._open)
         self._open = []
 
     def end_round(self, is_last: bool) -> None:
-        """Count the durations of the answers that waited for the oldest round, which is released. is_last: no other
-        round is under way.
-        """
+        """Count the times of the oldest round, which is released. is_last: no other is open or being written."""
         done = self._flying.popleft()
         if is_last and self._open:
             done, self._open = done + self._open, []
@@ -131,7 +119,6 @@ class RequestTimes:
                 self._add(now_ns - began_ns, counts)
 
     def _add(self, duration_ns: int, counts: Counts) -> None:
-        """Add this duration to the histogram of each API in `counts`, as often as it says."""
         for counter, count in counts.items():
             histogram = self._histograms.get(counter)
             if histogram is None:

@@ -78,6 +78,7 @@ def knows_producer(broker):
 # ---- producers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-22")
 @JUMPS
 def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_ms):
@@ -93,6 +94,7 @@ def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_m
     assert not knows_producer(broker), "and it is forgotten when its time has come"
 
 
+@pytest.mark.slow
 @ENDINGS
 @BOTH_WAYS
 def test_no_producer_is_forgotten_early_over_restarts_and_jumps(leave, jump_ms):
@@ -112,6 +114,7 @@ def test_no_producer_is_forgotten_early_over_restarts_and_jumps(leave, jump_ms):
 # ---- segments ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @JUMPS
 def test_no_segment_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
@@ -126,6 +129,7 @@ def test_no_segment_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
     assert offset_at(broker, "t", EARLIEST) > 0, "and it expires when its time has come"
 
 
+@pytest.mark.slow
 @ENDINGS
 @BOTH_WAYS
 def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
@@ -141,6 +145,7 @@ def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
     end(broker)
 
 
+@pytest.mark.slow
 @JUMPS
 def test_a_wall_clock_jump_rolls_no_segment(broker, jump_ms):
     broker.ask(create("t", segment_ms=MINUTE, **ANY_TIME))
@@ -165,6 +170,7 @@ def test_retention_ignores_record_timestamps_far_ahead_or_far_back(broker):
     assert [offset_at(broker, name, EARLIEST) for name in ("future", "past")] == [1, 1]
 
 
+@pytest.mark.slow
 @JUMPS
 def test_a_tombstone_stays_for_delete_retention_ms(broker, jump_ms):
     """Compaction, which looks every 15 s, and delete.retention.ms after it count on the same clock."""
@@ -196,8 +202,9 @@ def test_a_tombstone_stays_for_delete_retention_ms(broker, jump_ms):
 # ---- the store's own age -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @JUMPS
-def test_the_age_of_a_data_directory_grows_only_by_monotonic_time_while_served(jump_ms):
+def test_the_age_of_a_data_directory_is_its_uptime_whatever_any_clock_says(jump_ms):
     disk = SimulatedDisk()
     age = 0
     for life in range(5):
@@ -212,6 +219,7 @@ def test_the_age_of_a_data_directory_grows_only_by_monotonic_time_while_served(j
         disk = disk.after_power_cut()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
 def test_a_crash_loses_at_most_ten_minutes_of_the_directorys_age(leave):
     broker = begin()
@@ -223,9 +231,7 @@ def test_a_crash_loses_at_most_ten_minutes_of_the_directorys_age(leave):
 
 
 def test_ages_ahead_of_the_recovered_directory_age_count_from_now(broker):
-    """A crash sets the directory's age back to its last checkpoint; records appended later than that are not taken for
-    older than they are.
-    """
+    """What was appended after the last checkpoint is not taken for older than it is."""
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
     broker.wait(30)
     broker.ask(produce("t", idempotent(0)), FAST)
@@ -240,8 +246,8 @@ def test_ages_ahead_of_the_recovered_directory_age_count_from_now(broker):
 @pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
 @pytest.mark.parametrize("silence_s", [0, 500], ids=["a new broker", "after a long silence"])
 @pytest.mark.parametrize("life_s", [11, 15, 25])
-def test_an_open_transaction_times_out_although_the_broker_is_killed_again_and_again(leave, silence_s, life_s):
-    """Each start saves the directory's age at every checkpoint interval, so that less than half of its time is lost."""
+def test_an_open_transaction_is_aborted_in_time_by_a_broker_killed_over_and_over(leave, silence_s, life_s):
+    """Each life saves its age at every interval of checkpoints, so that less than half of it is lost."""
     broker = begin(settings=small())
     broker.ask(create("t"))
     broker.wait(silence_s)

@@ -252,6 +252,7 @@ def test_records_shown_or_acknowledged_survive_a_power_cut(broker):
             assert answers(later.ask(produce("t", idempotent(sequence)), FAST)) == [(OK, sequence)]
 
 
+@pytest.mark.slow
 def test_a_topic_creation_is_answered_only_when_a_power_cut_keeps_the_topic(broker):
     admin = SimulatedClient(broker)
     admin.send(create("slow"))
@@ -266,6 +267,7 @@ def test_a_topic_creation_is_answered_only_when_a_power_cut_keeps_the_topic(brok
         assert sorted(topic.name for topic in last.ask(MetadataRequest(topics=None)).topics) == ["slow", "t"]
 
 
+@pytest.mark.slow
 def test_with_durability_os_a_record_is_answered_before_its_sync(broker):
     """The other side of the coin: this mode promises less, and that is what it does."""
     assert broker.ask(create("weak", durability_mode="os")).topics[0].error_code == OK

@@ -16,6 +16,7 @@ FIRSTS = 5  # the first of each pool
 LOGIN = {"users": {"ada": "secret"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", range(OWN + FIRSTS))
 @pytest.mark.parametrize("settings", [{}, LOGIN], ids=["plain", "logins"])
 def test_a_start_without_enough_threads_is_refused_and_a_later_one_succeeds(tmp_path, left, settings):
@@ -41,6 +42,7 @@ def test_a_start_refused_for_lack_of_threads_leaves_no_descriptors_or_files(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_with_one_thread_per_pool_the_broker_still_writes_and_reads(tmp_path):
     sync.Admin("127.0.0.1:1").close()  # the clients' own thread is there before
     with threads_left(OWN + FIRSTS) as refused, Broker(tmp_path / "data") as broker:

@@ -41,6 +41,7 @@ def served(world: SimulatedBroker, records: int = 3) -> SimulatedBroker:
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits_s", [0, 1, 60], ids=["at once", "a moment later", "later"])
 @pytest.mark.parametrize("change", [rename, rename_parent, remove])
 def test_stopping_the_old_broker_keeps_records_of_a_new_one_in_its_directory(change: Change, waits_s: int) -> None:
@@ -91,7 +92,7 @@ def test_a_moved_directory_contains_all_acknowledged_records() -> None:
         assert end_of(again, "t") == 3
 
 
-def test_a_data_directory_moved_and_moved_back_at_once_does_not_halt_the_broker() -> None:
+def test_a_directory_moved_and_moved_back_at_once_does_not_halt_the_broker() -> None:
     disk = SimulatedDisk(history=False)
     world = served(SimulatedBroker(SETTINGS, disk=disk))
     world.wait(60)

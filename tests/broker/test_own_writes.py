@@ -72,6 +72,7 @@ def test_delete_records_to_the_end_deletes_records_produced_earlier(client):
     assert removed.topics[0].partitions[0].low_watermark == offset(listed) == 5
 
 
+@pytest.mark.slow
 def test_a_fetch_returns_records_produced_earlier_on_its_connection(client):
     _, got = client.ask_together(produced(), (fetch("t", 3), 12))
     assert fetched(got).high_watermark == 5

@@ -95,6 +95,7 @@ def test_no_second_look_is_taken_for_a_closed_connection(look, when):
         assert not look._missing
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd")))))
 def test_a_second_look_remembers_only_connections_of_the_last_round(rounds):
     look = SecondLook()
@@ -104,6 +105,7 @@ def test_a_second_look_remembers_only_connections_of_the_last_round(rounds):
         assert not look._missing
 
 
+@pytest.mark.slow
 @given(st.lists(st.frozensets(st.sampled_from("abcd")), min_size=3 * PAUSE_ROUNDS, max_size=4 * PAUSE_ROUNDS))
 def test_second_looks_that_find_nobody_are_rare(rounds):
     look = SecondLook()

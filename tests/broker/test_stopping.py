@@ -10,6 +10,8 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from produce_requests import batch, create, produce
 from simulated_broker import SimulatedBroker
 
+pytestmark = pytest.mark.slow
+
 TOPICS = 40
 JOB_S = 1.5  # what each job of the segments' workers takes on this disk
 

@@ -161,9 +161,7 @@ def check_that_groups_and_transactions_work(world: SimulatedBroker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
-def test_entries_added_until_a_limit_refuses_more_are_all_there_after_a_restart(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_entries_stored_until_the_limit_are_there_after_a_restart(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(quota_changes, "MOST_ENTITIES", 500)
     row = ROWS[name]
     world = SimulatedBroker(guarded(**row.limits))
@@ -190,6 +188,7 @@ def test_entries_added_until_a_limit_refuses_more_are_all_there_after_a_restart(
         assert codes_in(third.ask(create("one"))) <= {ErrorCode.NONE, POLICY}, "and it serves"
 
 
+@pytest.mark.slow
 def test_the_broker_starts_although_a_limit_was_lowered_below_stored_entries() -> None:
     world = SimulatedBroker(BrokerSettings())
     for number in range(5):

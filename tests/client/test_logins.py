@@ -79,6 +79,7 @@ async def copied(servers: str, topic: str, **how: Any) -> list[bytes]:
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_a_client_logs_in_by_every_mechanism(broker: ServedBroker, mechanism: str) -> None:
     assert await copied(address(broker, CLEAR), f"clear-{mechanism}", **login(mechanism)) == [b"one"]
@@ -115,6 +116,7 @@ async def test_a_user_without_rights_can_log_in_and_its_requests_are_refused(bro
             await bob.create_topics("of-bob")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claims", [{"aud": "another"}, {"exp": 1_000_000_000}, {"iss": "another"}])
 async def test_a_token_that_is_not_for_this_broker_is_refused(broker: ServedBroker, claims: dict[str, Any]) -> None:
     claims = {**signed_tokens.CLAIMS, "iat": int(time.time()), "exp": int(time.time()) + 600, **claims}

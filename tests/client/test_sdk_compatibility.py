@@ -90,6 +90,7 @@ def test_after_an_aborted_transaction_the_producer_gets_a_new_epoch_or_id(releas
     within(main, release=release)
 
 
+@pytest.mark.slow
 @every_release
 def test_below_kafka_2_3_a_static_member_raises_naming_group_instance_id(release):
     async def main(world):

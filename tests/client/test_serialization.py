@@ -273,6 +273,7 @@ def test_a_value_that_cannot_be_serialized_names_its_topic_and_is_not_sent():
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["getone", "getmany", "batches"])
 def test_a_record_that_cannot_be_deserialized_names_its_offset_and_can_be_skipped(read):
     async def main(world):

@@ -67,6 +67,7 @@ def test_starting_a_producer_aborts_its_predecessors_transaction(version):
     within(main, version)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.requirement("S-89")
 def test_starting_the_producer_again_ends_pending_offsets_so_that_the_group_reads(version):

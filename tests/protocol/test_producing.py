@@ -44,6 +44,7 @@ def test_the_fast_produce_encoder_is_right_at_every_width_of_a_length(size):
     assert written == expected
 
 
+@pytest.mark.slow
 def test_the_fast_produce_encoder_is_right_at_every_width_of_an_index():
     written, expected = both([(None, b"v", 1_000 + n // 9, ()) for n in range(20_000)])
     assert written == expected

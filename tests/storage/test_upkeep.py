@@ -151,6 +151,7 @@ def test_a_checkpoint_waits_only_for_the_sync_of_joint_units():
     assert driver.begin_checkpoint().content.synced_unit == driver.store.synced_unit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("all_flushed", [True, False], ids=["all is flushed", "units after the checkpoint"])
 def test_the_older_checkpoint_suffices_also_with_an_unsynced_journal(all_flushed):
     driver = Driven(SimulatedDisk(), settings=replace(SMALL, journal_max_bytes=256 << 10))
@@ -388,6 +389,7 @@ def checkpoint_with_snapshots(driver):
     driver.checkpoint()
 
 
+@pytest.mark.slow
 def test_of_many_logs_with_producers_a_recovery_reads_no_more_than_it_may():
     driven = Driven(SimulatedDisk(history=False), settings=replace(SMALL, snapshot_interval_bytes=20_000))
     driven.fill()

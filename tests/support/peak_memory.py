@@ -6,7 +6,7 @@ from typing import Any
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """Return how many bytes `call` allocates at its peak, beyond what was allocated before."""
+    """Beyond what was there before."""
     tracemalloc.start()
     try:
         call()

@@ -1,1 +1,1 @@
-"""A running ShareFetch, and how its answer is made."""
+"""A ShareFetch while it runs, and what it answers."""

@@ -30,6 +30,7 @@ def test_a_super_user_may_do_everything(broker):
     assert send(broker, "root", "other").offset == 0
 
 
+@pytest.mark.slow
 def test_clients_without_a_login_or_with_a_wrong_password_are_not_served(broker):
     with pytest.raises(AuthenticationError):
         send(broker, "alice", **{"sasl.password": "wrong"})
@@ -61,6 +62,7 @@ def test_changed_acls_survive_a_power_cut(broker):
         send(broker, "alice")
 
 
+@pytest.mark.slow
 def test_users_can_be_added_and_removed_while_an_embedded_broker_runs(broker):
     broker.add_acls([AclBinding("bob", "write", "topic", "orders")])
     with pytest.raises(ValueError, match="no user 'bob'"):
@@ -98,6 +100,7 @@ def test_without_acls_every_authenticated_user_may_do_everything():
             broker.add_acls(ORDERS)
 
 
+@pytest.mark.slow
 def test_changed_users_are_still_there_when_a_data_directory_is_used_again(tmp_path):
     with Broker(tmp_path / "data", users={"alice": "secret"}, acls=ORDERS) as broker:
         send(broker, "alice")

@@ -78,6 +78,7 @@ def test_a_longer_session_timeout_applies_from_each_members_next_heartbeat(broke
     assert beat(broker, "a", 2).error_code == UNKNOWN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "power cut"])
 def test_group_configs_survive_a_restart(broker, orderly):
     alter(broker, {HEARTBEAT: "6000", SESSION: "50000"})

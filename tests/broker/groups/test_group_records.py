@@ -90,6 +90,7 @@ groups = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(groups)
 def test_a_group_reads_back_as_it_was_written(group: KeptGroup) -> None:
     assert group_records.read_value(group_records.value(group)) == group

@@ -317,6 +317,7 @@ def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> No
         assert fetch(world, "g") == {}
 
 
+@pytest.mark.slow
 def test_a_long_group_id_is_not_stored_once_per_partition() -> None:
     """Each record has the name in it: what 400 KB ask for would be 600 MB before anybody looked at its size."""
     name, many = "g" * 30_000, dict.fromkeys(range(9_000), 1)
@@ -330,6 +331,7 @@ def test_a_long_group_id_is_not_stored_once_per_partition() -> None:
         assert fetch(world, name) == {}
 
 
+@pytest.mark.slow
 def test_expiring_offsets_of_a_long_group_id_writes_batches_of_bounded_size() -> None:
     name = "g" * 30_000
     with SimulatedBroker(kept_for(60)) as world:

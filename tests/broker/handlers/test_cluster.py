@@ -127,7 +127,7 @@ def test_metadata_creates_a_missing_topic_if_auto_creation_is_allowed(broker: Si
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__fencepost_ledger"])
 def test_metadata_creates_an_internal_topic_with_the_coordinators_settings(name: str) -> None:
-    """Otherwise an internal topic would be auto-created with one partition and could never get more."""
+    """With one partition it would have had to serve for good."""
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=True)
     with SimulatedBroker(BrokerSettings(num_partitions=3)) as asked, SimulatedBroker() as ensured:
         asked.ask(request)
@@ -156,6 +156,7 @@ def test_metadata_returns_authorized_operations_only_on_request(broker: Simulate
     assert (reported.topics[0].topic_authorized_operations, reported.cluster_authorized_operations) == (3576, 8096)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_is_answered_in_every_version(broker: SimulatedBroker, version: int) -> None:
     make(broker, a=1)
@@ -233,6 +234,7 @@ def pages(
 A, B, C = (0, "a", [0, 1, 2]), (0, "b", [0, 1, 2]), (0, "c", [0, 1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "limit", "cursor", "expected"),
     [

@@ -60,6 +60,7 @@ def write(broker, value, *, commit, count=1, name="x"):
 # What is shown.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_broker_side_read_committed_omits_batches_of_aborted_transactions(client, broker, where):
     client.ask(produce("t", batch(value=b"a")), 9)
@@ -102,6 +103,7 @@ def test_records_of_an_open_transaction_are_hidden_and_the_end_offset_is_before_
     assert part.high_watermark == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", EVERYWHERE)
 @pytest.mark.parametrize("most_bytes", [1, 1 << 20])
 def test_a_fetch_moves_past_an_aborted_transaction_of_any_length(client, broker, where, most_bytes, monkeypatch):

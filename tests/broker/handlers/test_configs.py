@@ -122,6 +122,7 @@ def test_incremental_alter_configs_keeps_the_other_settings(topic: SimulatedBrok
         assert overrides(topic) == expected, step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "entry", "code", "text"),
     [
@@ -235,6 +236,7 @@ def test_a_dynamic_broker_setting_applies_to_topics_that_do_not_override_it(topi
     assert topic.broker.settings.message_max_bytes == 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
 @pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
 def test_a_limit_that_would_keep_all_clients_out_cannot_be_set_by_alter_configs(

@@ -55,6 +55,7 @@ def parts(name, *asked, max_bytes=1 << 20):
 # What is read.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(4, 18))
 def test_every_fetch_version_returns_whole_batches_from_the_one_with_the_offset(client, version):
     fill(client)

@@ -51,13 +51,10 @@ def pairs(answer):
 INITS = [(version, False) for version in range(7)] + [(version, True) for version in range(3, 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "keep"), INITS)
-def test_init_producer_id_on_a_held_transaction_gets_an_error_and_does_not_end_it(version, keep):
-    """The error asks the client to wait (CONCURRENT_TRANSACTIONS) in every request version.
-
-    keep: the request names the producer id and epoch that the transaction has (KIP-360). Version 6 is served with
-    two-phase commit only.
-    """
+def test_no_init_producer_id_ends_a_held_transaction_in_any_version(version, keep):
+    """keep: with the pair that it has (KIP-360). Version 6 is served with two-phase commit only."""
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True)) as broker:
         txn = held(topics(broker))
         units = broker.broker.store.last_unit
@@ -71,7 +68,7 @@ def test_init_producer_id_on_a_held_transaction_gets_an_error_and_does_not_end_i
 
 
 @pytest.mark.parametrize("pair", ["before", "old", "to come", "another"])
-def test_init_producer_id_with_a_wrong_epoch_or_id_does_not_end_a_held_transaction(broker, pair):
+def test_an_init_producer_id_with_a_wrong_pair_waits_as_well(broker, pair):
     txn = Txn(broker, "t")
     for _ in range(3):
         txn.init()
@@ -92,7 +89,7 @@ def test_init_producer_id_with_a_wrong_epoch_or_id_does_not_end_a_held_transacti
 
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("later", [0, 1])
-def test_write_txn_markers_of_an_admin_is_refused_for_a_held_transaction(broker, commit, later):
+def test_an_admins_marker_does_not_touch_a_held_transaction(broker, commit, later):
     txn = held(broker)
     assert mark(broker, txn, commit=commit, epoch=txn.epoch + later) == BAD_STATE
     assert decide(broker, txn).error_code == 0
@@ -101,7 +98,7 @@ def test_write_txn_markers_of_an_admin_is_refused_for_a_held_transaction(broker,
 
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("version", [1, 2])
-def test_end_txn_ends_a_held_transaction_only_with_its_exact_producer_epoch(broker, commit, version):
+def test_an_end_txn_with_the_exact_pair_ends_a_held_transaction(broker, commit, version):
     txn = held(broker, version=version)
     right = txn.epoch
     for wrong in (right - 1, right + 1):
@@ -112,7 +109,7 @@ def test_end_txn_ends_a_held_transaction_only_with_its_exact_producer_epoch(brok
     assert values(broker, "a") == ([b"t"] if commit else [])
 
 
-def test_a_held_transaction_is_aborted_at_the_timeout_given_in_its_prepare(broker):
+def test_a_held_transaction_ends_by_its_own_timeout_if_it_has_one(broker):
     txn = held(broker, timeout_ms=90_000)
     broker.wait(80)  # beyond the timeout of the transaction itself
     assert state(broker, "t") == "Ongoing"
@@ -121,7 +118,7 @@ def test_a_held_transaction_is_aborted_at_the_timeout_given_in_its_prepare(broke
     assert decide(broker, txn).error_code == BAD_STATE
 
 
-def test_a_held_transaction_without_a_timeout_survives_a_power_cut_undecided():
+def test_a_held_transaction_without_limit_waits_for_ever():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True)) as broker:
         txn = held(topics(broker), timeout_ms=-1)
         broker.wait(200)
@@ -132,10 +129,8 @@ def test_a_held_transaction_without_a_timeout_survives_a_power_cut_undecided():
             assert values(again, "a") == [b"t"]
 
 
-def test_a_ledger_decision_that_omits_a_held_transaction_is_refused_entirely(broker):
-    """This also holds for a decision with an empty list or a higher number: afterwards the held transaction could
-    never be decided.
-    """
+def test_a_decision_that_does_not_list_a_held_transaction_is_refused_whole(broker):
+    """Neither an empty one nor a higher number passes it by: afterwards it could never be decided."""
     txn, other = held(broker, "t", 5), prepared(broker, "other", 5, partition=1)
     units = broker.broker.store.last_unit
     for number, listed in ((5, ()), (6, ()), (5, (other,))):
@@ -150,7 +145,7 @@ def test_a_ledger_decision_that_omits_a_held_transaction_is_refused_entirely(bro
 
 
 @pytest.mark.parametrize("wrong", [{"epoch": 1}, {"epoch": -1}, {"producer_id": 1}, {"number": 1}])
-def test_a_ledger_decision_with_a_wrong_producer_id_epoch_or_number_is_refused(broker, wrong):
+def test_a_decision_about_a_held_transaction_names_exactly_its_pair_and_number(broker, wrong):
     txn = held(broker, "t", 5)
     listed = Txn(broker, "t")
     listed.producer_id, listed.epoch = txn.producer_id + wrong.get("producer_id", 0), txn.epoch + wrong.get("epoch", 0)
@@ -161,7 +156,7 @@ def test_a_ledger_decision_with_a_wrong_producer_id_epoch_or_number_is_refused(b
     assert decide(broker, txn, number=5).error_code == 0
 
 
-def test_a_repeated_prepare_succeeds_only_with_the_same_hold_flag(broker):
+def test_the_same_prepare_again_succeeds_and_one_without_the_hold_is_refused(broker):
     txn = held(broker)
     assert prepare(txn, hold=True).error_code == 0
     assert prepare(txn).error_code == BAD_STATE
@@ -169,7 +164,7 @@ def test_a_repeated_prepare_succeeds_only_with_the_same_hold_flag(broker):
     assert prepare(plain, hold=True).error_code == BAD_STATE
 
 
-def test_a_prepare_with_hold_after_the_decision_is_refused_and_aborted(broker):
+def test_a_late_prepare_is_refused_and_aborted_with_a_hold_as_well(broker):
     decide(broker, committed=False)
     late = written(broker, "late")
     assert prepare(late, hold=True).error_code == CONFLICT
@@ -177,7 +172,7 @@ def test_a_prepare_with_hold_after_the_decision_is_refused_and_aborted(broker):
     assert late.init() == 0
 
 
-def test_a_held_transaction_can_be_decided_after_a_restart_from_a_snapshot(broker):
+def test_a_held_transaction_survives_a_restart_from_a_snapshot(broker):
     txn = held(broker)
     with broker.again() as again:
         assert Txn(again, "t").init() == WAIT
@@ -191,7 +186,7 @@ def test_a_held_transaction_can_be_decided_after_a_restart_from_a_snapshot(broke
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_ledger_decision_returns_the_producers_next_id_and_epoch(broker, commit):
+def test_a_decision_gives_the_pair_with_which_the_producer_goes_on(broker, commit):
     txn = held(broker, version=2)
     before = txn.producer_id, txn.epoch
     answer = decide(broker, txn, committed=commit)
@@ -204,7 +199,7 @@ def test_a_ledger_decision_returns_the_producers_next_id_and_epoch(broker, commi
     assert values(broker, "a") == ([b"t", b"next"] if commit else [b"next"])
 
 
-def test_a_repeated_decision_returns_no_identity_after_a_new_init_producer_id(broker):
+def test_a_repeated_decision_gives_no_pair_of_a_later_producer(broker):
     txn = held(broker)
     decide(broker, txn)
     assert Txn(broker, "t").init() == 0
@@ -212,7 +207,7 @@ def test_a_repeated_decision_returns_no_identity_after_a_new_init_producer_id(br
     assert (answer.already_decided, answer.ended) == (True, [])
 
 
-def test_a_repeated_decision_returns_no_identity_once_the_next_transaction_is_open(broker):
+def test_a_repeated_decision_gives_no_pair_once_the_next_transaction_is_open(broker):
     txn = held(broker, version=2)
     next_pair = pairs(decide(broker, txn))[0][1:]
     listed = Txn(broker, "t")
@@ -222,12 +217,12 @@ def test_a_repeated_decision_returns_no_identity_once_the_next_transaction_is_op
     assert decide(broker, listed).ended == []
 
 
-def test_a_decision_returns_no_next_identity_for_an_ephemeral_transactional_id(broker):
+def test_an_id_that_goes_with_its_transaction_is_given_no_next_pair(broker):
     txn = held(broker, "fencepost.once.t")
     assert decide(broker, txn).ended == []
 
 
-def test_a_decision_at_the_last_epoch_returns_a_new_producer_id_with_epoch_0(broker):
+def test_the_next_pair_is_given_where_epochs_are_used_up(broker):
     txn = Txn(broker, "t")
     txn.init()
     coordinator = broker.broker.transactions
@@ -245,7 +240,7 @@ def test_a_decision_at_the_last_epoch_returns_a_new_producer_id_with_epoch_0(bro
 # Its place in the ledger ---------------------------------------------------------------------------------------------
 
 
-def test_max_ledger_entries_can_refuse_a_hold_but_not_its_later_decision():
+def test_the_limit_of_ledger_keys_is_met_at_the_hold_and_never_at_its_decision():
     with SimulatedBroker(BrokerSettings(max_ledger_entries=2)) as broker:
         topics(broker)
         txn = held(broker, "t", key="one")
@@ -260,7 +255,7 @@ def test_max_ledger_entries_can_refuse_a_hold_but_not_its_later_decision():
             assert last_number(again, "one") == 1
 
 
-def test_ending_a_held_transaction_by_end_txn_frees_its_ledger_entry():
+def test_a_held_transaction_that_an_end_txn_ends_leaves_its_place_to_others():
     with SimulatedBroker(BrokerSettings(max_ledger_entries=1)) as broker:
         txn = held(topics(broker), "t", key="one")
         assert decide(broker, key="two").error_code == LIMIT
@@ -268,7 +263,7 @@ def test_ending_a_held_transaction_by_end_txn_frees_its_ledger_entry():
         assert decide(broker, key="two").error_code == 0
 
 
-def test_removing_a_ledger_key_with_a_held_transaction_is_refused(broker):
+def test_the_key_that_a_held_transaction_waits_for_is_not_removed(broker):
     assert decide(broker, committed=False).error_code == 0
     held(broker, "t", 2)
     assert remove(broker, "sink") == [BAD_STATE]
@@ -277,8 +272,7 @@ def test_removing_a_ledger_key_with_a_held_transaction_is_refused(broker):
 # A topic that went ---------------------------------------------------------------------------------------------------
 
 
-def test_committing_a_held_transaction_names_its_deleted_partitions(broker, caplog):
-    """The partitions that still exist are committed; answer and log name those that were deleted before."""
+def test_what_is_left_of_a_held_transaction_is_committed_and_the_rest_is_named(broker, caplog):
     txn = held(broker)
     txn2 = written(broker, "u", topic="b", partition=1)
     txn2.write("b", b"u", 2)
@@ -293,13 +287,13 @@ def test_committing_a_held_transaction_names_its_deleted_partitions(broker, capl
     assert [values(broker, "a"), values(broker, "a", 1), values(broker, "b", 1)] == [[b"t"], [b"u"], []]
 
 
-def test_aborting_a_held_transaction_names_no_deleted_partitions(broker):
+def test_nothing_is_named_as_deleted_where_a_held_transaction_is_aborted(broker):
     txn = held(broker, topic="b")
     delete_b(broker)
     assert decide(broker, txn, committed=False).deleted == []
 
 
-def test_a_held_transaction_whose_topics_are_all_deleted_can_be_committed(broker):
+def test_a_held_transaction_of_which_nothing_is_left_still_ends(broker):
     txn = held(broker, topic="b")
     delete_b(broker)
     answer = decide(broker, txn)
@@ -307,7 +301,7 @@ def test_a_held_transaction_whose_topics_are_all_deleted_can_be_committed(broker
     assert last_number(broker) == 1
 
 
-def test_committing_a_not_held_transaction_with_a_deleted_topic_is_refused(broker):
+def test_one_that_is_not_held_is_still_refused_where_its_topic_went(broker):
     txn, plain = held(broker), prepared(broker, "plain", topic="b")
     delete_b(broker)
     answer = decide(broker, txn, plain)
@@ -317,7 +311,7 @@ def test_committing_a_not_held_transaction_with_a_deleted_topic_is_refused(broke
 # What is shown -------------------------------------------------------------------------------------------------------
 
 
-def test_describe_ledger_by_prefix_returns_matching_keys_and_the_hold_flag(broker):
+def test_describe_ledger_answers_by_prefix_and_says_what_is_held(broker):
     held(broker, "t", key="sql:1:t")
     prepared(broker, "u", key="sql:2:u", partition=1)
     decide(broker, key="sql:1:done")

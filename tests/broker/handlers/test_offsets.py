@@ -59,6 +59,7 @@ def test_list_offsets_refuses_unknown_special_timestamps(client):
     assert found(client, -7)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(1, 12))
 def test_list_offsets_is_answered_in_every_version(client, version):
     assert found(client, LATEST, version) == (OK, 5, -1)

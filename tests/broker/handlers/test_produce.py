@@ -42,6 +42,7 @@ def stored(client, topic="t", version=11):
     return list(walk(memoryview(bytes_of(fetched(client.ask(fetch(topic), version))))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(3, 12))
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_every_produce_version_returns_the_offset_of_the_first_record(client, version, acks):
@@ -240,6 +241,7 @@ def test_errors_name_the_first_records_with_bad_timestamps_and_count_all(client)
     assert "250 of them, of which the first 100 are named" in many.error_message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claimed", [-1, EARLY_MS, 2**63 - 1])
 @pytest.mark.parametrize("delta", [0, 5])
 def test_a_base_timestamp_in_the_future_is_refused_even_if_the_maximum_is_valid(client, claimed, delta):
@@ -301,6 +303,7 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic(client):
     assert code(client.ask(produce("keys", batch(key=b"k")))) == OK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "codec"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)])
 @pytest.mark.parametrize("sent", range(5))
 def test_a_topic_with_compression_type_recompresses_batches(client, kind, codec, sent):

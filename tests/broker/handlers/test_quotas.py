@@ -30,6 +30,7 @@ def test_quotas_are_set_described_and_removed() -> None:
         assert not broker.broker.metrics.failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flushed", [False, True])
 def test_quotas_survive_a_restart_and_a_power_cut(flushed: bool) -> None:
     broker = SimulatedBroker()

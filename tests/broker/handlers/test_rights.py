@@ -28,6 +28,7 @@ def world() -> Iterator[Guarded]:
         yield Guarded(broker)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-36", "C-4")
 @pytest.mark.parametrize(
     ("rules", "expected"),

@@ -288,6 +288,7 @@ def test_a_member_can_acknowledge_only_records_it_acquired(broker, member):
     assert member.acknowledge((0, 4, ACCEPT)) == E.INVALID_RECORD_STATE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("acks", "code"),
     [

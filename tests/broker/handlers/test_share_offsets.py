@@ -46,6 +46,7 @@ def stands(broker: SimulatedBroker, group: str = "g") -> dict[int, tuple[int, in
     return {part.partition_index: (part.start_offset, part.lag) for topic in found.topics for part in topic.partitions}
 
 
+@pytest.mark.slow
 def test_altered_share_group_offsets_survive_a_restart(broker):
     broker.ask(produce("t", batch(3)))
     assert alter(broker, (0, 1), (2, 0)).error_code == 0
@@ -61,6 +62,7 @@ def test_of_repeated_partitions_in_one_alter_the_last_offset_counts(broker):
     assert stands(broker) == {0: (2, -2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2, PARTITIONS])
 def test_altering_many_share_offsets_is_split_into_several_units(broker, monkeypatch, at_once):
     monkeypatch.setattr(share_offsets, "AT_ONCE", at_once)

@@ -15,6 +15,8 @@ from share_client import ACCEPT, REJECT, RELEASE, ShareClient
 from simulated_broker import SimulatedBroker
 from work_of_requests import frame_of, work_of
 
+pytestmark = pytest.mark.slow
+
 TURN_LINES = 20_000
 RANGES = share_work.RANGES
 NOT_ACQUIRED = ErrorCode.INVALID_RECORD_STATE
@@ -58,7 +60,6 @@ def in_transaction(world: World) -> Any:
     return share_work.in_transaction(world, world.member, share_work.many_acks(ACCEPT, REJECT))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asking", "after"),
     [
@@ -67,9 +68,7 @@ def in_transaction(world: World) -> Any:
         (in_transaction, {"P": RANGES}),
     ],
 )
-def test_acknowledging_many_ranges_keeps_each_loop_turn_within_its_line_limit(
-    world: World, asking: Any, after: dict[str, int]
-) -> None:
+def test_a_request_of_many_ranges_takes_no_more_than_its_turn(world: World, asking: Any, after: dict[str, int]) -> None:
     request = asking(world if asking is in_transaction else world.member)
     work = work_of(world.broker, [frame_of(request)])
     assert work.most_lines <= TURN_LINES
@@ -101,7 +100,7 @@ def code_of(answer: Any) -> int:
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
 @pytest.mark.parametrize("offset", [0, 3_000, RANGES - 1])
-def test_a_request_is_refused_whole_if_its_record_is_released_between_its_steps(
+def test_a_record_acknowledged_between_the_steps_refuses_the_whole_request(
     world: World, meanwhile: Any, long: Any, offset: int
 ) -> None:
     meanwhile(lambda: world.acknowledge(AckRange(offset, offset, [RELEASE])))
@@ -110,8 +109,7 @@ def test_a_request_is_refused_whole_if_its_record_is_released_between_its_steps(
     assert world.broker.broker.transactions.open == {}
 
 
-def test_a_request_is_refused_whole_if_its_record_becomes_pending_meanwhile(world: World, meanwhile: Any) -> None:
-    """Between two steps of the request, another transaction acknowledges one of its records."""
+def test_a_record_that_becomes_pending_between_the_steps_refuses_the_request(world: World, meanwhile: Any) -> None:
     asked = share_work.in_transaction(world, world.member, {0: [(3_000, 3_000, ACCEPT)]}, "other")
 
     def become_pending() -> None:
@@ -129,9 +127,7 @@ def test_a_request_is_refused_whole_if_its_record_becomes_pending_meanwhile(worl
 
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
-def test_a_request_is_refused_whole_if_its_share_session_ends_between_its_steps(
-    world: World, meanwhile: Any, long: Any
-) -> None:
+def test_the_end_of_a_session_between_the_steps_refuses_the_request(world: World, meanwhile: Any, long: Any) -> None:
     sessions = world.broker.broker.share_sessions
     meanwhile(lambda: list(end_session(world.broker.broker, sessions.find(share_work.GROUP, "m"))))
     expected = ErrorCode.SHARE_SESSION_NOT_FOUND if long is plain else NOT_ACQUIRED
@@ -139,7 +135,7 @@ def test_a_request_is_refused_whole_if_its_share_session_ends_between_its_steps(
     assert world.states() == {"A": RANGES}
 
 
-def test_a_request_is_refused_if_its_session_epoch_grows_between_its_steps(world: World, meanwhile: Any) -> None:
+def test_a_session_that_counts_on_between_the_steps_refuses_the_request(world: World, meanwhile: Any) -> None:
     sessions = world.broker.broker.share_sessions
     meanwhile(lambda: sessions.go_on(share_work.GROUP, "m", world.member.epoch))
     assert code_of(world.broker.ask(plain(world))) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
@@ -147,12 +143,10 @@ def test_a_request_is_refused_if_its_session_epoch_grows_between_its_steps(world
 
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
-def test_acknowledgements_of_another_member_between_steps_change_no_result(
+def test_acknowledgements_of_another_member_between_the_steps_do_no_harm(
     world: World, meanwhile: Any, long: Any
 ) -> None:
-    """The other member rejects three of its own records, which lie between those of the long request, and still has
-    records behind them.
-    """
+    """It has a record among those of the request, and those behind."""
     key = SharePartitionKey(share_work.GROUP, *world.place)
     machine = world.shares.state_log.known[key].machine
     theirs = [AcquiredRange(offset, offset, 1) for offset in (2_000, 3_000, 7_000)]

@@ -108,6 +108,7 @@ def test_pending_acknowledgements_survive_lock_expiry_session_end_and_restart(wo
         assert states(later, key) == "1 A"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["timeout", "fencing"])
 def test_pending_records_are_freed_by_any_end_of_their_transaction(how: str, world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
@@ -176,6 +177,7 @@ REFUSALS: dict[str, tuple[Callable[[ShareWorker, SharePartitionKey], list[int]],
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", REFUSALS)
 def test_invalid_transactional_acknowledgements_are_refused_and_change_nothing(
     what: str, world: SimulatedBroker

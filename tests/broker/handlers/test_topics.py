@@ -130,6 +130,7 @@ def test_an_invalid_topic_is_refused_with_kafkas_text(
 Assigned = New.Assignment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("assignments", "code", "text"),
     [
@@ -304,6 +305,7 @@ def test_the_partitions_added_by_one_request_are_limited_over_all_topics(broker:
 Replicas = More.Assignment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "code", "text"),
     [
@@ -358,6 +360,7 @@ def earliest(broker: SimulatedBroker, topic: str) -> int:
     return int(broker.ask(request, 7).topics[0].partitions[0].offset)
 
 
+@pytest.mark.slow
 def test_deleted_records_are_gone_also_after_a_power_cut(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", num_partitions=1))
     for _ in range(3):

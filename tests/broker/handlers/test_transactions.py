@@ -22,6 +22,7 @@ def test_every_idempotent_producer_gets_a_new_producer_id_with_epoch_0(broker: S
     assert [init(broker) for _ in range(3)] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-16")
 def test_no_producer_id_is_assigned_twice_over_a_restart(broker: SimulatedBroker) -> None:
     first = init(broker)[1]
@@ -32,6 +33,7 @@ def test_no_producer_id_is_assigned_twice_over_a_restart(broker: SimulatedBroker
     assert (first, second, third) == (0, 1000, 2000)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-16")
 def test_producer_ids_continue_in_the_next_block_when_one_is_used_up(broker: SimulatedBroker) -> None:
     assert [init(broker)[1] for _ in range(1001)] == list(range(1001))

@@ -28,6 +28,7 @@ def test_without_two_phase_commit_version_6_of_init_producer_id_is_not_offered()
             init(broker)
 
 
+@pytest.mark.slow
 def test_with_two_phase_commit_enabled_a_transaction_never_times_out():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True, **OFTEN)) as broker:
         assert listed(broker) == 6

@@ -23,6 +23,7 @@ def beyond(row: Option) -> list[str]:
     return found if row.at_most is None else [*found, str(int(row.at_most) + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(name for name in SETTABLE if beyond(UNOBEYED[name])))
 def test_a_setting_without_effect_is_refused_outside_kafkas_bounds(broker: SimulatedBroker, name: str) -> None:
     for value in beyond(UNOBEYED[name]):

@@ -60,6 +60,7 @@ def test_client_texts_cannot_inject_log_lines_or_terminal_escapes(broker, caplog
     assert "forged" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [0, 1, 3, 22, 24, 25, 26, 256, 0x1100, 0x1211, 20_000])
 def test_a_fast_path_request_before_the_login_closes_the_connection(broker, client, key):
     client.send_raw(struct.pack(">ihhih", 14, key, 9, 1, 0) + b"\0" * 4)
@@ -91,6 +92,7 @@ def test_large_requests_are_accepted_only_after_the_login(broker, client):
     assert answers(other.ask(produce("t", batch(value=b"v" * (limit + 1))), 7)) == [(0, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1, 100 << 20, 0])
 def test_a_frame_that_announces_gigabytes_before_the_login_is_closed_at_once(broker, client, length):
     choose(client, "PLAIN")
@@ -143,6 +145,7 @@ def test_a_client_with_the_right_password_is_served_as_that_user(broker, client,
     assert answers(client.ask(produce("t", idempotent(0)), 7)) == [(0, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_unknown_users_and_wrong_passwords_get_the_same_answer_at_the_same_time(broker, mechanism):
     answered = {}
@@ -158,6 +161,7 @@ def test_unknown_users_and_wrong_passwords_get_the_same_answer_at_the_same_time(
     assert broker.broker.metrics.failed_logins == 2
 
 
+@pytest.mark.slow
 def test_no_request_is_served_while_a_login_fails_or_afterwards(broker, client):
     choose(client, "PLAIN")
     client.send_together(SaslAuthenticateRequest(auth_bytes=plain("alice", "no")), (NO_TOPICS, 9))
@@ -166,6 +170,7 @@ def test_no_request_is_served_while_a_login_fails_or_afterwards(broker, client):
     assert client.line.received == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_right", [True, False])
 def test_requests_behind_a_long_password_wait_until_it_is_checked(broker, client, is_right):
     """A message that is read in steps takes another way."""
@@ -187,6 +192,7 @@ def test_requests_behind_a_long_password_wait_until_it_is_checked(broker, client
         assert client.line.received == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_requests_sent_behind_the_last_login_message_wait_for_the_login(broker, client, mechanism):
     if mechanism == "PLAIN":
@@ -204,6 +210,7 @@ def test_requests_sent_behind_the_last_login_message_wait_for_the_login(broker, 
     assert client.receive().brokers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "version", "code"),
     [("GSSAPI", 1, 33), ("PLAIN", 0, 33), ("scram-sha-256", 1, 33), ("OAUTHBEARER", 1, 33)],
@@ -297,6 +304,7 @@ def test_a_connection_with_an_expired_session_is_closed_at_its_next_request(endi
     assert ending.broker.metrics.closed_expired == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits_s", [5, 15])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_session_can_be_renewed_before_and_after_its_expiry(ending, waits_s, mechanism):
@@ -380,6 +388,7 @@ def test_a_user_that_is_removed_cannot_renew_its_session(ending):
 # ---- across restarts ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_decoy_credentials_of_unknown_users_stay_the_same_after_a_restart(broker):
     def salt_of_nobody(each: Broker) -> bytes:
         assert each.security_log.state.users.secret

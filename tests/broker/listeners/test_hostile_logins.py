@@ -13,6 +13,8 @@ from scram_client import ScramClient
 from simulated_broker import SimulatedBroker, _Line
 from simulated_client import SimulatedClient
 
+pytestmark = pytest.mark.slow
+
 NO_TOPICS = MetadataRequest(topics=[])
 
 
@@ -104,7 +106,6 @@ class Cut(Touched):
         return False
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_login_with_any_byte_changed_authenticates_nobody_else(broker, mechanism):
     served = 0
@@ -131,7 +132,6 @@ def _of(broker, login):
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_login_that_stops_at_any_byte_is_closed_at_the_login_timeout(mechanism):
     many = {"max_unauthenticated_connections": 2_000, "max_unauthenticated_connections_per_ip": 2_000}

@@ -104,6 +104,7 @@ def test_with_ssl_client_auth_requested_a_client_without_certificate_is_anonymou
             assert SUBJECT in principals(broker)
 
 
+@pytest.mark.slow
 def test_the_number_of_connections_with_the_same_certificate_is_limited(authority):
     settings = {"ssl_client_auth": "required", "ssl_truststore_location": authority.file}
     limited = serving(authority.of_broker(), **settings) | {"max_connections_per_principal": 1}
@@ -124,6 +125,7 @@ def test_the_number_of_connections_with_the_same_certificate_is_limited(authorit
             assert broker.inside(lambda inner: inner.metrics.refused_connections) == 1
 
 
+@pytest.mark.slow
 def test_mapping_rules_turn_a_certificate_subject_into_a_user_name_or_refuse_it(authority):
     settings = {
         "ssl_client_auth": "required",
@@ -172,6 +174,7 @@ def test_tls_1_2_and_1_3_are_served_without_compression(broker, authority, versi
         assert log_in(client).error_code == 0
 
 
+@pytest.mark.slow
 def test_only_the_configured_tls_versions_are_served(authority):
     settings = serving(authority.of_broker(), ssl_enabled_protocols=("TLSv1.3",))
     context = authority.trusting()
@@ -194,7 +197,7 @@ def test_only_the_configured_cipher_suites_are_accepted(authority):
             connect(broker, other)
 
 
-def test_a_plaintext_client_on_a_tls_port_is_disconnected_and_others_are_served(broker, authority):
+def test_a_client_that_does_not_speak_tls_is_cut_and_others_are_served(broker, authority):
     with WireClient("127.0.0.1", port(broker, 1)) as plain:
         plain.send(ApiVersionsRequest(), 0)
         with contextlib.suppress(Closed):
@@ -203,6 +206,7 @@ def test_a_plaintext_client_on_a_tls_port_is_disconnected_and_others_are_served(
         assert log_in(client).error_code == 0
 
 
+@pytest.mark.slow
 def test_large_answers_over_tls_arrive_complete_and_encrypted(broker, authority):
     values = [os.urandom(900_000) for _ in range(8)]
     with connect(broker, authority.trusting(authority.of_client())) as client:
@@ -251,6 +255,7 @@ def test_new_connections_get_a_changed_certificate_and_old_ones_continue(changin
         assert is_served(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["another key", "no certificate", "gone", "ended"])
 def test_an_unusable_new_certificate_leaves_the_old_one_in_use(changing, authority, broken, caplog):
     broker, files = changing
@@ -325,6 +330,7 @@ def test_no_connection_is_dropped_while_certificates_change_under_load(changing,
 # ---- what is refused at the start --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -345,6 +351,7 @@ def test_unusable_certificate_files_are_refused_with_the_reason(authority, chang
         pass
 
 
+@pytest.mark.slow
 def test_an_encrypted_key_without_its_password_is_refused_without_a_prompt(authority):
     from cryptography.hazmat.primitives import serialization as form
 
@@ -365,12 +372,14 @@ def test_an_encrypted_key_without_its_password_is_refused_without_a_prompt(autho
             assert is_served(client)
 
 
+@pytest.mark.slow
 def test_malformed_certificate_mapping_rules_are_refused(authority):
     settings = serving(authority.of_broker(), ssl_principal_mapping_rules="RULE:(/")
     with pytest.raises(InvalidOption, match="RULE:pattern/replacement"):
         ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings).__enter__()
 
 
+@pytest.mark.slow
 def test_the_password_of_a_tls_key_is_never_shown(authority):
     from fencepost.protocol.messages.configs import DescribeConfigsRequest
 
@@ -394,6 +403,7 @@ def hello(context):
     return out.read()
 
 
+@pytest.mark.slow
 def test_tls_handshakes_that_stall_are_closed_in_time(authority):
     given = hello(authority.trusting())
     settings = serving(authority.of_broker(), connection_login_timeout_ms=300)
@@ -444,6 +454,7 @@ def test_connections_in_a_tls_handshake_count_towards_the_connection_limit(autho
             one.close()
 
 
+@pytest.mark.slow
 def test_the_broker_stops_during_tls_handshakes(authority):
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker())) as broker:
         half = socket.create_connection(("127.0.0.1", broker.port), timeout=10)

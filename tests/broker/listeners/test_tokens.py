@@ -53,6 +53,7 @@ def logs_in(broker, text):
         return say(client, b"\x01").error_code
 
 
+@pytest.mark.slow
 def test_a_token_determines_the_user_and_when_the_session_ends(keys):
     with ServedBroker(**oauth(keys.as_uri())) as broker, broker.connect() as client:
         choose(client, "OAUTHBEARER")
@@ -64,6 +65,7 @@ def test_a_token_determines_the_user_and_when_the_session_ends(keys):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "refused",
     [
@@ -79,12 +81,14 @@ def test_an_invalid_token_is_refused(keys, refused):
         assert logs_in(broker, refused()) == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
+@pytest.mark.slow
 def test_the_user_can_be_read_from_a_configured_token_claim(keys):
     with ServedBroker(**oauth(keys.as_uri(), sasl_oauthbearer_sub_claim_name="client_id")) as broker:
         assert logs_in(broker, signed()) != 0
         assert logs_in(broker, signed(client_id="x")) == 0
 
 
+@pytest.mark.slow
 def test_token_keys_are_fetched_from_the_configured_url_and_refreshed(monkeypatch):
     monkeypatch.setattr("fencepost.broker.security.jwks.SOONEST_MS", 10)
     published = [key_set(jwk("rsa-1"))]
@@ -112,6 +116,7 @@ def test_token_keys_are_fetched_from_the_configured_url_and_refreshed(monkeypatc
             thread.join()
 
 
+@pytest.mark.slow
 def test_the_broker_starts_although_the_jwks_url_does_not_answer():
     with ServedBroker(**oauth("http://127.0.0.1:1/jwks")) as broker:
         assert logs_in(broker, signed()) != 0

@@ -1,5 +1,6 @@
 """Which client is cut off when too many have not logged in."""
 
+import pytest
 from fencepost.broker.listeners.unauthenticated import UnauthenticatedClients
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ def test_one_unauthenticated_connection_above_the_total_limit_closes_the_oldest(
     assert "a" not in clients
 
 
-def test_clients_are_late_at_their_login_deadline_unless_they_were_removed():
+def test_the_earliest_deadline_is_late_first_and_removed_clients_do_not_count():
     clients = UnauthenticatedClients()
     assert clients.next_deadline_ms() is None
     for at, name in enumerate("abc"):
@@ -33,6 +34,7 @@ def test_clients_are_late_at_their_login_deadline_unless_they_were_removed():
     assert clients.late(1000) == ["b", "c"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.sampled_from("xyz")), max_size=60))
 def test_unauthenticated_connections_never_exceed_their_limits(steps):
     clients, model = UnauthenticatedClients(), {}

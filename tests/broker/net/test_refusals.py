@@ -301,6 +301,7 @@ def empty(kind):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_every_api_in_every_version_has_a_refusal_that_can_be_sent(api):
     fields = {field.name: field for field in schema_of(api.request).fields}

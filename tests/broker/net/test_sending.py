@@ -152,6 +152,7 @@ def test_a_second_read_is_sent_from_the_file_and_gives_the_same_bytes(served, ve
     settled(served)
 
 
+@pytest.mark.slow
 def test_connections_get_the_configured_send_buffer_size(served):
     served.connect().call(large(), NAMED)
 
@@ -163,6 +164,7 @@ def test_connections_get_the_configured_send_buffer_size(served):
     assert all(wanted <= size <= 2 * wanted for size in served.inside(sizes))
 
 
+@pytest.mark.slow
 def test_pipelined_requests_around_a_large_answer_are_answered_in_order(served):
     client = served.connect()
     for offset in (0, 2 * BATCHES, 0, 2 * BATCHES):
@@ -189,6 +191,7 @@ def test_a_client_that_reads_slowly_gets_every_byte(served):
     settled(served)
 
 
+@pytest.mark.slow
 def test_no_second_answer_is_made_while_a_client_does_not_read_the_first(served):
     """Otherwise a client that never reads could occupy any amount of memory and descriptors."""
 
@@ -294,6 +297,7 @@ def test_file_parts_are_copied_where_sendfile_does_not_work(served, monkeypatch)
     settled(served)
 
 
+@pytest.mark.slow
 def test_a_truncated_file_closes_the_connection_and_takes_the_log_offline():
     with ServedBroker() as served:
         client = served.connect()

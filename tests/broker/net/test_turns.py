@@ -252,6 +252,7 @@ def test_requests_after_a_postponed_produce_see_its_records(monkeypatch):
             assert client.receive().topics[0].partitions[0].offset == number
 
 
+@pytest.mark.slow
 def test_a_postponed_produce_request_is_counted_once(monkeypatch):
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
     with SimulatedBroker(BrokerSettings()) as broker:
@@ -270,6 +271,7 @@ def steps(count, done):
     done.append(count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns_before", [0, 1, 2, 5])
 def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_before):
     """Each of 30 long requests runs one slice; after that they only take turns among themselves."""
@@ -308,7 +310,7 @@ def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_b
     assert len(done) == 31
 
 
-def test_a_job_that_yields_behind_short_continues_after_all_queued_short_jobs():
+def test_a_job_that_yields_behind_short_continues_after_all_short_jobs():
     store, later, done = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 
@@ -347,7 +349,7 @@ def test_a_cancelled_job_is_closed_and_reported_without_running():
     assert not later
 
 
-def test_after_a_slice_of_queued_work_arriving_requests_have_the_full_allowance():
+def test_requests_that_arrive_after_queued_work_get_the_full_allowance():
     store, later = SimpleNamespace(turn=0), []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
     queue.spend(turns.ARRIVAL_UNITS)

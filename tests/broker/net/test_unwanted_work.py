@@ -33,6 +33,7 @@ def asked(broker, request, client):
     broker.wait(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_queued_reads_of_a_disconnected_client_are_dropped(cold, request_name):
     workers, client, other = cold.broker.read_executor, SimulatedClient(cold), SimulatedClient(cold)

@@ -147,6 +147,7 @@ def test_with_tls_the_address_rate_is_checked_once_before_the_handshake() -> Non
     assert (place.metrics.refused_connections, place.timers) == (2, [])
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_addresses_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_MEASURED", 1_000)
     place = Place(everybody=1.0)
@@ -172,6 +173,7 @@ def test_a_connection_over_the_rate_is_not_read_and_then_closed() -> None:
         assert SimulatedClient(broker).ask(ApiVersionsRequest()).error_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_bytes_of_a_connection_that_waits_to_be_accepted_stay_in_its_socket(
     loop: str, monkeypatch: pytest.MonkeyPatch

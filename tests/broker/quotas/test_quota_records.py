@@ -23,6 +23,7 @@ entities = st.one_of(
 values = st.floats(min_value=1e-9, allow_infinity=True)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(entities, st.sampled_from(sorted(RULES)), values | st.none())))
 def test_quota_records_read_back_and_the_newest_value_wins(wanted) -> None:
     quotas, expected = Quotas(), {}

@@ -72,6 +72,7 @@ def replies(version, shapes, client_ids, *, fast):
         return got, [b"".join(buffers) for buffers in held], [list(log.producers.describe()) for log in logs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(3, 12))
 def test_the_fast_path_of_produce_answers_like_the_general_path(version):
     clients = ("a", "", "a-rather-long-client-id-" * 8)
@@ -90,6 +91,7 @@ def headers_with_a_byte_changed(sound):
                 yield bytes(lying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [7, 11])
 def test_produce_with_any_header_byte_changed_is_answered_alike_on_both_paths(version):
     shapes = []
@@ -116,6 +118,7 @@ def test_a_client_may_change_the_version_of_produce_between_requests(client):
         assert code(client.ask(produce("t", batch()), version)) == OK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [7, 9, 11])
 def test_a_produce_request_with_false_lengths_closes_its_connection(broker, version):
     broker.ask(create("t"))

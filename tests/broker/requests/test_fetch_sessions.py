@@ -242,6 +242,7 @@ ERRORS = st.sampled_from([0, 0, 0, 3])
 STATES = st.dictionaries(st.sampled_from("abcd"), st.tuples(st.integers(0, 3), ERRORS), min_size=1)
 
 
+@pytest.mark.slow
 @given(st.lists(STATES, min_size=1, max_size=12))
 def test_incremental_answers_give_the_client_all_that_the_broker_has(history):
     """The client drops and adds partitions as `history` says; it must know watermark and error of each, at any time."""

@@ -58,6 +58,7 @@ def test_a_fetch_session_reports_a_partition_whose_read_right_was_removed(world:
     assert ask(world, "alice", fetch(epoch=5, **more)).responses == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 60, 600])
 def test_a_waiting_fetch_returns_nothing_after_the_right_to_read_is_removed(world: Guarded, partitions: int) -> None:
     """Kafka judges a request once; ours judges it again whenever it looks, so a long wait is no way around a rule."""

@@ -56,12 +56,14 @@ def test_any_small_pattern_agrees_with_pythons_matcher(text, pattern):
 REFUSED = ["(", "[", "*", r"(a)\1", "(?=a)", "(?<!a)b", r"\b", "a" * 1001, "(a{500}){500}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_an_unsafe_or_invalid_pattern_is_refused(pattern):
     with pytest.raises(InvalidPattern):
         SafePattern(pattern)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*)*(.*)*(.*)*x", "(a?){100}a{100}b", "((a*)*)*c"])
 def test_matching_a_pattern_takes_time_linear_in_the_text(pattern):
     found = SafePattern(pattern)
@@ -73,6 +75,7 @@ def test_matching_a_pattern_takes_time_linear_in_the_text(pattern):
     assert steps(4_000) - steps(2_000) <= 10 * 2_000
 
 
+@pytest.mark.slow
 def test_a_pattern_that_needs_too_many_states_is_given_up_early():
     """It would take a minute for the longest text, in one piece."""
     pattern = SafePattern("(?s).*a.{900}b.{900}c.{900}")
@@ -94,6 +97,7 @@ def test_a_repeated_character_set_is_built_and_evaluated_once():
     assert lines_run(lambda: found[0].matches("\u4e00" * 3 + "!")) < 200_000
 
 
+@pytest.mark.slow
 def test_the_time_limit_of_a_pattern_is_also_checked_within_one_text():
     pattern = SafePattern("(.?.?){1200}")
     with pytest.raises(InvalidPattern, match="too long"):

@@ -62,6 +62,7 @@ def make_by_asking(broker: SimulatedBroker) -> int:
     return int(broker.ask(request).topics[0].error_code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("meet", "api", "name"),
     [

@@ -60,6 +60,7 @@ def test_a_client_over_its_quota_is_answered_and_then_muted(broker: SimulatedBro
     assert now_ms(broker) - begun == pytest.approx(reported, abs=60)
 
 
+@pytest.mark.slow
 def test_a_client_sending_twenty_times_its_quota_is_slowed_to_the_quota(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=5_000)
     fast, other = SimulatedClient(broker, "fast"), SimulatedClient(broker, "other")
@@ -414,27 +415,24 @@ def test_topics_auto_created_by_metadata_count_towards_the_quota(broker: Simulat
     assert [topic.error_code for topic in client.ask(asked).topics].count(OK) == 2
 
 
-# ---- what it costs -------------------------------------------------------------------------------------------
-
-
-def test_quota_memory_stays_bounded_with_a_hundred_thousand_client_ids(
+def test_quota_memory_stays_bounded_with_twenty_thousand_client_ids(
     broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MOST_MEASURED", 500)
     monkeypatch.setattr(limits, "MOST_KNOWN", 700)
     set_quota(broker, "client-id=<default>", producer_byte_rate=1000, controller_mutation_rate=1)
     measures: Measures = broker.broker.throttling.measures
-    for number in range(100_000):
+    for number in range(20_000):
         limit = measures.limits_of("u", f"c{number}")
         assert limit is not None
         assert limit.produce is not None
         assert limit.mutations is not None
-        measures.produce.record(limit.produce, 5.0, number // 50)
-        measures.mutations.record(limit.mutations, 1, number // 50, strict=True)
+        measures.produce.record(limit.produce, 5.0, number // 10)
+        measures.mutations.record(limit.mutations, 1, number // 10, strict=True)
     assert len(measures.produce) <= 501
     assert len(measures.mutations) <= 501
     assert len(measures._known) <= 700
-    assert produced(SimulatedClient(broker, "c99999"), KB * 30) > 0
+    assert produced(SimulatedClient(broker, "c19999"), KB * 30) > 0
 
 
 def test_a_long_client_id_is_cut_to_the_length_that_quotas_allow(broker: SimulatedBroker) -> None:

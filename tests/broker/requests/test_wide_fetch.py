@@ -35,6 +35,7 @@ def found(response):
     return [part.partition_index for topic in response.responses for part in topic.partitions if bytes_of(part)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", [0, 1, 20, 39])
 @pytest.mark.parametrize("turn", range(0, 30, 3))
 def test_a_wide_fetch_returns_records_appended_while_it_reads(broker, partition, turn):
@@ -86,6 +87,7 @@ def test_an_answered_wide_fetch_is_not_kept_in_memory(broker, monkeypatch):
     assert (len(broker.broker.waiting), len(broker.broker.waiting_places)) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [4, PARTITIONS])
 @pytest.mark.parametrize("turns_before", range(0, 30, 3))
 def test_a_wide_fetch_leaves_no_state_when_its_client_disconnects(broker, monkeypatch, turns_before, many):

@@ -332,6 +332,7 @@ FILTERS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.sets(BINDINGS, max_size=30), st.lists(FILTERS, max_size=20))
 def test_a_filter_finds_the_same_acls_as_a_scan_of_all(bindings: set[AclBinding], filters: list[AclFilter]) -> None:
     made = Authorizer()

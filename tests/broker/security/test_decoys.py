@@ -77,6 +77,7 @@ def answered(users, name):
 NOBODY = [f"nobody{number}" for number in range(400)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_decoys_of_unknown_names_look_like_users_made_by_known_clients(client):
     users = users_of(client)
@@ -88,6 +89,7 @@ def test_decoys_of_unknown_names_look_like_users_made_by_known_clients(client):
     assert set().union(*(salt for salt, _ in decoys)) <= drawn_from
 
 
+@pytest.mark.slow
 def test_salts_of_kafkas_tools_are_recognised_as_numbers_of_130_bits():
     decoys = [answered(users_of("kafka-configs.sh"), name)[0] for name in NOBODY]
     assert max(int(salt, 36) for salt in decoys) < 1 << 130
@@ -105,6 +107,7 @@ def test_decoys_have_the_same_mix_of_salt_kinds_as_the_users():
     assert 150 < found[25] + found[26] < 250
 
 
+@pytest.mark.slow
 def test_adding_or_removing_a_user_changes_few_decoys():
     users = users_of("the SDK", "confluent-kafka", each=20)
     before = {name: answered(users, name) for name in NOBODY}
@@ -117,6 +120,7 @@ def test_adding_or_removing_a_user_changes_few_decoys():
     assert {name: answered(users, name) for name in NOBODY} == before
 
 
+@pytest.mark.slow
 def test_the_work_for_one_name_is_bounded_and_does_not_depend_on_the_order_of_users():
     users, reordered = ScramUsers(), ScramUsers()
     made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]

@@ -35,6 +35,7 @@ def refused(text, verifying=None, now_ms=NOW_MS):
 # ---- whose they are ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEYS)
 def test_a_token_signed_by_any_key_of_the_set_gives_its_user_and_expiry(name):
     assert verifier().verify(token(name), NOW_MS) == Identity("alice", (NOW_S + 600 + 30) * 1000)
@@ -97,6 +98,7 @@ def test_a_token_signed_by_another_key_under_a_known_key_id_is_refused(name):
             assert refused(token(other, kid=name))
 
 
+@pytest.mark.slow
 def test_a_key_embedded_in_the_token_is_not_trusted():
     evil = jwk("rsa-evil", kid="rsa-1")
     for headers in ({"jwk": evil}, {"jku": "https://evil.example/keys"}, {"x5u": "https://evil.example"}):
@@ -128,6 +130,7 @@ def test_a_signature_of_zeros_is_refused_on_any_curve():
         assert refused(f"{algorithm}.{encoded(CLAIMS)}.{encoded(bytes(size))}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rsa-1", "p256-1", "ed25519-1"])
 def test_a_token_with_any_character_but_the_last_changed_is_refused(name):
     """The last character is left out because it has unused bits."""
@@ -150,6 +153,7 @@ def test_text_that_is_not_a_token_is_refused(text):
     assert refused(text)
 
 
+@pytest.mark.slow
 @given(st.text(alphabet='abcXYZ0_-.{}"', max_size=60) | st.text(max_size=30))
 def test_random_texts_are_refused_as_tokens(text):
     with pytest.raises(TokenRefused):
@@ -159,6 +163,7 @@ def test_random_texts_are_refused_as_tokens(text):
 # ---- claims ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claims", "why"),
     [

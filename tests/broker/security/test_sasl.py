@@ -259,6 +259,7 @@ def damaged(position, change):
 FIRST_BYTES, FINAL_BYTES = len(CLIENT.first()), len(CLIENT.final(scram().receive(CLIENT.first(), 0).message))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", range(FIRST_BYTES))
 def test_a_first_scram_message_with_any_bit_changed_ends_the_login(position):
     said = CLIENT.first()
@@ -267,6 +268,7 @@ def test_a_first_scram_message_with_any_bit_changed_ends_the_login(position):
             fails(scram(), CLIENT, first=damaged(position, change))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", range(FINAL_BYTES))
 def test_a_final_scram_message_with_any_bit_changed_ends_the_login(position):
     for change in CHANGES:
@@ -292,6 +294,7 @@ def test_random_bytes_as_scram_messages_authenticate_nobody(first, final):
     assert not any(isinstance(each, Success) for each in outcomes)
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=30).filter(lambda text: "\0" not in text), st.text(max_size=20))
 def test_users_with_any_name_and_password_log_in_as_themselves(name, password):
     users = users_with({name: password})

@@ -56,6 +56,7 @@ def test_all_acls_of_a_request_are_written_in_one_unit() -> None:
         assert store.last_unit == before + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flushed", [False, True])
 def test_acls_survive_a_restart_and_a_power_cut(flushed: bool) -> None:
     broker = SimulatedBroker(guarded())
@@ -71,6 +72,7 @@ def test_acls_survive_a_restart_and_a_power_cut(flushed: bool) -> None:
             assert restarted.broker.store.logs[1].settings.compacts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["interval", "os"])
 def test_answered_rule_changes_survive_a_power_cut_in_every_durability_mode(mode: str) -> None:
     with SimulatedBroker(guarded(durability_mode=mode, durability_interval_ms=60_000)) as broker:
@@ -97,6 +99,7 @@ def test_a_new_acl_is_not_answered_before_it_is_durable() -> None:
         assert described(after) == [OTHER]
 
 
+@pytest.mark.slow
 def test_compaction_keeps_the_log_short_and_gives_the_same_acls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(security_log, "SEGMENT_BYTES", 8_000)
     with SimulatedBroker(guarded(log_cleaner_backoff_ms=100)) as broker:
@@ -158,6 +161,7 @@ def started(disk: SimulatedDisk) -> SimulatedBroker:
     return SimulatedBroker(guarded(log_dir="/d"), disk=disk)
 
 
+@pytest.mark.slow
 def test_the_broker_refuses_to_start_with_a_damaged_security_log() -> None:
     disk = stopped(ALLOW, DENY)
     (name,) = (name for name in disk.list(FOLDER) if name.endswith(".log"))
@@ -174,6 +178,7 @@ def test_the_broker_refuses_to_start_with_a_damaged_security_log() -> None:
     file.close()
 
 
+@pytest.mark.slow
 def test_a_damaged_security_log_prevents_a_start_without_authorizer_too() -> None:
     disk = stopped(ALLOW)
     (name,) = (name for name in disk.list(FOLDER) if name.endswith(".log"))
@@ -220,6 +225,7 @@ def test_a_security_log_known_only_to_the_catalogue_prevents_the_start() -> None
         broker.again()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("record", "kind"),
     [
@@ -241,6 +247,7 @@ def test_a_security_record_of_a_newer_version_prevents_the_start(
         broker.again()
 
 
+@pytest.mark.slow
 def test_acls_without_an_authorizer_are_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     disk = stopped(ALLOW, DENY)
     with caplog.at_level(logging.WARNING), SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as broker:

@@ -478,7 +478,7 @@ class ShareLife(RuleBasedStateMachine):
             assert alarm_ms <= min(deadlines)
 
 
-TestShareLife = ShareLife.TestCase
+TestShareLife = pytest.mark.slow(ShareLife.TestCase)
 TestShareLife.settings = settings(max_examples=40, stateful_step_count=30)
 
 

@@ -53,6 +53,7 @@ def check_a_life(seed: int, steps: int) -> None:
         assert view(later.broker.share_partitions.state_log) == live
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.requirement("S-132")
 def test_share_state_is_equal_live_replayed_and_restored_after_every_unit(seed: int) -> None:
@@ -116,6 +117,7 @@ def test_a_full_share_state_is_written_after_a_number_of_changes() -> None:
         assert epochs == [0, 0, 1, 1, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_full_share_state_is_written_after_a_number_of_bytes() -> None:
     with SimulatedBroker(settings()) as world:
         key = one_partition(world)
@@ -181,6 +183,7 @@ def test_many_full_share_states_are_written_a_few_at_a_time(monkeypatch: pytest.
         assert replayed(world) == view(state_log)
 
 
+@pytest.mark.slow
 def test_a_fast_growing_state_log_is_pruned_before_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.PRUNE_AFTER_BYTES", 1_000)
     with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=5)) as world:

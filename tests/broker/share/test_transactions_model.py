@@ -4,12 +4,14 @@ import pytest
 from share_worlds import FLAWED_SCENES, SCENES, SMALL_SCENES, Broken, Flaw, Scenario, explore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SMALL_SCENES)
 def test_a_record_is_acknowledged_if_and_only_if_one_output_is_committed(scene: str) -> None:
     scenario = Scenario(SMALL_SCENES[scene])
     assert explore(scenario.first, scenario.after) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flaw", [flaw for flaw in Flaw if flaw is not Flaw.NONE])
 def test_the_model_detects_each_planted_flaw(flaw: Flaw) -> None:
     scenario = Scenario(FLAWED_SCENES[flaw], flaw)
@@ -19,6 +21,6 @@ def test_the_model_detects_each_planted_flaw(flaw: Flaw) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_share_transaction_model_keeps_its_invariants_with_many_faults(scene: str) -> None:
+def test_the_share_transaction_model_holds_with_many_faults(scene: str) -> None:
     scenario = Scenario(SCENES[scene])
     assert explore(scenario.first, scenario.after) > 100_000

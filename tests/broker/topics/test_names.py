@@ -7,6 +7,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 CHARACTERS = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

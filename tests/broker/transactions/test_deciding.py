@@ -42,7 +42,8 @@ def fill(broker, count, key="sink", number=1, partitions=3, topic="a"):
     return txns
 
 
-def test_a_ledger_decision_about_1000_transactions_is_one_unit_of_the_journal(broker):
+@pytest.mark.slow
+def test_a_decision_about_thousands_of_transactions_is_one_unit_made_in_slices(broker):
     txns = fill(broker, 1000)
     before = broker.broker.store.last_unit
     answer = decide(broker, *txns)
@@ -52,7 +53,8 @@ def test_a_ledger_decision_about_1000_transactions_is_one_unit_of_the_journal(br
     assert {state(broker, txn.name) for txn in txns[::97]} == {"CompleteCommit"}
 
 
-def test_a_repeated_decision_aborts_120_late_prepared_transactions_in_three_units(broker):
+@pytest.mark.slow
+def test_the_same_decision_again_aborts_waiting_transactions_in_slices(broker):
     first = fill(broker, 1)
     assert decide(broker, *first).error_code == 0
     late = fill(broker, 120)
@@ -65,8 +67,8 @@ def test_a_repeated_decision_aborts_120_late_prepared_transactions_in_three_unit
 
 
 @pytest.mark.slow
-def test_a_decision_of_10_000_markers_executes_at_most_60_lines_per_marker(broker):
-    """The last step makes all markers at once, before any other request is served."""
+def test_10_000_markers_take_a_bounded_number_of_steps_each(broker):
+    """The last step makes them all at once, before anybody else has a turn."""
     from fencepost.broker.transactions.deciding import Deciding
     from fencepost.broker.transactions.ledger import Item, Proposal, Verdict
 
@@ -81,8 +83,8 @@ def test_a_decision_of_10_000_markers_executes_at_most_60_lines_per_marker(broke
     assert lines[-1] < 60 * 10_000
 
 
-def test_a_decision_is_refused_if_a_transaction_ended_after_it_was_checked(broker):
-    """The decision is made in steps; another request ends one of its transactions between two steps."""
+def test_a_decision_looks_again_at_transactions_that_changed_meanwhile(broker):
+    """Through the parts of it, step by step, as other requests would come in between."""
     from fencepost.broker.transactions.deciding import Deciding
     from fencepost.broker.transactions.ledger import Item, Proposal, Verdict
 
@@ -117,7 +119,7 @@ def test_a_transaction_of_more_partitions_than_one_unit_holds_is_refused(broker,
     assert len(waiting(broker)) == 2
 
 
-def test_a_ledger_decision_without_room_in_the_journal_gets_a_retriable_error(broker, monkeypatch):
+def test_a_decision_without_room_in_the_journal_changes_nothing(broker, monkeypatch):
     txn = prepared(broker, "t")
     with monkeypatch.context() as full:
         full.setattr(broker.broker.store, "admits", lambda *_, **__: False)
@@ -126,8 +128,7 @@ def test_a_ledger_decision_without_room_in_the_journal_gets_a_retriable_error(br
     assert decide(broker, txn).error_code == 0
 
 
-def test_pipelined_prepare_decision_and_prepare_are_processed_in_order(broker):
-    """The decision finds the transaction prepared before it; the prepare after it gets a conflict."""
+def test_pipelined_a_decision_sees_the_prepare_before_and_is_seen_by_the_one_after(broker):
     txn, late = written(broker, "t"), written(broker, "late", partition=1)
     client = SimulatedClient(broker)
 
@@ -145,6 +146,7 @@ def test_pipelined_prepare_decision_and_prepare_are_processed_in_order(broker):
     assert [client.receive().error_code for _ in range(3)] == [0, 0, CONFLICT]
 
 
+@pytest.mark.slow
 def test_a_repeated_decision_is_not_answered_before_its_first_attempt_is_durable(broker):
     txn = prepared(broker, "t")
     first, second = SimulatedClient(broker), SimulatedClient(broker)
@@ -157,9 +159,10 @@ def test_a_repeated_decision_is_not_answered_before_its_first_attempt_is_durable
         assert last_number(again) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", range(12))
 def test_a_power_cut_at_any_moment_of_a_decision_leaves_all_of_it_or_nothing(broker, point):
-    """The power is cut `point` steps of the event loop after the request was sent."""
+    """The loop goes `point` steps on from the request, then the power is gone."""
     listed = [prepared(broker, f"t{n}", topic=topic, partition=n) for n, topic in enumerate("aab")]
     left_over = prepared(broker, "left", topic="b")
     client = SimulatedClient(broker)

@@ -16,8 +16,9 @@ def known(broker):
     return set(broker.broker.transactions.transactions)
 
 
+@pytest.mark.slow
 @BOTH
-def test_a_new_transactional_id_at_the_limit_evicts_the_longest_unused_one(version):
+def test_a_new_transactional_id_takes_the_place_of_the_longest_unused_for_good(version):
     with SimulatedBroker(BrokerSettings(max_transactional_ids=3)) as broker:
         broker.ask(create("t", 1))
         first = begun(broker, version, "a")
@@ -53,8 +54,9 @@ def test_new_ids_are_refused_only_if_all_ids_have_an_open_transaction(version):
         assert held[1].commit() == OK
 
 
+@pytest.mark.slow
 @BOTH
-def test_new_ids_never_evict_an_id_with_an_open_or_prepared_transaction(version):
+def test_a_flood_of_new_ids_evicts_none_that_is_open_or_prepared(version):
     with SimulatedBroker(BrokerSettings(max_transactional_ids=4)) as broker:
         broker.ask(create("t", 1))
         open_, prepared = (begun(broker, version, name) for name in ("open", "prepared"))
@@ -94,7 +96,7 @@ def test_a_producer_whose_id_was_evicted_begins_again_with_init_producer_id():
         assert values(broker, "t") == [b"x"]
 
 
-def test_ids_whose_log_is_offline_are_skipped_when_another_id_is_evicted():
+def test_ids_of_an_offline_partition_of_the_log_hold_up_no_eviction():
     with SimulatedBroker(BrokerSettings(max_transactional_ids=5)) as broker:
         coordinator = broker.broker.transactions
         names = [f"x{number}" for number in range(200)]
@@ -112,7 +114,8 @@ def test_ids_whose_log_is_offline_are_skipped_when_another_id_is_evicted():
         assert Txn(broker, elsewhere[2]).init() == OK
 
 
-def test_after_the_id_limit_was_lowered_each_new_id_evicts_at_most_20_others():
+@pytest.mark.slow
+def test_a_limit_that_was_lowered_is_reached_little_by_little():
     with SimulatedBroker() as broker:
         for number in range(100):
             assert Txn(broker, f"x{number}").init() == OK

@@ -12,6 +12,7 @@ OK, NO_ID = ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 NEARLY_LAST = 32_766
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", [True, False])
 def test_another_user_cannot_write_with_the_next_producer_id_of_an_id(commit):
     with SimulatedBroker(guarded(super_users="User:root")) as broker:

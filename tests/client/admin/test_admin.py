@@ -239,6 +239,7 @@ class _Forgetful(Admin):
         return {}
 
 
+@pytest.mark.slow
 async def test_admin_ends_a_hanging_transaction_by_a_marker(admin: Admin, broker: ServedBroker) -> None:
     await admin.create_topics("hung")
     tp = TopicPartition("hung", 0)

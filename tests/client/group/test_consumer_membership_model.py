@@ -1,5 +1,6 @@
 """The SDK's machine and the broker's, with lost and repeated heartbeats: nobody commits what another one reads."""
 
+import pytest
 from consumer_group_driver import ConsumerGroupDriver
 from consumer_members import Reader
 from fencepost.client.group.consumer_membership import State
@@ -129,4 +130,4 @@ class Members(RuleBasedStateMachine):
             )
 
 
-TestMembers = Members.TestCase
+TestMembers = pytest.mark.slow(Members.TestCase)

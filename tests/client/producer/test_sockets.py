@@ -35,6 +35,7 @@ def values(broker: ServedBroker, topic: str, partition: int) -> list[bytes | Non
                 offset = batch.next_offset
 
 
+@pytest.mark.slow
 async def test_10_000_records_sent_in_a_loop_are_stored_once_in_order(broker):
     async with Producer(f"127.0.0.1:{broker.port}", max_batch_size=5_000) as producer:
         deliveries = [await producer.send("loop", b"%06d" % n, key=b"%d" % (n % 7)) for n in range(10_000)]

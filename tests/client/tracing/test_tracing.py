@@ -101,6 +101,7 @@ async def test_a_failing_tracer_does_not_disturb_the_clients_and_is_logged_once(
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record_spans", [True, False])
 async def test_a_failing_propagator_does_not_disturb_the_clients(broker: fp.Broker, record_spans: bool) -> None:
     propagator, spans = FailingPropagator(), CollectedSpans()

@@ -19,6 +19,7 @@ async def _failed_commit(world, producer, value=b"lost"):
         await producer.commit_transaction()
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("commits", [True, False])
 def test_the_next_transaction_first_repeats_an_abort_that_failed(version, commits):

@@ -112,6 +112,7 @@ def test_a_manifest_of_a_later_version_raises_newer_format(backup):
         restore_backup(backup, BACKUP, "/data")
 
 
+@pytest.mark.slow
 def test_a_power_cut_during_a_restore_leaves_a_directory_that_no_broker_starts_on(backup, expected):
     restore_backup(backup, BACKUP, "/data")
     backup.note("done")
@@ -133,6 +134,7 @@ def test_a_power_cut_during_a_restore_leaves_a_directory_that_no_broker_starts_o
     assert outcomes == {"refused", "whole", "nothing was there"}
 
 
+@pytest.mark.slow
 def test_an_error_during_a_restore_leaves_nothing_that_a_broker_starts_on(backup, expected):
     def judge(image, contents):
         names = image.list("/data") if image.exists("/data") else []

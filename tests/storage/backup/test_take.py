@@ -168,6 +168,7 @@ def test_an_error_at_any_step_leaves_no_backup_that_counts(disk):
     assert ended > 10
 
 
+@pytest.mark.slow
 def test_a_power_cut_during_a_backup_leaves_a_complete_backup_or_none(disk):
     target = SimulatedDisk()
     contents = taken(disk, target)

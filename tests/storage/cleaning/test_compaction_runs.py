@@ -42,6 +42,7 @@ def test_kafka_6264_nothing_changes_before_the_swap_and_the_checkpoint_keeps_it(
             assert values(twin) == expected
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_operation_of_a_run_leaves_the_log_as_it_was() -> None:
     disk = SimulatedDisk()
     settings = {"cleanup_policy": "compact", "segment_bytes": 160, "min_cleanable_dirty_ratio": 0.0}
@@ -141,6 +142,7 @@ def test_a_run_that_cannot_open_or_read_a_file_reports_no_damage(number: int) ->
     assert step > 4  # the snapshot and a segment, each opened and read, and more
 
 
+@pytest.mark.slow
 def test_no_error_of_the_system_at_any_step_of_a_run_loses_anything() -> None:
     drivers: list[LogDriver] = []
 

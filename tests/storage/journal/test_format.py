@@ -129,6 +129,7 @@ def flat(parts):
     return [(part.kind, part.log_id, part.offset, b"".join(part.data)) for part in parts]
 
 
+@pytest.mark.slow
 @given(st.lists(PARTS, min_size=1, max_size=5), st.integers(0, 6))
 def test_units_come_back_as_they_were_framed(units, above):
     body = b"".join(b"".join(form.frame_unit(7, number, parts)) for number, parts in enumerate(units, 1))

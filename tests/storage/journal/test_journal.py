@@ -65,6 +65,7 @@ def test_a_unit_of_no_part_or_too_many_or_too_many_bytes_is_refused_unchanged(dr
     assert driven.journal.next_unit == 1
 
 
+@pytest.mark.slow
 def test_a_unit_of_as_many_parts_as_are_allowed_comes_back(disk):
     driven = Driven(disk, max_bytes=8 << 20)
     driven.room(50_000 * 21 + 24)
@@ -144,6 +145,7 @@ def test_a_large_round_without_a_sync_is_written_in_slices_of_a_mib(disk):
     assert [unit.data for unit in recovered(disk)] == [data]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [500, 2000])
 def test_a_round_of_many_small_units_is_one_write(disk, units):
     driven = Driven(disk, max_bytes=8 << 20, first_file_bytes=1 << 20, largest_file_bytes=1 << 20)

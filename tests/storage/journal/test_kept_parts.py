@@ -183,6 +183,7 @@ def test_producers_and_open_transactions_go_on_once_a_lost_folder_is_back():
     assert list(found.producers.describe()) == list(log.producers.describe())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("found", ["after a kill", "after a power cut"])
 def test_no_crash_in_a_start_that_keeps_parts_loses_any_or_tears_a_unit(found):
     """Every operation of that start. The last unit stands in two logs, and was never synced."""
@@ -240,6 +241,7 @@ def test_no_error_of_the_system_in_a_start_that_applies_parts_loses_any():
     assert fail_each_step(disk.after_process_crash, Driven, judge) > 40
 
 
+@pytest.mark.slow
 def test_no_crash_in_a_start_that_applies_parts_loses_any():
     disk, _ = offline_with_copy()
     first = len(disk.operations)

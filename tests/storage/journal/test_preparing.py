@@ -193,6 +193,7 @@ def test_files_that_a_failed_fill_did_not_reach_are_reused_by_the_next(disk, dri
     assert sum(found.header.recycled for found in scan(disk, DIRECTORY).files) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Rename", "Write"])
 def test_after_a_failed_fill_no_crash_of_the_next_leaves_a_hole_in_the_numbers(disk, driven, kind):
     """Files are reused oldest first, also those that were put back."""

@@ -158,6 +158,7 @@ def test_each_flipped_bit_and_truncation_of_a_log_is_detected(make: Callable[[],
     check_all(make(), step=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [plain, compacted])
 def test_the_first_16_bytes_of_every_batch_are_guarded_although_no_crc_covers_them(
     make: Callable[[], LogDriver],

@@ -151,6 +151,7 @@ def test_large_batches_are_written_in_slices_of_64_kib() -> None:
     assert len(sizes) <= 250_000 // SLICE_BYTES + 2 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paced", [True, False])
 def test_a_bulk_flush_writes_past_the_page_cache(monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
     sizes: list[int] = []

@@ -101,6 +101,7 @@ def tail_of(rows: list[tuple[int, int, int, int]]) -> list[TailBatch]:
     return tail
 
 
+@pytest.mark.slow
 @given(BATCHES, SETTINGS, st.integers(1, 40), st.integers(1, 41), st.sampled_from((25, 200, 4 << 20)))
 def test_segments_and_indexes_are_those_of_batch_after_batch(rows, settings, first, together, gathered) -> None:
     """first: how many batches the first of two flushes has."""
@@ -134,6 +135,7 @@ def test_segments_and_indexes_are_those_of_batch_after_batch(rows, settings, fir
             assert file.read(each.size + 1, 0) == each.content
 
 
+@pytest.mark.slow
 @given(BATCHES, st.integers(0, 60), st.integers(1, 600), st.integers(1, 45))
 def test_a_flush_takes_as_many_oldest_batches_as_fit_and_at_least_one(rows, below, max_bytes, max_batches) -> None:
     tail = tail_of(rows)

@@ -238,6 +238,7 @@ def test_one_read_checks_a_limited_number_of_batches(checks: Checks, monkeypatch
     assert driver.read(0).size_bytes == len(whole)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), max_bytes=st.sampled_from([1, 400, 1 << 20]))
 def test_any_flipped_bit_is_found_by_a_reader_from_the_beginning(place: float, bit: int, max_bytes: int) -> None:

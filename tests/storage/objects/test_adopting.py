@@ -55,6 +55,7 @@ def test_an_adopted_directory_is_in_the_store_before_its_first_new_round():
     assert files_of_journal(disk) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lives", [1, 2, 3, 7])
 def test_an_adopted_directory_continues_with_any_numbers_of_its_journal(lives):
     objects = SimulatedObjects()
@@ -153,6 +154,7 @@ def check_goes_on(objects: SimulatedObjects, disk: SimulatedDisk) -> None:
     assert Owning(objects, node=3).values() == [*VALUES, b"new"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_adoption_whose_client_dies_at_any_call_can_be_continued(after):
     call = 0
@@ -169,6 +171,7 @@ def test_an_adoption_whose_client_dies_at_any_call_can_be_continued(after):
     assert call >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_directory_whose_adoption_died_is_served_alone_if_the_store_is_gone(after):
     call = marked = 0
@@ -224,6 +227,7 @@ def store_of(notes: Sequence[Any]) -> SimulatedObjects:
     return objects
 
 
+@pytest.mark.slow
 def test_an_adoption_cut_by_a_power_loss_at_any_moment_can_be_continued():
     objects = Noted()
     objects.disk = disk = plain(history=True)

@@ -16,6 +16,7 @@ COMPLETE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPLETE)
 def test_in_every_order_of_steps_no_acknowledged_round_is_behind_the_seal(name: str):
     bounds, least = COMPLETE[name]
@@ -152,6 +153,7 @@ def epochs_that_have_not_begun_are_not_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Taker, "_end", ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_model_finds_each_bug_put_into_the_fence(name: str, monkeypatch: Any):
     plant, bounds, letters = MUTANTS[name]

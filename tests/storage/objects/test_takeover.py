@@ -329,6 +329,7 @@ def calls_of_a_life() -> int:
     return len(objects.calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_after_an_owner_dies_the_next_has_its_released_rounds_and_at_most_one_more(after):
     for call in range(calls_of_a_life()):
@@ -343,6 +344,7 @@ def test_after_an_owner_dies_the_next_has_its_released_rounds_and_at_most_one_mo
         assert len(values) <= len(acked) + 1, call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_after_a_takeover_dies_at_any_call_the_next_has_the_same_records(after):
     def first_life() -> tuple[SimulatedObjects, list[bytes]]:
@@ -363,6 +365,7 @@ def test_after_a_takeover_dies_at_any_call_the_next_has_the_same_records(after):
         assert third.values() == acked, call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_with_any_store_errors_released_records_are_kept_exactly_once(seed):
     faults = Faults(before=0.1, after=0.1, late=0.1, conflicts=0.1, reads=0.2, lists=0.2)

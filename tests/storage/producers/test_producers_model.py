@@ -238,6 +238,7 @@ class ProducersMachine(RuleBasedStateMachine):
         assert {who for who, each in again.items() if each["first_open"] >= 0} == set(self.reference.open)
 
 
+@pytest.mark.slow
 class TestProducers(ProducersMachine.TestCase):
     settings = settings(max_examples=80, stateful_step_count=50)
 

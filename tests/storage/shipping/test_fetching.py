@@ -267,6 +267,7 @@ class Meanwhile:
                 self.take_point(self._log)
 
 
+@pytest.mark.slow
 def test_a_restore_whose_point_is_deleted_meanwhile_takes_a_newer_one():
     lines = []
     for at_call in range(1, 14):
@@ -278,6 +279,7 @@ def test_a_restore_whose_point_is_deleted_meanwhile_takes_a_newer_one():
     assert any("was not to be kept any longer" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_moment_whose_points_are_deleted_during_its_restore_is_refused():
     said, refusals = [], []
     for at_call in range(5, 12):

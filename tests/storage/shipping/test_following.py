@@ -419,6 +419,7 @@ def test_many_bytes_of_rounds_are_objects_of_their_own_and_go_with_their_point(w
     assert len(values_in(objects)) == 7
 
 
+@pytest.mark.slow
 def test_a_new_point_takes_the_journal_from_the_rounds_that_were_shipped(work):
     """Small ones from the objects of the rounds, large ones from their pieces; only the first point ships some."""
     objects, clock = SimulatedObjects(), SimulatedClock()

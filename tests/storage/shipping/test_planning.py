@@ -1,5 +1,6 @@
 """What is shipped of files that grow, against a store that keeps every byte."""
 
+import pytest
 from crc32c import crc32c
 from fencepost.storage.shipping.planning import (
     LARGE_BYTES,
@@ -52,6 +53,7 @@ GROWTH = st.one_of(st.integers(0, 100), st.integers(0, 2 * LARGE_BYTES), st.inte
 STEPS = st.lists(st.dictionaries(st.sampled_from("abcdef"), GROWTH, max_size=6), min_size=1, max_size=50)
 
 
+@pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=40)
 def test_growing_files_are_shipped_completely_and_most_bytes_only_once(steps):
@@ -70,6 +72,7 @@ def test_growing_files_are_shipped_completely_and_most_bytes_only_once(steps):
         assert added <= planned.bytes_to_ship <= added + again
 
 
+@pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=30)
 def test_a_plan_has_few_objects_of_limited_size_and_few_extents_per_file(steps):

@@ -1,6 +1,4 @@
-"""Runs the command line as a person or a program does, against a broker in this process; and makes transactions to
-look at.
-"""
+"""The command line as a person or a program calls it, against a broker in this process; and transactions to look at."""
 
 import json
 import shlex
@@ -25,9 +23,7 @@ class Terminal:
         self.err = ""
 
     def run(self, line: str, *, given: bytes | None = None) -> str:
-        """Run a command and return its standard output. Sets `code`, its exit code, and `err`, its error stream.
-        Raises what the command raises.
-        """
+        """Standard output. `code` is the exit code then, `err` the error stream. A traceback is an error here."""
         words = line.split()
         result = CliRunner(env={"FENCEPOST_BOOTSTRAP": self.bootstrap}).invoke(main, words, input=given)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -36,13 +32,13 @@ class Terminal:
         return result.stdout
 
     def objects(self, line: str) -> list[dict[str, Any]]:
-        """Run a command with -o json and return the objects that it prints."""
+        """What the command prints with -o json."""
         out = self.run(f"{line} -o json")
         assert self.code == 0, self.err
         return [json.loads(each) for each in out.splitlines()]
 
     def refused(self, line: str) -> tuple[int, str, str]:
-        """Run a command that fails, and return its exit code, cause and hint."""
+        """Exit code, cause and hint."""
         out = self.run(line)
         assert self.code != 0, out
         cause, hint = self.err.splitlines()
@@ -50,7 +46,7 @@ class Terminal:
         return self.code, cause[7:], hint[6:]
 
     def open_transaction(self, transactional_id: str, topic: str, *values: str) -> Producer:
-        """Begin a transaction of librdkafka, and write an acknowledged record to partition 0 in it."""
+        """Of librdkafka; what it wrote into partition 0 is acknowledged."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
         producer.init_transactions(10)
         producer.begin_transaction()
@@ -60,7 +56,7 @@ class Terminal:
         return producer
 
     def hold_offsets(self, transactional_id: str, group: str, topic: str, offset: int) -> Producer:
-        """Begin a transaction of librdkafka that commits an offset of partition 0 for a group, and leave it open."""
+        """A transaction of librdkafka that has committed an offset of partition 0 for a group, and stays open."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
         producer.init_transactions(10)
         producer.begin_transaction()
@@ -77,7 +73,7 @@ class Terminal:
         assert producer.flush(10) == 0
 
     def keyed(self, topic: str, key: str, value: str) -> None:
-        """Write one record with a key and a header of the same text."""
+        """One record with a key and a header of the same text."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         producer.produce(topic, value.encode(), key.encode(), 0, headers=[(key, value.encode())])
         assert producer.flush(10) == 0

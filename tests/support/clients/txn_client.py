@@ -30,7 +30,7 @@ TXN_OFFSET_COMMIT = {1: 3, 2: 5}
 
 
 class Txn:
-    """A transactional producer on a connection of its own, or a given one. version: of transactions, 1 or 2."""
+    """A transactional producer on a connection of its own (or a given one)."""
 
     def __init__(
         self, broker: SimulatedBroker, name: str = "x", version: int = 1, client: SimulatedClient | None = None
@@ -43,9 +43,7 @@ class Txn:
         self.sequences: dict[tuple[str, int], int] = defaultdict(int)
 
     def init(self, timeout_ms: int = 60_000, *, keep: bool = False, version: int | None = None) -> int:
-        """Send InitProducerId and return the error code. keep: send the present producer id and epoch in
-        it (KIP-360).
-        """
+        """keep: tell the pair it has (KIP-360)."""
         pair = {"producer_id": self.producer_id, "producer_epoch": self.epoch} if keep else {}
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=timeout_ms, **pair)
         response = self.client.ask(request, INIT[self.version] if version is None else version)
@@ -87,13 +85,13 @@ class Txn:
         return produce(topic, made, partition=partition, transactional_id=self.name)
 
     def send(self, topic: str, value: bytes, partition: int = 0, **more: Any) -> int:
-        """Send one record and return the error code; `offset` then has its offset."""
+        """One record. Returns the error code; see also `offset`."""
         version = more.pop("version", PRODUCE[self.version])
         ((code, self.offset),) = answers(self.client.ask(self.producing(topic, value, partition, **more), version))
         return int(code)
 
     def write(self, topic: str, value: bytes, *partitions: int) -> None:
-        """Write one record to each of these partitions; with version 1 add them to the transaction before."""
+        """One record each into partitions, added first where the protocol wants that."""
         partitions = partitions or (0,)
         if self.version == 1:
             assert self.add(topic, *partitions) == [0] * len(partitions)
@@ -146,7 +144,7 @@ class Txn:
 
 
 def state(broker: SimulatedBroker, name: str = "x") -> str:
-    """Return the id's state as DescribeTransactions names it, or the error code as text."""
+    """As DescribeTransactions names it; the error code as text where it tells none."""
     (found,) = broker.ask(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states
     return found.transaction_state or str(found.error_code)
 
@@ -154,7 +152,7 @@ def state(broker: SimulatedBroker, name: str = "x") -> str:
 def values(
     broker: SimulatedBroker, topic: str, partition: int = 0, *, committed: bool = True, first: int = 0
 ) -> list[bytes]:
-    """Return the values that a reader of this partition gets, who skips aborted records as clients do."""
+    """What a reader of this partition sees, who skips what was aborted as clients do."""
     found: list[bytes] = []
     skipped: set[int] = set()
     offset = first
@@ -176,21 +174,21 @@ def values(
 
 
 def begun(broker: SimulatedBroker, version: int = 1, name: str = "x", timeout_ms: int = 60_000) -> Txn:
-    """Return a producer that has sent InitProducerId."""
+    """One that has its producer id."""
     txn = Txn(broker, name, version)
     assert txn.init(timeout_ms) == 0
     return txn
 
 
 def stable(broker: SimulatedBroker, topic: str, partition: int = 0) -> int:
-    """Return the partition's last stable offset."""
+    """The last stable offset."""
     return int(fetched(broker.ask(fetch(topic, 0, partition=partition, committed=True), 11)).last_stable_offset)
 
 
 def offset_of(
     broker: SimulatedBroker, topic: str, group: str = "g", partition: int = 0, *, stable: bool = False
 ) -> int:
-    """Return the group's committed offset; -1 for none, the negative error code for an error."""
+    """What the group has committed; -1 nothing; the negative of the error code where there is one."""
     asked = OffsetFetchRequest.Group(
         group_id=group, topics=[OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=[partition])]
     )

@@ -23,9 +23,7 @@ def put(driver: LogDriver, *pairs: tuple[bytes, bytes | None], **fields: object)
 
 
 def clean(driver: LogDriver, **limits: int) -> None:
-    """Compact everything that was written: filler batches make the older segments inactive and older than the older
-    snapshot.
-    """
+    """Compact all there is: filler batches make the older segments inactive and older than the older snapshot."""
     driver.settle()
     put(driver, (b"filler", b"."))
     put(driver, (b"filler", b"."))

@@ -17,7 +17,7 @@ MOST_ATTEMPTS = 200
 
 
 class GivenUp(Exception):
-    """Raised by pause() after many attempts."""
+    """Raised by the pause of a test, after many attempts."""
 
 
 def pause(error: ObjectsError, attempts: int) -> None:
@@ -27,13 +27,13 @@ def pause(error: ObjectsError, attempts: int) -> None:
 
 
 def take(objects: Objects, node: int = 1, least: int = 1) -> Taken:
-    """Take over the journal in this store of objects, as the node with this id."""
+    """Take over, as the node with this id."""
     salt = node.to_bytes(8, "big")
     return Takeover(objects, pause, Claim(least, node, (), salt)).run()
 
 
 class Owning(Driven):
-    """The owner of a journal, with its disk. `acked`: what it has acknowledged, by topic."""
+    """An owner, with its disk. `acked`: what was released, by topic."""
 
     def __init__(
         self, objects: Any, disk: Disk | None = None, node: int = 1, identity: bytes = b"the only store.."
@@ -59,13 +59,11 @@ class Owning(Driven):
             self.collecting.add(source.adopted)
 
     def values(self, topic: str = "t") -> list[bytes]:
-        """Return the values that a consumer reads."""
+        """What a consumer reads."""
         return [value for _, value in values_of(self.log(topic))]
 
     def point(self, *, is_named: bool = True) -> None:
-        """Take a point (a checkpoint with its files in the store of objects), name it in the journal, and delete the
-        objects that are not needed after it.
-        """
+        """Take a point, name it in a round, and delete what is not needed then."""
         self.flush()
         self.checkpoint()
         taken = self.points.take()
@@ -74,7 +72,7 @@ class Owning(Driven):
             self.name(taken)
 
     def name(self, taken: PointTaken) -> None:
-        """Name a point in the journal, and delete the objects that are not needed after it."""
+        """Name a point in a round, and delete what is not needed then."""
         journal = self.store.journal
         assert isinstance(journal, ObjectJournal)
         first = journal.name_point(tuple(taken.place), taken.start)

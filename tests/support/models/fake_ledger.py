@@ -45,9 +45,7 @@ class Open:
 
 
 class FakeBroker:
-    """The model of the broker. Transactional ids are forgotten when their transaction ends. most: how many
-    transactions one decision may end.
-    """
+    """Ids are for one transaction: with its end they are not known. most: how many one decision may end."""
 
     def __init__(self, most: int = 40_000) -> None:
         self.most = most
@@ -185,7 +183,7 @@ class FakeBroker:
         return EndTxnsResponse(entry=entry)
 
     def _others(self, asked: EndTxnsRequest) -> list[Written]:
-        """Return the transactions that wait for this number or one below it."""
+        """What waits for this number or one below it."""
         return [
             each.written
             for each in self.open.values()
@@ -204,12 +202,12 @@ class FakeBroker:
         return self.rows
 
     def is_quiet(self) -> bool:
-        """Return whether no transaction is open."""
+        """Whether no transaction is open."""
         return not self.open
 
 
 class RealBroker:
-    """The real broker in a simulated world, with the calls of FakeBroker; each run has a topic of its own."""
+    """The broker itself, in a simulated world of its own; a topic for each run."""
 
     def __init__(self) -> None:
         settings = BrokerSettings(

@@ -58,6 +58,7 @@ def settled(broker, *members, group="g"):
     return epochs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "power cut"])
 def test_a_restart_changes_no_epoch_and_moves_no_partition(broker, orderly):
     epochs = settled(broker, "a", "b")
@@ -102,6 +103,7 @@ def test_an_empty_group_is_forgotten_once_it_has_no_committed_offsets():
         assert described(broker, "bare").error_code == NOT_FOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 def test_the_retention_of_offsets_begins_when_the_last_member_leaves(restarts):
     with begin(offsets_retention_check_interval_ms=1000, offsets_retention_minutes=1) as broker:

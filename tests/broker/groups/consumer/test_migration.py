@@ -71,6 +71,7 @@ def again(broker, how):
 WAYS = pytest.mark.parametrize("how", ["orderly", "power cut"])
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_restart_during_an_upgrade_changes_no_epoch_and_moves_no_partition(broker, how):
     old = classic_group(broker)

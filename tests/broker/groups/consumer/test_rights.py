@@ -283,6 +283,7 @@ def test_a_classic_member_that_heartbeats_after_a_restart_loses_forbidden_topics
         assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goes", ["it leaves", "it is silent"])
 def test_the_user_of_a_member_is_forgotten_when_the_member_leaves(world: World, goes: str) -> None:
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)

@@ -4,6 +4,7 @@ After every step: a replay makes the same group, nobody reads what has no share 
 to, and who has the newest target reads with the others all that is subscribed to, none of it with more than it takes.
 """
 
+import pytest
 from consumer_group_driver import topic_id
 from fencepost.broker.groups.share.machine import Rules
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -127,5 +128,5 @@ class ShareGroupUnderAnyOrder(RuleBasedStateMachine):
             assert {place for place in begun if place[0] in there} <= read
 
 
-TestShareGroup = ShareGroupUnderAnyOrder.TestCase
+TestShareGroup = pytest.mark.slow(ShareGroupUnderAnyOrder.TestCase)
 TestShareGroup.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

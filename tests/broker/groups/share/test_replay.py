@@ -33,6 +33,7 @@ def workload(broker):
     yield beat(broker, "m-3", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snapshots", [(), (4, 9)], ids=["no snapshots", "snapshots"])
 @pytest.mark.requirement("S-128")
 def test_share_groups_and_their_partitions_survive_a_power_cut(snapshots):
