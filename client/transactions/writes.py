@@ -7,9 +7,10 @@ that one that says "not now" is followed by another attempt. Sources: Kafka's Tr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
+from ...protocol.messages.share_fetch import AcknowledgementBatch
 from ..errors import KafkaError, is_retriable
 from ..net.coordinators import CoordinatorKind
 from ..net.retry import Deadline
@@ -20,6 +21,9 @@ from .requests import Codes, TransactionRequests, maybe_done
 from .sources import FromShareGroup, Offsets, SharedRanges
 from .table import OPEN
 from .tries import Tries
+
+MOST_RANGES = 10_000
+"""The ranges of acknowledgements that a broker takes in one request."""
 
 
 class Writes:
@@ -96,12 +100,17 @@ class Writes:
         return partial(self._send_acknowledgements, taken, taken.hand_over())
 
     async def _send_acknowledgements(self, taken: FromShareGroup, acks: SharedRanges) -> None:
-        if not acks:
-            return
+        """Send all acknowledgements, in as many requests as the broker needs. Raises the transaction's error."""
+        for part in in_requests(acks):
+            self._machine.attempts_offsets()
+            await self._send_one(taken, part, self._tries.deadline())
+        if acks:
+            taken.accepted()
+
+    async def _send_one(self, taken: FromShareGroup, acks: SharedRanges, deadline: Deadline) -> None:
+        """Send one request of acknowledgements until the broker has taken it. Else fails the transaction and raises."""
         machine, group_id = self._machine, taken.group_id
         target: tuple[CoordinatorKind, str] = ("group", group_id)
-        deadline = self._tries.deadline()
-        machine.attempts_offsets()
         attempt = 0
         while machine.state in OPEN:
             code = 0
@@ -109,7 +118,6 @@ class Writes:
                 code, refusal = await self._requests.acknowledge(group_id, taken.member_id, acks)
                 verdict = of_acknowledgement(code)
                 if verdict is Verdict.DONE:
-                    taken.accepted()
                     return
             except KafkaError as raised:
                 is_unsent = is_retriable(raised) and not maybe_done(raised)
@@ -123,6 +131,22 @@ class Writes:
             attempt += 1
         await self._explain()
         raise machine.failure()
+
+
+def in_requests(acks: SharedRanges) -> Iterator[SharedRanges]:
+    """Divide acknowledgements into those of one request after another: at most MOST_RANGES ranges in each."""
+    part: list[tuple[bytes, int, list[AcknowledgementBatch]]] = []
+    room = MOST_RANGES
+    for topic_id, partition, ranges in acks:
+        for begin in range(0, len(ranges), MOST_RANGES):
+            here = ranges[begin : begin + MOST_RANGES]
+            if len(here) > room:
+                yield part
+                part, room = [], MOST_RANGES
+            part.append((topic_id, partition, here))
+            room -= len(here)
+    if part:
+        yield part
 
 
 def _acknowledging(group_id: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from fencepost.broker.handlers import share_transactions
 from fencepost.broker.share.values import AckRange
 from fencepost.client.errors import (
     AbortableTransactionError,
@@ -13,6 +14,7 @@ from fencepost.client.errors import (
     UnsupportedVersionError,
 )
 from fencepost.client.share.taken import MANY
+from fencepost.client.transactions import writes
 from fencepost.client.values import Record
 from reading import make, write
 from share_members import ACCEPT, REJECT, RELEASE, left, seen, sharer
@@ -111,6 +113,24 @@ def test_a_transaction_can_accept_some_records_of_a_batch_and_reject_others() ->
                 await tx.send("bills", b"all", partition=0)
             consumer.acknowledge(records[3], RELEASE)
         assert await left(world) == [(b"3", 2)]
+
+    within(main)
+
+
+def test_more_ranges_than_one_request_may_have_are_acknowledged_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "MOST_RANGES", 3)
+    monkeypatch.setattr(share_transactions, "MOST_RANGES", 3)
+
+    async def main(world: TxnWorld) -> None:
+        await write(world, *[b"%d" % n for n in range(10)])
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            records = await consumer.getmany(timeout_ms=5_000)
+            async with producer.transaction() as tx:
+                for record in records:
+                    await tx.acknowledge(consumer, record, type=(ACCEPT, REJECT)[record.offset % 2])
+                await tx.send("bills", b"all", partition=0)
+        assert await left(world) == []
 
     within(main)
 
