@@ -43,7 +43,7 @@ def test_a_restored_store_has_the_content_of_the_original(backup, expected):
     assert not recovered.report.warnings
 
 
-def test_a_target_that_holds_anything_is_refused(backup):
+def test_a_restore_into_a_directory_that_is_not_empty_is_refused(backup):
     backup.make_directory("/data/notes")
     with pytest.raises(BackupRefused, match="/data is not empty"):
         restore_backup(backup, BACKUP, "/data")
@@ -56,7 +56,7 @@ def test_the_root_of_a_file_system_counts_as_an_empty_restore_target(backup):
     assert backup.exists("/data/lost+found")
 
 
-def test_a_directory_without_a_whole_backup_is_refused(backup):
+def test_restoring_from_a_missing_or_unfinished_backup_is_refused(backup):
     with pytest.raises(BackupRefused, match="/nowhere is no backup"):
         restore_backup(backup, "/nowhere", "/data")
     backup.unlink(f"{BACKUP}/manifest")
@@ -97,7 +97,7 @@ def test_restore_refuses_a_backup_with_a_missing_file_or_one_of_another_size(bac
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "logs/../../outside"])
-def test_a_manifest_cannot_name_files_elsewhere(backup, name):
+def test_a_backup_manifest_that_names_a_file_outside_the_backup_is_damaged(backup, name):
     contents = manifest.read(backup, BACKUP)
     contents.files = {**contents.files, name: manifest.BackupFile(0, 0)}
     manifest.write(backup, BACKUP, contents)

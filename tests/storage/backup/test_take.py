@@ -117,7 +117,7 @@ def test_a_backup_does_not_mix_files_of_a_directory_replaced_during_it(disk, run
 @pytest.mark.parametrize(
     ("folder", "cause"), [("/data", "is not empty"), ("/data/lock", "is a file"), (BACKUP, "is not empty")]
 )
-def test_a_target_that_holds_anything_is_refused(disk, folder, cause):
+def test_a_backup_into_a_directory_that_is_not_usable_is_refused_with_the_cause(disk, folder, cause):
     taken(disk)
     with pytest.raises(BackupRefused, match=cause):
         take_backup(disk, "/data", disk, folder, **FACTS)
@@ -131,7 +131,7 @@ def test_a_directory_that_is_not_a_data_directory_is_refused_and_unchanged(disk)
     assert not disk.exists(BACKUP)
 
 
-def test_progress_ends_at_the_total_bytes(disk):
+def test_backup_progress_grows_and_never_exceeds_the_total_bytes(disk):
     reported = []
     contents = taken(disk, report=lambda done, of: reported.append((done, of)))
     assert reported == sorted(reported)
@@ -156,7 +156,7 @@ def test_a_backup_that_fills_the_disk_leaves_no_files(disk):
         assert target.list(BACKUP) == []
 
 
-def test_an_error_at_any_step_leaves_no_backup_that_counts(disk):
+def test_a_backup_that_failed_at_any_step_is_refused_by_check_backup(disk):
     def judge(target, contents):
         if contents is None and target.exists(BACKUP):
             with pytest.raises(BackupRefused):
@@ -187,7 +187,7 @@ def test_a_power_cut_during_a_backup_leaves_a_complete_backup_or_none(disk):
 # ---- a directory that is damaged ---------------------------------------------------------------------------------
 
 
-def test_a_segment_that_is_missing_is_named_and_all_else_is_in_the_backup(disk):
+def test_a_backup_warns_about_a_missing_segment_and_copies_all_other_files(disk):
     path = segment_of(disk)
     disk.unlink(path)
     contents = taken(disk)
@@ -195,7 +195,7 @@ def test_a_segment_that_is_missing_is_named_and_all_else_is_in_the_backup(disk):
     restore_backup(disk, BACKUP, "/copy")
 
 
-def test_a_segment_that_is_too_short_is_named(disk):
+def test_a_backup_warns_about_a_segment_shorter_than_the_checkpoint_says(disk):
     path = segment_of(disk)
     size = disk.size(path)
     file = disk.open(path)
@@ -205,7 +205,7 @@ def test_a_segment_that_is_too_short_is_named(disk):
     assert warning == f"{path} has 10 bytes, the checkpoint counts {size}"
 
 
-def test_a_segment_that_the_device_cannot_read_is_named(disk):
+def test_a_backup_warns_about_a_segment_that_cannot_be_read(disk):
     path = segment_of(disk)
     disk.fail(lambda one: type(one).__name__ == "Read" and one.path == path, times=None)
     (warning,) = taken(disk).warnings
@@ -220,7 +220,7 @@ def test_backing_up_a_damaged_journal_is_refused(disk):
     assert disk.list(BACKUP) == []
 
 
-def test_without_its_newest_checkpoint_the_one_before_is_taken(disk):
+def test_a_backup_uses_the_older_checkpoint_if_the_newest_is_damaged(disk):
     newest = max(name for name in disk.list("/data") if name.startswith("checkpoint-"))
     overwrite(disk, f"/data/{newest}", 50, b"damaged")
     original = disk.at(0) if not disk.operations else disk.found(disk._seen)

@@ -50,7 +50,7 @@ def test_compaction_removes_only_superseded_records_of_a_batch(codec: int) -> No
     assert (first.base_offset, first.last_offset, first.codec) == (0, 2, codec)
 
 
-def test_the_active_segment_is_never_touched() -> None:
+def test_compaction_never_changes_the_active_segment() -> None:
     driver = compacted_log(segment_bytes=10_000)
     for number in range(20):
         put(driver, (b"k", b"%d" % number))
@@ -59,7 +59,7 @@ def test_the_active_segment_is_never_touched() -> None:
     assert len(driver.contents()) == 20
 
 
-def test_records_younger_than_min_compaction_lag_stay() -> None:
+def test_compaction_keeps_records_younger_than_min_compaction_lag() -> None:
     driver = compacted_log(min_compaction_lag_ms=500)
     for number in range(10):
         put(driver, (b"k", b"%d" % number))
@@ -87,8 +87,10 @@ def test_compaction_waits_for_the_dirty_ratio_or_for_max_compaction_lag() -> Non
     assert values(driver)[b"k1"] == b"w"
 
 
-def test_kafka_4529_8522_tombstones_stay_for_delete_retention_and_then_go() -> None:
-    """KAFKA-4529 (too early) and KAFKA-8522 (never): the horizon is set when compaction first meets the tombstone."""
+def test_kafka_4529_8522_tombstones_are_removed_after_delete_retention_ms() -> None:
+    """KAFKA-4529 (removed too early) and KAFKA-8522 (never removed): the time counts from when compaction first meets
+    the tombstone.
+    """
     driver = compacted_log()
     put(driver, (b"k", b"v"))
     put(driver, (b"k", None))
@@ -105,7 +107,7 @@ def test_kafka_4529_8522_tombstones_stay_for_delete_retention_and_then_go() -> N
     assert values(driver) == {}
 
 
-def test_a_rewritten_batch_keeps_its_timestamps() -> None:
+def test_a_batch_rewritten_by_compaction_keeps_its_timestamps() -> None:
     driver = compacted_log()
     put(driver, (b"a", b"1"), (b"k", None), timestamp=123_456)
     put(driver, (b"a", b"2"))
@@ -113,7 +115,7 @@ def test_a_rewritten_batch_keeps_its_timestamps() -> None:
     assert visible(driver)[b"k"].timestamp == 123_457
 
 
-def test_a_tombstone_that_is_superseded_goes_at_once() -> None:
+def test_compaction_removes_a_superseded_tombstone_at_once() -> None:
     driver = compacted_log()
     put(driver, (b"k", None))
     put(driver, (b"k", b"v"))
@@ -137,8 +139,8 @@ def test_compaction_takes_several_passes_when_the_keys_exceed_its_map() -> None:
     assert len([record for record in driver.contents() if record.key != b"filler"]) < 30
 
 
-def test_kafka_13727_records_above_a_partial_pass_are_not_touched() -> None:
-    """KAFKA-13727: data and marker of an aborted transaction behind the end of the pass, in the same segment."""
+def test_kafka_13727_compaction_changes_no_records_above_the_end_of_its_pass() -> None:
+    """KAFKA-13727: data and marker of an aborted transaction were in the same segment above the end of the pass."""
     driver = compacted_log(segment_bytes=2000)
     put(driver, (b"a", b"1"), (b"b", b"1"))  # 0, 1
     put_in_transaction(driver, 1, 0, (b"x", b"dead"))  # 2
@@ -161,8 +163,8 @@ def test_kafka_13727_records_above_a_partial_pass_are_not_touched() -> None:
         assert values(driver) == expected
 
 
-def test_kafka_14055_a_user_key_that_looks_like_a_marker_takes_nothing_with_it() -> None:
-    """KAFKA-14055: the key of a marker is no key of a record."""
+def test_kafka_14055_a_record_key_that_looks_like_a_marker_removes_no_other_record() -> None:
+    """KAFKA-14055: the key of a marker must not be compared with keys of records."""
     driver = compacted_log()
     put_in_transaction(driver, 1, 0, (b"k", b"dead"))
     driver.marker(1, 0, Marker.ABORT)
@@ -178,8 +180,8 @@ def test_kafka_14055_a_user_key_that_looks_like_a_marker_takes_nothing_with_it()
         }
 
 
-def test_kafka_8351_a_transaction_over_several_segments_is_one_transaction() -> None:
-    """KAFKA-8351: begun in one segment, ended in another, cleaned together or apart."""
+def test_kafka_8351_a_transaction_over_several_segments_is_compacted_correctly() -> None:
+    """KAFKA-8351: it begins in one segment and ends in another; one pass compacts both, or several do."""
     for most_keys in (1, 2, 100):
         driver = compacted_log()
         put(driver, (b"k", b"old"))
@@ -193,7 +195,7 @@ def test_kafka_8351_a_transaction_over_several_segments_is_one_transaction() -> 
             assert values(driver) == {b"k": b"old", b"l": b"alive 5"}
 
 
-def test_an_aborted_record_supersedes_nothing() -> None:
+def test_an_aborted_record_does_not_supersede_a_committed_one_of_its_key() -> None:
     driver = compacted_log()
     put(driver, (b"k", b"committed"))
     put_in_transaction(driver, 1, 0, (b"k", b"aborted"))
@@ -203,7 +205,7 @@ def test_an_aborted_record_supersedes_nothing() -> None:
     assert [r.value for r in driver.contents() if r.key == b"k"] == [b"committed"]
 
 
-def test_a_marker_goes_only_after_its_data_and_its_horizon() -> None:
+def test_an_abort_marker_is_removed_delete_retention_ms_after_its_data() -> None:
     driver = compacted_log()
     put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=0)
     put_in_transaction(driver, 1, 1, (b"k", b"dead"))
@@ -224,7 +226,7 @@ def test_a_marker_goes_only_after_its_data_and_its_horizon() -> None:
     assert driver.log.aborted_between(0, driver.log.end_offset) == []
 
 
-def test_the_marker_of_a_committed_transaction_stays_while_any_record_of_it_does() -> None:
+def test_a_commit_marker_is_kept_while_any_record_of_its_transaction_is() -> None:
     driver = compacted_log()
     put_in_transaction(driver, 1, 0, (b"k", b"v"))
     marker = driver.marker(1, 0, Marker.COMMIT)
@@ -235,8 +237,10 @@ def test_the_marker_of_a_committed_transaction_stays_while_any_record_of_it_does
     assert values(driver) == {b"k": b"v"}
 
 
-def test_kafka_5490_8335_the_last_batch_of_each_living_producer_stays() -> None:
-    """KAFKA-5490: emptied if need be; those before it go, also when they have the same sequence (KAFKA-8335)."""
+def test_kafka_5490_8335_the_last_batch_of_each_known_producer_is_kept() -> None:
+    """KAFKA-5490: it is kept without records if need be. KAFKA-8335: its earlier batches are removed, even with the
+    same sequence.
+    """
     driver = compacted_log()
     for number in range(6):
         put(driver, (b"k", b"%d" % number), producer_id=1, producer_epoch=number, base_sequence=0)
@@ -262,7 +266,7 @@ def test_compaction_keeps_no_batch_for_a_forgotten_producer() -> None:
     assert [b.producer_id for b in kept(driver) if b.producer_id > 0] == [2]
 
 
-def test_the_last_marker_of_a_producer_without_data_keeps_its_epoch() -> None:
+def test_the_last_marker_of_a_producer_without_records_is_kept_with_its_epoch() -> None:
     driver = compacted_log()
     put_in_transaction(driver, 9, 3, (b"k", b"aborted"))
     driver.marker(9, 4, Marker.ABORT)
@@ -277,7 +281,7 @@ def test_the_last_marker_of_a_producer_without_data_keeps_its_epoch() -> None:
 
 
 def test_kafka_13194_compaction_never_passes_the_last_stable_offset() -> None:
-    """KAFKA-13194: nor the high watermark, the checkpoint or the older snapshot."""
+    """KAFKA-13194: it stops there, and at the high watermark, too."""
     driver = compacted_log()
     for number in range(6):
         put(driver, (b"k", b"%d" % number))
@@ -330,7 +334,7 @@ def test_kafka_17076_the_end_offset_survives_when_compaction_leaves_nothing() ->
         offset = driver.read(offset).next_offset  # a reader gets over the gap
 
 
-def test_redpanda_a5e4544_removing_the_last_aborted_batch_stops_no_reader() -> None:
+def test_redpanda_a5e4544_reads_advance_after_the_last_aborted_batch_was_removed() -> None:
     """Redpanda a5e4544."""
     driver = compacted_log()
     put(driver, (b"a", b"1"))
@@ -343,8 +347,10 @@ def test_redpanda_a5e4544_removing_the_last_aborted_batch_stops_no_reader() -> N
         assert driver.read(offset).next_offset > offset
 
 
-def test_redpanda_abd7716_no_compaction_before_an_abort_is_known() -> None:
-    """Redpanda abd7716: after a restart the aborted list is complete before anything is compacted, or derived."""
+def test_redpanda_abd7716_after_a_restart_compaction_still_removes_aborted_records() -> None:
+    """Redpanda abd7716: after a restart the list of aborted transactions has to be complete, or rebuilt, before
+    anything is compacted.
+    """
     driver = compacted_log()
     put(driver, (b"k", b"old"))
     put_in_transaction(driver, 1, 0, (b"k", b"dead"))
@@ -427,7 +433,7 @@ def test_compaction_does_not_bring_back_records_below_the_log_start() -> None:
     assert sorted(visible(driver)) == [b"k5", b"k6", b"k7"]
 
 
-def test_with_compact_and_delete_the_age_of_the_youngest_input_counts() -> None:
+def test_retention_of_a_merged_segment_counts_from_its_youngest_input_segment() -> None:
     driver = compacted_log(cleanup_policy="compact,delete", retention_ms=1000)
     for number in range(6):
         put(driver, (b"k%d" % number, b"v"))

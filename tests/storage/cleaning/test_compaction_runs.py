@@ -18,8 +18,8 @@ from log_driver import DIRECTORY, LogDriver
 from peak_memory import peak_bytes
 
 
-def test_kafka_6264_nothing_changes_before_the_swap_and_the_checkpoint_keeps_it() -> None:
-    """KAFKA-6264 and its kin: a crash before, within or after the swap neither loses nor doubles a record."""
+def test_kafka_6264_a_crash_around_the_swap_of_segments_loses_or_doubles_no_record() -> None:
+    """KAFKA-6264 and similar bugs: a crash before, during or after compaction replaces segments."""
     disk = SimulatedDisk()
     driver = LogDriver(
         disk, cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0, delete_retention_ms=HORIZON_MS
@@ -43,7 +43,7 @@ def test_kafka_6264_nothing_changes_before_the_swap_and_the_checkpoint_keeps_it(
 
 
 @pytest.mark.slow
-def test_a_crash_at_any_operation_of_a_run_leaves_the_log_as_it_was() -> None:
+def test_a_crash_at_any_disk_operation_of_a_compaction_loses_no_record() -> None:
     disk = SimulatedDisk()
     settings = {"cleanup_policy": "compact", "segment_bytes": 160, "min_cleanable_dirty_ratio": 0.0}
     driver = LogDriver(disk, **settings)
@@ -68,7 +68,7 @@ def test_a_crash_at_any_operation_of_a_run_leaves_the_log_as_it_was() -> None:
         assert values(twin) == expected
 
 
-def test_a_run_on_a_full_disk_leaves_no_files_and_the_next_one_works() -> None:
+def test_a_compaction_on_a_full_disk_leaves_no_files_and_the_next_one_works() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk, cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
     for number in range(100):
@@ -89,7 +89,7 @@ def test_a_run_on_a_full_disk_leaves_no_files_and_the_next_one_works() -> None:
     assert len(visible(driver)) == 100
 
 
-def test_damage_met_by_compaction_puts_the_log_offline() -> None:
+def test_a_compaction_that_reads_damaged_bytes_puts_the_log_offline() -> None:
     driver = compacted_log()
     for number in range(12):
         put(driver, (b"k", b"%d" % number))
@@ -106,8 +106,8 @@ def test_damage_met_by_compaction_puts_the_log_offline() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EIO])
-def test_a_run_that_cannot_open_or_read_a_file_reports_no_damage(number: int) -> None:
-    """Snapshot of the producers, indexes, segments: at every open and read of a run."""
+def test_a_compaction_that_cannot_open_or_read_a_file_reports_no_damage(number: int) -> None:
+    """Tried at every open and read: of the producer snapshot, the indexes and the segments."""
     for step in range(1_000):
         disk = SimulatedDisk(history=False)
         driver = LogDriver(disk, cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0)
@@ -143,7 +143,7 @@ def test_a_run_that_cannot_open_or_read_a_file_reports_no_damage(number: int) ->
 
 
 @pytest.mark.slow
-def test_no_error_of_the_system_at_any_step_of_a_run_loses_anything() -> None:
+def test_a_system_error_at_any_step_of_a_compaction_loses_no_record() -> None:
     drivers: list[LogDriver] = []
 
     def make() -> SimulatedDisk:
@@ -185,7 +185,7 @@ def test_no_error_of_the_system_at_any_step_of_a_run_loses_anything() -> None:
     assert fail_each_step(make, work, judge) > 10
 
 
-def test_a_run_is_cut_into_slices_by_the_clock() -> None:
+def test_a_compaction_pauses_after_its_time_slice() -> None:
     driver = compacted_log()
     for number in range(50):
         put(driver, (b"k%d" % (number % 5), b"%d" % number))
@@ -212,7 +212,7 @@ def test_a_run_is_cut_into_slices_by_the_clock() -> None:
     assert begin_compaction(driver.log, 0, lambda: 0) is None or driver.log.compacting
 
 
-def test_only_one_run_at_a_time_and_none_without_the_policy() -> None:
+def test_a_log_has_one_compaction_at_a_time_and_none_without_cleanup_policy_compact() -> None:
     driver = compacted_log()
     for number in range(12):
         put(driver, (b"k", b"%d" % number))
@@ -226,7 +226,7 @@ def test_only_one_run_at_a_time_and_none_without_the_policy() -> None:
     assert begin_compaction(plain.log, 0, lambda: 0) is None
 
 
-def test_old_files_go_when_two_checkpoints_name_the_new_ones() -> None:
+def test_compacted_segment_files_are_removed_after_two_checkpoints() -> None:
     driver = compacted_log()
     for number in range(12):
         put(driver, (b"k", b"%d" % number))
@@ -239,7 +239,7 @@ def test_old_files_go_when_two_checkpoints_name_the_new_ones() -> None:
     assert generations() == {"1"}
 
 
-def test_segments_stay_while_a_run_reads_them() -> None:
+def test_segments_expired_during_a_compaction_are_removed_only_after_it() -> None:
     driver = compacted_log(cleanup_policy="compact,delete", retention_ms=1000)
     for number in range(12):
         put(driver, (b"k%d" % number, b"v"))
@@ -263,7 +263,7 @@ def test_segments_stay_while_a_run_reads_them() -> None:
     assert log.start_offset == start
 
 
-def test_a_segment_swapped_after_the_manifest_stays_until_the_next_checkpoint() -> None:
+def test_a_segment_replaced_during_a_checkpoint_is_kept_one_checkpoint_more() -> None:
     driver = compacted_log()
     for number in range(12):
         put(driver, (b"k", b"%d" % number))
@@ -279,8 +279,8 @@ def test_a_segment_swapped_after_the_manifest_stays_until_the_next_checkpoint() 
 
 
 @pytest.mark.slow
-def test_a_record_with_a_million_headers_is_moved_as_bytes() -> None:
-    """What is kept of a batch is copied, and what was in it never made into objects."""
+def test_compacting_a_record_with_a_million_headers_copies_it_as_bytes() -> None:
+    """Its headers are never decoded into objects, which would take far more memory."""
     driver = compacted_log()
     driver.append(many_headers.batch(1_000_000, key=b"kept"))
     put(driver, (b"k", b"newer"))

@@ -25,7 +25,7 @@ def start(
     return new_start(states, start, bound, tail, now_ms, settings)
 
 
-def test_segments_go_when_their_newest_batch_is_older_than_retention_ms() -> None:
+def test_segments_expire_when_their_newest_batch_is_older_than_retention_ms() -> None:
     states = segments(100, 200, 300)
     assert start(states, 1100, retention_ms=1000) is None
     assert start(states, 1101, retention_ms=1000) == 10
@@ -42,11 +42,11 @@ def test_segments_wholly_below_the_log_start_do_not_count_for_retention() -> Non
     assert start(states, 0, start=20, retention_bytes=100) == 30
 
 
-def test_a_young_segment_keeps_the_older_ones_behind_it_but_not_before() -> None:
+def test_an_old_segment_after_a_younger_one_does_not_expire_before_it() -> None:
     assert start(segments(100, 5000, 100), 5000, retention_ms=1000) == 10
 
 
-def test_segments_go_while_the_rest_still_has_retention_bytes() -> None:
+def test_segments_expire_while_the_remaining_ones_have_at_least_retention_bytes() -> None:
     states = segments(0, 0, 0, 0)
     assert start(states, 0, retention_bytes=400) is None
     assert start(states, 0, retention_bytes=301) is None
@@ -133,7 +133,7 @@ def test_segment_ages_continue_after_a_restart_without_the_downtime(driver: LogD
     assert expired(log, driver.age_ms) == 1
 
 
-def test_expired_segments_leave_the_disk_and_the_log_goes_on(driver: LogDriver) -> None:
+def test_a_log_whose_segments_all_expired_continues_at_its_next_offset(driver: LogDriver) -> None:
     driver.settle()
     driver.advance(10 * HOUR_MS)
     driver.retain()

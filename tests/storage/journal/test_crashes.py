@@ -234,8 +234,10 @@ def test_after_any_crash_exactly_the_synced_units_are_there_in_order(workload):
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_after_any_crash_around_units_as_large_as_files(more):
-    """What is left of a file, then the largest that is ready, to the byte and one around it."""
+def test_any_crash_around_journal_units_as_large_as_a_file_loses_no_synced_unit(more):
+    """The units have the size that is left in the current file, and of the largest prepared file, and one byte more or
+    less.
+    """
     disk = new_disk()
     driven = Noted(disk, first_file_bytes=6 * BLOCK)
     driven.append(b"before")
@@ -255,7 +257,7 @@ def test_after_any_crash_around_units_as_large_as_files(more):
 
 
 def test_recovery_survives_a_crash_during_recovery():
-    """The workload is cut in a hard place, recovered, cut during that, recovered again."""
+    """The workload ends in a crash, and so does the recovery after it; the next recovery has every synced unit."""
     disk = new_disk()
     unsynced_rounds_and_then_a_sync(Noted(disk))
     done = len(disk.operations)
@@ -268,7 +270,7 @@ def test_recovery_survives_a_crash_during_recovery():
         begin_anew(image, description)
 
 
-def test_cut_recovered_written_cut_again_and_no_unit_of_the_first_tail_is_back():
+def test_units_dropped_by_a_recovery_do_not_come_back_after_a_second_crash():
     disk = new_disk()
     first = Noted(disk)
     first.append(b"acknowledged")
@@ -295,8 +297,8 @@ def test_cut_recovered_written_cut_again_and_no_unit_of_the_first_tail_is_back()
     assert cuts > 500
 
 
-def test_killed_between_write_and_sync_then_restarted_then_a_power_cut():
-    """The new process reads what the old one wrote and never synced; it makes that safe elsewhere before it goes on."""
+def test_units_recovered_unsynced_from_a_killed_process_survive_a_later_power_cut():
+    """The new process reads what the old one wrote and never synced, and makes it durable before it goes on."""
     disk = new_disk()
     driven = Noted(disk)
     driven.append(b"synced")
@@ -311,7 +313,7 @@ def test_killed_between_write_and_sync_then_restarted_then_a_power_cut():
     assert recovered(again.after_power_cut()) == [(3, b"later")]
 
 
-def test_after_a_failed_sync_bytes_may_be_lost_and_were_never_released():
+def test_units_of_a_failed_sync_are_never_released_and_may_be_lost():
     disk = new_disk()
     driven = Noted(disk)
     driven.append(b"synced")
@@ -325,7 +327,7 @@ def test_after_a_failed_sync_bytes_may_be_lost_and_were_never_released():
     assert recovered(disk.after_power_cut()) == [(1, b"synced")]
 
 
-def test_a_failed_sync_of_the_first_of_two_files_releases_nothing_of_either():
+def test_a_failed_sync_of_one_of_two_files_of_a_round_releases_none_of_its_units():
     disk = new_disk()
     driven = Noted(disk)
     driven.append(b"a" * 3000)
@@ -356,7 +358,7 @@ def test_a_failed_preparation_of_a_file_leaves_a_journal_that_recovers():
 
 
 def test_damage_to_a_synced_round_is_found_in_every_later_crash():
-    """Rot and a crash together: a round lost from under a tail is not taken for a part of the tail."""
+    """Rot and a crash together: a damaged synced round before an unsynced one must not be cut off with it."""
     disk = new_disk()
     driven = Noted(disk, first_file_bytes=8 * BLOCK)
     for number in range(3):
@@ -415,12 +417,12 @@ def run_model(steps, seed, limit):
 
 @settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=1, max_size=25), st.integers(0, 1000))
-def test_any_run_of_units_rounds_checkpoints_and_crashes_agrees_with_the_model(steps, seed):
+def test_the_journal_agrees_with_its_model_in_any_order_of_events_and_crashes(steps, seed):
     run_model(steps, seed, limit=25)
 
 
 @pytest.mark.long
 @settings(max_examples=3000, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=1, max_size=60), st.integers(0, 1000))
-def test_any_long_run_of_units_rounds_checkpoints_and_crashes_agrees_with_the_model(steps, seed):
+def test_the_journal_agrees_with_its_model_in_long_histories_with_crashes(steps, seed):
     run_model(steps, seed, limit=50)

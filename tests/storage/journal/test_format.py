@@ -13,7 +13,7 @@ FILE = FileHeader(7, 12, 1 << 20, True, b"saltsalt", 9, 100, 1000)
 ROUND = RoundHeader(7, 103, 1010, 102, 2, 98, False)
 
 
-def test_a_file_header_is_as_documented():
+def test_a_journal_file_header_has_the_documented_bytes():
     block = form.pack_file_header(FILE)
     assert len(block) == 4096
     assert block[:8] == b"FENCEJNL"
@@ -25,7 +25,7 @@ def test_a_file_header_is_as_documented():
     assert form.read_file_header(block) == FILE
 
 
-def test_a_round_header_is_as_documented_and_fits_one_place_only():
+def test_a_round_header_has_the_documented_bytes_and_is_valid_only_at_its_position():
     packed = form.pack_round_header(ROUND, FILE.seed, 8192)
     assert len(packed) == 48
     assert packed[:4] == b"FPRN"
@@ -43,7 +43,7 @@ def test_the_last_unit_of_a_round_follows_from_first_unit_and_count(first, units
     assert ROUND._replace(first_unit=first, units=units).last_unit == last
 
 
-def test_kinds_of_parts_and_sizes_are_as_documented():
+def test_journal_part_kinds_and_sizes_have_the_documented_values():
     assert (form.APPEND, form.LOG_START, form.CREATE, form.DROP) == (1, 2, 3, 4)
     assert (form.BATCH_UNIT_BYTES, form.PREFIX_BYTES, form.LEAST_UNIT_BYTES) == (45, 8, 45)
     assert len(form.pack_batch_unit(1, 2, 1, 1, 3, 4, 16, bytes(16))) == form.BATCH_UNIT_CHECKED_BYTES
@@ -52,7 +52,7 @@ def test_kinds_of_parts_and_sizes_are_as_documented():
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_file_header_of_another_format_is_recognised_by_its_number(version):
+def test_a_journal_file_header_of_another_format_raises_unknown_format(version):
     block = bytearray(form.pack_file_header(FILE))
     struct.pack_into(">I", block, 12, version)
     struct.pack_into(">I", block, 8, crc32c(bytes(block[12:])))
@@ -86,7 +86,7 @@ def test_a_file_header_that_is_too_short_is_malformed(size):
 
 
 def test_zero_bytes_are_refused_as_a_journal_unit():
-    """A length of 0 with a checksum of 0 over nothing would pass if nobody asked for the least length."""
+    """A length of 0 with a checksum of 0 over no bytes would be valid if no least length were checked."""
     assert "impossible length" in form.first_fault(memoryview(bytes(100)), ROUND)
     assert form.highest_number(memoryview(bytes(100)), 0) == 0
 
@@ -131,7 +131,7 @@ def flat(parts):
 
 @pytest.mark.slow
 @given(st.lists(PARTS, min_size=1, max_size=5), st.integers(0, 6))
-def test_units_come_back_as_they_were_framed(units, above):
+def test_journal_units_read_back_as_they_were_written(units, above):
     body = b"".join(b"".join(form.frame_unit(7, number, parts)) for number, parts in enumerate(units, 1))
     header = RoundHeader(7, 1, 1, 0, len(units), len(body), False)
     assert len(body) == sum(map(form.unit_bytes, units))
@@ -178,7 +178,7 @@ def test_a_unit_with_no_batch_or_too_many_is_refused(count):
 
 @pytest.mark.parametrize("count", [1, 3, 300])
 @pytest.mark.parametrize("size", [0, 100, form.COPIED_BELOW_BYTES, 3 * form.COPIED_BELOW_BYTES])
-def test_a_unit_is_the_same_bytes_whether_they_are_copied_or_not(monkeypatch, count, size):
+def test_a_journal_unit_has_the_same_bytes_whether_its_buffers_are_joined_or_not(monkeypatch, count, size):
     batches = [(number, number, b"sixteen bytes ..", bytes([number % 256]) * size) for number in range(count)]
     parts = [form.Part(form.APPEND, log_id, offset, (head, rest)) for log_id, offset, head, rest in batches]
     written = b"".join(form.frame_batches(3, 4, batches))

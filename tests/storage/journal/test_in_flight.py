@@ -34,7 +34,7 @@ def three(driven, writer):
     return [begun(driven, writer, data) for data in (b"one", b"two", b"three")]
 
 
-def test_rounds_that_complete_out_of_order_are_finished_in_order(driven, writer, three):
+def test_journal_rounds_whose_writes_end_out_of_order_can_only_be_finished_in_order(driven, writer, three):
     journal, (one, two, three) = driven.journal, three
     writer.steps[1].end()
     assert (one.done, two.done) == (False, True)
@@ -58,14 +58,14 @@ def test_finishing_a_round_whose_write_was_not_reported_raises(driven, writer, t
         driven.journal.finished(three[0])
 
 
-def test_an_unsynced_round_is_not_written_beside_others(driven, writer):
+def test_taking_an_unsynced_round_while_another_is_in_flight_raises(driven, writer):
     begun(driven, writer, b"synced")
     driven.append(b"written")
     with pytest.raises(RuntimeError):
         driven.journal.take_round(sync=False)
 
 
-def test_no_round_is_begun_beside_an_unsynced_one(driven):
+def test_taking_a_round_while_an_unsynced_one_is_in_flight_raises(driven):
     driven.append(b"written")
     driven.journal.take_round(sync=False)
     driven.append(b"synced")
@@ -73,13 +73,13 @@ def test_no_round_is_begun_beside_an_unsynced_one(driven):
         driven.journal.take_round(sync=True)
 
 
-def test_a_round_that_is_not_synced_cannot_be_begun(driven, writer):
+def test_an_unsynced_round_is_not_written_by_the_async_writer(driven, writer):
     driven.append(b"written")
     assert not driven.journal.take_round(sync=False).begin(writer, lambda error: None)
 
 
 def test_a_synced_round_after_an_unsynced_one_syncs_both(driven, writer):
-    """A synced write covers its own bytes only."""
+    """The async writer would sync only the bytes that it writes, so a worker writes and syncs this round."""
     driven.append(b"written")
     driven.round(sync=False)
     driven.append(b"synced")
@@ -91,7 +91,7 @@ def test_a_synced_round_after_an_unsynced_one_syncs_both(driven, writer):
     begun(driven, writer, b"and then by itself")
 
 
-def test_a_round_taken_beside_an_unsynced_one_is_not_begun_on_the_writer(driven, writer):
+def test_rounds_taken_after_an_unsynced_one_are_not_written_by_the_async_writer(driven, writer):
     driven.append(b"written")
     driven.round(sync=False)
     driven.append(b"synced")
@@ -126,7 +126,7 @@ def test_a_small_round_is_not_written_asynchronously(driven, writer):
 
 
 @pytest.mark.parametrize("failing", range(3))
-def test_after_a_failed_round_no_other_is_taken_and_none_behind_it_finished(driven, writer, three, failing):
+def test_after_a_failed_round_neither_it_nor_a_later_round_can_be_finished(driven, writer, three, failing):
     told = []
     writer.steps[failing].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
     assert three[failing].failed
@@ -145,7 +145,7 @@ def test_after_a_failed_round_no_other_is_taken_and_none_behind_it_finished(driv
         driven.journal.take_round(sync=True)
 
 
-def test_a_round_does_not_claim_that_a_round_still_in_flight_was_synced(driven, writer):
+def test_a_round_header_names_no_round_still_in_flight_as_synced(driven, writer):
     driven.append(b"before")
     driven.round()
     begun(driven, writer, b"one")
@@ -158,7 +158,7 @@ def test_a_round_does_not_claim_that_a_round_still_in_flight_was_synced(driven, 
 
 
 @pytest.mark.parametrize("kept", range(8))
-def test_of_rounds_in_flight_together_a_crash_leaves_the_first_ones_that_are_whole(driven, writer, three, kept):
+def test_a_crash_with_rounds_in_flight_keeps_those_before_the_first_missing_one(driven, writer, three, kept):
     """A missing later round is not reported as damage."""
     for number in range(3):
         writer.steps[number].write()
@@ -171,7 +171,7 @@ def test_of_rounds_in_flight_together_a_crash_leaves_the_first_ones_that_are_who
     assert found.highest_unit == max((number + 1 for number in range(3) if kept & 1 << number), default=found.last_unit)
 
 
-def test_after_a_crash_numbers_of_rounds_behind_a_gap_are_not_reused(driven, writer, three):
+def test_unit_numbers_of_rounds_lost_behind_a_missing_one_are_not_reused(driven, writer, three):
     writer.steps[2].end()
     again = Driven(driven.disk.after_power_cut(), fill=False)
     assert again.append(b"new") == 4
@@ -194,7 +194,7 @@ def test_a_sync_job_leaves_out_files_that_a_synced_round_in_flight_covers(driven
     assert driven.journal.sync_job() is None
 
 
-def test_the_bytes_of_the_open_round_are_counted(driven, writer):
+def test_open_bytes_counts_appended_units_until_their_round_is_taken(driven, writer):
     assert driven.journal.open_bytes == 0
     driven.append(b"x" * 1000)
     first = driven.journal.open_bytes

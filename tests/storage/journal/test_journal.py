@@ -13,7 +13,7 @@ from journal_driver import BLOCK, DIRECTORY, HEAD, SMALL, Driven, fill_up, recov
 # ---- units ---------------------------------------------------------------------------------------------------
 
 
-def test_a_unit_comes_back_as_it_was_framed(disk, driven):
+def test_a_journal_unit_of_several_parts_reads_back_as_it_was_written(disk, driven):
     parts = [
         Part(APPEND, 3, 40, (b"head", memoryview(b"rest"))),
         Part(LOG_START, 2**63 + 5, 12, ()),
@@ -34,7 +34,7 @@ def test_a_unit_comes_back_as_it_was_framed(disk, driven):
     assert read(disk, unit.path)[unit.position : unit.position + 4] == (size - 8).to_bytes(4, "big")
 
 
-def test_the_fast_path_writes_the_same_bytes_as_the_general_one():
+def test_append_batch_writes_the_same_journal_bytes_as_append():
     files = []
     for fast in (True, False):
         disk = SimulatedDisk()
@@ -48,7 +48,7 @@ def test_the_fast_path_writes_the_same_bytes_as_the_general_one():
     assert files[0] == files[1]
 
 
-def test_units_are_numbered_from_the_given_one_without_gaps(disk, driven):
+def test_journal_units_are_numbered_without_gaps_also_over_a_restart(disk, driven):
     assert [driven.append(b"x") for _ in range(3)] == [1, 2, 3]
     assert driven.journal.last_unit == 3
     driven.round()
@@ -56,7 +56,7 @@ def test_units_are_numbered_from_the_given_one_without_gaps(disk, driven):
     assert again.append(b"y") == 4
 
 
-def test_a_unit_of_no_part_or_too_many_or_too_many_bytes_is_refused_unchanged(driven):
+def test_an_empty_or_too_large_journal_unit_is_refused_and_changes_nothing(driven):
     part = Part(DROP, 1, 0, ())
     for parts in ([], [part] * 50_001, [Part(CREATE, 1, 0, (bytes(16 << 20), b"x"))]):
         with pytest.raises(UnitRefused):
@@ -66,7 +66,7 @@ def test_a_unit_of_no_part_or_too_many_or_too_many_bytes_is_refused_unchanged(dr
 
 
 @pytest.mark.slow
-def test_a_unit_of_as_many_parts_as_are_allowed_comes_back(disk):
+def test_a_journal_unit_of_50_000_parts_reads_back(disk):
     driven = Driven(disk, max_bytes=8 << 20)
     driven.room(50_000 * 21 + 24)
     driven.journal.append([Part(DROP, number, 0, ()) for number in range(50_000)])
@@ -78,7 +78,7 @@ def test_a_unit_of_as_many_parts_as_are_allowed_comes_back(disk):
 # ---- rounds --------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_released_before_its_round_is_written_or_synced_before_its_sync(driven):
+def test_a_unit_is_released_after_its_write_and_counts_as_synced_after_its_sync(driven):
     journal = driven.journal
     driven.append(b"one")
     assert (journal.released_unit, journal.synced_unit, journal.pending) == (0, 0, True)
@@ -104,7 +104,7 @@ def test_units_that_arrive_while_a_round_is_in_flight_form_the_next_round(driven
     assert [unit.data for unit in recovered(driven.disk)] == [b"one", b"two"]
 
 
-def test_a_round_that_was_not_written_cannot_be_finished(driven):
+def test_finishing_a_round_that_was_not_written_raises_and_releases_nothing(driven):
     driven.append(b"one")
     write = driven.journal.take_round(sync=True)
     with pytest.raises(RuntimeError):
@@ -112,7 +112,7 @@ def test_a_round_that_was_not_written_cannot_be_finished(driven):
     assert driven.journal.released_unit == 0
 
 
-def test_no_round_is_made_of_nothing_unless_a_sync_is_wanted(driven):
+def test_take_round_without_units_returns_none_unless_a_sync_is_wanted(driven):
     assert driven.journal.take_round(sync=False) is None
     write = driven.round(sync=True)
     assert (write.size_bytes, write.through_unit) == (0, 0)
@@ -147,7 +147,7 @@ def test_a_large_round_without_a_sync_is_written_in_slices_of_a_mib(disk):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("units", [500, 2000])
-def test_a_round_of_many_small_units_is_one_write(disk, units):
+def test_a_journal_round_of_many_small_units_is_one_write_and_one_sync(disk, units):
     driven = Driven(disk, max_bytes=8 << 20, first_file_bytes=1 << 20, largest_file_bytes=1 << 20)
     for number in range(units):
         driven.append(b"%d" % number)
@@ -160,7 +160,7 @@ def test_a_round_of_many_small_units_is_one_write(disk, units):
 # ---- reuse ---------------------------------------------------------------------------------------------------
 
 
-def test_files_whose_units_are_safe_elsewhere_are_used_again(disk, driven):
+def test_journal_files_are_reused_once_recycle_says_their_units_are_not_needed(disk, driven):
     for lap in range(8):
         fill_up(driven, 10)
         driven.journal.recycle(driven.journal.last_unit - 3)
@@ -181,7 +181,7 @@ def test_journal_files_that_are_still_needed_are_not_reused(disk, driven):
     assert [unit.number for unit in recovered(disk)][-19:] == list(range(6, 25))
 
 
-def test_files_with_unsynced_units_are_not_reused(disk, driven):
+def test_journal_files_with_unsynced_units_are_not_reused(disk, driven):
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -191,7 +191,7 @@ def test_files_with_unsynced_units_are_not_reused(disk, driven):
     assert driven.files()[: len(before)] == before
 
 
-def test_a_file_stays_until_the_next_one_holds_a_synced_round(disk, driven):
+def test_a_journal_file_is_kept_until_the_next_one_has_a_written_round(disk, driven):
     driven.append(b"a" * 3000)
     driven.round()
     driven.append(b"b" * 3000)  # closes the first file, but its round is not even written
@@ -202,7 +202,7 @@ def test_a_file_stays_until_the_next_one_holds_a_synced_round(disk, driven):
     assert driven.journal._files.held[0].sequence == 2
 
 
-def test_a_file_stays_while_the_round_that_follows_it_is_written_and_not_synced(driven):
+def test_a_journal_file_is_kept_until_the_round_after_it_is_synced(driven):
     driven.append(b"a" * 3000)
     driven.round()
     driven.append(b"b" * 3000)
@@ -214,7 +214,7 @@ def test_a_file_stays_while_the_round_that_follows_it_is_written_and_not_synced(
     assert driven.journal._files.held[0].sequence == 2
 
 
-def test_stale_units_of_a_reused_file_do_not_come_back(disk, driven):
+def test_old_units_in_a_reused_journal_file_are_not_recovered(disk, driven):
     fill_up(driven)
     driven.journal.recycle(24)
     driven.fill()
@@ -231,7 +231,7 @@ def test_stale_units_of_a_reused_file_do_not_come_back(disk, driven):
 # ---- a fresh journal -----------------------------------------------------------------------------------------
 
 
-def test_a_fresh_journal_removes_files_of_earlier_ones(disk, driven):
+def test_a_new_journal_removes_journal_files_of_earlier_ones_and_no_others(disk, driven):
     fill_up(driven)
     disk.open(f"{DIRECTORY}/{7:020d}.journal.preparing", create=True).close()
     disk.open(f"{DIRECTORY}/notes", create=True).close()
@@ -242,7 +242,7 @@ def test_a_fresh_journal_removes_files_of_earlier_ones(disk, driven):
     assert recovered(disk) == []
 
 
-def test_the_first_journal_file_is_durable_before_anything_is_written_to_it(disk):
+def test_a_new_journals_first_file_survives_a_power_cut(disk):
     disk.make_directory(DIRECTORY)
     disk.sync_directory("/")
     Journal(disk, DIRECTORY, incarnation=3, next_unit=50, next_round=20, **SMALL)
@@ -251,7 +251,7 @@ def test_the_first_journal_file_is_durable_before_anything_is_written_to_it(disk
 
 
 def test_a_journal_on_a_real_disk_recovers_every_unit(tmp_path):
-    """The same calls on the system's own files, several laps of reuse included."""
+    """The files are of the real file system, and each is reused several times."""
     disk = SystemDisk()
     directory = str(tmp_path)
     journal = Journal(disk, directory, incarnation=1, next_unit=1, next_round=1, **SMALL)

@@ -25,8 +25,10 @@ def left_by_a_power_cut():
 
 
 @pytest.mark.slow
-def test_no_name_that_a_power_cut_takes_from_a_start_that_keeps_parts_loses_any():
-    """Each name in the data directory alone, for as long as it is not synced, while all else reached the device."""
+def test_losing_any_unsynced_file_name_while_keeping_journal_parts_loses_no_record():
+    """A start keeps journal parts for an offline log; a power cut then removes one new name that is not synced yet,
+    while all else reached the device.
+    """
     disk, folder = left_by_a_power_cut()
     disk.rename(folder, "/aside")
     for changed in ("/", f"{DIRECTORY}/logs"):

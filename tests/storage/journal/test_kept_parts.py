@@ -61,7 +61,7 @@ def put_back(disk: SimulatedDisk, folder: str, files: dict[str, bytes]) -> None:
     disk.sync_directory(f"{DIRECTORY}/logs")
 
 
-def test_a_folder_restored_as_the_hint_says_gives_every_acknowledged_record_back():
+def test_restoring_a_logs_folder_as_the_hint_says_recovers_all_acknowledged_records():
     driver = begun()
     folder = driver.log("t").directory
     disk = driver.disk.after_power_cut()
@@ -85,7 +85,7 @@ def test_a_folder_restored_as_the_hint_says_gives_every_acknowledged_record_back
     assert values_of(once_more.log("t")) == [*ALL, (4, b"next")]
 
 
-def test_a_copy_that_is_too_old_is_refused_with_the_missing_offsets():
+def test_a_log_restored_from_too_old_a_copy_stays_offline_naming_missing_offsets():
     driver = begun()
     folder = driver.log("t").directory
     too_old = copied(driver.disk, folder)
@@ -104,7 +104,7 @@ def test_a_copy_that_is_too_old_is_refused_with_the_missing_offsets():
     assert values_of(Driven(disk).log("t")) == [*ALL, (4, b"newest")]
 
 
-def test_kept_parts_survive_a_power_cut_outside_the_logs_folder():
+def test_journal_parts_kept_for_an_offline_log_survive_a_power_cut():
     driver = begun()
     disk = driver.disk.after_power_cut()
     folder = driver.log("t").directory
@@ -126,8 +126,8 @@ def delete_a_topic_that_is_offline():
     return disk, again
 
 
-def test_journal_parts_kept_for_an_offline_log_go_once_its_topic_is_deleted():
-    """The other way that the hint names."""
+def test_deleting_the_topic_of_an_offline_log_removes_its_kept_journal_parts():
+    """The hint for an offline log names this as the other way, beside a restore."""
     disk, again = delete_a_topic_that_is_offline()
     assert disk.list(KEPT)
     for _ in range(3):
@@ -135,7 +135,7 @@ def test_journal_parts_kept_for_an_offline_log_go_once_its_topic_is_deleted():
     assert disk.list(KEPT) == []
 
 
-def test_a_topic_deleted_just_before_a_crash_loses_its_kept_parts_too():
+def test_kept_journal_parts_are_removed_although_a_crash_follows_the_deletion():
     disk, again = delete_a_topic_that_is_offline()
     again.round(sync=True)
     cut = disk.after_power_cut()
@@ -160,7 +160,7 @@ def test_a_moved_log_start_survives_while_journal_parts_are_kept():
     assert values_of(log) == [(3, b"too")]
 
 
-def test_producers_and_open_transactions_go_on_once_a_lost_folder_is_back():
+def test_producers_and_open_transactions_are_kept_when_a_lost_folder_is_restored():
     driver = begun()
     log = driver.log("t")
     mine = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
@@ -185,8 +185,8 @@ def test_producers_and_open_transactions_go_on_once_a_lost_folder_is_back():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("found", ["after a kill", "after a power cut"])
-def test_no_crash_in_a_start_that_keeps_parts_loses_any_or_tears_a_unit(found):
-    """Every operation of that start. The last unit stands in two logs, and was never synced."""
+def test_no_crash_while_a_start_keeps_journal_parts_loses_or_splits_a_unit(found):
+    """Tried at every disk operation of that start. The last unit is in two logs and was never synced."""
     driver = begun()
     log, other = driver.log("t"), driver.create("u")
     driver.round(sync=True)
@@ -214,7 +214,7 @@ def test_no_crash_in_a_start_that_keeps_parts_loses_any_or_tears_a_unit(found):
 
 
 @pytest.mark.slow
-def test_no_error_of_the_system_in_a_start_that_keeps_parts_loses_any():
+def test_no_system_error_while_a_start_keeps_journal_parts_loses_a_record():
     driver = begun()
     folder = driver.log("t").directory
     disk = driver.disk.after_power_cut()
@@ -230,7 +230,7 @@ def test_no_error_of_the_system_in_a_start_that_keeps_parts_loses_any():
 
 
 @pytest.mark.slow
-def test_no_error_of_the_system_in_a_start_that_applies_parts_loses_any():
+def test_no_system_error_while_a_start_applies_kept_parts_loses_a_record():
     disk, _ = offline_with_copy()
 
     def judge(disk: SimulatedDisk, started: Driven | None) -> None:
@@ -242,7 +242,7 @@ def test_no_error_of_the_system_in_a_start_that_applies_parts_loses_any():
 
 
 @pytest.mark.slow
-def test_no_crash_in_a_start_that_applies_parts_loses_any():
+def test_no_crash_while_a_start_applies_kept_journal_parts_loses_a_record():
     disk, _ = offline_with_copy()
     first = len(disk.operations)
     Driven(disk)
@@ -293,7 +293,7 @@ def offline_with_copy() -> tuple[SimulatedDisk, str]:
     return disk, f"{KEPT}/{disk.list(KEPT)[0]}"
 
 
-def test_damaged_parts_keep_the_log_offline_until_their_file_is_restored():
+def test_damaged_kept_parts_keep_the_log_offline_until_their_file_is_restored():
     disk, path = offline_with_copy()
     whole = copied(disk, KEPT)
     file = disk.open(path)
@@ -307,7 +307,7 @@ def test_damaged_parts_keep_the_log_offline_until_their_file_is_restored():
     assert values_of(Driven(disk).log("t")) == ALL
 
 
-def test_parts_that_cannot_be_read_refuse_the_start_or_keep_that_log_offline():
+def test_unreadable_kept_parts_fail_the_start_or_with_a_setting_keep_the_log_offline():
     disk, path = offline_with_copy()
     fault = disk.fail(lambda one: one.path == path, error=errno.EIO, times=None)
     with pytest.raises(OSError, match="Input/output error"):
@@ -346,7 +346,7 @@ def removed_by_the_hint(disk: SimulatedDisk, reason: str) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_of_several_files_the_hint_names_all_to_be_removed_for_the_log_to_open(number, monkeypatch):
+def test_the_hint_names_every_file_of_kept_parts_to_remove_to_open_the_log(number, monkeypatch):
     disk, paths = offline_with_copy_and_several_files(monkeypatch)
     assert len(paths) == 2
     file = disk.open(paths[number])
@@ -358,7 +358,7 @@ def test_of_several_files_the_hint_names_all_to_be_removed_for_the_log_to_open(n
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_a_missing_kept_file_is_named_until_it_is_back_or_given_up(restored, monkeypatch):
+def test_a_log_that_lacks_a_file_of_kept_parts_is_offline_naming_missing_offsets(restored, monkeypatch):
     disk, paths = offline_with_copy_and_several_files(monkeypatch)
     whole = copied(disk, KEPT)
     disk.unlink(paths[0])
@@ -373,7 +373,7 @@ def test_a_missing_kept_file_is_named_until_it_is_back_or_given_up(restored, mon
     assert values_of(Driven(disk).log("t")) == (ALL if restored else ALL[:2])
 
 
-def test_parts_are_read_back_as_they_were_written_over_several_files(monkeypatch):
+def test_kept_journal_parts_in_several_files_read_back_as_they_were_written(monkeypatch):
     monkeypatch.setattr(kept_parts, "FILE_BYTES", 100)
     disk = SimulatedDisk()
     disk.make_directory(DIRECTORY)
@@ -434,7 +434,7 @@ def whole_log() -> tuple[SimulatedDisk, str]:
     return driver.disk.after_power_cut(), log.directory
 
 
-def test_parts_an_older_version_kept_in_the_folder_are_applied_and_removed():
+def test_kept_parts_in_the_logs_folder_by_an_older_version_are_applied_and_removed():
     disk, folder = whole_log()
     old_parts(disk, folder, 0, (2, b"acknowledged"), torn=b"a crash tore it")
     old_parts(disk, folder, 1, (2, b"acknowledged"), (3, b"too"))
@@ -444,15 +444,15 @@ def test_parts_an_older_version_kept_in_the_folder_are_applied_and_removed():
     assert values_of(Driven(disk.after_power_cut()).log("t")) == ALL
 
 
-def test_files_of_an_older_version_are_applied_in_the_order_of_their_numbers():
+def test_kept_files_of_an_older_version_are_applied_in_the_order_of_their_numbers():
     disk, folder = whole_log()
     old_parts(disk, folder, 10, (3, b"too"))
     old_parts(disk, folder, 9, (2, b"acknowledged"))
     assert values_of(Driven(disk).log("t")) == ALL
 
 
-def test_a_batch_that_an_older_version_kept_and_that_is_damaged_is_not_applied():
-    """Its header is sound; what it holds is not."""
+def test_a_damaged_batch_kept_by_an_older_version_keeps_the_log_offline():
+    """The batch's header is intact, and its records are damaged."""
     disk, folder = whole_log()
     path = old_parts(disk, folder, 0, (2, b"acknowledged"), (3, b"too"))
     file = disk.open(path)
@@ -465,7 +465,7 @@ def test_a_batch_that_an_older_version_kept_and_that_is_damaged_is_not_applied()
     assert disk.exists(path)
 
 
-def test_parts_of_an_older_version_behind_a_gap_stay_and_the_log_is_offline():
+def test_kept_parts_of_an_older_version_behind_a_gap_keep_the_log_offline():
     disk, folder = whole_log()
     path = old_parts(disk, folder, 0, (5, b"after a hole"))
     again = Driven(disk)
@@ -473,7 +473,7 @@ def test_parts_of_an_older_version_behind_a_gap_stay_and_the_log_is_offline():
     assert disk.exists(path)
 
 
-def test_damaged_parts_of_an_older_version_keep_the_log_offline():
+def test_damaged_kept_parts_of_an_older_version_keep_the_log_offline():
     disk, folder = whole_log()
     path = old_parts(disk, folder, 0, (2, b"acknowledged"), torn=b"rotten" * 20)
     again = Driven(disk)

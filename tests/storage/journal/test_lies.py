@@ -37,7 +37,7 @@ def unsealed(disk):
     [{"length": 2**32 - 1}, {"length": 5}, {"length": 200}, {"units": 2}, {"units": 2**32 - 1}, {"units": 0}],
     ids=str,
 )
-def test_a_round_whose_header_lies_about_its_units_is_bad_and_costs_no_memory(disk, unsealed, changes):
+def test_a_round_with_a_false_unit_count_or_size_is_cut_without_allocating_memory(disk, unsealed, changes):
     forge(disk, unsealed, **changes)
     tracemalloc.start()
     result = scan(disk, DIRECTORY)
@@ -49,22 +49,22 @@ def test_a_round_whose_header_lies_about_its_units_is_bad_and_costs_no_memory(di
 
 
 @pytest.mark.parametrize("changes", [{"round": 9}, {"first_unit": 9}, {"first_unit": 1}], ids=str)
-def test_a_round_out_of_order_is_damage(disk, unsealed, changes):
+def test_a_journal_round_with_a_number_out_of_order_is_damage(disk, unsealed, changes):
     forge(disk, unsealed, **changes)
     with pytest.raises(JournalDamaged, match="round"):
         scan(disk, DIRECTORY)
 
 
 @pytest.mark.parametrize("length", [0, 1, 36, 2**31, 2**32 - 1])
-def test_a_unit_that_lies_about_its_length_is_bad(disk, unsealed, length):
+def test_a_journal_unit_with_a_false_length_is_not_recovered(disk, unsealed, length):
     path, position = place(disk, 2)
     patch(disk, path, position, length.to_bytes(4, "big"))
     assert recovered(disk) == [(1, b"one")]
 
 
 @pytest.mark.parametrize(("number", "started"), [(2, 0), (2, 2), (1, 1), (3, 1)])
-def test_a_whole_unit_of_another_start_or_number_is_not_taken(disk, unsealed, number, started):
-    """What a stale sector of a reused file may hold: its checksum is good."""
+def test_an_intact_unit_with_another_number_or_incarnation_is_not_recovered(disk, unsealed, number, started):
+    """An old sector of a reused file may have such a unit, with a valid checksum."""
     path, position = place(disk, 2)
     part = form.Part(form.APPEND, 7, 2, (HEAD, b"two" * 10))
     patch(disk, path, position, b"".join(form.frame_unit(started, number, [part])))
@@ -72,7 +72,7 @@ def test_a_whole_unit_of_another_start_or_number_is_not_taken(disk, unsealed, nu
 
 
 @pytest.mark.parametrize(("count", "size"), [(0, 9), (2, 9), (2**32 - 1, 9), (1, 8), (1, 2**32 - 1)])
-def test_parts_that_do_not_add_up_to_their_unit_are_damage(disk, unsealed, count, size):
+def test_a_journal_unit_whose_parts_do_not_add_up_to_its_length_is_damage(disk, unsealed, count, size):
     path, position = place(disk, 2)
     whole = 30 + 16 + 45
     body = struct.pack(">IQIBQqI", 1, 2, count, 1, 7, 2, size).ljust(whole - 8, b"z")
@@ -83,7 +83,9 @@ def test_parts_that_do_not_add_up_to_their_unit_are_damage(disk, unsealed, count
 
 @pytest.mark.parametrize(("salt", "found"), [(b"saltsalt", "damaged"), (b"unknown.", "cut")])
 def test_records_that_imitate_rounds_are_not_accepted_without_the_salt(disk, salt, found):
-    """A client sends a journal's bytes so that they stand where they stood there; the round that holds them is torn."""
+    """A client sends bytes of a journal as a record, at the position where they would be valid, in a round that a
+    crash tears. Without knowing the salt they are not recovered as rounds.
+    """
     other = SimulatedDisk()
     donor = Driven(other, first_file_bytes=8 * BLOCK, salt=b"saltsalt")
     for _ in range(4):
@@ -129,7 +131,7 @@ def judge(disk, units):
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [509, pytest.param(1, marks=pytest.mark.long)])
 def test_every_flipped_bit_of_a_sealed_journal_is_detected_or_harmless(step):
-    """Every bit of headers and units; of the zeros between, every bit of some bytes, or of all."""
+    """Every bit of headers and units, and of the zeros between them all bits of every step-th byte."""
     disk, path, units = small_sealed_journal()
     content = read(disk, path)
     file = disk.open(path)
@@ -144,7 +146,7 @@ def test_every_flipped_bit_of_a_sealed_journal_is_detected_or_harmless(step):
 
 
 @pytest.mark.slow
-def test_truncation_at_every_length_is_detected():
+def test_a_sealed_journal_truncated_at_any_length_is_damage():
     disk, path, units = small_sealed_journal()
     content = read(disk, path)
     file = disk.open(path)

@@ -38,7 +38,7 @@ def assert_each_stands_in_one_file(disk):
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("way", WAYS, ids=lambda one: one.__name__)
-def test_a_unit_that_fills_a_journal_file_fits_and_one_byte_more_does_not(way, more):
+def test_a_unit_one_byte_too_large_for_a_journal_file_goes_to_the_next_file(way, more):
     disk = SimulatedDisk()
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     driven.append(b"before")
@@ -56,8 +56,8 @@ def test_a_unit_that_fills_a_journal_file_fits_and_one_byte_more_does_not(way, m
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("way", WAYS, ids=lambda one: one.__name__)
-def test_a_unit_that_just_fits_is_written_and_a_larger_one_waits(way, more):
-    """One byte more waits for a file that is made to fit, and is refused until then with nothing changed."""
+def test_a_unit_one_byte_too_large_for_any_ready_file_is_refused_until_one_is_made(way, more):
+    """The refusal changes nothing in the journal; a unit that just fits is written at once."""
     disk = SimulatedDisk()
     driven = Driven(disk)
     journal = driven.journal
@@ -79,7 +79,7 @@ def test_a_unit_that_just_fits_is_written_and_a_larger_one_waits(way, more):
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("way", WAYS, ids=lambda one: one.__name__)
-def test_the_largest_unit_that_a_file_is_made_for_and_one_byte_around(way, more):
+def test_a_unit_one_byte_above_largest_unit_bytes_is_never_admitted(way, more):
     disk = SimulatedDisk()
     driven = Driven(disk)
     journal = driven.journal

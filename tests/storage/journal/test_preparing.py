@@ -7,7 +7,7 @@ from fencepost.storage.journal.scan import scan
 from journal_driver import BLOCK, DIRECTORY, HEAD, Driven, fill_up, recovered
 
 
-def test_files_double_from_the_first_to_the_largest_and_stay_under_the_limit(disk):
+def test_journal_files_double_in_size_up_to_the_largest_within_max_bytes(disk):
     driven = Driven(disk, first_file_bytes=4 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     for _ in range(200):
         if not driven.journal.admits(3000):
@@ -20,7 +20,7 @@ def test_files_double_from_the_first_to_the_largest_and_stay_under_the_limit(dis
     assert sum(sizes) <= 128
 
 
-def test_a_unit_larger_than_the_ready_files_waits_for_a_file_of_its_own(disk, driven):
+def test_a_unit_larger_than_all_ready_files_is_admitted_once_a_file_is_made_for_it(disk, driven):
     journal = driven.journal
     large = b"l" * (20 * BLOCK)
     driven.append(b"small")
@@ -49,7 +49,7 @@ def test_the_journal_admits_a_unit_that_just_fits_and_no_larger_one(disk):
     assert len(recovered(disk)) == 1
 
 
-def test_a_unit_that_no_file_is_made_for_is_never_admitted(driven):
+def test_a_unit_above_the_largest_possible_journal_file_is_never_admitted(driven):
     journal = driven.journal
     assert journal.largest_unit_bytes < 32 * BLOCK
     for size in (journal.largest_unit_bytes + 1, 1 << 40):
@@ -58,7 +58,7 @@ def test_a_unit_that_no_file_is_made_for_is_never_admitted(driven):
         assert not journal.admits(size)
 
 
-def test_the_largest_unit_is_admitted_again_and_again_once_files_are_needed_no_more(disk, driven):
+def test_largest_units_are_admitted_repeatedly_within_max_bytes_by_recycling(disk, driven):
     journal = driven.journal
     size = journal.largest_unit_bytes
     for number in range(4):
@@ -74,7 +74,7 @@ def test_the_largest_unit_is_admitted_again_and_again_once_files_are_needed_no_m
     assert recovered(disk)[-1].data == b"\3" * (size - 16)
 
 
-def test_ready_files_make_room_for_a_large_unit_and_leave_no_hole_in_the_numbers(disk, driven):
+def test_ready_files_are_replaced_by_a_larger_one_without_a_gap_in_their_numbers(disk, driven):
     journal = driven.journal
     fill_up(driven)
     journal.recycle(24)
@@ -95,7 +95,7 @@ def test_ready_files_make_room_for_a_large_unit_and_leave_no_hole_in_the_numbers
     assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
 
 
-def test_a_large_unit_that_waits_for_space_does_not_keep_the_others_waiting(driven):
+def test_small_units_are_admitted_while_a_large_one_waits_for_space(driven):
     journal = driven.journal
     for _ in range(24):
         driven.append(b"x" * 3000)
@@ -107,7 +107,7 @@ def test_a_large_unit_that_waits_for_space_does_not_keep_the_others_waiting(driv
     assert driven.ready_bytes > 8 * BLOCK
 
 
-def test_a_large_request_gets_a_file_soon_or_need_not_wait(driven):
+def test_is_ready_for_becomes_true_once_a_file_is_made_or_no_file_can_be_so_large(driven):
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)
@@ -117,7 +117,8 @@ def test_a_large_request_gets_a_file_soon_or_need_not_wait(driven):
     assert journal.is_ready_for(size + 1), "it may be of many batches, each of which fits"
 
 
-def test_where_the_disk_has_no_room_for_a_file_a_large_request_does_not_wait(disk, driven):
+def test_is_ready_for_is_true_if_the_disk_has_no_space_for_the_needed_file(disk, driven):
+    """The request then does not wait; it is refused when it is appended."""
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)
@@ -129,12 +130,12 @@ def test_where_the_disk_has_no_room_for_a_file_a_large_request_does_not_wait(dis
     assert not journal.admits(size)
 
 
-def test_a_journal_too_small_to_work_is_refused(disk):
+def test_a_max_bytes_too_small_for_a_journal_raises_value_error(disk):
     with pytest.raises(ValueError, match="too small"):
         Driven(disk, max_bytes=16 * BLOCK)
 
 
-def test_without_room_on_the_disk_units_are_not_admitted_and_nothing_is_left_behind(disk):
+def test_on_a_full_disk_units_are_admitted_only_until_the_ready_file_is_full(disk):
     driven = Driven(disk, fill=False)
     used = sum(disk.size(path) for path in driven.files())
     disk.capacity_bytes = used + BLOCK
@@ -156,7 +157,7 @@ def test_without_room_on_the_disk_units_are_not_admitted_and_nothing_is_left_beh
     assert len(recovered(disk)) == 2
 
 
-def test_a_journal_file_that_fills_the_disk_is_removed_whole(disk):
+def test_a_new_journal_file_that_does_not_fit_on_the_disk_is_removed(disk):
     driven = Driven(disk, fill=False)
     fault = disk.fail(lambda one: type(one).__name__ == "Write", error=28, after_bytes=100)
     job = driven.journal.fill_job()
@@ -168,7 +169,7 @@ def test_a_journal_file_that_fills_the_disk_is_removed_whole(disk):
     assert len(driven.files()) == 3
 
 
-def test_a_failed_fill_tries_smaller_files_next(disk):
+def test_after_disk_full_the_next_journal_file_is_made_smaller(disk):
     driven = Driven(disk, fill=False, first_file_bytes=4 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     disk.capacity_bytes = 9 * BLOCK
     with pytest.raises(DiskFull):
@@ -178,7 +179,7 @@ def test_a_failed_fill_tries_smaller_files_next(disk):
 
 
 @pytest.mark.parametrize("kind", ["Rename", "Write", "Unlink"])
-def test_files_that_a_failed_fill_did_not_reach_are_reused_by_the_next(disk, driven, kind):
+def test_recycled_files_that_a_failed_fill_left_over_are_reused_by_the_next(disk, driven, kind):
     fill_up(driven)
     driven.journal.recycle(24)
     disk.fail(lambda one: type(one).__name__ == kind, error=28)
@@ -195,8 +196,8 @@ def test_files_that_a_failed_fill_did_not_reach_are_reused_by_the_next(disk, dri
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Rename", "Write"])
-def test_after_a_failed_fill_no_crash_of_the_next_leaves_a_hole_in_the_numbers(disk, driven, kind):
-    """Files are reused oldest first, also those that were put back."""
+def test_a_crash_in_the_fill_after_a_failed_one_leaves_no_gap_in_file_numbers(disk, driven, kind):
+    """Files are reused in the order of their numbers, including those that the failed fill gave back."""
     fill_up(driven)
     driven.journal.recycle(24)
     disk.fail(lambda one: type(one).__name__ == kind, error=28)
@@ -222,7 +223,7 @@ def test_only_one_journal_file_is_prepared_at_a_time(driven):
     assert driven.ready_bytes > 0
 
 
-def test_the_journal_says_when_it_is_half_used_and_nearly_full(driven):
+def test_half_used_and_nearly_full_become_true_as_the_journal_fills(driven):
     journal = driven.journal
     seen = []
     while journal.admits(3000):

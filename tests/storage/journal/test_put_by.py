@@ -45,7 +45,9 @@ def run(driver, steps, pause):
 
 @pytest.mark.slow
 @given(STEPS, st.integers(200, 2_000), st.integers(0, 400))
-def test_batches_put_by_in_recovery_become_the_same_segments_as_by_a_flush(steps, segment_bytes, index_interval_bytes):
+def test_batches_set_aside_in_recovery_become_the_same_segments_as_by_a_flush(
+    steps, segment_bytes, index_interval_bytes
+):
     settings = {"segment_bytes": segment_bytes, "index_interval_bytes": index_interval_bytes, "segment_ms": 50}
     flushed, recovered = LogDriver(**settings), LogDriver(**settings)
     for driver in (flushed, recovered):  # the segment that both go on with

@@ -146,7 +146,7 @@ class Play:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, SEEDS, 10))
-def test_in_any_order_of_events_released_units_survive(seed):
+def test_released_journal_units_survive_any_random_order_of_events(seed):
     for number in range(seed, seed + 10):
         play = Play(number)
         for _ in range(STEPS):
@@ -156,7 +156,7 @@ def test_in_any_order_of_events_released_units_survive(seed):
 
 
 @pytest.mark.long
-def test_in_many_more_histories_released_units_survive():
+def test_released_journal_units_survive_2000_more_random_histories():
     for number in range(1000, 3000):
         play = Play(number)
         for _ in range(STEPS):

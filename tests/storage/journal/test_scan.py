@@ -42,7 +42,7 @@ def test_an_empty_directory_is_an_empty_journal(disk):
     assert (result.files, result.incarnation, result.highest_unit, list(result.units())) == ([], 0, 0, [])
 
 
-def test_a_whole_journal_is_read_in_order_and_nothing_is_cut(disk, driven):
+def test_an_undamaged_journal_is_read_in_order_and_completely(disk, driven):
     result = scan(disk, DIRECTORY)
     assert recovered(disk) == ALL
     assert (result.cut_bytes, result.cut_reason) == (0, "")
@@ -71,7 +71,7 @@ def test_a_scan_ignores_files_that_do_not_belong_to_the_journal(disk, driven):
 
 
 @pytest.mark.parametrize("size", range(BLOCK - 140, BLOCK - 60, 4))
-def test_a_round_is_found_behind_one_of_any_size_around_a_block(disk, size):
+def test_a_round_is_found_after_one_whose_size_is_near_a_block_boundary(disk, size):
     driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     for data in (b"x" * size, b"behind"):
         driven.append(data)
@@ -109,7 +109,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_bad_last_round_not_known_to_be_synced_is_cut_whole_and_reported(disk, damage):
+def test_a_damaged_last_round_not_known_to_be_synced_is_dropped_whole_and_reported(disk, damage):
     result = torn_tail(disk, DAMAGES[damage])
     assert [unit.number for unit in result.units()] == [1, 2]
     assert result.last_unit == 2
@@ -118,13 +118,13 @@ def test_a_bad_last_round_not_known_to_be_synced_is_cut_whole_and_reported(disk,
     assert result.files[1].path in result.cut_reason
 
 
-def test_a_last_round_of_nuls_only_does_not_count_as_cut(disk):
+def test_a_last_round_that_reads_as_zeros_is_not_reported_as_dropped(disk):
     result = torn_tail(disk, lambda disk, path, start: patch(disk, path, start, bytes(BLOCK)))
     assert (result.last_unit, result.cut_bytes, result.cut_reason) == (2, 0, "")
 
 
 @pytest.mark.parametrize("damage", ["header", "first unit", "last unit"])
-def test_unit_numbers_that_were_cut_are_not_used_again(disk, damage):
+def test_unit_numbers_of_a_dropped_round_are_not_used_again(disk, damage):
     result = torn_tail(disk, DAMAGES[damage])
     assert result.highest_unit == 4
     again = Driven(disk)
@@ -143,7 +143,7 @@ def test_a_cut_journal_tail_is_not_overwritten(disk):
     assert all(path > newest for path in written)
 
 
-def test_unsynced_rounds_behind_a_bad_one_are_cut_with_it(disk):
+def test_unsynced_rounds_after_a_damaged_one_are_dropped_with_it(disk):
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     for number in range(4):
         driven.append(b"%d" % number)
@@ -157,7 +157,7 @@ def test_unsynced_rounds_behind_a_bad_one_are_cut_with_it(disk):
     assert result.cut_bytes == 2 * BLOCK + form.ROUND_HEADER_BYTES + last
 
 
-def test_a_bad_round_in_one_file_cuts_the_unsynced_rounds_in_the_next(disk):
+def test_a_damaged_round_in_one_file_drops_the_unsynced_units_in_the_next_file(disk):
     driven = Driven(disk)
     driven.append(b"safe")
     driven.round()
@@ -176,7 +176,7 @@ def test_a_bad_round_in_one_file_cuts_the_unsynced_rounds_in_the_next(disk):
 
 @pytest.mark.parametrize("unit", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("part", ["header", "unit"])
-def test_a_bad_round_that_a_later_one_proves_synced_is_damage_and_named(disk, driven, unit, part):
+def test_a_damaged_round_that_a_later_header_says_was_synced_raises_journal_damaged(disk, driven, unit, part):
     path, position = place(disk, unit)
     spoil(disk, path, position + (8 if part == "unit" else -form.ROUND_HEADER_BYTES + 5))
     before = disk.fingerprint()
@@ -187,7 +187,7 @@ def test_a_bad_round_that_a_later_one_proves_synced_is_damage_and_named(disk, dr
     assert disk.fingerprint() == before
 
 
-def test_any_lost_block_of_a_sealed_journal_that_held_units_is_damage(disk, driven):
+def test_any_zeroed_first_block_of_a_round_in_a_sealed_journal_is_damage(disk, driven):
     for path in driven.files():
         content = read(disk, path)
         for one in list(rounds(disk, path)):
@@ -198,7 +198,7 @@ def test_any_lost_block_of_a_sealed_journal_that_held_units_is_damage(disk, driv
                 patch(disk, path, 0, content)
 
 
-def test_a_rounds_header_with_torn_units_still_proves_the_one_before_was_synced(disk):
+def test_a_round_header_with_torn_units_still_says_that_the_round_before_was_synced(disk):
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     driven.append(b"synced")
     driven.round()
@@ -212,8 +212,8 @@ def test_a_rounds_header_with_torn_units_still_proves_the_one_before_was_synced(
         scan(disk, DIRECTORY)
 
 
-def test_the_last_synced_round_without_a_seal_is_undecidable_and_cut(disk):
-    """The design says so: only the last moments before a crash."""
+def test_a_damaged_last_round_without_a_seal_is_dropped_although_it_was_synced(disk):
+    """Nothing in the journal can tell that it was synced; this concerns only the last moments before a crash."""
     driven = Driven(disk)
     driven.append(b"synced")
     driven.round()
@@ -234,7 +234,7 @@ def long_journal(disk, rounds_=12):
     return driven
 
 
-def test_a_synced_round_that_is_lost_is_damage_if_the_checkpoint_knows_of_its_sync(disk, driven):
+def test_a_journal_that_ends_before_the_checkpoints_synced_unit_is_damage(disk, driven):
     last = scan(disk, DIRECTORY).last_unit
     assert scan(disk, DIRECTORY, checkpointed_unit=last, synced_unit=last).last_unit == last
     with pytest.raises(JournalDamaged, match=f"it ends with unit {last}, and a checkpoint says that {last + 1} was"):
@@ -242,14 +242,14 @@ def test_a_synced_round_that_is_lost_is_damage_if_the_checkpoint_knows_of_its_sy
     assert scan(disk, DIRECTORY, checkpointed_unit=last + 1, synced_unit=last + 1).last_unit == last
 
 
-def test_a_missing_file_in_the_middle_is_damage(disk):
+def test_a_missing_journal_file_between_others_is_damage(disk):
     driven = long_journal(disk)
     disk.unlink(driven.files()[2])
     with pytest.raises(JournalDamaged, match="missing"):
         scan(disk, DIRECTORY)
 
 
-def test_a_missing_last_file_is_damage_if_the_file_before_names_it(disk):
+def test_a_missing_last_journal_file_is_damage_if_the_file_before_names_it(disk):
     driven = long_journal(disk)
     last = scan(disk, DIRECTORY).last_unit
     used = next(unit.path for unit in scan(disk, DIRECTORY).units() if unit.number == last)
@@ -260,7 +260,7 @@ def test_a_missing_last_file_is_damage_if_the_file_before_names_it(disk):
         scan(disk, DIRECTORY)
 
 
-def test_a_missing_first_file_is_damage_if_the_checkpoint_needs_it(disk):
+def test_a_missing_first_journal_file_is_damage_if_the_checkpoint_needs_its_units(disk):
     driven = long_journal(disk)
     first = driven.files()[0]
     (unit,) = [unit for unit in scan(disk, DIRECTORY).units() if unit.path == first]
@@ -275,7 +275,7 @@ def test_a_missing_first_file_is_damage_if_the_checkpoint_needs_it(disk):
         scan(disk, DIRECTORY, checkpointed_unit=first_unit - 2)
 
 
-def test_units_may_begin_above_the_checkpoint_in_the_first_file_of_a_start(disk):
+def test_a_gap_in_unit_numbers_after_a_restart_is_not_damage(disk):
     driven = Driven(disk)
     driven.append(b"torn")
     driven.round(sync=False)
@@ -295,7 +295,7 @@ def test_a_missing_journal_is_damage_if_the_checkpoint_needs_it(disk):
         scan(disk, DIRECTORY, incarnation=1)
 
 
-def test_a_file_under_the_number_of_an_earlier_one_is_damage(disk):
+def test_a_journal_file_renamed_to_an_earlier_number_is_damage(disk):
     first, second, *_ = long_journal(disk).files()
     content = read(disk, second)
     disk.unlink(second)
@@ -307,7 +307,7 @@ def test_a_file_under_the_number_of_an_earlier_one_is_damage(disk):
         scan(disk, DIRECTORY)
 
 
-def test_a_copy_of_a_file_under_another_number_is_damage(disk):
+def test_a_copy_of_a_journal_file_under_another_number_is_damage(disk):
     driven = long_journal(disk)
     file = disk.open(f"{DIRECTORY}/{99:020d}.journal", create=True)
     file.write([read(disk, driven.files()[1])], 0)
@@ -316,7 +316,7 @@ def test_a_copy_of_a_file_under_another_number_is_damage(disk):
         scan(disk, DIRECTORY)
 
 
-def test_a_file_of_another_journal_is_damage(disk):
+def test_a_journal_file_with_content_of_another_journal_is_damage(disk):
     driven = long_journal(disk)
     other = SimulatedDisk()
     Driven(other, salt=b"another!")
@@ -332,8 +332,10 @@ def test_a_file_of_another_journal_is_damage(disk):
     [{"salt": b"another!"}, {"salt": b"!another"}, {"first_file": 0}, {"first_round": 2}, {"first_file": 10}],
     ids=str,
 )
-def test_a_file_that_names_another_beginning_than_those_around_it_is_damage(disk, changed):
-    """Whichever of them would come first in any order, and also with a number that fits."""
+def test_a_journal_file_header_that_contradicts_the_other_files_is_damage(disk, changed):
+    """Its header names another first file or other first numbers of the start; tried in the first, the second and the
+    last file.
+    """
     driven = long_journal(disk)
     for path in (driven.files()[0], driven.files()[1], driven.files()[-1]):
         whole = read(disk, path)
@@ -364,8 +366,8 @@ def test_an_incarnation_later_than_the_checkpoints_is_not_damage(disk, incarnati
         scan(disk, DIRECTORY, incarnation=incarnation + 1)
 
 
-def test_a_first_file_with_a_large_number_and_nothing_in_it_is_an_empty_journal(disk):
-    """No header claims that a round of the first file of a start was synced."""
+def test_a_journal_whose_only_file_has_a_large_number_and_no_rounds_is_empty(disk):
+    """No header says that a round of this start was synced, so none is missing."""
     header = form.FileHeader(3, 1_000, 4 * BLOCK, False, b"saltsalt", 1_000, 70, 7_000)
     disk.make_directory(DIRECTORY)
     file = disk.open(f"{DIRECTORY}/{1_000:020d}.journal", create=True)
@@ -375,7 +377,7 @@ def test_a_first_file_with_a_large_number_and_nothing_in_it_is_an_empty_journal(
     assert (result.last_unit, result.highest_unit, result.highest_round) == (6_999, 6_999, 69)
 
 
-def test_an_older_file_behind_a_newer_one_is_damage(disk):
+def test_a_journal_file_of_an_earlier_start_after_one_of_a_later_start_is_damage(disk):
     driven = long_journal(disk)
     old = {path: read(disk, path) for path in driven.files()}
     again = Driven(disk, fill=False)
@@ -391,8 +393,8 @@ def driven_path(old):
     return min(old)
 
 
-def test_files_of_an_earlier_start_do_not_count_once_a_later_one_has_begun(disk):
-    """A crash before they were removed, or a power cut that brought them back, holes and all."""
+def test_journal_files_of_an_earlier_start_are_ignored_once_a_later_one_has_begun(disk):
+    """A crash before they were removed leaves them, or a power cut brings some of them back."""
     driven = long_journal(disk)
     old = {path: read(disk, path) for path in driven.files()}
     again = Driven(disk, fill=False)
@@ -408,7 +410,7 @@ def test_files_of_an_earlier_start_do_not_count_once_a_later_one_has_begun(disk)
 
 
 @pytest.mark.parametrize("name", ["magic", "checksum", "sequence", "size", "salt"])
-def test_a_damaged_file_header_is_damage(disk, driven, name):
+def test_a_changed_byte_in_a_journal_file_header_raises_journal_damaged(disk, driven, name):
     at = {"magic": 0, "checksum": 8, "sequence": 24, "size": 32, "salt": 40}[name]
     spoil(disk, driven.files()[0], at)
     with pytest.raises(JournalDamaged):
@@ -416,7 +418,7 @@ def test_a_damaged_file_header_is_damage(disk, driven, name):
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, 7 * BLOCK, 8 * BLOCK - 1, 8 * BLOCK + 1])
-def test_a_file_of_another_length_than_it_was_made_with_is_damage(disk, driven, size):
+def test_a_journal_file_of_another_size_than_its_header_says_is_damage(disk, driven, size):
     file = disk.open(driven.files()[0])
     file.truncate(size)
     file.close()
@@ -424,7 +426,7 @@ def test_a_file_of_another_length_than_it_was_made_with_is_damage(disk, driven, 
         scan(disk, DIRECTORY)
 
 
-def test_a_file_of_a_newer_format_raises_newer_format(disk, driven):
+def test_a_journal_file_of_a_newer_format_raises_newer_format(disk, driven):
     path = driven.files()[0]
     block = bytearray(read(disk, path)[:BLOCK])
     block[12:16] = (7).to_bytes(4, "big")
@@ -435,7 +437,7 @@ def test_a_file_of_a_newer_format_raises_newer_format(disk, driven):
 
 
 @pytest.mark.parametrize("part", [4, -form.ROUND_HEADER_BYTES])
-def test_a_file_that_reads_otherwise_the_second_time_is_damage(disk, driven, part):
+def test_a_journal_file_that_two_reads_find_different_is_damage(disk, driven, part):
     result = scan(disk, DIRECTORY)
     path, position = place(disk, 5)
     spoil(disk, path, position + part)
@@ -446,7 +448,7 @@ def test_a_file_that_reads_otherwise_the_second_time_is_damage(disk, driven, par
     assert damage.value.position == position - form.ROUND_HEADER_BYTES
 
 
-def test_the_first_round_of_a_journal_whose_beginning_was_reused_cannot_be_missing(disk):
+def test_a_missing_first_round_is_damage_if_earlier_files_were_reused(disk):
     driven = long_journal(disk, 6)
     driven.journal.recycle(4)
     driven.fill()
@@ -456,8 +458,8 @@ def test_the_first_round_of_a_journal_whose_beginning_was_reused_cannot_be_missi
         scan(disk, DIRECTORY)
 
 
-def test_the_only_round_of_a_reused_journal_cannot_be_missing(disk):
-    """Nothing stands behind it that could say so: that the files before it went says it."""
+def test_a_damaged_only_round_is_damage_if_earlier_files_were_reused(disk):
+    """No later round says that it was synced; but earlier files are reused only after it was synced."""
     driven = Driven(disk)
     for _ in range(2):
         driven.append(b"x" * 3000)

@@ -27,7 +27,7 @@ def test_a_synced_round_covers_the_unsynced_rounds_before_it_in_other_files_too(
     assert len(recovered(disk.after_power_cut())) == 7
 
 
-def test_a_sync_without_new_units_makes_those_before_durable(disk, driven):
+def test_a_synced_round_without_units_makes_earlier_unsynced_units_durable(disk, driven):
     driven.append(b"one")
     driven.round(sync=False)
     assert recovered(disk.after_power_cut()) == []
@@ -35,7 +35,7 @@ def test_a_sync_without_new_units_makes_those_before_durable(disk, driven):
     assert len(recovered(disk.after_power_cut())) == 1
 
 
-def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
+def test_a_large_synced_round_is_written_past_the_page_cache(disk, monkeypatch):
     past = []
 
     def written(file, buffers, position, *, paced):
@@ -56,7 +56,7 @@ def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
     assert [unit.data for unit in recovered(disk.after_power_cut())] == [small, large]
 
 
-def test_a_round_that_was_written_in_part_is_written_again_and_synced(disk, driven, monkeypatch):
+def test_a_round_partly_written_by_a_synced_write_is_written_again_and_synced(disk, driven, monkeypatch):
     def part(file, buffers, position, size_bytes):
         file.write([b"".join(buffers)[: size_bytes // 2]], position)
         return False
@@ -91,8 +91,10 @@ def test_after_a_failed_write_or_sync_nothing_is_ever_released(disk, driven, fai
     assert (journal.released_unit, journal.synced_unit) == (1, 1)
 
 
-def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, driven):
-    """The kernel tells a failure to one caller of a descriptor: the next sync says yes to bytes that are lost."""
+def test_after_a_sync_job_failed_a_round_of_the_same_file_fails_too(disk, driven):
+    """The kernel reports a failed write-back only once for a descriptor: the next sync would succeed although bytes
+    are lost.
+    """
     driven.append(b"unsynced")
     driven.round(sync=False)
     beside = driven.journal.sync_job()
@@ -107,7 +109,7 @@ def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, d
     assert not write.done
 
 
-def test_a_round_waits_for_a_sync_that_runs_beside_it(driven, monkeypatch):
+def test_a_synced_round_waits_for_a_running_sync_job_of_its_files(driven, monkeypatch):
     driven.append(b"unsynced")
     driven.round(sync=False)
     beside = driven.journal.sync_job()
@@ -138,7 +140,7 @@ def test_a_round_waits_for_a_sync_that_runs_beside_it(driven, monkeypatch):
     assert not write.done
 
 
-def test_a_sync_beside_rounds_covers_those_that_were_finished_when_it_was_taken(disk, driven):
+def test_a_sync_job_covers_the_rounds_that_were_finished_when_it_was_taken(disk, driven):
     journal = driven.journal
     for data in (b"one", b"two"):
         driven.append(data)
@@ -178,7 +180,7 @@ def test_a_round_synced_beside_a_sync_job_also_syncs_the_jobs_files(disk):
     assert three.synced_through == two.round
 
 
-def test_a_sync_beside_rounds_that_was_not_run_is_made_up_for_by_the_next(disk, driven):
+def test_a_sync_job_also_covers_the_files_of_an_earlier_job_that_was_not_run(disk, driven):
     driven.append(b"one")
     driven.round(sync=False)
     driven.journal.sync_job()
@@ -202,7 +204,7 @@ def test_the_next_round_header_names_the_round_that_a_sync_job_synced(disk, driv
 
 
 def test_the_newer_of_two_sync_jobs_covers_rounds_between_them(disk, driven):
-    """The older one ends first, and must not be taken for it."""
+    """The older job ends first and must not be counted as the newer one."""
     driven.append(b"one")
     driven.round(sync=False)
     older = driven.journal.sync_job()
@@ -222,7 +224,7 @@ def test_the_newer_of_two_sync_jobs_covers_rounds_between_them(disk, driven):
     assert driven.journal.synced_unit == 3
 
 
-def test_a_sync_beside_a_round_that_is_not_written_yet_does_not_cover_it(disk):
+def test_a_sync_job_does_not_cover_a_round_that_is_not_written_yet(disk):
     driven = Driven(disk, **ROOMY)
     driven.append(b"one")
     driven.round(sync=False)
@@ -256,8 +258,8 @@ def test_bytes_of_a_running_sync_count_as_unsynced_for_the_next_round(disk):
 
 
 @pytest.mark.parametrize("by", ["a round", "a job"])
-def test_a_file_that_a_worker_is_about_to_sync_is_not_used_again(driven, by):
-    """It would be closed before the worker comes to it."""
+def test_a_journal_file_that_a_worker_is_about_to_sync_is_not_reused(driven, by):
+    """Reuse would close the file before the worker syncs it."""
     while len({unit.path for unit in scan(driven.disk, DIRECTORY).units()}) < 2:
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -279,7 +281,7 @@ def test_a_file_that_a_worker_is_about_to_sync_is_not_used_again(driven, by):
     assert driven.files() != before
 
 
-def test_a_file_whose_last_round_is_still_to_be_written_is_not_used_again(disk, driven):
+def test_a_journal_file_before_a_round_that_is_not_written_yet_is_not_reused(disk, driven):
     driven.append(b"a" * 3000)
     driven.round(sync=False)
     driven.append(b"b" * 3000)  # which ends the first file
@@ -291,7 +293,7 @@ def test_a_file_whose_last_round_is_still_to_be_written_is_not_used_again(disk, 
 
 @pytest.mark.parametrize("told", [True, False], ids=["", "a job beside has ended and is not told"])
 def test_reused_journal_files_are_not_synced_for_their_earlier_contents(driven, told):
-    """They are closed."""
+    """A file given up for reuse is closed, so a later synced round must leave it out."""
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -307,8 +309,8 @@ def test_reused_journal_files_are_not_synced_for_their_earlier_contents(driven, 
 
 
 @pytest.mark.parametrize("by", ["a round", "a job"])
-def test_a_file_retired_while_in_use_is_removed_when_its_use_ends(driven, by):
-    """No further checkpoint may come, and then nothing could be appended."""
+def test_a_journal_file_given_up_during_a_sync_is_released_when_the_sync_ends(driven, by):
+    """Perhaps no further checkpoint releases it, and then the journal would stay full."""
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -324,7 +326,7 @@ def test_a_file_retired_while_in_use_is_removed_when_its_use_ends(driven, by):
     assert driven.journal.may_fill
 
 
-def test_a_round_without_a_sync_uses_its_own_files_alone(driven):
+def test_an_unsynced_round_writes_only_the_files_of_its_own_units(driven):
     for _ in range(6):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -359,7 +361,7 @@ def test_a_sync_that_has_something_to_sync_writes_no_empty_round(disk, driven):
     assert [one.header.units for one in rounds(disk, driven.files()[0])] == [1]
 
 
-def test_a_full_file_can_still_be_sealed_and_ended(disk, driven):
+def test_a_full_journal_file_can_still_take_a_seal_and_an_end_round(disk, driven):
     driven.append(bytes(4048 - 61))  # with its round header exactly the one block this file has for units
     driven.round()
     assert driven.journal._room < 0

@@ -160,10 +160,12 @@ def test_each_flipped_bit_and_truncation_of_a_log_is_detected(make: Callable[[],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [plain, compacted])
-def test_the_first_16_bytes_of_every_batch_are_guarded_although_no_crc_covers_them(
+def test_a_flipped_bit_in_the_16_header_bytes_outside_the_crc_is_detected(
     make: Callable[[], LogDriver],
 ) -> None:
-    """Each bit of base offset, length and leader epoch, of each batch, first, middle and last of a read."""
+    """Each bit of base offset, length and leader epoch of each batch, whether it is the first, a middle or the last
+    one of a read.
+    """
     made = make()
     whole = opened(made, made.disk.after_process_crash())
     expected, producers = consumed(whole.log, whole), sorted(whole.log.producers.describe())
@@ -183,7 +185,9 @@ def test_the_first_16_bytes_of_every_batch_are_guarded_although_no_crc_covers_th
 
 
 def test_a_bit_flipped_below_the_checkpoint_puts_only_its_log_offline() -> None:
-    """Kafka's recovery would cut the log at the first bad batch; here nothing is cut, and the partition says so."""
+    """Kafka's recovery would cut the log at the first damaged batch; here nothing is cut, and the partition reports a
+    storage error.
+    """
     made = plain()
     name = made.log.segments[0].stem + ".log"
     size = made.disk.size(f"{DIRECTORY}/{name}")

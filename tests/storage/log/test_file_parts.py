@@ -71,7 +71,7 @@ def path_of(driver):
     return f"{DIRECTORY}/{driver.log.segments[0].stem}.log"
 
 
-def test_unchecked_bytes_are_read_once_and_then_sent_from_the_file():
+def test_bytes_are_sent_from_the_file_only_after_one_read_has_checked_them():
     driver = flushed()
     assert left(driver) is None
     ((_, whole, end),) = read_all(driver)
@@ -92,7 +92,7 @@ def test_consecutive_file_parts_give_the_same_batches_as_copied_reads():
     assert len(found) >= len(copied) - 1, "all but a rest that is little"
 
 
-def test_a_file_part_needs_a_known_position_of_the_reader():
+def test_a_file_part_begins_only_at_a_batch_whose_file_position_is_known():
     driver = flushed()
     read_all(driver)
     assert left(driver, 6) is None
@@ -135,7 +135,7 @@ def test_bytes_the_newest_checkpoint_does_not_name_are_not_sent_from_the_file():
     part_of(found).release()
 
 
-def test_the_number_of_lent_files_is_limited():
+def test_the_number_of_segment_files_with_unreleased_file_parts_is_limited():
     driver = flushed(segment_bytes=500)
     read_all(driver)
     places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]
@@ -163,7 +163,7 @@ def test_a_file_part_is_not_used_if_the_segment_file_is_not_open():
     assert left(driver) is None
 
 
-def test_read_committed_ends_below_the_last_stable_offset():
+def test_a_file_part_for_read_committed_ends_below_the_last_stable_offset():
     driver = flushed()
     driver.append(batch_of_producer(7))
     for _ in range(5):
@@ -195,7 +195,7 @@ def batch_of_producer(producer_id):
     )
 
 
-def test_in_a_compacted_segment_every_index_entry_is_a_valid_position():
+def test_file_parts_of_a_compacted_segment_end_at_batch_boundaries():
     driver = LogDriver(cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
     for number in range(60):
         driver.append(keyed([(b"k%d" % (number % 40), b"v%d" % number * 9)]))
@@ -246,7 +246,7 @@ def test_a_file_part_is_a_prefix_of_what_a_read_returns(sizes, interval, segment
     assert uses(driver.files) == 0
 
 
-def test_damage_that_occurs_after_the_check_is_sent_as_in_kafka():
+def test_damage_after_the_first_check_is_sent_unnoticed_as_in_kafka():
     driver = flushed()
     ((_, whole, _),) = read_all(driver)
     flip(driver, 100)
@@ -268,7 +268,7 @@ def test_a_file_part_is_not_used_where_the_next_batch_contradicts_the_index():
     assert uses(driver.files) == 0
 
 
-def test_a_file_that_has_become_shorter_puts_the_log_offline():
+def test_reading_a_file_part_of_a_truncated_file_puts_the_log_offline():
     driver = flushed()
     read_all(driver)
     part = part_of(left(driver))
@@ -280,7 +280,7 @@ def test_a_file_that_has_become_shorter_puts_the_log_offline():
     assert driver.log.offline == f"{path_of(driver)}: at byte {len(part) - 1}: the file ends early"
 
 
-def test_a_file_that_cannot_be_read_puts_the_log_offline_unless_it_counts_no_more():
+def test_an_unreadable_file_part_puts_the_log_offline_if_its_segment_is_still_used():
     driver = flushed()
     read_all(driver)
     part = part_of(left(driver))
@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_read_puts_the_log_offline_unless_it_counts_no_mor
     assert "Input/output error" in driver.log.offline
 
 
-def test_an_error_at_the_end_of_a_file_part_is_left_to_an_ordinary_read():
+def test_a_read_error_at_the_end_of_a_file_part_means_that_it_is_not_used():
     driver = flushed()
     read_all(driver)
     driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO)
@@ -327,7 +327,7 @@ def test_a_file_part_stays_readable_after_retention_removed_its_segment():
     assert driver.disk._opened[inode] == 0
 
 
-def test_an_unreleased_file_part_ends_when_another_use_of_the_file_ends():
+def test_a_file_part_dropped_without_release_is_released_at_the_files_next_use():
     driver = flushed()
     read_all(driver)
     found = left(driver)

@@ -32,7 +32,7 @@ def test_a_segment_rolls_before_it_exceeds_its_bytes() -> None:
     assert [state.size_bytes for state in driver.log.segments] == [3 * size, 3 * size, size]
 
 
-def test_a_batch_larger_than_a_segment_gets_one_of_its_own() -> None:
+def test_a_batch_larger_than_segment_bytes_gets_a_segment_of_its_own() -> None:
     driver = LogDriver(segment_bytes=100)
     driver.values(b"small")
     driver.values(b"x" * 1000)
@@ -65,7 +65,7 @@ def test_the_age_of_a_segment_continues_after_a_restart() -> None:
     assert bases(driver) == [0, 1]
 
 
-def test_an_age_that_a_crash_set_back_does_not_make_a_segment_younger_than_now() -> None:
+def test_a_segment_with_an_age_ahead_of_a_crashed_directorys_counts_from_now() -> None:
     driver = LogDriver(segment_ms=1000)
     driver.advance(50_000)
     driver.values(b"one")
@@ -79,7 +79,7 @@ def test_an_age_that_a_crash_set_back_does_not_make_a_segment_younger_than_now()
     assert bases(driver) == [0, 1]
 
 
-def test_a_segment_rolls_before_a_relative_offset_leaves_an_int32() -> None:
+def test_a_segment_rolls_before_a_relative_offset_exceeds_an_int32() -> None:
     """After compaction few records may span many offsets; index entries hold an int32."""
     driver = LogDriver()
     far = 2**31 - 2
@@ -101,7 +101,7 @@ def test_a_segment_rolls_when_its_index_is_full() -> None:
     assert len(driver.log.segments) > 1
 
 
-def test_smaller_segments_take_effect_with_the_next_flush() -> None:
+def test_a_lowered_segment_bytes_applies_from_the_next_flush() -> None:
     driver = LogDriver()
     driver.values(b"x" * 100)
     driver.flush()
@@ -178,7 +178,7 @@ def test_a_bulk_flush_writes_past_the_page_cache(monkeypatch: pytest.MonkeyPatch
     assert driver.contents() == contents
 
 
-def test_a_full_disk_keeps_the_bytes_and_a_later_flush_writes_them() -> None:
+def test_batches_that_a_full_disk_refused_are_written_by_a_later_flush() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk, segment_bytes=20_000)
     for number in range(50):
@@ -201,7 +201,9 @@ def test_a_full_disk_keeps_the_bytes_and_a_later_flush_writes_them() -> None:
 
 
 def test_kafka_7866_write_errors_other_than_a_full_disk_are_raised() -> None:
-    """KAFKA-7866: also that of an index, after the log was written. Nothing of the flush counts then."""
+    """KAFKA-7866: an error in writing an index, after the log was written, is raised too, and then no part of the
+    flush counts as written.
+    """
     for suffix in (".log", ".index", ".txnindex"):
         disk = SimulatedDisk()
         driver = LogDriver(disk, index_interval_bytes=0)
@@ -253,7 +255,7 @@ def test_bytes_written_during_a_sync_are_synced_by_the_next() -> None:
     assert driver.log.sync_job() is None
 
 
-def test_a_sync_that_fails_is_reported() -> None:
+def test_a_failed_sync_of_a_segment_raises_in_the_checkpoints_sync_job() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"one")
@@ -266,7 +268,9 @@ def test_a_sync_that_fails_is_reported() -> None:
 
 
 def test_files_are_synced_before_they_are_closed_to_make_room() -> None:
-    """A failed write-back is told only to descriptors that were open then: closing first would lose the error."""
+    """The kernel reports a failed write-back only to descriptors that were open then; closing first would lose the
+    error.
+    """
     disk = SimulatedDisk()
     driver = LogDriver(disk, open_files=2, segment_bytes=100)
     for _ in range(20):
@@ -280,7 +284,7 @@ def test_files_are_synced_before_they_are_closed_to_make_room() -> None:
     assert len(driver.contents()) == 20
 
 
-def test_a_sync_that_runs_before_a_write_lands_does_not_pass_for_its_sync() -> None:
+def test_a_sync_that_runs_just_before_a_write_does_not_count_for_that_write() -> None:
     """Otherwise the file would count as synced and be closed, and a power cut could lose checkpointed bytes."""
     disk = SimulatedDisk()
     driver = LogDriver(disk, open_files=1)
@@ -301,7 +305,7 @@ def test_a_sync_that_runs_before_a_write_lands_does_not_pass_for_its_sync() -> N
     assert len(driver.contents()) == 2
 
 
-def test_a_new_segments_name_is_synced_though_it_came_during_a_checkpoint() -> None:
+def test_the_file_name_of_a_segment_made_during_a_checkpoint_is_synced_by_the_next() -> None:
     driver = LogDriver(SimulatedDisk(history=True), segment_bytes=150)
     driver.values(b"value")
     driver.flush()

@@ -103,8 +103,10 @@ def tail_of(rows: list[tuple[int, int, int, int]]) -> list[TailBatch]:
 
 @pytest.mark.slow
 @given(BATCHES, SETTINGS, st.integers(1, 40), st.integers(1, 41), st.sampled_from((25, 200, 4 << 20)))
-def test_segments_and_indexes_are_those_of_batch_after_batch(rows, settings, first, together, gathered) -> None:
-    """first: how many batches the first of two flushes has."""
+def test_a_flush_writes_the_same_segments_and_indexes_as_a_model_batch_by_batch(
+    rows, settings, first, together, gathered
+) -> None:
+    """The tail is written in two flushes; first: the number of batches in the first one."""
     tail, disk = tail_of(rows), SimulatedDisk()
     files = OpenFiles(disk, 16)
     states: list[SegmentState] = []
@@ -148,7 +150,7 @@ def test_a_flush_takes_as_many_oldest_batches_as_fit_and_at_least_one(rows, belo
 
 
 def test_a_flush_of_many_batches_gives_way_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop waits for the interpreter as long as one part takes, however long the flush is."""
+    """A part holds the interpreter (GIL), so between parts the flush lets the event loop run."""
     monkeypatch.setattr(flush, "TAKEN_TOGETHER", 10)
     given: list[int] = []
     monkeypatch.setattr(flush, "give_way", lambda: given.append(1))

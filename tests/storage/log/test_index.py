@@ -60,7 +60,9 @@ def test_an_index_entry_is_added_after_more_bytes_than_the_interval() -> None:
 
 
 def test_index_files_have_kafkas_layout() -> None:
-    """OffsetIndex: 4 + 4 bytes; TimeIndex: 8 + 4; the entry names the batch's last offset and its beginning."""
+    """OffsetIndex: 4 + 4 bytes; TimeIndex: 8 + 4. An offset entry has the batch's last offset (relative) and its start
+    position.
+    """
     driver = LogDriver(index_interval_bytes=0, segment_bytes=10_000)
     positions = []
     for number in range(4):
@@ -83,7 +85,7 @@ def test_aborted_transactions_have_kafkas_layout() -> None:
         unpack_aborted(pack(">hqqqq", 1, 7, 10, 20, 15))
 
 
-def test_derived_spans_are_those_that_were_given_to_the_log() -> None:
+def test_aborted_transactions_derived_from_batches_equal_those_recorded_by_the_log() -> None:
     from fencepost.protocol.records import Marker
 
     driver = LogDriver(segment_bytes=100)

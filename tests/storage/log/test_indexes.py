@@ -126,7 +126,7 @@ def test_damaged_indexes_are_derived_again_and_written_back(
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_an_index_that_cannot_be_read_is_derived(make: Callable[[], LogDriver]) -> None:
+def test_an_index_file_that_cannot_be_read_is_derived_from_the_segment(make: Callable[[], LogDriver]) -> None:
     driver = make()
     expected = answers(driver)
     struck = driver.disk.fail(lambda one: isinstance(one, Read) and one.path.endswith("index"), times=None)
@@ -137,7 +137,7 @@ def test_an_index_that_cannot_be_read_is_derived(make: Callable[[], LogDriver]) 
 
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("error", [errno.EIO, errno.EACCES, errno.EISDIR])
-def test_an_index_that_cannot_be_opened_is_derived(
+def test_an_index_file_that_cannot_be_opened_is_derived_from_the_segment(
     make: Callable[[], LogDriver], error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = make()
@@ -185,7 +185,7 @@ def test_a_lack_of_descriptors_or_memory_does_not_mark_an_index_as_damaged(
     assert answers(driver) == expected
 
 
-def test_opening_a_log_changes_no_index_and_reads_no_segment_for_its_aborts() -> None:
+def test_opening_a_log_changes_no_index_and_reads_no_segment() -> None:
     driver = LogDriver(index_interval_bytes=1, segment_bytes=400)
     for sequence in range(12):
         driver.values(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
@@ -236,7 +236,7 @@ def derived(driver: LogDriver) -> list[tuple[int, ...]]:
     return aborted(driver)
 
 
-def test_a_transaction_that_began_segments_before_its_marker_is_derived_whole() -> None:
+def test_a_derived_aborted_transaction_begins_in_an_earlier_segment_than_its_marker() -> None:
     driver = LogDriver(segment_bytes=100)
     for number, producer in enumerate((1, 2, 1)):
         driver.values(b"v", producer_id=producer, producer_epoch=0, base_sequence=number // 2, transactional=True)
@@ -251,7 +251,7 @@ def test_a_transaction_that_began_segments_before_its_marker_is_derived_whole() 
     assert derived(driver) == reported
 
 
-def test_an_aborted_transaction_without_its_beginning_is_derived_in_part() -> None:
+def test_an_aborted_transaction_whose_first_records_were_deleted_is_still_derived() -> None:
     driver = LogDriver(segment_bytes=100)
     for sequence in range(4):
         driver.values(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
@@ -266,8 +266,10 @@ def test_an_aborted_transaction_without_its_beginning_is_derived_in_part() -> No
     assert derived(driver) == [(1, 2, 4, 5)]
 
 
-def test_a_batch_that_compaction_emptied_opens_no_transaction() -> None:
-    """Its producer's sequences stand in it, and its transaction was decided: the next one begins with its own data."""
+def test_deriving_indexes_ignores_transactional_batches_without_records() -> None:
+    """Compaction keeps such a batch for its producer's sequence; its transaction has ended, and the next one begins
+    with its own records.
+    """
     driver = LogDriver(
         cleanup_policy="compact", segment_bytes=160, min_cleanable_dirty_ratio=0.0, delete_retention_ms=0
     )
@@ -314,8 +316,10 @@ def test_deriving_the_indexes_of_a_log_reads_each_segment_once(monkeypatch: pyte
     assert len(walked) == len(set(walked))
 
 
-def test_deriving_indexes_continues_only_behind_the_same_segments() -> None:
-    """The first one is gone: what began in it is not known any more, as if nobody had walked before."""
+def test_deriving_indexes_reuses_earlier_work_only_for_the_same_segments() -> None:
+    """The first segment was removed meanwhile: transactions that began in it are unknown, as in a derivation from the
+    start.
+    """
     driver = plain()
     log, states = driver.log, driver.log.segments
     for last in range(len(states)):

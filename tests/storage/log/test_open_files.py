@@ -43,14 +43,16 @@ def test_the_least_recently_used_file_is_closed_first(files: OpenFiles) -> None:
             pass
 
 
-def test_a_file_in_use_is_not_closed_however_many_there_are(files: OpenFiles) -> None:
+def test_files_in_use_are_not_closed_even_above_the_limit(files: OpenFiles) -> None:
     with files.use("/0") as a, files.use("/1") as b, files.use("/2") as c:
         assert len(files) == 3
         assert [file.size() for file in (a, b, c)] == [0, 0, 0]
     assert len(files) == 2
 
 
-def test_an_unsynced_file_is_not_closed_but_by_a_writer_who_syncs_it(disk: SimulatedDisk, files: OpenFiles) -> None:
+def test_an_unsynced_file_above_the_limit_is_closed_only_by_make_room_after_a_sync(
+    disk: SimulatedDisk, files: OpenFiles
+) -> None:
     for path in ("/0", "/1", "/2"):
         with files.use(path) as file:
             files.wrote(path)
@@ -80,7 +82,7 @@ def test_a_write_during_a_sync_stays_unsynced(disk: SimulatedDisk, files: OpenFi
     assert files.use_if_open("/0") is not None
 
 
-def test_a_closed_file_needs_no_sync(disk: SimulatedDisk, files: OpenFiles) -> None:
+def test_syncing_a_file_that_is_not_open_does_nothing(disk: SimulatedDisk, files: OpenFiles) -> None:
     disk.fail_sync(lambda path: True)
     files.sync("/0")
 
@@ -117,7 +119,7 @@ def write(files: OpenFiles, *paths: str) -> None:
             file.write([b"content"], 0)
 
 
-def test_without_a_descriptor_files_are_synced_and_closed_and_the_open_tried_again(disk: SimulatedDisk) -> None:
+def test_an_open_without_free_descriptors_closes_other_files_and_is_retried(disk: SimulatedDisk) -> None:
     files = OpenFiles(disk, 100)
     paths = [f"/log-{number}" for number in range(50)]
     for path in paths:

@@ -56,7 +56,7 @@ def flip(driver: LogDriver, name: str, position: int = -1) -> None:
     file.close()
 
 
-def test_a_log_reopens_as_it_was() -> None:
+def test_a_reopened_log_has_the_same_batches_and_producers() -> None:
     driver = LogDriver(segment_bytes=300)
     produce(driver, 20)
     driver.settle()
@@ -77,7 +77,7 @@ def test_all_five_batches_of_a_producer_survive_a_restart() -> None:
 
 
 def test_kafka_12520_5249_producers_state_is_the_snapshot_and_batches_above_it() -> None:
-    """KAFKA-12520, KAFKA-5249: neither thrown away nor of another offset."""
+    """KAFKA-12520 threw the snapshot away; KAFKA-5249 used one of another offset."""
     driver = LogDriver(segment_bytes=300, index_interval_bytes=0)
     produce(driver, 8)
     driver.settle()
@@ -94,7 +94,7 @@ def next_batch(sequence: int) -> batches.Batch:
     return batches.read(memoryview(batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)))
 
 
-def test_kafka_6683_a_snapshot_counts_only_after_its_records_are_flushed() -> None:
+def test_kafka_6683_a_producer_snapshot_is_used_only_if_its_records_are_flushed() -> None:
     """KAFKA-6683: a snapshot must not hold state beyond its offset."""
     driver = LogDriver()
     produce(driver, 3)
@@ -110,7 +110,7 @@ def test_kafka_6683_a_snapshot_counts_only_after_its_records_are_flushed() -> No
     assert snapshot_names(driver) == []  # its name may be needed again
 
 
-def test_the_last_two_snapshots_are_kept() -> None:
+def test_the_last_two_producer_snapshots_are_kept() -> None:
     driver = LogDriver()
     for _ in range(5):
         produce(driver, 3)
@@ -119,7 +119,7 @@ def test_the_last_two_snapshots_are_kept() -> None:
     assert snapshot_names(driver) == ["00000000000000000012.producers", "00000000000000000015.producers"]
 
 
-def test_kafka_9892_15312_a_damaged_snapshot_is_reported_the_one_before_is_used() -> None:
+def test_kafka_9892_15312_a_damaged_producer_snapshot_is_replaced_by_the_older_one() -> None:
     """KAFKA-9892, KAFKA-15312: an empty or torn snapshot."""
     for damage in (flip, truncate, empty, remove):
         driver = LogDriver(segment_bytes=300)
@@ -153,7 +153,7 @@ def remove(driver: LogDriver, name: str) -> None:
     driver.disk.unlink(f"{DIRECTORY}/{name}")
 
 
-def test_without_any_snapshot_the_state_is_rebuilt_from_a_log_that_is_whole() -> None:
+def test_without_any_snapshot_producers_are_rebuilt_from_a_log_that_begins_at_0() -> None:
     driver = LogDriver(segment_bytes=300)
     produce(driver, 6)
     driver.settle()
@@ -167,7 +167,7 @@ def test_without_any_snapshot_the_state_is_rebuilt_from_a_log_that_is_whole() ->
     assert window(log) == [7, 8, 9, 10, 11]
 
 
-def test_without_any_snapshot_a_log_that_is_not_whole_stays_offline() -> None:
+def test_without_any_snapshot_a_log_that_does_not_begin_at_0_is_offline() -> None:
     driver = LogDriver(segment_bytes=150)
     for _ in range(3):
         produce(driver, 6)
@@ -190,7 +190,7 @@ def test_without_any_snapshot_a_log_that_is_not_whole_stays_offline() -> None:
     assert expired(log, 10**12) is None
 
 
-def test_a_log_without_producers_needs_no_snapshot_file_and_scans_nothing() -> None:
+def test_a_log_without_producers_opens_without_a_snapshot_file_or_a_scan() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk, segment_bytes=150)
     for _ in range(10):
@@ -205,7 +205,7 @@ def test_a_log_without_producers_needs_no_snapshot_file_and_scans_nothing() -> N
     assert len(driver.files) == 0
 
 
-def test_a_snapshot_without_producers_is_kept_as_empty() -> None:
+def test_an_empty_producer_snapshot_needs_no_file() -> None:
     driver = LogDriver(segment_bytes=150)
     produce(driver, 6)
     driver.settle()
@@ -229,7 +229,7 @@ def test_a_snapshot_without_producers_is_kept_as_empty() -> None:
 
 
 def test_kafka_7190_producers_survive_when_retention_took_all_their_records() -> None:
-    """KAFKA-7190: sequences go on although no record of the producer is left."""
+    """KAFKA-7190: sequences continue although no record of the producer is left."""
     driver = LogDriver(segment_bytes=150)
     produce(driver, 12)
     driver.settle()
@@ -244,7 +244,7 @@ def test_kafka_7190_producers_survive_when_retention_took_all_their_records() ->
     assert log.producers.judge(next_batch(12)) is None
 
 
-def test_a_snapshot_of_many_producers_written_in_slices_is_of_one_moment() -> None:
+def test_a_producer_snapshot_made_in_slices_has_no_changes_made_meanwhile() -> None:
     driver = LogDriver()
     for producer_id in range(1200):
         driver.values(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0)
@@ -346,7 +346,7 @@ def test_a_missing_log_folder_puts_the_log_offline() -> None:
     assert driver.reopen().offline == f"{segment} is missing: offsets 0 to 0 are missing; {RESTORE_HINT}"
 
 
-def test_batches_above_the_snapshot_are_verified() -> None:
+def test_a_damaged_batch_above_the_producer_snapshot_puts_the_log_offline_at_opening() -> None:
     driver = LogDriver(index_interval_bytes=0)
     produce(driver, 4)
     driver.settle()
@@ -392,7 +392,7 @@ def test_segments_that_overlap_put_the_log_offline() -> None:
 # ---- what two checkpoints need -----------------------------------------------------------------------------------
 
 
-def test_dropped_segments_go_when_two_checkpoints_in_a_row_do_not_name_them() -> None:
+def test_dropped_segment_files_are_removed_after_two_checkpoints_without_them() -> None:
     driver = LogDriver(segment_bytes=100)
     for _ in range(4):
         driver.values(b"value")
@@ -410,8 +410,8 @@ def test_dropped_segments_go_when_two_checkpoints_in_a_row_do_not_name_them() ->
     assert first not in driver.disk.list(DIRECTORY)
 
 
-def test_every_kept_checkpoint_alone_is_enough_at_any_moment() -> None:
-    """Whatever was dropped or compacted between two checkpoints, the older of them can still be opened."""
+def test_the_older_of_two_checkpoints_can_be_opened_at_any_moment() -> None:
+    """Whatever was dropped or compacted between the two."""
     driver = LogDriver(segment_bytes=150, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.0)
     for turn in range(12):
         for number in range(6):
@@ -448,8 +448,10 @@ def test_open_transactions_survive_a_restart() -> None:
     assert len(driver.committed()) == 5
 
 
-def test_segments_below_the_start_go_although_nothing_is_appended_any_more() -> None:
-    """A full disk: records are deleted to make room, and no new ones come. The second snapshot is a copy then."""
+def test_segments_below_the_log_start_are_removed_without_new_appends() -> None:
+    """On a full disk records are deleted to make room while no new ones arrive. The second producer snapshot is then a
+    copy of the first.
+    """
     driver = LogDriver(segment_bytes=150)
     produce(driver, 12)
     driver.flush()
@@ -481,7 +483,7 @@ def test_segments_below_the_start_go_although_nothing_is_appended_any_more() -> 
 
 
 def test_a_sync_that_fails_for_lack_of_space_does_not_raise_disk_full() -> None:
-    """Bytes that were counted as written are lost then, so it must halt the broker, not be tried again."""
+    """Bytes that counted as written are lost then, so the broker must halt and not try again."""
     import errno
 
     from fencepost.effects.disk import DiskFull

@@ -21,7 +21,7 @@ def driver(request: pytest.FixtureRequest) -> LogDriver:
     return driver
 
 
-def test_a_read_returns_the_batch_that_holds_the_offset_whole(driver: LogDriver) -> None:
+def test_a_read_begins_with_the_whole_batch_that_contains_the_offset(driver: LogDriver) -> None:
     for offset in range(30):
         got = driver.read(offset, 1)
         (batch,) = batches.walk(memoryview(b"".join(got.buffers)))
@@ -29,7 +29,7 @@ def test_a_read_returns_the_batch_that_holds_the_offset_whole(driver: LogDriver)
         assert got.next_offset == batch.base_offset + 3
 
 
-def test_the_first_batch_comes_even_if_it_is_larger_than_asked_for(driver: LogDriver) -> None:
+def test_with_at_least_one_the_first_batch_is_returned_even_above_max_bytes(driver: LogDriver) -> None:
     size = driver.read(0, 1).size_bytes
     assert size > 1
     assert driver.read(0, size - 1, at_least_one=True).size_bytes == size
@@ -51,7 +51,7 @@ def test_a_read_returns_no_batch_that_ends_above_the_bound(driver: LogDriver) ->
     assert driver.read(7, below=9).next_offset == 9
 
 
-def test_offsets_outside_the_log_are_out_of_range(driver: LogDriver) -> None:
+def test_reading_below_the_log_start_or_above_its_end_raises_out_of_range(driver: LogDriver) -> None:
     driver.start_at(4)
     for offset in (-1, 0, 3, 31):
         with pytest.raises(KafkaError) as refused:
@@ -66,7 +66,7 @@ def test_successive_reads_of_any_size_return_every_batch_once(driver: LogDriver)
         assert [batch.base_offset for batch in driver.batches(max_bytes)] == list(range(0, 30, 3))
 
 
-def test_a_read_from_the_tail_copies_nothing() -> None:
+def test_a_read_of_an_unflushed_batch_returns_its_buffer_without_a_copy() -> None:
     driver = LogDriver()
     produced = batch_of([b"value" * 1000])
     driver.append(produced)
@@ -76,7 +76,7 @@ def test_a_read_from_the_tail_copies_nothing() -> None:
     assert head == batches.stamp_header(batches.read(memoryview(produced)), 0)
 
 
-def test_many_small_batches_of_the_tail_are_joined() -> None:
+def test_a_read_joins_many_small_unflushed_batches_into_one_buffer() -> None:
     driver = LogDriver()
     for number in range(100):
         driver.values(b"%d" % number)
@@ -153,7 +153,7 @@ def test_the_last_stable_offset_stops_at_the_first_open_transaction() -> None:
 
 
 def test_kafka_9807_a_transaction_is_open_for_readers_until_its_marker_is_released() -> None:
-    """KAFKA-9807 and the off-by-one of Redpanda #10671: both ends of the bound come from one view."""
+    """KAFKA-9807 and Redpanda #10671: last stable offset and high watermark must be of the same moment."""
     driver = LogDriver()
     transaction(driver, 1, 0, b"a")
     driver.marker(1, 0, Marker.ABORT, release=False)
@@ -233,14 +233,14 @@ def test_the_size_of_a_log_counts_only_readable_records() -> None:
     assert driver.log.size_bytes == whole - driver.log.segments[0].size_bytes
 
 
-def test_log_append_time_batches_are_stored_as_stamped() -> None:
+def test_a_log_append_time_batch_is_stored_with_its_stamped_timestamp() -> None:
     driver = LogDriver()
     driver.append(records.build([records.Record(0, 5, None, b"v")], log_append_time=77))
     (record,) = driver.contents()
     assert record.timestamp == 77
 
 
-def test_one_read_of_segments_takes_a_few_megabytes_at_most_but_a_large_batch_whole() -> None:
+def test_one_read_of_segments_returns_about_4_mb_at_most_or_one_larger_batch() -> None:
     driver = LogDriver()
     for _ in range(6):
         driver.values(b"x" * 1_000_000)
@@ -252,7 +252,7 @@ def test_one_read_of_segments_takes_a_few_megabytes_at_most_but_a_large_batch_wh
     assert driver.read(6, 1_000_000, at_least_one=False).size_bytes == 0
 
 
-def test_a_round_released_before_the_markers_does_not_end_its_transaction() -> None:
+def test_a_transaction_stays_open_until_the_unit_of_its_marker_is_released() -> None:
     driver = LogDriver()
     transaction(driver, 1, 0, b"a")
     driver.append(batch_of([b"plain"]), release=False)
@@ -263,8 +263,8 @@ def test_a_round_released_before_the_markers_does_not_end_its_transaction() -> N
     assert driver.log.last_stable_offset == 3
 
 
-def test_a_read_goes_on_in_the_tail_only_where_segments_have_nothing() -> None:
-    """A first batch that is too large gives an empty slice, too: nobody may take that for nothing."""
+def test_a_read_returns_unflushed_batches_only_if_segments_have_none_at_its_offset() -> None:
+    """A first batch above max_bytes also gives an empty slice; that must not count as a segment without batches."""
     driver = LogDriver()
     driver.values(b"x" * 500)
     driver.flush()

@@ -25,7 +25,7 @@ def values(driver: LogDriver) -> list[bytes]:
     return [record.value for record in driver.committed()]
 
 
-def test_an_abort_in_the_tail_that_forgets_its_producer_still_aborts_after_a_crash():
+def test_an_unflushed_abort_that_retires_its_producer_still_aborts_after_a_crash():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
     assert not driver.log.producers
@@ -35,7 +35,7 @@ def test_an_abort_in_the_tail_that_forgets_its_producer_still_aborts_after_a_cra
     assert not driver.log.producers
 
 
-def test_an_abort_in_the_tail_whose_producer_is_evicted_still_aborts_after_a_crash():
+def test_an_unflushed_abort_of_an_evicted_producer_still_aborts_after_a_crash():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH - 1, Marker.ABORT)
     assert driver.log.producers.evict() == 1
@@ -57,7 +57,7 @@ def test_an_empty_producer_snapshot_counts_once_its_batches_are_flushed():
     assert values(driver) == [b"plain"]
 
 
-def test_producers_that_come_and_go_at_every_checkpoint_do_not_put_it_off_for_ever():
+def test_snapshot_floor_advances_although_producers_change_at_every_checkpoint():
     driver = a_transaction_in_segments()
     for epoch_ends in range(5):
         driver.marker(PRODUCER + epoch_ends, RETIRED_EPOCH, Marker.ABORT)
@@ -69,7 +69,7 @@ def test_producers_that_come_and_go_at_every_checkpoint_do_not_put_it_off_for_ev
         assert driver.log.manifest().snapshot_floor == 3 + 2 * epoch_ends
 
 
-def test_a_log_of_plain_records_is_not_scanned_whenever_it_is_checkpointed():
+def test_reopening_a_log_without_producers_scans_no_segment():
     driver = LogDriver()
     for count in range(4):
         driver.values(b"value")
@@ -82,7 +82,7 @@ def test_a_log_of_plain_records_is_not_scanned_whenever_it_is_checkpointed():
         assert driver.log.end_offset == 2 * count + 2
 
 
-def test_a_first_producer_of_a_plain_log_is_found_above_the_offset_without_any():
+def test_the_first_producer_of_a_log_is_found_by_scanning_only_above_the_snapshot():
     driver = LogDriver()
     for _ in range(3):
         driver.values(b"value")
@@ -121,7 +121,7 @@ def of_a_producer(driver: LogDriver, sequence: int) -> None:
     driver.values(b"value", producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
 
 
-def test_bytes_since_a_snapshot_are_those_appended_behind_it():
+def test_bytes_since_snapshot_counts_the_bytes_appended_after_it():
     driver = LogDriver()
     driver.values(b"plain")
     driver.flush()
@@ -148,7 +148,7 @@ def test_a_compacted_log_whose_records_are_all_in_the_tail_needs_no_second_snaps
     assert not driver.log.snapshots.hold_segments
 
 
-def test_an_empty_snapshot_is_adopted_as_new_only_once():
+def test_adopt_returns_true_only_the_first_time_producers_became_empty():
     driver = a_transaction_in_segments()
     driver.snapshot()
     driver.log.snapshots.adopt()
@@ -157,7 +157,7 @@ def test_an_empty_snapshot_is_adopted_as_new_only_once():
     assert driver.log.snapshots.kept[-1] == Snapshot(driver.log.end_offset, empty=True)
 
 
-def test_segments_up_to_exactly_the_start_are_held_until_there_is_a_second_snapshot():
+def test_segments_that_end_at_the_log_start_are_kept_until_a_second_snapshot():
     driver = LogDriver(segment_bytes=150)
     for sequence in range(6):
         of_a_producer(driver, sequence)
@@ -169,7 +169,7 @@ def test_segments_up_to_exactly_the_start_are_held_until_there_is_a_second_snaps
 
 
 @pytest.mark.parametrize("start_at", ["end_offset", "in the next"])
-def test_a_segment_below_the_start_is_held_for_the_snapshot(start_at):
+def test_a_segment_below_the_log_start_is_kept_until_a_second_producer_snapshot(start_at):
     driver = LogDriver(segment_bytes=300)
     for sequence in range(9):
         of_a_producer(driver, sequence)
@@ -208,7 +208,7 @@ def test_the_newest_two_flushed_snapshots_stay_and_older_ones_are_removed():
     assert left == [none]
 
 
-def test_without_producers_bytes_since_count_from_the_flushed_offset():
+def test_without_producers_bytes_since_snapshot_count_from_the_flushed_offset():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
     driver.log.snapshots.adopt()

@@ -180,7 +180,7 @@ MEMORIES = [as_nothing_is_in_memory, as_indexes_are_not_in_memory, as_indexes_ar
 @pytest.mark.parametrize("forget", MEMORIES)
 @pytest.mark.parametrize(("ask", "check"), ASKED)
 @pytest.mark.parametrize("remove", [delete, retain, compact])
-def test_a_read_is_correct_whenever_its_segments_are_removed(
+def test_a_read_is_correct_at_whatever_moment_its_segments_are_removed(
     remove: Callable[[LogDriver], Iterator[None]],
     ask: Callable[[LogDriver, int], Callable[[], object]],
     check: Callable[[LogDriver, int, object], None],
@@ -224,8 +224,8 @@ def test_a_read_is_correct_whenever_its_segments_are_removed(
         assert outcomes & {"asked again", "out of range"}, "no job met a segment that was gone"
 
 
-def test_one_read_continues_from_segments_into_the_tail() -> None:
-    """A flush between a transaction's data and its marker cut the answer to a reader in two."""
+def test_one_read_continues_from_segments_into_unflushed_batches() -> None:
+    """Otherwise a flush between the data of a transaction and its marker would split an answer in two."""
     driver = LogDriver()
     driver.values(b"in a segment")
     driver.flush()
@@ -280,7 +280,7 @@ def test_a_missing_segment_above_the_log_start_is_damage() -> None:
     assert driver.log.offline is not None
 
 
-def test_the_model_has_transactions_that_end_in_another_segment() -> None:
+def test_the_test_log_has_transactions_that_end_in_another_segment() -> None:
     driver = filled(SimulatedDisk(history=False))
     assert len(driver.log.segments) > 10
     assert any(a.end_offset % 2 for a, _ in pairwise(driver.log.segments)), "every marker is beside its record"

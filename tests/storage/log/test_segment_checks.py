@@ -138,7 +138,7 @@ def test_damage_before_a_readers_start_is_found_by_a_reader_of_that_part() -> No
 
 
 def test_damage_after_a_read_is_found_once_the_cached_index_is_gone() -> None:
-    """Files below are promised as they were when first read: checking each time would cost every reader."""
+    """Checksums are checked at the first read only, because checking at each read would slow all readers."""
     driver = flushed()
     before = read_all(driver)
     flip(driver, 100)
@@ -147,7 +147,7 @@ def test_damage_after_a_read_is_found_once_the_cached_index_is_gone() -> None:
     assert "at byte 0" in refused(driver)
 
 
-def test_a_growing_segment_is_checked_where_it_grew(checks: Checks) -> None:
+def test_only_the_new_bytes_of_a_growing_segment_are_checked(checks: Checks) -> None:
     driver = flushed()
     read_all(driver)
     checks.taken()
@@ -166,8 +166,8 @@ def test_a_growing_segment_is_checked_where_it_grew(checks: Checks) -> None:
     assert f"at byte {grown}: the CRC" in refused(driver)
 
 
-def test_the_last_batch_of_a_segment_cannot_hide_records_by_a_smaller_delta() -> None:
-    """A reader in the middle of it would go on with the next segment."""
+def test_a_last_batch_with_a_reduced_offset_delta_is_detected_as_damage() -> None:
+    """Otherwise a reader in the middle of this batch would continue with the next segment and miss records."""
     driver = flushed(3, segment_bytes=1)
     assert len(driver.log.segments) == 3
     flip(driver, 26)  # of the delta: 1 becomes 0
@@ -204,7 +204,7 @@ def test_a_log_opened_again_is_checked_again(checks: Checks) -> None:
 
 
 def test_indexes_are_derived_from_checked_batches_only(checks: Checks) -> None:
-    """A damaged timestamp would stand in the new index, and be looked up in it for ever."""
+    """A damaged timestamp would be written into the new index and used by every later lookup."""
     driver = flushed(index_interval_bytes=100)
     driver.checkpoint()
     for name in driver.disk.list(DIRECTORY):
@@ -225,7 +225,7 @@ def test_indexes_are_derived_from_checked_batches_only(checks: Checks) -> None:
 
 
 def test_one_read_checks_a_limited_number_of_batches(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the loop everybody else waits for it. What is left comes with the next read."""
+    """The check runs on the event loop, where all other requests wait; the next read checks the following batches."""
     monkeypatch.setattr(segment, "MOST_CHECKS", 4)
     driver = flushed()
     whole = content(driver)
@@ -291,8 +291,8 @@ def test_no_unchecked_bytes_count_as_checked(added: list[tuple[int, int]], posit
     assert set(range(position, indexes.checked_until(position))) <= checked
 
 
-def test_the_positions_recorded_for_a_batch_match_its_header() -> None:
-    """The reader takes the CRC from where it knows it to be, without a Batch."""
+def test_the_crc_position_used_by_segment_reads_is_that_of_the_batch_header() -> None:
+    """A segment read takes the CRC at a fixed position, without decoding the batch."""
     driver = flushed(1)
     whole = memoryview(content(driver))
     batch = batches.read(whole)

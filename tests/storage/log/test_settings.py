@@ -12,7 +12,7 @@ from store_driver import DIRECTORY, Driven
 NEWER = {"segment_bytes": 1_000, "from_the_future": 7}
 
 
-def test_settings_come_back_as_they_were_packed():
+def test_log_settings_unpack_to_what_was_packed():
     for settings in (
         LogSettings(),
         LogSettings(cleanup_policy="compact", retention_ms=5, min_cleanable_dirty_ratio=0.1),
@@ -20,7 +20,7 @@ def test_settings_come_back_as_they_were_packed():
         assert LogSettings.unpack(msgpack.unpackb(msgpack.packb(settings.pack()))) == settings
 
 
-def test_a_newer_versions_setting_in_a_checkpoint_is_named_and_nothing_is_changed():
+def test_an_unknown_log_setting_in_a_checkpoint_fails_the_start_and_changes_nothing():
     driven = Driven(SimulatedDisk())
     driven.append(driven.create("t"), [b"value"])
     driven.round(sync=True)
@@ -38,7 +38,7 @@ def test_a_newer_versions_setting_in_a_checkpoint_is_named_and_nothing_is_change
     assert disk.fingerprint() == before
 
 
-def test_a_setting_of_a_newer_version_in_the_journal_is_named():
+def test_an_unknown_log_setting_in_the_journal_raises_newer_format():
     driven = Driven(SimulatedDisk())
     log_id = driven.store.new_log_id()
     part = Part(CREATE, log_id, 0, (msgpack.packb(["t", b"t" * 16, 0, NEWER]),))

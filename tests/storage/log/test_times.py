@@ -69,7 +69,7 @@ def test_kafka_5522_only_batches_that_end_below_the_bound_count(driver: LogDrive
     assert latest(driver, below=0) is None
 
 
-def test_records_below_the_start_are_not_found(driver: LogDriver) -> None:
+def test_a_lookup_by_time_finds_no_records_below_the_log_start(driver: LogDriver) -> None:
     driver.start_at(6)  # within a batch
     assert first(driver, 0) == (6, 40)
     assert first(driver, 41) == (7, 50)
@@ -97,7 +97,9 @@ def test_records_of_a_log_append_time_batch_all_have_its_timestamp() -> None:
 
 
 def test_a_timestamp_far_ahead_does_not_hide_later_records() -> None:
-    """The time index keeps the largest so far; what lies behind it is still found by offset."""
+    """The time index keeps the largest timestamp so far; later records with smaller ones are found by scanning from
+    their offset.
+    """
     driver = LogDriver(segment_bytes=200, index_interval_bytes=0)
     stamped(driver, 10**15)
     for timestamp in range(20):
@@ -131,7 +133,7 @@ def test_a_lookup_by_time_skips_batches_without_timestamps() -> None:
     assert latest(driver) == (7, 201)
 
 
-def test_a_batch_whose_timestamps_lie_is_a_corrupt_message() -> None:
+def test_a_lookup_that_meets_a_batch_with_false_timestamps_raises_corrupt_message() -> None:
     driver = LogDriver()
     lying = raw_batches.record(0, 2**62)
     driver.append(raw_batches.batch(lying, base_timestamp=2**63 - 1, max_timestamp=5))
@@ -161,7 +163,7 @@ def test_a_lookup_that_meets_a_damaged_batch_puts_the_log_offline(
 
 
 def test_a_lookup_by_time_does_not_decode_the_headers_of_a_record() -> None:
-    """They take 2 MB, and 1 KB as they were sent."""
+    """Decoded, the headers would take 2 MB; they are 1 KB on the wire."""
     driver = LogDriver()
     driver.append(many_headers.batch(1_000_000))
     driver.append(many_headers.batch(1_000_000))
