@@ -213,7 +213,7 @@ def test_a_round_header_with_torn_units_still_says_that_the_round_before_was_syn
 
 
 def test_a_damaged_last_round_without_a_seal_is_dropped_although_it_was_synced(disk):
-    """Nothing in the journal can tell that it was synced; this concerns only the last moments before a crash."""
+    """Nothing in the journal can tell that it was synced; only the last moments before a crash."""
     driven = Driven(disk)
     driven.append(b"synced")
     driven.round()
@@ -333,9 +333,7 @@ def test_a_journal_file_with_content_of_another_journal_is_damage(disk):
     ids=str,
 )
 def test_a_journal_file_header_that_contradicts_the_other_files_is_damage(disk, changed):
-    """Its header names another first file or other first numbers of the start; tried in the first, the second and the
-    last file.
-    """
+    """It names another first file or other first numbers; in the first, second and last file."""
     driven = long_journal(disk)
     for path in (driven.files()[0], driven.files()[1], driven.files()[-1]):
         whole = read(disk, path)

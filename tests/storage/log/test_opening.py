@@ -449,9 +449,7 @@ def test_open_transactions_survive_a_restart() -> None:
 
 
 def test_segments_below_the_log_start_are_removed_without_new_appends() -> None:
-    """On a full disk records are deleted to make room while no new ones arrive. The second producer snapshot is then a
-    copy of the first.
-    """
+    """As on a full disk, where records are deleted to make room. The second snapshot is a copy."""
     driver = LogDriver(segment_bytes=150)
     produce(driver, 12)
     driver.flush()
