@@ -100,6 +100,7 @@ def _create(broker: Services, call: Call, creations: Sequence[CreateAclsRequest.
 
 
 def _not_created(broker: Services, error: KafkaError) -> _Created:
+    """Return the answer for an ACL that was not created, and count its error."""
     broker.metrics.error("CreateAcls", error.code)
     return _Created(error_code=error.code, error_message=error.text)
 
@@ -126,6 +127,7 @@ def _new_binding(creation: CreateAclsRequest.Creation) -> AclBinding:
 def _commit(
     broker: Services, call: Call, change: Callable[[AclBinding], Change], bindings: Sequence[AclBinding]
 ) -> None:
+    """Write a change (added or removed) for each of these ACLs in one unit, and log how many. Raises KafkaError."""
     if not bindings:
         return
     broker.security_log.commit([change(binding) for binding in bindings])
@@ -155,6 +157,7 @@ def describe_acls(broker: Services, call: Call, request: DescribeAclsRequest) ->
 
 
 def _acl(binding: AclBinding) -> _Resource.Acl:
+    """Convert an ACL for the answer of DescribeAcls."""
     return _Resource.Acl(
         principal=binding.principal,
         host=binding.host,
@@ -164,6 +167,7 @@ def _acl(binding: AclBinding) -> _Resource.Acl:
 
 
 def _filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.Filter) -> AclFilter:
+    """Convert the filter of a request. An unknown code matches nothing."""
     return AclFilter(
         member_of(ResourceType, asked.resource_type_filter),
         member_of(PatternType, asked.pattern_type_filter),
@@ -176,6 +180,7 @@ def _filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.Filter) -> AclFilt
 
 
 def _candidates(broker: Services, wanted: AclFilter) -> list[AclBinding]:
+    """Return the ACLs that the filter could match, found by an index. Each must still be checked."""
     return list(broker.security_log.state.authorizer.near(wanted))
 
 
@@ -219,7 +224,9 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
 
 
 def _filters_of(broker: Services, request: DeleteAclsRequest) -> Steps[list[AclFilter | KafkaError]]:
-    """Check the filters: each is returned, or its error. Refuses too much work before anything is searched."""
+    """Check the request's filters. Returns each, or its error. Raises KafkaError if searching for all would be too
+    much work.
+    """
     filters: list[AclFilter | KafkaError] = []
     looked_at = 0
     for asked in request.filters:
@@ -241,6 +248,7 @@ def _filters_of(broker: Services, request: DeleteAclsRequest) -> Steps[list[AclF
 
 
 def _matching(binding: AclBinding) -> _Matching:
+    """Convert an ACL for the answer of DeleteAcls."""
     return _Matching(
         resource_type=binding.resource_type,
         pattern_type=binding.pattern_type,
@@ -253,4 +261,5 @@ def _matching(binding: AclBinding) -> _Matching:
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield consecutive slices of `size` items."""
     return (items[begin : begin + size] for begin in range(0, len(items), size))

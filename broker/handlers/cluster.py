@@ -156,12 +156,14 @@ def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> in
 
 
 def _with_operations(broker: Services, call: Call, topic: _Topic) -> _Topic:
+    """Add to a topic of the answer what the client may do with it, unless the client may not know of it."""
     if topic.error_code not in TOLD_NOTHING and topic.name is not None:
         topic.topic_authorized_operations = _topic_operations(broker, call, topic.name)
     return topic
 
 
 def _topic_operations(broker: Services, call: Call, name: str) -> int:
+    """Return a bit set of the operations that the client may do with the topic."""
     return broker.access.operations(call.session, ResourceType.TOPIC, name)
 
 
@@ -181,6 +183,11 @@ def _answer_topics(broker: Services, call: Call, request: MetadataRequest) -> St
 
 
 def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_create: bool, enough: bool) -> _Topic:
+    """Return one topic of the answer: its description or its error. The topic is created if that is allowed and
+    wanted.
+
+    enough: so many were created for this request that no more are; the client is told to ask again.
+    """
     by_id = asked.topic_id != ZERO_UUID
     if asked.name is None and (not by_id or call.version < IDS_SINCE):
         return _refusal(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
@@ -225,10 +232,12 @@ def _check_may_create(broker: Services, call: Call, name: str) -> None:
 
 
 def _refusal(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
+    """Return one topic of the answer with an error."""
     return _Topic(error_code=code, name=name, topic_id=topic_id, partitions=[])
 
 
 def _describe(broker: Services, topic: Topic) -> _Topic:
+    """Return one topic of the Metadata answer. Its partitions are made when it is encoded."""
     partitions = list(topic.partitions)
     return _Topic(
         name=topic.name,
@@ -239,6 +248,7 @@ def _describe(broker: Services, topic: Topic) -> _Topic:
 
 
 def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
+    """Return one partition of the Metadata answer. An offline one has no leader."""
     offline = partition.log.offline is not None
     return _Topic.Partition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,
@@ -271,7 +281,7 @@ def describe_cluster(broker: Services, call: Call, request: DescribeClusterReque
 
 
 def _no_endpoint(kind: int) -> KafkaError | None:
-    """Return the error for a client that asks for endpoints other than brokers; None for brokers."""
+    """Return the error if the client asks DescribeCluster for endpoints other than brokers; None for brokers."""
     if kind == CONTROLLERS:
         return KafkaError(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -291,7 +301,7 @@ def describe_topic_partitions(
 ) -> Steps[DescribeTopicPartitionsResponse]:
     """Answer with a page of partitions, topics sorted by name. The cursor names where the next page begins.
 
-    Topics that whoever asks may not describe come last, if they were asked for by name, and take no room.
+    Topics that the client may not describe come last, if it named them, and do not count towards the page's limit.
     """
     asked = {topic.name for topic in request.topics}
     names = sorted((yield from allowed_names(broker, call, *DESCRIBE_TOPIC, list(asked or broker.topics.by_name))))
@@ -324,7 +334,9 @@ def describe_topic_partitions(
 
 
 def _page(broker: Services, call: Call, name: str, first: int, room: int) -> tuple[_Page, int | None]:
-    """Return as many partitions of one topic as fit, and the index of the first that did not."""
+    """Return a topic with its partitions from `first` on, at most `room`, and the index of the next one; None if that
+    were all.
+    """
     topic = broker.topics.by_name.get(name)
     if topic is None:
         return _unknown_page(name, _topic_operations(broker, call, name)), None
@@ -341,6 +353,7 @@ def _page(broker: Services, call: Call, name: str, first: int, room: int) -> tup
 
 
 def _unknown_page(name: str, operations: int) -> _Page:
+    """Return the answer for a topic that does not exist, or whose name is invalid."""
     try:
         check_name(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -350,6 +363,7 @@ def _unknown_page(name: str, operations: int) -> _Page:
 
 
 def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
+    """Return one partition of the DescribeTopicPartitions answer."""
     known = _partition(node_id, partition)
     return _Page.Partition(
         error_code=known.error_code,
@@ -394,6 +408,7 @@ def describe_log_dirs(broker: Services, call: Call, request: DescribeLogDirsRequ
 
 
 def _sizes(topic: Topic, wanted: set[int] | None) -> DescribeLogDirsResponse.Result.Topic:
+    """Return the sizes in bytes of a topic's partitions. wanted: their indexes; None: all."""
     made = DescribeLogDirsResponse.Result.Topic.Partition
     shown = [each for each in topic.partitions if wanted is None or each.index in wanted]
     sizes = (made(partition_index=each.index, partition_size=each.log.size_bytes) for each in shown)

@@ -39,7 +39,10 @@ LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients ask again for groups t
 
 
 class _Wanted(NamedTuple):
-    """An offset to commit whose partition exists and may be read. answer: the response's entry for it."""
+    """An offset to commit whose partition exists and may be read.
+
+    part_answer: the partition's entry in the response.
+    """
 
     key: PartitionKey
     committed: Committed
@@ -79,6 +82,7 @@ def _expiring(committed: Committed, retention_ms: int) -> Committed:
 
 
 def _partitions(fitting: Sequence[tuple[PartitionKey, Committed]]) -> list[tuple[bytes, int]]:
+    """Return the topic id and partition index of each offset."""
     return [(committed.topic_id, key[1]) for key, committed in fitting]
 
 
@@ -116,7 +120,11 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
 def _commit_in_transaction(
     broker: Services, call: Call, request: TxnOffsetCommitRequest, wanted: Sequence[_Wanted]
 ) -> None:
-    """Write the offsets, and that the group's log partition joins the transaction if it is new, in one unit."""
+    """Write the offsets in one unit, with the transaction's new state if this adds the group's partition of
+    __consumer_offsets to it.
+
+    Raises KafkaError.
+    """
     group_id, producer_id, producer_epoch = request.group_id, request.producer_id, request.producer_epoch
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -148,7 +156,11 @@ def _commit_in_transaction(
 def _sort_out(
     api: str, broker: Services, call: Call, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
 ) -> Iterator[Any]:
-    """Yield an answer for each partition of a topic. Those that exist, and may be read, are added to `wanted`."""
+    """Yield an entry of the response for each partition of a topic.
+
+    Partitions that do not exist or may not be read get an error; the others are added to `wanted`. named: the topic's
+    name or id, as the response has it. answer: the entry's class.
+    """
     topics = broker.topics
     by_id = "topic_id" in named
     topic = topics.by_id.get(named["topic_id"]) if by_id else topics.by_name.get(named["name"])
@@ -174,7 +186,7 @@ def _sort_out(
 
 @contextmanager
 def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wanted]) -> Iterator[None]:
-    """Within the block, set a KafkaError (of the group, or of the unit) on every partition's answer."""
+    """A context manager: a KafkaError raised within the block becomes the error of every partition in `wanted`."""
     try:
         yield
     except KafkaError as error:
@@ -185,7 +197,7 @@ def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wa
 
 
 def _fitting(api: str, broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
-    """Return the offsets whose metadata is not too long. The others get an error."""
+    """Return the offsets whose metadata is not too long. The others get OFFSET_METADATA_TOO_LARGE in the answer."""
     longest = broker.settings.offset_metadata_max_bytes
     fitting = []
     for each in wanted:
@@ -201,7 +213,11 @@ def _fitting(api: str, broker: Services, wanted: Sequence[_Wanted]) -> list[tupl
 
 
 class _Reading(NamedTuple):
-    """How one request reads offsets. sees: whether the client may describe a topic."""
+    """How one OffsetFetch reads offsets.
+
+    stable: refuse where a transaction has uncommitted offsets. room: bytes left for the answer. check_group raises if
+    the client may not describe a group; sees returns whether it may describe a topic.
+    """
 
     stable: bool
     room: AnswerRoom
@@ -261,7 +277,7 @@ def _group_fetched(
 def _by_name(
     broker: Services, asked: Iterable[OffsetFetchRequest.Group.Topic]
 ) -> tuple[list[OffsetFetchRequest.Topic], list[OffsetFetchRequest.Group.Topic]]:
-    """Return the topics with names in place of ids, and those with unknown ids."""
+    """Return the topics with names in place of ids, and those whose ids are unknown."""
     known, unknown = [], []
     for each in asked:
         topic = broker.topics.by_id.get(each.topic_id)
@@ -275,7 +291,7 @@ def _by_name(
 def _look_up(
     broker: Services, group_id: str, asked: Sequence[Any] | None, how: _Reading
 ) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
-    """Return the partitions to answer for a group, by topic. asked: None for all that the client may see.
+    """Return the partitions to answer for a group, by topic name. asked: None for all that the client may describe.
 
     Raises GROUP_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
     """
@@ -314,6 +330,7 @@ def _fetch_committed(
 
 
 def _answer(made: Callable[..., Any], index: int, committed: Committed | None, error: ErrorCode) -> Any:
+    """Return one partition of the answer. `made` constructs it. Without a committed offset it has offset -1."""
     return made(
         partition_index=index,
         committed_offset=NO_OFFSET if committed is None else committed.offset,

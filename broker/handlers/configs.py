@@ -155,7 +155,11 @@ def _describe_or_refuse(
 def _resource(
     broker: Services, kind: int, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return a resource's table of options, a function for an option's synonyms, and what is stored for it."""
+    """Return a resource's table of options, a function that returns an option's synonyms, and the values stored for
+    it.
+
+    Raises KafkaError if there is no such resource.
+    """
     if kind == TOPIC:
         topic = _topic(broker, name)
         if topic is None:
@@ -184,10 +188,11 @@ def _resource(
 def _broker_resource(
     broker: Services, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return the broker's options, a function for an option's synonyms, and what AlterConfigs has set.
+    """Return the broker's table of options, a function that returns an option's synonyms, and the values that
+    AlterConfigs stored.
 
-    For this broker these are all settings that Kafka and fencepost have; for the default of all brokers (name ""), and
-    for another id of which something is kept, only those that were set.
+    For this broker these are all settings that Kafka and fencepost have. For the default of all brokers (name ""), and
+    for another id for which something is stored, only those that were set.
     """
     topics, settings = broker.topics, broker.settings
     of_all = topics.broker_configs("")
@@ -197,6 +202,7 @@ def _broker_resource(
     rows |= left_over({each: text for each, text in (*of_all.items(), *of_one.items()) if each not in rows})
 
     def synonyms(option: str) -> _Synonyms:
+        """Return the option's value from each source that has one, the effective one first."""
         if is_other:
             return [(option, of_one[option], Source.DYNAMIC_BROKER)]
         if not name:
@@ -212,12 +218,16 @@ def _broker_resource(
 
 
 def _topic(broker: Services, name: str) -> Topic | None:
+    """Return the topic; None if it does not exist. Raises INVALID_TOPIC_EXCEPTION for an invalid name."""
     check_name(name)
     return broker.topics.by_name.get(name)
 
 
 def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> None:
-    """Check that the name is this broker's id, or another id for which an earlier version stored something."""
+    """Raise INVALID_REQUEST unless `name` is this broker's id, or one for which an earlier version stored something.
+
+    what, expected: parts of the error message.
+    """
     if not _is_int32(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
     if name != str(broker.node_id) and not broker.topics.broker_configs(name):
@@ -226,7 +236,10 @@ def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> N
 
 
 def _check_logged_broker(broker: Services, name: str, what: str) -> None:
-    """Check the broker id of a logger resource. There are no loggers here, so their list is empty."""
+    """Check the broker id of a BROKER_LOGGER resource.
+
+    This broker has no loggers to configure, so their list is empty.
+    """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
     _check_broker_id(broker, name, what, "expected {}")
@@ -297,6 +310,7 @@ _Change = AlterConfigsRequest.Resource.Config | IncrementalAlterConfigsRequest.R
 
 
 def _find_doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
+    """Return the (type, name) of resources that a request names more than once."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     return {resource for resource, count in times.items() if count > 1}
 
@@ -351,6 +365,9 @@ def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: 
 
 
 def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
+    """Change a topic's settings, or only check the change. `merge` makes the new settings of the stored ones. Raises
+    KafkaError.
+    """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     topic = _topic(broker, name)
@@ -364,6 +381,9 @@ def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
+    """Change a group's settings, or only check the change. `merge` makes the new settings of the stored ones. Raises
+    KafkaError.
+    """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     configs = merge(broker.group_configs.given(name), GROUP_OPTIONS)
@@ -374,6 +394,9 @@ def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
+    """Change the broker's settings, or only check the change. `merge` makes the new settings of the stored ones.
+    Raises KafkaError.
+    """
     name = resource.resource_name
     kept = broker.topics.broker_configs(name)
     _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
@@ -394,15 +417,18 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
 
 
 def _takes_away(config: _Change, kept: Mapping[str, str]) -> bool:
-    """Return whether the change only removes a stored value that is unknown or invalid now: always allowed."""
+    """Return whether the change only deletes a stored or unknown value. That is allowed even where the name cannot be
+    set.
+    """
     removes = getattr(config, "config_operation", SET) == DELETE
     return removes and (config.name in kept or config.name.startswith(OVERRIDE) or not _is_fixed(config.name))
 
 
 def _check_settable(names: Sequence[str]) -> None:
-    """Check that all of these can be set while the broker runs. Raises INVALID_REQUEST, as Kafka does.
+    """Raise INVALID_REQUEST if one of these cannot be set while the broker runs, or is unknown.
 
-    Kafka keeps names that it does not know, for plug-ins, and calls their values secret. There are no plug-ins here.
+    Kafka stores names that it does not know, for plug-ins, and treats their values as secret. There are no plug-ins
+    here.
     """
     fixed = [name for name in names if _is_fixed(name)]
     if fixed:
@@ -417,7 +443,7 @@ def _check_settable(names: Sequence[str]) -> None:
 
 
 def _is_fixed(name: str) -> bool:
-    """Return whether a broker setting cannot change while it runs: some of ours, most of those without effect."""
+    """Return whether a broker setting cannot be changed while the broker runs."""
     if name in BROKER_OPTIONS:
         return not BROKER_OPTIONS[name].dynamic
     if name in accepted_names() or name.startswith(OVERRIDE):
@@ -462,7 +488,10 @@ def _change(
 
 
 def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
-    """Return a list setting with entries added or removed. One that was never set begins as its default."""
+    """Return a list setting with the change's entries added or removed.
+
+    now: its text; None: it begins as its default.
+    """
     default = row.default if row is not None and isinstance(row.default, tuple) else ()
     entries = list(default) if now is None else _entries(now)
     named = _entries(change.value or "")
@@ -473,4 +502,5 @@ def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resourc
 
 
 def _entries(text: str) -> list[str]:
+    """Split a list setting at commas. Blanks and empty entries are dropped."""
     return list(filter(None, map(str.strip, text.split(","))))

@@ -53,10 +53,10 @@ _Member = _Described.Member
 def consumer_group_heartbeat(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Steps[ConsumerGroupHeartbeatResponse]:
-    """A member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new.
+    """Handle a member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new.
 
-    Members of a large group come and go by the hundreds: where one has news, others are answered first. So they are
-    where one subscribes to many topics.
+    In a large group members come and go by the hundreds, so a heartbeat that changes something is answered in steps,
+    after other requests; so is one that subscribes to many topics.
     """
     group, names = broker.group_kinds.consumer_group(request.group_id), request.subscribed_topic_names or ()
     if len(names) > MANY_TOPICS or (group is not None and _is_large(group) and _has_news(group, request)):
@@ -69,13 +69,14 @@ def _is_large(group: ConsumerGroup) -> bool:
 
 
 def _has_news(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether a heartbeat reports changes, or its answer will have changes."""
+    """Return whether the heartbeat reports changes, or its answer will."""
     return request.member_epoch != group.target_epoch.epoch or request.topic_partitions is not None
 
 
 def _answer_in_steps(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Steps[ConsumerGroupHeartbeatResponse]:
+    """Answer a heartbeat that takes long, in steps, behind short requests of others."""
     yield BEHIND_SHORT
     may_see = yield from sees_all(broker, call, request.subscribed_topic_names or [])
     answered = _answer(broker, call, request, may_see=may_see)
@@ -186,6 +187,7 @@ def consumer_group_describe(
 
 
 def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
+    """Return the description of one group. Raises KafkaError. room: bytes left for the answer."""
     group = broker.group_kinds.describe(group_id)
     check_sight(broker, call, _named_topics(broker, group))
     members = list(group.subscriptions)
@@ -203,7 +205,7 @@ def _describe(broker: Services, call: Call, with_operations: bool, group_id: str
 
 
 def _named_topics(broker: Services, group: ConsumerGroup) -> set[str]:
-    """Return the topics that a description of the group names."""
+    """Return the names of all topics that a description of the group contains."""
     ids: set[TopicId] = set()
     for current in group.currents.values():
         ids.update(current.assigned)
@@ -245,5 +247,6 @@ def _member(broker: Services, group: ConsumerGroup, member_id: str, room: Answer
 
 
 def _named_assignment(broker: Services, assigned: Mapping[TopicId, Iterable[int]]) -> _Member.Assignment:
+    """Return the assigned partitions as the response has them, with topic names."""
     made = _Member.Assignment
     return made(topic_partitions=named_partitions(broker, assigned, made.TopicPartitions))

@@ -1,4 +1,5 @@
-"""Fetch: batches as they lie in the log, now if there is enough, else as soon as there is or the wait is over.
+"""Fetch: returns batches as they are in the log, at once if there are enough, else when there are or the maximum wait
+is over.
 
 A request is put into its session's words, and then is a RunningFetch; one of many partitions is worked off in steps.
 Source: Kafka's KafkaApis.handleFetchRequest.
@@ -22,7 +23,7 @@ MANY_PARTITIONS = 500  # more are read in steps
 
 @handles(FetchRequest, waits=False, reads_released=True)
 def fetch(broker: Services, call: Call, request: FetchRequest) -> Answer:
-    """Begin a fetch: answer it, or park it until there is more."""
+    """Handle Fetch. Returns the response, or a Parked if it waits for more records. Of many partitions, in steps."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     wanted: dict[Key, Wanted] = {}
@@ -37,6 +38,7 @@ def fetch(broker: Services, call: Call, request: FetchRequest) -> Answer:
 
 
 def _begin_in_steps(broker: Services, call: Call, request: FetchRequest) -> Steps[FetchResponse | Parked]:
+    """Begin a fetch of many partitions, in steps."""
     wanted: dict[Key, Wanted] = {}
     for topic in request.topics:
         for parts in chunks(topic.partitions):
@@ -47,6 +49,7 @@ def _begin_in_steps(broker: Services, call: Call, request: FetchRequest) -> Step
 
 
 def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key, Wanted]) -> Answer:
+    """Find the fetch session, and begin to read. Returns the response, a Parked or steps."""
     fetching = broker.fetch_sessions.begin(
         request.session_id,
         request.session_epoch,

@@ -1,7 +1,7 @@
-"""DescribeGroups, ListGroups, DeleteGroups: looking after groups from outside.
+"""DescribeGroups, ListGroups, DeleteGroups: an admin's requests about groups.
 
-Every group asked for is answered for. A group that has offsets and never had members is Empty and without a
-protocol type, as with Kafka. Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
+Every group asked for is answered for. A group that has offsets and never had members is Empty and without a protocol
+type, as with Kafka. Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
 """
 
 from ...protocol.encoding import Lazy
@@ -43,6 +43,9 @@ def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest
 def _describe_or_refuse(
     broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
 ) -> _Described:
+    """Return the description of one group, or its error. room: bytes left for the answer; without any the client must
+    ask again.
+    """
     try:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         broker.group_offsets.check_online(group_id)
@@ -66,6 +69,7 @@ def _describe_or_refuse(
 
 
 def _describe(broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
+    """Return the description of one group. An unknown one is Dead; from NOT_FOUND_SINCE on with GROUP_ID_NOT_FOUND."""
     group = broker.groups.group(group_id)
     found = _Described(
         group_id=group_id,
@@ -105,9 +109,9 @@ def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Describe
 
 @handles(ListGroupsRequest, may_be_long=True)
 def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
-    """List the groups in one of the states and of one of the types; without a filter all.
+    """List the groups in one of the states and of one of the types. Without filters: all.
 
-    Who may describe the cluster sees all of them, others those that they may describe.
+    A client that may describe the cluster sees all groups, others those that they may describe.
     """
     access, session = broker.access, call.session
     sees_all = access.allows_on_cluster(session, Operation.DESCRIBE)

@@ -1,8 +1,8 @@
-"""PrepareTxn, EndTxns, DescribeLedger, RemoveLedgerEntries: many transactions, one decision.
+"""PrepareTxn, EndTxns, DescribeLedger, RemoveLedgerEntries: end many transactions by one decision of the ledger.
 
-The rules are in docs/apis.md. These requests are never fenced by their connection: their fields are checked against
-the ledger, and a repeated decision is a success. With an authorizer a ledger key is a resource like a transactional id:
-who may write to it decides what becomes of all transactions that wait under it, and who prepares one under it agrees.
+The rules are in docs/apis.md. These requests are never fenced by their connection: their fields are checked against the
+ledger, and a repeated decision is a success. With an authorizer a ledger key is a resource like a transactional id: who
+may write to it decides what becomes of all transactions that wait under it, and who prepares one under it agrees.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,7 +36,9 @@ _Removed = RemoveLedgerEntriesResponse.Key
 
 @handles(PrepareTxnRequest)
 def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
-    """Prepare a transaction: only its decision ends it. If that was taken already, refuse and abort it."""
+    """Prepare a transaction, so that only its ledger's decision ends it. If that was made already, abort it
+    (LEDGER_CONFLICT).
+    """
     for name in (request.transactional_id, request.ledger_key):
         _check_access(broker, call, Operation.WRITE, name)
     if request.prepared_timeout_ms == NEVER_MS:
@@ -69,7 +71,10 @@ def _check_access(broker: Services, call: Call, operation: Operation, name: str)
 
 @handles(EndTxnsRequest, may_be_long=True)
 def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
-    """Decide about transactions, in slices if there are many. The answer is sent when every marker is durable."""
+    """Commit or abort the named transactions by one decision, in slices if there are many.
+
+    The answer is sent when every marker is durable.
+    """
     _check_access(broker, call, Operation.WRITE, request.ledger_key)
     refused = yield from _not_writable(broker, call, request)
     if refused:
@@ -97,7 +102,7 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
 
 
 def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[list[EndTxnsResponse.Transaction]]:
-    """Return the transactions of a decision that the client may not write to."""
+    """Return the transactions of the request for whose ids the client has no right to write, with their error."""
     names = dict.fromkeys(each.transactional_id for each in request.transactions)
     writable = set((yield from allowed_names(broker, call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, names)))
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -107,7 +112,10 @@ def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Step
 
 
 def _end_response(broker: Services, outcome: Outcome, sees: Callable[[str], bool]) -> EndTxnsResponse:
-    """Return the EndTxns response; after a conflict it has the entry that was decided first."""
+    """Return the EndTxns response. After a conflict it has the entry that was decided before.
+
+    sees: returns whether the client may describe a transactional id.
+    """
     error, message = ErrorCode.NONE, None
     if outcome.verdict is Verdict.CONFLICT:
         error, message = ErrorCode.LEDGER_CONFLICT, ErrorCode.LEDGER_CONFLICT.text
@@ -144,7 +152,7 @@ def _topics_on_wire(partitions: Iterable[PartitionKey]) -> list[EndTxnsResponse.
 
 
 def _refusal_text(outcome: Outcome) -> str:
-    """Return the reason why nothing was written."""
+    """Return the error message of a decision that was refused, so that nothing was written."""
     held = sum(1 for _, code in outcome.refused if code is ErrorCode.CONCURRENT_TRANSACTIONS)
     if held == len(outcome.refused):
         return f"{held} of the transactions that wait under this key are held, and are not listed; nothing was written"
@@ -152,6 +160,7 @@ def _refusal_text(outcome: Outcome) -> str:
 
 
 def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
+    """Convert an entry for a response."""
     if entry is None:
         return None
     return LedgerEntry(
@@ -165,7 +174,7 @@ def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
 
 @handles(DescribeLedgerRequest, may_be_long=True)
 def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
-    """Answer with ledger entries and the transactions that wait, as far as the client may describe them."""
+    """Answer with ledger entries and the waiting transactions, as far as the client may describe them."""
     broker.store.confirm()
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
@@ -187,7 +196,9 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
 
 
 def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
-    """Return one ledger key with the transactions that wait for its decision, or its error."""
+    """Return one ledger key with its entry and the transactions that wait, or its error. sees: whether an id may be
+    described.
+    """
     if not sees(key):
         return _Key(key=key, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     entry = broker.ledger.entries.get(key)
@@ -218,7 +229,10 @@ def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
 def remove_ledger_entries(
     broker: Services, call: Call, request: RemoveLedgerEntriesRequest
 ) -> Steps[RemoveLedgerEntriesResponse]:
-    """Remove entries, each by itself. Needs Alter on the cluster: a forgotten decision may be taken twice."""
+    """Remove entries, each by itself.
+
+    Needs Alter on the cluster: without its entry, a number could be decided again.
+    """
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _remove(broker, key))))
 

@@ -1,4 +1,4 @@
-"""DescribeClients, DescribeTransactionOwners, DescribeMetrics: what Kafka's own APIs do not tell of a broker.
+"""DescribeClients, DescribeTransactionOwners, DescribeMetrics: what Kafka's own APIs do not report about a broker.
 
 The rules: nothing is changed, nothing is promised of what was not made durable, and everything needs Describe on the
 cluster; a transaction's owner also needs Describe on its id. docs/apis.md.
@@ -69,6 +69,7 @@ def _idle_ms(connection: Connection, now_ms: int) -> int:
 
 
 def _bytes_of_names(owner: Owner) -> int:
+    """Return the most bytes that the owner's names take in the answer."""
     names = (owner.client_id or "", owner.software, owner.host, owner.listener, owner.principal)
     return 3 * sum(map(len, names))
 

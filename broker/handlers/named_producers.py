@@ -1,4 +1,4 @@
-"""OpenNamedProducer, DescribeNamedProducers, RemoveNamedProducers: names under which producers number their records.
+"""OpenNamedProducer, DescribeNamedProducers, RemoveNamedProducers: producers that number their records under a name.
 
 The rules are in docs/apis.md. With an authorizer a name is a resource like a transactional id: who may write to it may
 take it from whoever has it. To remove one needs Alter on the cluster: what was written under it may be written twice
@@ -33,7 +33,7 @@ _Removed = RemoveNamedProducersResponse.Producer
 def open_named_producer(
     broker: Services, call: Call, request: OpenNamedProducerRequest
 ) -> Steps[OpenNamedProducerResponse]:
-    """Take a name, or write to more topics under it. Each topic has its own error."""
+    """Take a name, which fences its former producer, or open more topics under it. Each topic has its own error."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.name)
     producers, epoch = broker.named_producers, request.epoch
     if epoch == ANEW:
@@ -87,6 +87,7 @@ def describe_named_producers(
 
 
 def _describe(broker: Services, call: Call, name: str) -> Steps[_Described]:
+    """Return one name with its topics and highest sequences, or its error."""
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
         return _Described(name=name, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     found = broker.named_producers.names.by_name.get(name)

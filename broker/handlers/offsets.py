@@ -1,8 +1,8 @@
-"""ListOffsets and OffsetForLeaderEpoch: which offset belongs to a time, or to an end of the log.
+"""ListOffsets and OffsetForLeaderEpoch: find the offset for a timestamp, an end of the log, or an epoch.
 
-The rules: only released records exist here, under read_committed only those below the last stable offset;
-"not found" is no error: offset -1, timestamp -1. Looking records up by time reads batches, so a worker does it.
-Source: Kafka's ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, LeaderEpochFileCache; asked of 4.3.1.
+The rules: only released records exist here, under read_committed only those below the last stable offset; "not found"
+is no error: offset -1, timestamp -1. Looking records up by time reads batches, so a worker does it. Source: Kafka's
+ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, LeaderEpochFileCache; asked of 4.3.1.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ READ_COMMITTED = 1
 
 
 class Place(IntEnum):
-    """The negative timestamps, which name a place in the log."""
+    """The negative timestamps, which mean a place in the log instead of a time."""
 
     LATEST = -1
     EARLIEST = -2
@@ -65,7 +65,7 @@ def list_offsets(broker: Services, call: Call, request: ListOffsetsRequest) -> S
 
 
 class _Listing:
-    """One ListOffsets request that is being answered."""
+    """One ListOffsets request until it is answered."""
 
     def __init__(self, broker: Services, call: Call, request: ListOffsetsRequest) -> None:
         self.broker = broker
@@ -80,7 +80,7 @@ class _Listing:
         self._is_whole = False  # every partition was looked at
 
     def steps(self, request: ListOffsetsRequest) -> Steps[None]:
-        """Look up each partition."""
+        """Look up the offset in each partition, in steps."""
         named = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
         for topic in request.topics:
             answers = []
@@ -109,6 +109,7 @@ class _Listing:
         return answer
 
     def _look_up(self, name: str, asked: Asked, answer: Answer) -> None:
+        """Set the offset in the answer, or have a worker thread search the log for it. Raises KafkaError."""
         partition = find_partition(self.broker, name, asked.partition_index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         partition.check_online()
@@ -134,18 +135,23 @@ class _Listing:
             )
 
     def _sees_committed_only(self, partition: Partition) -> bool:
+        """Return whether the last stable offset limits what this reader sees, rather than the high watermark."""
         if self.committed or not partition.committed_only:
             return self.committed
         name, access = partition.topic.name, self.broker.access
         return not (self.raw and access.allows(self.call.session, Operation.ALTER, ResourceType.TOPIC, name))
 
     def _is_wanted(self) -> bool:
+        """Return whether the client still waits for the answer."""
         return not (self.parked.cancelled or self.connection.has_left())
 
     def _take(
         self, name: str, asked: Asked, answer: Answer, epoch: int, found: Timestamped | BaseException | None
     ) -> None:
-        """Take a worker's result. If segments were dropped meanwhile, look up again in the log as it is now."""
+        """Use a worker's result: an offset, None or an exception. If segments were deleted meanwhile, look up again.
+
+        After the last result the request is answered.
+        """
         self.jobs_left -= 1
         try:
             if isinstance(found, JobDropped):

@@ -1,10 +1,10 @@
-"""Produce: batches into partitions, each checked, judged and appended in one step, each with an error of its own.
+"""Produce: checks, admits and appends each partition's batch in one step. Each partition has its own error.
 
 The rules: what a client may send (KIP-98, Kafka's LogValidator) is in topics/partition.py, what its sequences must be
 in storage/producers/producers.py. A duplicate is a success with the offset of the first time, and is not answered
 before that is durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all. What takes long
-to look into is looked into by a worker first (requests/long_produce.py).
-Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
+to look into is looked into by a worker first (requests/long_produce.py). Source: Kafka's KafkaApis.handleProduceRequest
+and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
 """
 
 import logging
@@ -72,13 +72,17 @@ register_fast_path(ProduceRequest, made_by=lambda broker: make_fast_produce(brok
 
 @handles(ProduceRequest)
 def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
-    """Append the batches. The answer has a result for every partition."""
+    """Append the request's batches. Returns the response, with a result for every partition; None with acks=0.
+
+    A Parked, if a worker thread must check the batches first.
+    """
     parked = Parked()
 
     may_write = partial(_may_write, broker, call) if broker.access.is_enforced else None
     targets = Targets(broker.topics, request, call.version, may_write)
 
     def finish() -> None:
+        """Append, and answer, after a worker thread has checked the batches."""
         try:
             answer: object = _answer(broker, call, request, targets)
         except OlderConnection:
@@ -100,6 +104,7 @@ def _may_write(broker: Services, call: Call, topic: str) -> bool:
 
 
 def _answer(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse | None:
+    """Append the batches. Returns the response; None with acks=0."""
     if request.acks != 0:
         return _produce(broker, call, request, targets)
     _produce_unanswered(broker, call, request, targets)
@@ -121,6 +126,7 @@ def _produce_unanswered(broker: Services, call: Call, request: ProduceRequest, t
 
 
 def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse:
+    """Append each partition's batch. Returns the response. Raises KafkaError for the request as a whole."""
     producers = {target.producer for target in targets.all if target.transactional}
     unauthorized = request.transactional_id is None and bool(producers)  # transactions need an id (C-11)
     if producers and request.transactional_id is not None:
@@ -141,7 +147,10 @@ def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Tar
 
 
 def _check_transactional(broker: Services, call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
-    """Check the request as a whole. Raises KafkaError; OlderConnection for a request delayed on an old connection."""
+    """Check the request's transactional id and producer. found: the producer ids and epochs in its batches.
+
+    Raises KafkaError; OlderConnection for a request delayed on an old connection.
+    """
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
@@ -156,10 +165,11 @@ def _check_transactional(broker: Services, call: Call, transactional_id: str, fo
 def _join_together(
     broker: Services, call: Call, request: ProduceRequest, targets: Targets, found: set[tuple[int, int]]
 ) -> None:
-    """Add new partitions to a TV2 transaction, once for the whole request as Kafka does, since each time writes all.
+    """Add the request's new partitions to a TV2 transaction at once, as Kafka does, since each state record names all
+    partitions.
 
-    A single partition joins in one unit with its batch. What cannot join gets its error when its turn comes. One that
-    was made again inside the transaction is left to its turn too: its batch is refused there, and then told why.
+    A single partition joins in one unit with its batch. One that cannot join gets its error when its batch is appended.
+    So does one whose topic was deleted and created again inside the transaction.
     """
     if call.version < TV2_SINCE or len(found) > 1 or request.acks not in ACKS or not broker.store.admits(0):
         return
@@ -206,6 +216,7 @@ def _append_or_refuse(
 
 
 def _append(broker: Services, call: Call, partition: Partition, target: Target, request: ProduceRequest) -> Answer:
+    """Check one partition's batch and append it. Returns its answer. Raises KafkaError."""
     transactional_id = request.transactional_id
     records = target.part.records
     if records is None:
@@ -246,10 +257,11 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
 
 
 def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
-    """Raise TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the producer id belongs to another's transactional id.
+    """Raise an error if the producer id was given to a transactional id that the client may not use, or was never
+    given out.
 
-    Such a batch outside of transactions would still fence the producer that has the id, or pass as its next batch.
-    So would one with an id that was never given out (UNKNOWN_PRODUCER_ID), once it is. Apache Kafka takes both.
+    Such a batch outside of transactions would still fence the producer that has the id, or pass as its next batch; so
+    would one with an id that is given out later. Apache Kafka accepts both.
     """
     transactional_id = broker.transactions.by_producer_id.get(producer_id)
     if transactional_id is None:
@@ -260,7 +272,10 @@ def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
 
 
 def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
-    """Ask the coordinator to admit the batch. If it refuses for now, the producer's later batches must wait too."""
+    """Have the coordinator check a transactional batch. Returns the state to log with it, or None. Raises KafkaError.
+
+    After a transient error, the producer's later batches are refused too until this one comes again.
+    """
     try:
         return broker.admission.admit_batch(transactional_id, batch, partition, call.version)
     except KafkaError as error:
@@ -270,7 +285,9 @@ def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, tra
 
 
 def _refusal_of_unknown(broker: Services, call: Call, batch: Batch) -> ErrorCode | None:
-    """Return the error for a producer that the partition does not know and whose sequence is not 0; None: accept it."""
+    """Return the error for a batch whose producer the partition does not know and whose sequence is not 0; None to
+    accept it.
+    """
     if batch.is_transactional and call.version >= TV2_SINCE:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return UNKNOWN if broker.settings.producer_unknown_id_refuse else None
@@ -300,11 +317,11 @@ def _no_room(broker: Services, batch: Batch, size_bytes: int) -> KafkaError:
 
 
 def _check_room_for_producer(broker: Services, producers: ProducerStates, batch: Batch) -> None:
-    """Raise KafkaError if the partition cannot remember this new producer.
+    """Raise KafkaError if the partition cannot remember this new producer (max.producer.ids).
 
-    An id that was never given out evicts nobody: anyone can make those up. The error has an honest client, which has
-    the id of another broker, ask for a new one. The other error is not one to be retried: that would hide from
-    everybody why nothing is written.
+    An id that was never given out evicts none: anyone can make those up. Its error makes an honest client, which has an
+    id of another broker, ask for a new one. The other error must not be retried: that would hide why nothing is
+    written.
     """
     limit = broker.producer_limit
     if not limit.full:
@@ -322,7 +339,9 @@ def _check_room_for_producer(broker: Services, producers: ProducerStates, batch:
 
 
 def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, says_why: bool = False) -> Answer:
-    """Return the answer for an error. says_why: include its message, whatever the error code is."""
+    """Return a partition's answer with an error, and count it. says_why: include its message, whatever the error code
+    is.
+    """
     metrics = broker.metrics
     metrics.error("Produce", error.code)
     broker.note_limit("Produce", call.client_host, call.client_id, error)
@@ -346,7 +365,9 @@ def _refusal(broker: Services, call: Call, index: int, error: KafkaError, *, say
 
 
 def _tells_log_start(error: KafkaError, target: Target) -> bool:
-    """Return whether Kafka gives the log start offset with this error: it does with errors found by the log."""
+    """Return whether the answer has the log start offset besides this error. In Kafka it does if the log found the
+    error.
+    """
     records = target.part.records
     if error.code is ErrorCode.INVALID_RECORD:
         return records is not None and is_one_batch(records)

@@ -1,4 +1,4 @@
-"""AlterClientQuotas and DescribeClientQuotas: how much each client may ask for, set and read by who may (KIP-546).
+"""AlterClientQuotas and DescribeClientQuotas: set and read the quotas of clients (KIP-546).
 
 The rules: to read them takes DescribeConfigs on the cluster, to change them AlterConfigs. Each entity of a request is
 taken or refused by itself (quotas/quota_changes.py). Those that are taken become a unit of the journal, or several
@@ -64,7 +64,7 @@ def alter_client_quotas(
 
 
 class _OpenChanges:
-    """The changes of one request that are not written yet."""
+    """The changes of one AlterClientQuotas request that are not written yet."""
 
     def __init__(self, broker: Services, call: Call) -> None:
         self._broker = broker
@@ -102,6 +102,7 @@ class _OpenChanges:
 
 
 def _alter_result(asked: AlterClientQuotasRequest.Entry, error: KafkaError | None = None) -> _Altered:
+    """Return the answer for one entity, with its error if there is one."""
     entity = [
         _Altered.Entity(entity_type=part.entity_type, entity_name=part.entity_name)
         for part in {part.entity_type: part for part in asked.entity}.values()

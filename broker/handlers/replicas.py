@@ -1,4 +1,4 @@
-"""Replicas, leaders and voters: what one broker answers to tools that manage a cluster of many.
+"""Requests about replicas, leaders and voters, answered as a cluster of one broker.
 
 It holds the only replica of each partition and leads it, nothing ever moves, and it is the only voter. So a request
 that asks for what is so already succeeds, or is answered that it is not needed; any other is refused with Kafka's
@@ -43,7 +43,7 @@ _Quorum = DescribeQuorumResponse.Topic
 
 
 def _quote(topic: str) -> str:
-    """Return the topic's name for an error text; one that is too long for a topic is cut."""
+    """Return the topic's name for an error text. A name that is too long for a topic is shortened."""
     return topic if len(topic) <= LONGEST else f"{topic[:LONGEST]}..."
 
 
@@ -174,7 +174,9 @@ def alter_replica_log_dirs(
 
 
 def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCode:
-    """Return NONE if the replica is in this directory already, else the error of the move. is_own: the directory is."""
+    """Return NONE if the replica is in this broker's directory already, else the error. is_own: the request names that
+    directory.
+    """
     if len(topic) > LONGEST:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if not is_own:
@@ -220,5 +222,6 @@ def describe_quorum(broker: Services, call: Call, request: DescribeQuorumRequest
 
 
 def _without_voters(asked: DescribeQuorumRequest.Topic.Partition) -> _Quorum.Partition:
+    """Return the answer for a partition other than the metadata log's: it is unknown, since it has no quorum."""
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return _Quorum.Partition(partition_index=asked.partition_index, error_code=code, error_message=code.text)

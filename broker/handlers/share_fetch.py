@@ -1,10 +1,10 @@
-"""ShareFetch and ShareAcknowledge: records of a share group for a member, and what became of those that it had.
+"""ShareFetch and ShareAcknowledge: deliver records of a share group to a member, and take its acknowledgements.
 
 The rules: what a request acknowledges is one unit, in which each partition is all or nothing; its session counts up
 with it, in the same step, however many steps it took before to decide (share/portions.py). A request that renews
 fetches nothing, so that its answer is not late. The end of a session releases what its member has, after its last
-acknowledgements.
-Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and validateAcknowledgementBatches.
+acknowledgements. Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and
+validateAcknowledgementBatches.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,9 @@ Answers = dict[TopicIdPartition, KafkaError | None]
 
 @handles(ShareFetchRequest, reads_released=True, may_be_long=True)
 def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Steps[ShareFetchResponse | Parked]:
-    """Apply the request's acknowledgements; then acquire records, now or as soon as there are some."""
+    """Apply the request's acknowledgements, then acquire records. Returns the response, or a Parked while there are
+    none.
+    """
     group, member = _check_who(broker, call, request.group_id, request.member_id)
     _check_fetch(request)
     places = [(topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions]
@@ -105,7 +107,7 @@ def share_acknowledge(
 
 
 def _check_who(broker: Services, call: Call, group: str | None, member: str | None) -> tuple[str, str]:
-    """Check group and member id. Raises INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
+    """Return group and member id after checking them. Raises INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
     if group is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group)
@@ -115,6 +117,7 @@ def _check_who(broker: Services, call: Call, group: str | None, member: str | No
 
 
 def _check_fetch(request: ShareFetchRequest) -> None:
+    """Raise INVALID_REQUEST for an unknown acquire mode, or a renewal of locks that also asks for records."""
     if request.share_acquire_mode not in (WHOLE_BATCHES, EXACT):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no acquire mode {request.share_acquire_mode}")
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
@@ -123,7 +126,7 @@ def _check_fetch(request: ShareFetchRequest) -> None:
 
 
 def _refuse_later(broker: Services, error: KafkaError, wait_ms: int) -> Parked:
-    """Refuse the request after its maximum wait: a client would repeat it at once (KAFKA-19231)."""
+    """Answer with the error, but only after wait_ms: clients repeat a refused request at once (KAFKA-19231)."""
     parked = Parked()
 
     def answer(at_deadline: bool) -> bool:
@@ -145,7 +148,9 @@ def _read_acks(
     topics: Iterable[ShareFetchRequest.Topic | ShareAcknowledgeRequest.Topic],
     is_renew: bool,
 ) -> Steps[Asked]:
-    """Return the acknowledgements of each partition. name_all: include partitions without acknowledgements."""
+    """Return the acknowledgements of each partition that has some, or the partition's error. is_renew: types may be
+    RENEW.
+    """
     asked: Asked = {}
     most = AckType.RENEW if call.version >= RENEW_SINCE else AckType.REJECT
     for topic in topics:
@@ -162,7 +167,10 @@ def _read_acks(
 def _ranges_of(
     batches: Sequence[AcknowledgementBatch], most: AckType, is_renew: bool
 ) -> Steps[list[AckRange] | KafkaError]:
-    """Convert acknowledged ranges, if their types are known. The share partition checks everything else."""
+    """Convert a partition's acknowledgements. Returns INVALID_REQUEST for an unknown type, or RENEW without is_renew.
+
+    most: the highest type of the request's version. The share partition checks everything else.
+    """
     ranges = []
     for batch in batches:
         types = batch.acknowledge_types
@@ -176,7 +184,9 @@ def _ranges_of(
 
 
 def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> Steps[Acknowledging]:
-    """Decide long acknowledgements in steps, before the session counts the request."""
+    """Compute the effect of long acknowledgements in steps, before the session's epoch is checked. Nothing is changed
+    yet.
+    """
     acks = {place: ranges for place, ranges in asked.items() if ranges and not isinstance(ranges, KafkaError)}
     acknowledging = broker.share_partitions.acknowledging(group, member, acks)
     yield from acknowledging.decide_ahead()
@@ -184,7 +194,10 @@ def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> St
 
 
 def _acknowledge(broker: Services, call: Call, group: str, asked: Asked, acknowledging: Acknowledging) -> Answers:
-    """Apply all acknowledgements in one unit. Returns the errors by partition, in the order of the request."""
+    """Apply all acknowledgements in one unit.
+
+    Returns each partition's error, None for success, in the request's order.
+    """
     answers: Answers = dict.fromkeys(asked)
     for place, ranges in asked.items():
         try:
@@ -202,7 +215,7 @@ def _acknowledge(broker: Services, call: Call, group: str, asked: Asked, acknowl
 
 
 def _check_place(broker: Services, call: Call, group: str, place: TopicIdPartition) -> None:
-    """Raise KafkaError if nothing in this partition can be acknowledged."""
+    """Raise KafkaError if the partition is unknown, may not be read, or is not a share partition of the group."""
     topic_id, index = place
     topic = broker.topics.by_id.get(topic_id)
     if topic is None:

@@ -54,7 +54,7 @@ Reply = ShareGroupHeartbeatResponse | Parked
 
 @handles(ShareGroupHeartbeatRequest)
 def share_group_heartbeat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest) -> Reply | Steps[Reply]:
-    """A member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new."""
+    """Handle a member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new."""
     names = request.subscribed_topic_names or []
     if len(names) > MANY_TOPICS:
         return _answer_in_steps(broker, call, request)
@@ -62,6 +62,7 @@ def share_group_heartbeat(broker: Services, call: Call, request: ShareGroupHeart
 
 
 def _answer_in_steps(broker: Services, call: Call, request: ShareGroupHeartbeatRequest) -> Steps[Reply]:
+    """Answer a heartbeat with many topics in steps, behind short requests of others."""
     yield BEHIND_SHORT
     may_see = yield from sees_all(broker, call, request.subscribed_topic_names or [])
     return _answer(broker, call, request, may_see=may_see)
@@ -97,12 +98,13 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
 
 
 def _refused(broker: Services, error: KafkaError) -> _Response:
+    """Return a response with the error, and count it."""
     broker.metrics.error("ShareGroupHeartbeat", error.code)
     return _Response(error_code=error.code, error_message=error.text)
 
 
 def _beat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, looked_up: Starts) -> _Response:
-    """Handle one heartbeat of a share group member, whose start offsets were looked up before."""
+    """Handle one heartbeat of a member. looked_up: the start offsets found for new share partitions."""
     names = request.subscribed_topic_names
     beat = Heartbeat(
         request.member_id,
@@ -137,9 +139,9 @@ def _assignment(assigned: Partitions) -> _Response.Assignment:
 
 
 class _Lookup:
-    """A heartbeat that waits for where the group begins: workers look for the first records since some time.
+    """A heartbeat that waits until worker threads have found the start offsets of new share partitions by a timestamp.
 
-    Where that cannot be found out, the partition is left to the next heartbeat.
+    A partition whose offset cannot be found is left to the next heartbeat.
     """
 
     def __init__(
@@ -156,7 +158,9 @@ class _Lookup:
         self._job_ended()
 
     def _look_up(self, place: TopicIdPartition, at_ms: int) -> None:
-        """Find the first offset at or after this time; without one, the end of the log."""
+        """Find the first offset at or after time at_ms; if there is none, the end of the log. A worker thread searches
+        if needed.
+        """
         topic = self._broker.topics.by_id.get(place[0])
         if topic is None or topic.partitions[place[1]].log.offline is not None:
             return
@@ -174,6 +178,7 @@ class _Lookup:
         )
 
     def _take(self, place: TopicIdPartition, at_ms: int, found: object) -> None:
+        """Use a worker's result. If segments were deleted meanwhile, look up again."""
         if isinstance(found, Gone):
             self._look_up(place, at_ms)
         elif isinstance(found, tuple):
@@ -187,6 +192,7 @@ class _Lookup:
         self._job_ended()
 
     def _job_ended(self) -> None:
+        """Count one job less; after the last one, handle the heartbeat and answer it."""
         self._jobs_left -= 1
         if not self._jobs_left and not self.parked.cancelled:
             self.parked.answer(_beat(self._broker, self._call, self._request, self._found))
@@ -205,6 +211,7 @@ def share_group_describe(
 
 
 def _describe(broker: Services, call: Call, with_operations: bool, group_id: str, room: AnswerRoom) -> _Described:
+    """Return the description of one share group. Raises KafkaError. room: bytes left for the answer."""
     group = broker.group_kinds.share_group(group_id)
     check_sight(broker, call, _named_topics(broker, group))
     members = list(group.members)
@@ -222,12 +229,13 @@ def _describe(broker: Services, call: Call, with_operations: bool, group_id: str
 
 
 def _named_topics(broker: Services, group: ShareGroup) -> set[str]:
-    """Return the topics that a description of the group names."""
+    """Return the names of all topics that a description of the group contains."""
     ids = {topic_id for current in group.currents.values() for topic_id in current.assigned}
     return names_of(broker, ids) | set(group.subscribers)
 
 
 def _member(broker: Services, group: ShareGroup, member_id: str, room: AnswerRoom) -> _Member:
+    """Return the description of one member; an empty one if it has left meanwhile."""
     member, current, made = group.members.get(member_id), group.current(member_id), _Member.Assignment
     if member is None:  # it left while the answer was written
         return _Member(

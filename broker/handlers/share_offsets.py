@@ -1,9 +1,10 @@
-"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: where share groups stand, from outside.
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: an admin's requests about share
+partitions.
 
 The rules: what a group does not have is no error when it is described: its start offset is -1. Altering and deleting
-need a group without members; an error of the group is the whole request's, and then nothing of it is done.
-Of our own is the window: how much of it is pending in transactions, and of which, as far as the user may see them.
-Source: Kafka's KafkaApis and GroupCoordinatorService, asked of 4.3.1; tests/conformance/scenarios/share/offsets.txt.
+need a group without members; an error of the group is the whole request's, and then nothing of it is done. Of our own
+is the window: how much of it is pending in transactions, and of which, as far as the user may see them. Source: Kafka's
+KafkaApis and GroupCoordinatorService, asked of 4.3.1; tests/conformance/scenarios/share/offsets.txt.
 """
 
 from collections import Counter
@@ -55,6 +56,7 @@ def describe_share_group_offsets(
 def _describe_or_refuse(
     broker: Services, call: Call, asked: DescribeShareGroupOffsetsRequest.Group, room: AnswerRoom
 ) -> _Described:
+    """Return the description of one group, or its error. room: bytes left for the answer."""
     try:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
         broker.group_offsets.check_online(asked.group_id)
@@ -74,6 +76,7 @@ def _describe_or_refuse(
 
 
 def _all_of(broker: Services, call: Call, group_id: str) -> Iterable[tuple[str, Sequence[int]]]:
+    """Return the group's share partitions that the client may describe, by topic."""
     found: dict[str, list[int]] = {}
     for key in broker.share_partitions.of_group(group_id):
         topic = broker.topics.by_id.get(key.topic_id)
@@ -90,6 +93,7 @@ def _all_of(broker: Services, call: Call, group_id: str) -> Iterable[tuple[str, 
 def _topic(
     broker: Services, call: Call, group_id: str, name: str, which: Sequence[int], room: AnswerRoom
 ) -> _Described.Topic:
+    """Return one topic of the answer; its partitions are looked up when it is encoded. which: their indexes."""
     topic = broker.topics.by_name.get(name)
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, name):
         refused = (_refused(broker, index, room) for index in which)
@@ -100,6 +104,7 @@ def _topic(
 
 
 def _refused(broker: Services, index: int, room: AnswerRoom) -> _Described.Topic.Partition:
+    """Return the answer for a partition that the client may not describe."""
     error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     broker.metrics.error("DescribeShareGroupOffsets", error)
     room.take(PARTITION_BYTES + len(error.text))
@@ -109,7 +114,7 @@ def _refused(broker: Services, index: int, room: AnswerRoom) -> _Described.Topic
 def _partitions(
     broker: Services, call: Call, group_id: str, topic: Topic | None, which: Iterable[int], room: AnswerRoom
 ) -> Iterator[_Described.Topic.Partition]:
-    """Yield the answer for each partition, looked up when it is taken."""
+    """Yield the answer for each partition, looked up when it is encoded."""
     topic_id = topic.id if topic is not None else ZERO_UUID
     limit = broker.group_configs.obeyed(group_id).share_partition_max_record_locks
     for index in which:
@@ -131,7 +136,10 @@ def _partitions(
 
 
 def _window(broker: Services, call: Call, key: SharePartitionKey, limit: int, room: AnswerRoom) -> _Window | None:
-    """Return the group's window and its first pending ranges, as many as an answer may have."""
+    """Return the group's window in the partition (records delivered and not done), with its first pending ranges.
+
+    None if there is no such share partition. limit: the most records in the window.
+    """
     found = broker.share_partitions.window(key)
     if found is None:
         return None
@@ -167,7 +175,9 @@ def _window(broker: Services, call: Call, key: SharePartitionKey, limit: int, ro
 def alter_share_group_offsets(
     broker: Services, call: Call, request: AlterShareGroupOffsetsRequest
 ) -> Steps[AlterShareGroupOffsetsResponse]:
-    """Set a group's start offsets; it is created if it does not exist. A few partitions are one unit."""
+    """Set a group's start offsets. The group is created if it does not exist. AT_ONCE partitions are written in one
+    unit.
+    """
     group_id = request.group_id
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group_id)
     response = AlterShareGroupOffsetsResponse()
@@ -201,7 +211,9 @@ def _alter(
     starts: Mapping[TopicIdPartition, int],
     answers: Mapping[TopicIdPartition, Sequence[_Altered]],
 ) -> Steps[None]:
-    """Write the start offsets, AT_ONCE partitions in a unit. Raises KafkaError if none was written."""
+    """Write the start offsets, AT_ONCE partitions in a unit; set errors in `answers`. Raises KafkaError if none was
+    written.
+    """
     places, some = list(starts), dict[TopicIdPartition, int]()
     for first in range(0, len(places), AT_ONCE):
         some = {place: starts[place] for place in places[first : first + AT_ONCE]}
@@ -232,6 +244,7 @@ def _refuse(broker: Services, answer: _Altered, error: ErrorCode) -> None:
 def _error_of_start(
     topic: Topic | None, readable: bool, part: AlterShareGroupOffsetsRequest.Topic.Partition
 ) -> ErrorCode:
+    """Return why the partition's start offset cannot be set; NONE if it can."""
     if not readable:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None or not 0 <= part.partition_index < len(topic.partitions):
@@ -271,7 +284,10 @@ def delete_share_group_offsets(
 
 
 def _check_group(broker: Services, group_id: str, *, may_be_missing: bool) -> None:
-    """Check that the group is an empty share group, or does not exist if may_be_missing. Raises KafkaError."""
+    """Raise KafkaError unless the group is an empty share group without pending acknowledgements.
+
+    may_be_missing: a group that does not exist at all is accepted too.
+    """
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group id must not be empty")
     broker.group_offsets.check_online(group_id)

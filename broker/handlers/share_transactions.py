@@ -31,7 +31,9 @@ Wrong = Mapping[TopicIdPartition, KafkaError]
 def txn_share_acknowledge(
     broker: Services, call: Call, request: TxnShareAcknowledgeRequest
 ) -> Steps[TxnShareAcknowledgeResponse]:
-    """Make these acknowledgements pending in the transaction, all or none."""
+    """Make these acknowledgements pending in the transaction, all or none: its commit applies them, its abort drops
+    them.
+    """
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     acks = yield from _read(request)
@@ -83,7 +85,11 @@ def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
 def _acknowledge(
     broker: Services, request: TxnShareAcknowledgeRequest, acks: Acks, acknowledging: Acknowledging
 ) -> Wrong:
-    """Decide, log and apply in one step. Returns the errors of single partitions. Raises KafkaError."""
+    """Write and apply the acknowledgements as pending, in one unit. Returns the errors of partitions; if any, nothing
+    is written.
+
+    Raises KafkaError.
+    """
     state_log = broker.share_partitions.state_log
     homes = {state_log.home(SharePartitionKey(request.group_id, *place)) for place in acks}
     joining = broker.admission.admit_acknowledgements(
@@ -106,6 +112,7 @@ def _acknowledge(
 
 
 def _answers(broker: Services, request: TxnShareAcknowledgeRequest, wrong: Wrong) -> list[_Topic]:
+    """Return the response's topics. wrong: the errors; if any, all other partitions get OPERATION_NOT_ATTEMPTED."""
     answers = []
     for topic in request.topics:
         answer = _Topic(topic_id=topic.topic_id, partitions=[])

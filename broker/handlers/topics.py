@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: each item is checked and done by itself.
+"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords. Each topic or partition succeeds or fails by itself.
 
 Checks come in the order of Kafka's controller (ReplicationControlManager), because it decides which error a client
 sees, and in its words. A change is in the journal when it is answered; the request's timeout has nothing to wait for.
@@ -83,6 +83,7 @@ def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
 def _create_or_refuse(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known, may: bool
 ) -> _Created:
+    """Create one topic and return its answer, or its error. may: whether the client may create it."""
     try:
         if not may:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -98,6 +99,9 @@ def _create_or_refuse(
 def _create(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
 ) -> _Created:
+    """Check and create one topic. Returns its answer, with its settings. Raises KafkaError. known: settings answered
+    before.
+    """
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)
     key = frozenset(configs.items())
@@ -123,6 +127,7 @@ def _check_mutations(broker: Services, call: Call, partitions: int, strict_since
 
 
 def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[str, str]:
+    """Return the request's settings. Raises INVALID_CONFIG for one without a value."""
     given: dict[str, str] = {}
     for config in configs:
         if config.value is None:
@@ -132,6 +137,7 @@ def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[
 
 
 def _config(broker: Services, name: str, configs: Mapping[str, str]) -> _Created.Config:
+    """Return one setting of the answer: its effective value and where that comes from."""
     _, value, source = broker.topics.config_synonyms(name, configs)[0]
     return _Created.Config(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
 
@@ -158,6 +164,7 @@ def _number_of_partitions(broker: Services, asked: CreateTopicsRequest.Topic) ->
 
 
 def _assigned_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> int:
+    """Return the number of partitions in a manual assignment. Raises KafkaError if it is invalid."""
     for what, given in (("replication factor", asked.replication_factor), ("numPartitions", asked.num_partitions)):
         if given != -1:
             raise KafkaError(
@@ -208,12 +215,16 @@ def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) ->
 
 
 def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
+    """Return the topic that the request names by name or id; None if it does not exist."""
     topics = broker.topics
     return topics.by_id.get(asked.topic_id) if asked.name is None else topics.by_name.get(asked.name)
 
 
 def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
-    """Return the refusal if the user may not delete the topic, else None. It shows what the user may describe."""
+    """Return the refusal if the client may not delete the topic, else None.
+
+    The refusal has the topic's name and id only if the client may describe it.
+    """
     access, session, topic = broker.access, call.session, _find(broker, asked)
     name = topic.name if topic is not None else asked.name
     if name is None or access.allows_on_cluster(session, Operation.DELETE):
@@ -230,13 +241,14 @@ def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Top
 
 
 def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
+    """Return the error for an entry that has both a name and an id, or neither."""
     both = asked.name is not None
     text = "You may not specify both topic name and topic id." if both else "Neither topic name nor id were specified."
     return _Deleted(name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
 
 
 def _delete_or_refuse(broker: Services, call: Call, group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
-    """Delete one topic. Returns its answer, with the name or id by which it was named."""
+    """Delete one topic. Returns its answer. group: all entries of the request that name it; several are an error."""
     topic = _find(broker, group[0])
     answer = _Deleted(
         name=next((asked.name for asked in group if asked.name is not None), None),
@@ -259,7 +271,10 @@ def _delete_or_refuse(broker: Services, call: Call, group: Sequence[DeleteTopics
 
 
 def _check_not_internal(topic: Topic) -> None:
-    """Refuse to delete or grow a coordinator's log: the partition of a key depends on their number."""
+    """Raise INVALID_TOPIC_EXCEPTION for an internal topic: it may not be deleted or get more partitions.
+
+    The partition of a coordinator's key depends on their number.
+    """
     if topic.internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: it is the broker's alone")
 
@@ -308,6 +323,7 @@ def create_partitions(
 
 
 def _additional_partitions(broker: Services, asked: CreatePartitionsRequest.Topic) -> int:
+    """Return how many partitions the request adds to this topic."""
     topic = broker.topics.by_name.get(asked.name)
     return 0 if topic is None else max(0, asked.count - len(topic.partitions))
 
@@ -334,6 +350,7 @@ def _grown_or_refused(
 
 
 def _check_growth(broker: Services, topic: Topic, asked: CreatePartitionsRequest.Topic) -> None:
+    """Raise KafkaError if the topic cannot get this number of partitions, or the assignment does not fit."""
     now = len(topic.partitions)
     if asked.count == now:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")

@@ -1,4 +1,5 @@
-"""Looking after transactions: who produces, what is open since when, and ending by hand what hangs (KIP-664).
+"""An admin's requests about transactions: list and describe them and producers, and write markers for hanging ones
+(KIP-664).
 
 The rule: what is answered is durable, as everything; an admin's marker is judged like any, and where it meets a
 transaction that is open it ends all of that, so that its client's commit gets an error and not a silent success.
@@ -48,7 +49,7 @@ _STATES = {status.text: status for status in Status}
 
 @handles(WriteTxnMarkersRequest, may_be_long=True)
 def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
-    """Write markers by hand. Each partition has its own answer."""
+    """Write the markers that an admin requests, to end hanging transactions. Each partition has its own error."""
     if not broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION):
         broker.access.check_on_cluster(call.session, Operation.ALTER)
     response = WriteTxnMarkersResponse(markers=[])
@@ -64,6 +65,7 @@ def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequ
 
 
 def _answer_marker(broker: Services, marker: _Asked, name: str, index: int) -> _Marked.Topic.Partition:
+    """Write one marker to one partition. Returns its answer."""
     code = _mark_or_refuse(broker, marker, name, index)
     return _Marked.Topic.Partition(partition_index=index, error_code=code)
 
@@ -166,6 +168,7 @@ def list_transactions(
     ids = broker.transactions.open if wanted.only_open else transactions  # of many ids few are open
 
     def list_id(transactional_id: str) -> _Listed | None:
+        """Return the entry of a transactional id; None if it does not match the filters or may not be described."""
         txn = transactions.get(transactional_id)
         if txn is None or not wanted.passes(txn) or not sees(transactional_id):
             return None
@@ -187,7 +190,7 @@ def list_transactions(
 
 
 class _Filter:
-    """The filters of a ListTransactions request. Raises INVALID_REGULAR_EXPRESSION."""
+    """The filters of a ListTransactions request. The constructor raises INVALID_REGULAR_EXPRESSION."""
 
     def __init__(self, broker: Services, request: ListTransactionsRequest) -> None:
         self._states = {_STATES[name] for name in request.state_filters if name in _STATES}
@@ -234,12 +237,14 @@ def describe_producers(broker: Services, call: Call, request: DescribeProducersR
 def _producers_of(
     broker: Services, call: Call, asked: DescribeProducersRequest.Topic, room: AnswerRoom
 ) -> DescribeProducersResponse.Topic:
+    """Return one topic of the DescribeProducers answer. Its partitions are described when it is encoded."""
     indexes = asked.partition_indexes
     partitions = (_describe_or_refuse(broker, call, asked.name, index, room) for index in indexes)
     return DescribeProducersResponse.Topic(name=asked.name, partitions=Lazy(len(indexes), partitions))
 
 
 def _describe_or_refuse(broker: Services, call: Call, name: str, index: int, room: AnswerRoom) -> _Partition:
+    """Return the active producers of one partition, or its error. room: bytes left for the answer."""
     try:
         if room.is_full:
             raise KafkaError(*LATER_PARTITION)
@@ -256,6 +261,7 @@ def _describe_or_refuse(broker: Services, call: Call, name: str, index: int, roo
 
 
 def _describe_producers(producers: Iterable[ProducerDescription], room: AnswerRoom) -> Iterator[_Partition.Producer]:
+    """Yield the description of each producer."""
     for producer in producers:
         room.take(PRODUCER_BYTES)
         yield _Partition.Producer(

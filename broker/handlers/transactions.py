@@ -44,7 +44,7 @@ register_fast_path(
 def init_producer_id(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Give out a producer id: a new one with epoch 0; for a transactional id its own, with the next epoch.
 
-    Of a producer without a transactional id, its former id and its timeout are ignored.
+    Without a transactional id, the request's former producer id and its timeout are ignored.
     """
     try:
         return _initialise(broker, call, request)
@@ -55,6 +55,7 @@ def init_producer_id(broker: Services, call: Call, request: InitProducerIdReques
 
 
 def _initialise(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """Handle InitProducerId. Raises KafkaError; NoRoom if the journal has no room for it."""
     transactional_id = request.transactional_id
     _check_may_produce(broker, call, request)
     if (request.producer_id == -1) != (request.producer_epoch == -1) or transactional_id == "":
@@ -78,7 +79,8 @@ def _initialise(broker: Services, call: Call, request: InitProducerIdRequest) ->
 def _check_may_produce(broker: Services, call: Call, request: InitProducerIdRequest) -> None:
     """Check the right to a producer id. Raises TRANSACTIONAL_ID_ or CLUSTER_AUTHORIZATION_FAILED.
 
-    An idempotent producer is one that may write to any topic; the right of its own is for those of older clusters.
+    A client that may write to any topic may be an idempotent producer. The right IDEMPOTENT_WRITE also allows it, as in
+    older Kafka.
     """
     access, session, transactional_id = broker.access, call.session, request.transactional_id
     if transactional_id is not None:
@@ -162,6 +164,7 @@ def _not_attempted(broker: Services, codes: dict[PartitionKey, ErrorCode]) -> Ad
 def _partitions_answered(
     broker: Services, request: AddPartitionsToTxnRequest, error: ErrorCode
 ) -> AddPartitionsToTxnResponse:
+    """Return the AddPartitionsToTxn response, with this error (or NONE) for each partition."""
     if error:
         broker.metrics.error("AddPartitionsToTxn", error)
     results = [

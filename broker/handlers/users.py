@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: who may log in with a password (KIP-554).
+"""AlterUserScramCredentials and DescribeUserScramCredentials: the users that may log in with a password (KIP-554).
 
 The rules: to see users takes Describe on the cluster, to change them Alter. What is kept of a password is made here and
 shown to nobody. Each user of a request is changed or refused by itself; those that are changed become a unit of the
@@ -70,6 +70,7 @@ def alter_users(
 
 
 def _commit(broker: Services, call: Call, changes: list[Change]) -> None:
+    """Write these changes in one unit; with the first one, also the broker's secret. Raises KafkaError."""
     users = broker.security_log.state.users
     secret = [] if users.secret else [secret_set(broker.rng.bytes(SECRET_BYTES))]
     broker.security_log.commit(secret + changes)
@@ -107,4 +108,7 @@ def describe_users(
 
 
 def _describe(found: list[tuple[str, Infos]], times: Counter[str]) -> Iterator[Described]:
+    """Yield the description of each user; an error for one that the request names more than once. times: how often it
+    does.
+    """
     return (describe(name, infos) if times[name] == 1 else refuse_duplicate(name) for name, infos in found)
