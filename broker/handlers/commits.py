@@ -3,7 +3,8 @@
 The rules are Kafka's, and so is their order, because it decides which error a client sees: partitions that do not
 exist are refused one by one, then the group judges who asks, then each text is measured; what is left is one unit.
 In a transaction the coordinator of transactions judges before the group does. A partition without an offset is no
-error: offset -1. Source: Kafka's KafkaApis, GroupCoordinatorService, OffsetMetadataManager; asked of 4.3.1.
+error: offset -1.
+Source: Kafka's KafkaApis, GroupCoordinatorService, OffsetMetadataManager; asked of 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

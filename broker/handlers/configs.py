@@ -2,7 +2,8 @@
 
 A resource is changed whole or not at all. Texts and codes are Kafka's (ConfigurationControlManager for topics and
 groups, DynamicBrokerConfig for brokers), including that a wrong value is INVALID_CONFIG at a topic or group and
-INVALID_REQUEST at a broker. Sources: KIP-133, KIP-226, KIP-339, KIP-569, KIP-848, KIP-1142.
+INVALID_REQUEST at a broker.
+Sources: KIP-133, KIP-226, KIP-339, KIP-569, KIP-848, KIP-1142.
 """
 
 from collections import Counter
@@ -155,11 +156,7 @@ def _describe_or_refuse(
 def _resource(
     broker: Services, kind: int, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Return a resource's table of options, a function that returns an option's synonyms, and the values stored for
-    it.
-
-    Raises KafkaError if there is no such resource.
-    """
+    """Return a resource's options, a function for an option's synonyms, and the stored values. Raises KafkaError."""
     if kind == TOPIC:
         topic = _topic(broker, name)
         if topic is None:
@@ -202,7 +199,6 @@ def _broker_resource(
     rows |= left_over({each: text for each, text in (*of_all.items(), *of_one.items()) if each not in rows})
 
     def synonyms(option: str) -> _Synonyms:
-        """Return the option's value from each source that has one, the effective one first."""
         if is_other:
             return [(option, of_one[option], Source.DYNAMIC_BROKER)]
         if not name:
@@ -218,16 +214,12 @@ def _broker_resource(
 
 
 def _topic(broker: Services, name: str) -> Topic | None:
-    """Return the topic; None if it does not exist. Raises INVALID_TOPIC_EXCEPTION for an invalid name."""
     check_name(name)
     return broker.topics.by_name.get(name)
 
 
 def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> None:
-    """Raise INVALID_REQUEST unless `name` is this broker's id, or one for which an earlier version stored something.
-
-    what, expected: parts of the error message.
-    """
+    """Raise INVALID_REQUEST unless it is this broker's id, or one for which an earlier version stored something."""
     if not _is_int32(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
     if name != str(broker.node_id) and not broker.topics.broker_configs(name):
@@ -365,9 +357,7 @@ def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: 
 
 
 def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
-    """Change a topic's settings, or only check the change. `merge` makes the new settings of the stored ones. Raises
-    KafkaError.
-    """
+    """Change a topic's settings, or only check it. merge(stored, options) returns the new ones."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     topic = _topic(broker, name)
@@ -381,9 +371,7 @@ def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
-    """Change a group's settings, or only check the change. `merge` makes the new settings of the stored ones. Raises
-    KafkaError.
-    """
+    """Change a group's settings, or only check it. merge(stored, options) returns the new ones."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     configs = merge(broker.group_configs.given(name), GROUP_OPTIONS)
@@ -394,9 +382,7 @@ def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 
 def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
-    """Change the broker's settings, or only check the change. `merge` makes the new settings of the stored ones.
-    Raises KafkaError.
-    """
+    """Change the broker's settings, or only check it. merge(stored, options) returns the new ones."""
     name = resource.resource_name
     kept = broker.topics.broker_configs(name)
     _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
@@ -417,9 +403,7 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
 
 
 def _takes_away(config: _Change, kept: Mapping[str, str]) -> bool:
-    """Return whether the change only deletes a stored or unknown value. That is allowed even where the name cannot be
-    set.
-    """
+    """Return whether the change only deletes a value that is stored or unknown. That is always allowed."""
     removes = getattr(config, "config_operation", SET) == DELETE
     return removes and (config.name in kept or config.name.startswith(OVERRIDE) or not _is_fixed(config.name))
 
@@ -502,5 +486,4 @@ def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resourc
 
 
 def _entries(text: str) -> list[str]:
-    """Split a list setting at commas. Blanks and empty entries are dropped."""
     return list(filter(None, map(str.strip, text.split(","))))

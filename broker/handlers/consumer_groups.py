@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose members let the broker assign (KIP-848).
 
 What a request may not say is refused before the group is asked, with Kafka's words and in its order: rights on the
-group, on the topics, then the request itself. Sources: Kafka's KafkaApis, GroupCoordinatorService.
+group, on the topics, then the request itself.
+Sources: Kafka's KafkaApis, GroupCoordinatorService.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,8 @@
 """DescribeGroups, ListGroups, DeleteGroups: an admin's requests about groups.
 
 Every group asked for is answered for. A group that has offsets and never had members is Empty and without a protocol
-type, as with Kafka. Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
+type, as with Kafka.
+Sources: KIP-222, 518, 848, 1043; Kafka's GroupMetadataManager.
 """
 
 from ...protocol.encoding import Lazy

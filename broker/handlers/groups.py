@@ -2,7 +2,8 @@
 
 A request is turned into what the group coordinator understands, and its answer into what the version of the request
 carries; what a group does is in groups/. Up to version 3 FindCoordinator has one key and one answer, from 4 on only
-lists, with an error for each key. Sources: Kafka's KafkaApis and GroupCoordinatorService.
+lists, with an error for each key.
+Sources: Kafka's KafkaApis and GroupCoordinatorService.
 """
 
 from ...protocol.errors import ErrorCode, KafkaError

@@ -1,7 +1,8 @@
 """ListOffsets and OffsetForLeaderEpoch: find the offset for a timestamp, an end of the log, or an epoch.
 
 The rules: only released records exist here, under read_committed only those below the last stable offset; "not found"
-is no error: offset -1, timestamp -1. Looking records up by time reads batches, so a worker does it. Source: Kafka's
+is no error: offset -1, timestamp -1. Looking records up by time reads batches, so a worker does it.
+Source: Kafka's
 ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp, LeaderEpochFileCache; asked of 4.3.1.
 """
 

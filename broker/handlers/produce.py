@@ -3,7 +3,8 @@
 The rules: what a client may send (KIP-98, Kafka's LogValidator) is in topics/partition.py, what its sequences must be
 in storage/producers/producers.py. A duplicate is a success with the offset of the first time, and is not answered
 before that is durable. acks=0 gets no reply; an error then closes the connection. acks=1 is acks=all. What takes long
-to look into is looked into by a worker first (requests/long_produce.py). Source: Kafka's KafkaApis.handleProduceRequest
+to look into is looked into by a worker first (requests/long_produce.py).
+Source: Kafka's KafkaApis.handleProduceRequest
 and ReplicaManager.appendToLocalLog, whose order of checks this keeps.
 """
 

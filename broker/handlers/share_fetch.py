@@ -3,7 +3,8 @@
 The rules: what a request acknowledges is one unit, in which each partition is all or nothing; its session counts up
 with it, in the same step, however many steps it took before to decide (share/portions.py). A request that renews
 fetches nothing, so that its answer is not late. The end of a session releases what its member has, after its last
-acknowledgements. Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and
+acknowledgements.
+Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and
 validateAcknowledgementBatches.
 """
 

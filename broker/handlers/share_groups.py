@@ -2,7 +2,8 @@
 
 What a request may not say is refused before the group is asked, with Kafka's words and in its order: rights on the
 group, the member's id, rights on the topics, then the request itself. Where a group begins by time, the records of that
-time are looked up first, by a worker. Sources: Kafka's KafkaApis, GroupCoordinatorService; asked of 4.3.1.
+time are looked up first, by a worker.
+Sources: Kafka's KafkaApis, GroupCoordinatorService; asked of 4.3.1.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,8 @@
 
 An idempotent producer gets an id that nobody had (S-14, S-15). What a transactional id's requests come to is decided by
 the coordinator; here is how they are read and answered, which depends on their version: a producer that is fenced
-gets PRODUCER_FENCED only where its client knows that code. Sources: KIP-98, KIP-360, KIP-588, KIP-890.
+gets PRODUCER_FENCED only where its client knows that code.
+Sources: KIP-98, KIP-360, KIP-588, KIP-890.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Batches without those of aborted transactions, for readers who would not leave them out themselves. Pure.
+"""Removes the batches of aborted transactions from what was read, for readers that would not skip them. Pure.
 
 The rules: it goes by the 61 bytes of headers, and control batches stay, because a reader's position moves over an
 aborted transaction with the marker that ends it. What stays is slices of what came, one for each run of batches.
@@ -13,7 +13,7 @@ from ...storage.producers.aborted import AbortedTransaction
 
 
 class Header(NamedTuple):
-    """Where a batch lies in what was read, and what its header says of it."""
+    """A batch's place in the bytes read (position inclusive, end exclusive), and fields of its header."""
 
     position: int
     end: int
@@ -29,7 +29,11 @@ class Header(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What stays of some batches. next_offset: behind the last batch that was looked at. is_full: one did not fit."""
+    """The batches that remain after removal of aborted ones.
+
+    next_offset: one above the last batch that was looked at. is_full: a batch was left out because it exceeds
+    max_bytes.
+    """
 
     buffers: list[memoryview]
     size_bytes: int
@@ -38,7 +42,7 @@ class Committed(NamedTuple):
 
 
 class AbortedRanges:
-    """Which batches belong to some aborted transactions."""
+    """The offset ranges of some aborted transactions, by producer id."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._ranges: dict[int, list[tuple[int, int]]] = {}
@@ -46,7 +50,7 @@ class AbortedRanges:
             self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
 
     def hold(self, header: Header) -> bool:
-        """Return whether a batch belongs to one of these transactions and is not a marker."""
+        """Return whether the batch is data of one of these aborted transactions. Markers are not: they are kept."""
         if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:
             return False
         base_offset, last_offset = header.base_offset, header.last_offset
@@ -56,7 +60,7 @@ class AbortedRanges:
 
 
 def headers(data: memoryview) -> Iterator[Header]:
-    """Yield the headers of complete consecutive batches that the log has checked."""
+    """Yield the header of each batch in `data`: complete, consecutive batches that the log has checked."""
     position, end = 0, len(data)
     while position < end:
         base, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, count = unpack_header(data, position)
@@ -68,9 +72,9 @@ def headers(data: memoryview) -> Iterator[Header]:
 def leave_out_aborted(
     data: memoryview, aborted: Iterable[AbortedTransaction], max_bytes: int, *, at_least_one: bool
 ) -> Committed:
-    """Return the batches that are not aborted, max_bytes together; next_offset is -1 without batches.
+    """Return the batches that were not aborted, up to max_bytes in total; next_offset is -1 if `data` has no batch.
 
-    at_least_one: the first that stays does so even if it alone is larger.
+    at_least_one: the first remaining batch is returned even if it alone exceeds max_bytes.
     """
     ranges = AbortedRanges(aborted)
     buffers: list[memoryview] = []

@@ -1,4 +1,6 @@
-"""Selects the names for which a client has a right. In steps, since a broker may have very many topics."""
+"""Selects those of many names for which a client has a right. It runs in steps, since a broker may have very many
+topics.
+"""
 
 from collections.abc import Iterable
 
@@ -13,7 +15,9 @@ UNITS = 2  # cost of one name: it is looked up literally, and by each length of 
 def allowed_names(
     broker: Services, call: Call, operation: Operation, resource_type: ResourceType, names: Iterable[str]
 ) -> Steps[list[str]]:
-    """Return the names that the user may use, in their order. Without an authorizer all, at once."""
+    """Return those names, in their order, for which the user has the right `operation`. Without an authorizer: all
+    names.
+    """
     access, session = broker.access, call.session
     if not access.is_enforced:
         return list(names)

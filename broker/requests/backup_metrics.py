@@ -1,4 +1,4 @@
-"""What is exported of a backup that follows, where `serve --backup` runs one; no samples elsewhere."""
+"""Metrics of a backup that follows the broker (`serve --backup`). Without one they have no samples."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,11 @@ from .services import Services
 
 
 def _followed(value: Callable[[Backup, int], float | None]) -> Callable[[Services, Seen], Samples]:
-    """Return a metric of the backup. value: of the backup and the time now (ms); None: no sample."""
+    """Return a function that reads a metric of the backup.
+
+    value: computes it from the backup and the monotonic time in ms; None: no sample. There is none either if no backup
+    follows.
+    """
 
     def read(broker: Services, seen: Seen) -> Samples:
         backup = broker.metrics.backup
@@ -20,6 +24,7 @@ def _followed(value: Callable[[Backup, int], float | None]) -> Callable[[Service
 
 
 def _loss_window(backup: Backup, now_ms: int) -> float | None:
+    """Return the seconds since the last moment that the backup covers; None if it covers nothing yet."""
     return None if backup.covered_ms is None else (now_ms - backup.covered_ms) / 1000
 
 

@@ -1,4 +1,4 @@
-"""What a worker does for a reader whose topic shows it nothing of aborted transactions (aborted_filter.py).
+"""The job of a worker thread that reads one partition and removes aborted transactions (aborted_filter.py).
 
 Only what has an aborted batch in it, or has to be read from the disk, comes here; all else is sent uncopied. Where
 nothing stays, the reader goes on behind it, in a job of its own again: an aborted transaction may be of any length.
@@ -17,7 +17,7 @@ READ_ON_BYTES = 1 << 20  # of an aborted transaction, in one job, however little
 
 
 class CommittedRead:
-    """The job for one partition. `run` raises Gone and KafkaError as a read does."""
+    """A read of one partition without aborted batches. run() raises Gone and KafkaError like other reads."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class CommittedRead:
         self._at_least_one = at_least_one
 
     def run(self) -> Committed:
-        """Read what is not in memory yet, and remove aborted batches."""
+        """Read from disk what is not in memory yet, and return the batches that were not aborted."""
         found, aborted = self._found, self._aborted
         if isinstance(found, ColdRead):
             found, aborted = found.run_committed()
@@ -45,6 +45,6 @@ class CommittedRead:
 
 
 def joined(buffers: Sequence[Buffer | FilePart]) -> Buffer:
-    """Return these bytes as one piece; parts of one file are read from it."""
+    """Return these buffers as one piece of bytes; parts of a file are read from it."""
     pieces = [piece.read() if isinstance(piece, FilePart) else piece for piece in buffers]
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -103,10 +103,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call:
-    """One request: who asks, and how, which handlers may look at; and where it is on its way to a reply.
+    """One request: who sent it and how, for the handlers; and what the dispatcher needs until its reply.
 
-    request: None until it is read. meter: what it costs, where its client has a quota. slot: its place among the
-    replies, if one is kept for it; parked_ns: since when.
+    request: None until it is decoded. meter: measures its cost, if its client has a quota. slot: its place in the order
+    of its connection's replies, if the answer comes later; parked_ns: the time since when it waits.
     """
 
     __slots__ = (
@@ -156,7 +156,7 @@ class Call:
 
 
 class Handler:
-    """The function that answers one API, and what it has said of itself: see handles()."""
+    """The function that answers one API, with the options given to handles()."""
 
     __slots__ = ("answer", "api", "counter", "may_be_long", "reads_released", "waits")
 
@@ -178,14 +178,17 @@ FAST_PATHS: list[tuple[tuple[int, ...], Callable[[Services], FastPath]]] = []
 def handles(
     request: type, *, waits: bool = True, reads_released: bool = False, may_be_long: bool = False
 ) -> Callable[[F], F]:
-    """Register a function as the one that answers `request`. It gets (broker, call, request) and gives an answer.
+    """Register a function as the handler of `request`. It is called with (broker, call, request) and returns an
+    answer.
 
-    waits=False: its replies need not wait for what is not durable yet, because they tell nothing of it.
-    reads_released=True: it looks at what is released (high watermarks, last stable offsets, where logs begin), so it is
-        not called before everything is released that its connection sent before.
-    may_be_long=True: its work grows with the request, or with what the broker holds. So its response is encoded in
-        steps, as that of Steps always is, and a job that is queued is dropped once its client has left. Other jobs are
-        done all the same: they are little, and a client may leave right after its last request.
+    waits=False: its replies need not wait until all units so far are durable, because they tell nothing of them.
+
+    reads_released=True: it reads released state (high watermarks, last stable offsets, log start offsets), so it is
+    called only when everything is released that its connection sent before.
+
+    may_be_long=True: its work grows with the request, or with the broker's data. So its response is encoded in steps,
+    as that of Steps always is, and a queued job is dropped once its client has left. Other jobs are done all the same:
+    they are little, and a client may leave right after its last request.
     """
     key = schema_of(request).api
     assert key is not None
@@ -199,17 +202,17 @@ def handles(
 
 
 def register_fast_path(*requests: type, made_by: Callable[[Services], FastPath]) -> None:
-    """Offer these requests first to the object that made_by(broker) returns, one for each broker.
+    """Register a fast path for these requests: an object that made_by(broker) returns, one for each broker.
 
-    A fast path does in fewer steps what the handlers of `requests` would do, and only where nothing is out of the
-    ordinary. It reads the frame by itself, whose API key may also be one that differs in its upper byte.
+    It does in fewer steps what their handlers would do, and only for requests of the ordinary form. It reads the frame
+    by itself, whose API key may also be one that differs in its upper byte.
     """
     keys = tuple(key for request in requests if (key := schema_of(request).api) is not None)
     FAST_PATHS.append((keys, made_by))
 
 
 def load_handlers() -> dict[int, Handler]:
-    """Import every area, so that its handlers are registered. Returns them by API key."""
+    """Import all modules with handlers, so that they register. Returns the handlers by API key."""
     for area in AREAS:
         importlib.import_module(f"..handlers.{area}", __package__)
     return HANDLERS
@@ -263,7 +266,7 @@ class Dispatcher:
             self._begin(call, job)
 
     def _serve_produce(self, call: Call, frame: Readable, header: RequestHeader) -> None:
-        """Serve a Produce in one step, before any other request acts: it has no slices."""
+        """Serve a Produce in one step. If this turn's allowance is spent, put the frame back for a later turn."""
         turns = self._turns
         if turns.is_spent():
             call.connection.put_back(frame)
@@ -297,7 +300,7 @@ class Dispatcher:
     # ---- the job of a request: from its frame to the reply, or to a Parked -------------------------------------
 
     def _work(self, call: Call, frame: Readable, header: RequestHeader) -> Steps[Reply | Parked]:
-        """Decode the request, answer it, and encode the answer. Raises BrokerHalted."""
+        """Decode the request, call its handler, encode the answer. Returns a reply or a Parked. Raises BrokerHalted."""
         try:
             if len(frame) > SMALL_BYTES:
                 call.request = yield from read_in_steps(call.handler.api, header, memoryview(frame))
@@ -320,7 +323,7 @@ class Dispatcher:
         return self._encode(call, answer)
 
     def _work_on(self, call: Call, answer: Any) -> Steps[Reply | Parked]:
-        """Run an answer given as Steps to its end, and encode the response in steps. Raises BrokerHalted."""
+        """Run Steps to their end, and encode the response. Returns the reply or a Parked. Raises BrokerHalted."""
         try:
             if answer.__class__ is GeneratorType:
                 answer = yield from answer
@@ -338,7 +341,7 @@ class Dispatcher:
         return self._encode(call, answer)
 
     def _encode(self, call: Call, answer: Any) -> Reply:
-        """Encode a response, None or an error in one step. The request always gets its end."""
+        """Encode a response, None or an error in one step. What cannot be encoded closes the connection."""
         api = call.handler.api
         try:
             if isinstance(answer, BaseException):
@@ -363,7 +366,7 @@ class Dispatcher:
     # ---- its states: at hand, queued, parked, replied ----------------------------------------------------------
 
     def _begin(self, call: Call, job: Job) -> None:
-        """Run the first slice now, which nearly always finishes the request."""
+        """Run the job's first slice now, which finishes nearly every request; queue the job if it has more."""
         try:
             is_finished = self._turns.begin(job)
         except BrokerHalted:
@@ -375,9 +378,9 @@ class Dispatcher:
             self._queue(call, job)
 
     def _queue(self, call: Call, job: Job, after_unit: int = 0) -> None:
-        """Run the job, or the rest of it, in turns with others; the connection's later requests wait for it.
+        """Run the job, or the rest of it, in turns with other jobs. Later requests of the connection wait for it.
 
-        after_unit: the job is not begun before this one is released.
+        after_unit: the job begins only when this unit (journal entry) is released; 0: at once.
         """
         if call.meter is not None:
             call.meter.pause()
@@ -394,7 +397,7 @@ class Dispatcher:
             self._turns.enqueue(job, long=job.is_long)
 
     def _finish_queued(self, call: Call, place: Parked, result: Reply | Parked | Exception | None) -> None:
-        """Finish a job that is done or was dropped (None). The connection continues with later requests."""
+        """Answer a request whose job is done, or was dropped (None); then serve the connection's later requests."""
         if isinstance(result, Parked):
             result.pass_on_to(place)
         else:
@@ -402,7 +405,7 @@ class Dispatcher:
         self._turns.enqueue(Job(_go_on(call.connection)))
 
     def _park(self, call: Call, parked: Parked) -> None:
-        """Keep the request's place among the replies until `parked` has the answer."""
+        """Keep the request's place among the replies until `parked` has its answer; then call _finish()."""
         if call.slot is None:
             call.parked_ns = self._times.now_ns()
             call.slot = call.connection.park(parked)
@@ -413,7 +416,7 @@ class Dispatcher:
     def _finish(self, call: Call, answer: Any) -> None:
         """Put the reply in the request's place. answer: one of the five kinds, or the reply that a job has made.
 
-        Two of the five are no end yet: a Parked, and Steps that come late, which are worked in turns with others.
+        Two kinds do not finish it yet: a Parked, and Steps given late, which are worked in turns with other jobs.
         """
         if answer.__class__ is Parked:
             self._park(call, answer)
@@ -435,13 +438,16 @@ class Dispatcher:
     # ---- refusals ----------------------------------------------------------------------------------------------
 
     def _refusal(self, call: Call, error: BaseException) -> Any:
+        """Count an error and return the response that carries it. Any exception but a KafkaError is logged as a bug."""
         error, name = self._bug_error(call, error), call.handler.api.name
         self._metrics.error(name, error.code)
         self._broker.note_limit(name, call.client_host, call.client_id, error)
         return refusal(call.handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, call: Call, error: BaseException) -> KafkaError:
-        """Return the error to answer. Anything except a KafkaError is a bug: log it, answer UNKNOWN_SERVER_ERROR."""
+        """Return the KafkaError to answer. Any other exception is a bug: it is logged, and answered
+        UNKNOWN_SERVER_ERROR.
+        """
         if isinstance(error, KafkaError):
             return error
         if isinstance(error, DirectoryMoved):  # no bug, and not of this request alone
@@ -452,7 +458,7 @@ class Dispatcher:
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _refuse_unsupported(self, connection: Connection, key: int, version: int, correlation_id: int) -> None:
-        """Refuse an unsupported API or version: only ApiVersions has an answer for that, in version 0 (KIP-511)."""
+        """Refuse an API or version: ApiVersions with an error in version 0 (KIP-511); others close the connection."""
         if key == API_VERSIONS and key in self._handlers:
             api = self._handlers[key].api
             own = ApiVersionsResponse.ApiKey(api_key=key, min_version=api.min, max_version=api.max)
@@ -479,7 +485,7 @@ def _metered(call: Call, steps: Steps[Reply | Parked]) -> Steps[Reply | Parked]:
 
 
 def _go_on(connection: Connection) -> Steps[None]:
-    """Handle the requests that arrived behind one that took several turns, in a turn of their own."""
+    """Serve the requests that a connection sent behind a queued one, as a job with a turn of its own."""
     connection.go_on_now()
     yield 1
 

@@ -1,8 +1,8 @@
-"""What the broker counts, under the names in which Prometheus gets it: the table behind DescribeMetrics.
+"""The table of all metrics of the broker, with the names that Prometheus gets; DescribeMetrics answers with it.
 
 The rules: base units, `_total` on what only grows, labels of which there are few; topics are the exception, and at most
-MOST_TOPICS of them are named. All is computed here, when it is asked for, in steps. docs/metrics.md is checked
-against FAMILIES. Source: Prometheus' naming rules.
+MOST_TOPICS of them are named. All is computed here, when it is asked for, in steps. docs/metrics.md is checked against
+FAMILIES. Source: Prometheus' naming rules.
 """
 
 import math
@@ -26,25 +26,29 @@ TRANSACTIONS_PER_UNIT = 10
 
 
 def _of_topics(value: Callable[[TopicSums], float]) -> Callable[[Services, Seen], Samples]:
+    """Return a function that reads one sample of each topic from its sums."""
     return lambda broker, seen: [((name,), value(sums)) for name, sums in seen.topics.items()]
 
 
 def _requests(broker: Services) -> dict[str, float]:
+    """Return the number of requests of each API that was asked for, by the API's name."""
     counts = broker.metrics.requests
     return {api.name: counts[counter_of(key)] for key, api in APIS.items() if counts[counter_of(key)]}
 
 
 def _durations(broker: Services) -> dict[tuple[str, ...], Histogram]:
-    """Return the histogram of request durations of each API that was asked for, by the values of its labels."""
+    """Return a histogram of request durations (ns) for each API that was asked for, by its label values."""
     found = broker.metrics.request_ns
     return {(api.name,): found[counter_of(key)] for key, api in APIS.items() if counter_of(key) in found}
 
 
 def _errors(broker: Services, seen: Seen) -> Samples:
+    """Return the number of errors answered, by API and error code."""
     return [((api, _ERROR_NAMES[code]), count) for (api, code), count in broker.metrics.errors_by_api.items()]
 
 
 def _closures(broker: Services) -> dict[str, float]:
+    """Return the number of connections that the broker closed, by reason."""
     metrics = broker.metrics
     return {
         "idle": metrics.closed_idle,
@@ -58,11 +62,13 @@ def _closures(broker: Services) -> dict[str, float]:
 
 
 def _logins(broker: Services) -> dict[str, float]:
+    """Return the number of logins, by result."""
     metrics = broker.metrics
     return {"success": metrics.logins, "failure": metrics.failed_logins, "tls_failure": metrics.failed_handshakes}
 
 
 def _fences(broker: Services) -> dict[str, float]:
+    """Return how many requests of outdated producers were refused, by what recognised them."""
     metrics = broker.metrics
     return {
         "stale_epoch": metrics.stale_epochs,
@@ -379,7 +385,9 @@ def export(broker: Services) -> Steps[list[Family]]:
 
 
 def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
-    """Sum up records and bytes of each topic since the start."""
+    """Sum up, in steps, the records and bytes appended to each topic since the start, and its size. At most
+    MOST_TOPICS topics.
+    """
     before = broker.metrics.appended_before
     for name, topic in list(broker.topics.by_name.items())[:MOST_TOPICS]:
         sums = seen.topics[name] = TopicSums()
@@ -410,6 +418,7 @@ def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
 
 
 def _histogram(labels: tuple[str, ...], counted: Histogram, each: Exported) -> Sample:
+    """Return a histogram's sample: cumulative buckets at powers of two, scaled, from `lowest` to `highest`."""
     buckets, count = [], 0
     for power, more in enumerate(counted.counts):
         count += more

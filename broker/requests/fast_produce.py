@@ -1,10 +1,9 @@
-"""The fast path of Produce: of one batch into one partition of one topic, the commonest request of all.
+"""The fast path of Produce, for the commonest request: one batch for one partition of one topic.
 
 The rule: it may only do what handlers/produce.py would have done. Where anything is out of the ordinary it does nothing
 and returns False, and the request takes the general path. Each condition below names the general path's rule that it
 replaces. The bytes before the partition's index are nearly always those of the client's previous request, so they are
-read once (a Route) and compared afterwards.
-The same tests run both ways (tests/broker/requests).
+read once (a Route) and compared afterwards. The same tests run both ways (tests/broker/requests).
 """
 
 import struct
@@ -48,7 +47,9 @@ _NO_TAGS = b"\x00\x00\x00"  # after the partition, the topic and the request
 
 
 class Route:
-    """All of a request but its correlation id and partition: how it begins, and how its answer is written."""
+    """What equal Produce requests of a connection share: all bytes but the correlation id, the partition and the
+    batch; and how the answer is encoded.
+    """
 
     __slots__ = (
         "allowed_to",
@@ -96,9 +97,10 @@ class Route:
 
 
 def find_route(frame: Readable) -> Route | None:
-    """Parse a request up to its partition's index; None if it does not have the ordinary form.
+    """Parse a Produce request up to its partition's index.
 
-    Raises what reading past an end raises: IndexError, struct.error, MalformedFrame, UnicodeDecodeError.
+    Returns None if it does not have the ordinary form. If it ends too early or is malformed, raises IndexError,
+    struct.error, MalformedFrame or UnicodeDecodeError.
     """
     header = read_request_header(frame)
     if not OLDEST <= header.api_version <= NEWEST:
@@ -116,6 +118,11 @@ Beginning = tuple[Readable | None, int, int, Readable, int, int]
 
 
 def _read_flexible(frame: Readable, position: int) -> Beginning:
+    """Parse the beginning of a flexible version.
+
+    Returns transactional id (None or bytes), acks, number of topics, topic name, number of partitions, and the position
+    behind these.
+    """
     length, position = read_uvarint(frame, position)
     transactional = frame[position : position + length - 1] if length else None
     position += max(0, length - 1)
@@ -128,6 +135,7 @@ def _read_flexible(frame: Readable, position: int) -> Beginning:
 
 
 def _read_plain(frame: Readable, position: int) -> Beginning:
+    """Parse the beginning of a version that is not flexible. Returns the same as _read_flexible()."""
     (length,) = _short(frame, position)
     position += 2
     transactional = frame[position : position + length] if length >= 0 else None
@@ -140,7 +148,7 @@ def _read_plain(frame: Readable, position: int) -> Beginning:
 
 
 class FastProduce:
-    """Serves what is ordinary, for one broker."""
+    """Serves Produce requests of the ordinary form, for one broker."""
 
     def __init__(self, broker: Services) -> None:
         self._topics = broker.topics.by_name
@@ -154,7 +162,10 @@ class FastProduce:
         self._wall_ms = 0  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Append and reply; or change nothing and return False: the general path then finds the reason."""
+        """Append the batch and reply. Returns False, and changes nothing, if the request is not an ordinary success.
+
+        The caller then takes the general path, which answers it or finds the error.
+        """
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:
@@ -212,14 +223,19 @@ class FastProduce:
         return True
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
-        """Return whether the batch belongs to an open transaction that has the partition already."""
+        """Return whether the batch continues an open transaction that has the partition already, so nothing must be
+        logged for it.
+        """
         transactional_id = route.transactional_id
         assert transactional_id is not None
         goes_on = self._admission.goes_on
         return producer_id >= 0 and goes_on(transactional_id, producer_id, epoch, partition, route.version, on)
 
     def _route_of(self, connection: Connection, frame: Readable) -> Route:
-        """Parse a request that begins unlike the last one. Raises LookupError if it is not ordinary."""
+        """Parse a request that begins differently from the connection's last one, and remember its route.
+
+        Raises LookupError if it does not have the ordinary form.
+        """
         route = find_route(frame) if frame[:2] == PRODUCE else None
         if route is None:
             raise LookupError
@@ -229,5 +245,8 @@ class FastProduce:
 
 
 def _other_length(frame: Readable, position: int) -> tuple[int, int]:
+    """Read a compact length (unsigned varint, one more than the bytes). Returns the number of bytes and the position
+    behind it.
+    """
     length, position = read_uvarint(frame, position)
     return length - 1, position

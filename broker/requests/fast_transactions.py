@@ -1,4 +1,4 @@
-"""The fast path for what an old transactional producer asks its coordinator, over and over, in the same bytes.
+"""The fast path for AddPartitionsToTxn and EndTxn of TV1 producers, which send the same bytes again and again.
 
 AddPartitionsToTxn and EndTxn of TV1 say the same thing in every transaction, except for the correlation id. So what
 such a request means, and the bytes of its success, are remembered by the request's own bytes. The rule: only success is
@@ -34,7 +34,7 @@ _Result = TxnTopicResult.Partition
 
 
 class OrdinaryRequest:
-    """What a request's bytes mean. partitions: of AddPartitionsToTxn; commit: of EndTxn."""
+    """A parsed request, and its reply in case of success. partitions: of AddPartitionsToTxn; commit: of EndTxn."""
 
     __slots__ = (
         "api",
@@ -62,7 +62,7 @@ class OrdinaryRequest:
 
 
 class FastTransactions:
-    """Serves what is ordinary, for one broker."""
+    """Serves AddPartitionsToTxn and EndTxn requests of the ordinary form, for one broker."""
 
     def __init__(self, broker: Services) -> None:
         self._topics = broker.topics.by_name
@@ -77,7 +77,7 @@ class FastTransactions:
         self._given = broker.transactions.inputs("")  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Apply the request and reply; or change nothing and return False."""
+        """Apply the request and reply. Returns False, and changes nothing, if it is not an ordinary success."""
         if frame.__class__ is bytes and self._turns.left > 0:  # else the frame is large, or the turn is over
             asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
             if asked is not None and self._is_free(connection, asked) and self._carry_out(asked, connection):
@@ -95,7 +95,7 @@ class FastTransactions:
         return not self._measures.is_active or self._throttling.is_free(connection.session, asked.client_id)
 
     def _carry_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
-        """Apply the request. Returns False, and changes nothing, if it is not a success."""
+        """Apply the request to its transaction. Returns False, and changes nothing, if it would not succeed."""
         coordinator, transactional_id = self._coordinator, asked.transactional_id
         txn = coordinator.transactions.get(transactional_id)
         producer_id, epoch = asked.producer_id, asked.producer_epoch
@@ -144,6 +144,7 @@ class FastTransactions:
 
 
 def _end(request: EndTxnRequest, version: int, client_id: str) -> OrdinaryRequest | None:
+    """Return an EndTxn as an OrdinaryRequest; None without a transactional id."""
     pair = request.transactional_id, request.producer_id, request.producer_epoch
     answer = b"".join(encode_response(APIS[END_TXN], version, 0, EndTxnResponse()))
     asked = OrdinaryRequest(END_TXN, version, client_id, pair, answer)
@@ -152,6 +153,9 @@ def _end(request: EndTxnRequest, version: int, client_id: str) -> OrdinaryReques
 
 
 def _adding(request: AddPartitionsToTxnRequest, version: int, client_id: str) -> OrdinaryRequest | None:
+    """Return an AddPartitionsToTxn as an OrdinaryRequest; None if it names an internal topic, a negative partition or
+    no transactional id.
+    """
     topics = request.v3_and_below_topics
     results = [
         TxnTopicResult(

@@ -65,7 +65,7 @@ class Wanted:
         self.log_start_offset = -1
 
     def ask_anew(self, newer: "Wanted") -> None:
-        """Set the offset from which the client asks for this partition now."""
+        """Take over the offset, limit and epochs of a newer request for this partition."""
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
         self.leader_epoch = newer.leader_epoch
@@ -75,7 +75,9 @@ class Wanted:
 def add_wanted(
     found: dict[Key, Wanted], topic: FetchRequest.Topic, parts: Sequence[FetchRequest.Topic.Partition]
 ) -> None:
-    """Add what a request wants of a topic. If it names a partition twice, the last one counts, as in Kafka."""
+    """Add a topic's partitions of the request to `found`. If a partition is named twice, the last one counts, as in
+    Kafka.
+    """
     name, topic_id = topic.topic, topic.topic_id
     by: str | bytes = name or topic_id
     for part in parts:
@@ -101,7 +103,7 @@ class LastAnswer(NamedTuple):
 
 
 class Session:
-    """One client's standing list of partitions."""
+    """One client's fetch session: its list of partitions, which later requests change."""
 
     __slots__ = ("cached_size", "created_ms", "epoch", "id", "owner", "partitions", "used_ms", "uses_topic_ids")
 
@@ -136,14 +138,19 @@ class Session:
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the next session epoch; after the highest comes 1, because 0 and -1 mean a full fetch."""
+    """Return the session epoch after this one. After the highest comes 1, because 0 and -1 mean a full fetch; after a
+    negative one, FINAL_EPOCH.
+    """
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == HIGHEST_EPOCH else epoch + 1
 
 
 def must_tell(wanted: Wanted, answer: LastAnswer) -> bool:
-    """Return whether an incremental answer must include this partition, and note that it does."""
+    """Return whether an incremental answer must include this partition because something changed.
+
+    Updates what the session remembers of it (`wanted`).
+    """
     changed = answer.has_records or answer.diverging
     if wanted.high_watermark != answer.high_watermark:
         wanted.high_watermark = answer.high_watermark
@@ -158,7 +165,10 @@ def must_tell(wanted: Wanted, answer: LastAnswer) -> bool:
 
 
 def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
-    """Return whether the client knows the partition's state: true of most in an idle session, so it is quick."""
+    """Return whether the partition is as in the last answer and has no records for the client, so it need not be read.
+
+    That holds for most partitions of an idle session, so this is quick.
+    """
     log, epoch = partition.log, partition.leader_epoch
     return (
         wanted.fetch_offset == wanted.high_watermark == log.high_watermark
@@ -170,7 +180,7 @@ def has_no_news(wanted: Wanted, partition: "Partition") -> bool:
 
 
 class SessionCache:
-    """All sessions, at most `slots`; a new one may take the place of a stale or of a smaller, older one."""
+    """All fetch sessions, at most `slots`. A new one may evict one unused for long, or an older, smaller one."""
 
     def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
         """new_id: returns random positive ids below 2**31; an id in use is drawn again."""
@@ -196,7 +206,7 @@ class SessionCache:
     def create(
         self, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int, owner: Principal = ANONYMOUS
     ) -> int:
-        """Open a session if there is room. Returns its id, or NO_SESSION."""
+        """Open a session if there is room. Returns its id; NO_SESSION if there is none."""
         size = len(partitions)
         if len(self._sessions) >= self._slots and not self._evict_for(size, now_ms):
             return NO_SESSION
@@ -218,7 +228,7 @@ class SessionCache:
             self._unlist(session)
 
     def touch(self, session: Session, now_ms: int) -> None:
-        """Note that the session was used and may have another size."""
+        """Note the session's use at now_ms and its present number of partitions, for the order of eviction."""
         self._unlist(session)
         session.used_ms = now_ms
         session.cached_size = len(session.partitions)
@@ -233,7 +243,7 @@ class SessionCache:
         return size > MOST_OF_A_SESSION or self.partitions - session.cached_size + size > MOST_OF_ALL
 
     def _unlist(self, session: Session) -> None:
-        """Take the session out of the eviction order and of the partition count."""
+        """Remove the session from the eviction order and from the count of partitions."""
         if session.cached_size >= 0:
             self._by_use.discard((session.used_ms, session.id))
             self._by_size.discard((session.cached_size, session.id))
@@ -241,7 +251,11 @@ class SessionCache:
             session.cached_size = -1
 
     def _evict_for(self, size: int, now_ms: int) -> bool:
-        """Make room for a session of that many partitions: a stale one goes, else an older, smaller one."""
+        """Evict one session for a new one of `size` partitions: one unused for eviction_ms, else an older one that is
+        not larger.
+
+        Returns whether one was evicted.
+        """
         if not self._by_use:
             return False
         used_ms, oldest = self._by_use[0]
@@ -257,7 +271,7 @@ class SessionCache:
 
 
 class Fetching:
-    """One fetch request in the light of its session: which partitions it is about, and which of them are answered.
+    """One fetch request with its session: which partitions to read, and which of them to put into the answer.
 
     error: the request is refused with it, and nothing is read. wanted: the partitions, in the order to read them.
     """
@@ -291,18 +305,22 @@ class Fetching:
 
     @property
     def remembers(self) -> bool:
-        """Whether finish() needs the answer."""
+        """Whether finish() needs the answers, because a session exists or is to be opened."""
         return self._session is not None or self._cache is not None
 
     def partitions(self) -> list[tuple[Key, Wanted]]:
-        """What is to be read now. A copy: a later request of the session may change it while this one waits."""
+        """The partitions to read now.
+
+        A copy: a later request of the session may change the list while this one waits.
+        """
         return list(self.wanted.items())
 
     def finish(self, answers: Collection[tuple[Key, LastAnswer]], now_ms: int) -> set[Key] | None:
-        """Update the session by the answer. Sets session_id, or error.
+        """Update or open the session by the answers. Sets session_id, or `error` if another request has used the
+        session since.
 
-        answers: of the partitions of which there may be news; all, for a session to be opened.
-        Returns the partitions to name in it, or None for all of them.
+        answers: of partitions that may have changed; of all if a session is to be opened. Returns the keys of the
+        partitions to put into the response; None for all of them.
         """
         if self._session is None:
             if self._cache is not None:
@@ -314,15 +332,16 @@ class Fetching:
         return self._changed_partitions(self._session.partitions, answers)
 
     def put_off(self) -> ErrorCode | None:
-        """Answer without partitions, because the client is throttled. The session stays as it was.
+        """Finish without any answers, because the client is throttled. The session is not changed, and none is opened.
 
-        No session is opened. Returns the error to answer with, if there is one.
+        Returns the error to answer with; None if there is none.
         """
         if self._session is not None and self._session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         return self.error
 
     def _open(self, answers: Collection[tuple[Key, LastAnswer]], now_ms: int) -> None:
+        """Open a session that remembers these answers. session_id stays NO_SESSION if the cache has no room."""
         assert self._cache is not None
         for key, state in answers:
             wanted = self.wanted[key]
@@ -334,6 +353,9 @@ class Fetching:
 
     @staticmethod
     def _changed_partitions(partitions: dict[Key, Wanted], answers: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
+        """Return the keys whose answers must be sent. A partition that got records moves to the end of the session's
+        order.
+        """
         named = set()
         for key, state in answers:
             wanted = partitions.get(key)
@@ -345,7 +367,7 @@ class Fetching:
 
 
 class FetchSessions:
-    """Decides what a fetch request with this session id and epoch is about."""
+    """The fetch sessions of one broker: finds, opens, updates and closes the session that a fetch request names."""
 
     def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
         self.cache = SessionCache(slots, eviction_ms, new_id)
@@ -361,9 +383,11 @@ class FetchSessions:
         now_ms: int,
         owner: Principal = ANONYMOUS,
     ) -> Fetching:
-        """Begin a fetch request. A full one closes the session that it names; an incremental one updates it.
+        """Begin a fetch request. A full one (epoch 0 or -1) closes the session it names; an incremental one updates
+        it.
 
-        owner: whose request it is. The session of somebody else is not there for him.
+        Returns the request with its session, or with the error to answer. owner: the request's principal; a session of
+        another one counts as unknown.
         """
         session = self.cache.get(session_id)
         if session is not None and session.owner != owner:
@@ -389,6 +413,7 @@ class FetchSessions:
 
     @staticmethod
     def _refusal(session: Session | None, epoch: int, uses_topic_ids: bool) -> ErrorCode | None:
+        """Return the error of an incremental request that does not fit its session; None if it fits."""
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:

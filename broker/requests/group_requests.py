@@ -1,4 +1,4 @@
-"""What requests about groups have in common whose partitions the broker assigns: consumer groups and share groups.
+"""What the requests of consumer groups (KIP-848) and of share groups have in common.
 
 The rules, which are Kafka's: a heartbeat that names a topic that its client may not describe is refused, and so is the
 description of a group that has such a topic. A description is made while it is written, within an AnswerRoom.
@@ -26,7 +26,10 @@ Named = TypeVar("Named")
 
 
 def check_text(text: str | None, name: str) -> None:
-    """Raise INVALID_REQUEST for a text that is blank and not null."""
+    """Raise INVALID_REQUEST if the text is empty or blank; null is allowed.
+
+    name: of the field, for the error message.
+    """
     if text is not None and not text.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
 
@@ -35,12 +38,12 @@ def check_text(text: str | None, name: str) -> None:
 
 
 def sight(broker: Services, call: Call) -> Callable[[str], bool]:
-    """Return a function that tells whether the client may describe a topic."""
+    """Return a function that takes a topic's name and returns whether the client may describe that topic."""
     return partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
 
 
 def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
-    """Return whether the client may describe all these topics, in steps. Sorts them."""
+    """Return, in steps, whether the client may describe all these topics. Sorts `names` in place."""
     sees, may_see = sight(broker, call), True
     for begin in range(0, len(names), TOPICS_OF_A_STEP):
         may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
@@ -51,7 +54,9 @@ def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
 
 
 def check_sight(broker: Services, call: Call, names: Iterable[str]) -> None:
-    """Raises TOPIC_AUTHORIZATION_FAILED if the client may not describe all topics that a description names."""
+    """Raise TOPIC_AUTHORIZATION_FAILED if the client may not describe one of the topics that a group's description
+    names.
+    """
     if not all(map(sight(broker, call), names)):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
 
@@ -66,10 +71,15 @@ def describe_each(
     describe: Callable[[str, AnswerRoom], Described],
     refused: Callable[..., Described],
 ) -> Lazy[Described]:
-    """Return describe(group id, room) for each group; refused(group_id, code, message) if that raises."""
+    """Return describe(group_id, room) for each group, computed when the answer is encoded.
+
+    If that raises KafkaError, the entry is refused(group_id=…, error_code=…, error_message=…). room: counts the bytes
+    left for the answer.
+    """
     room, api = AnswerRoom(len(broker.server.connections)), call.handler.api.name
 
     def describe_or_refuse(group_id: str) -> Described:
+        """Return the group's description, or its refusal if it may not be described, or the answer has no room left."""
         try:
             broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
             if room.left_bytes <= 0:  # clients ask for these again
@@ -85,7 +95,9 @@ def describe_each(
 def named_partitions(
     broker: Services, assigned: Mapping[TopicId, Iterable[int]], made: Callable[..., Named]
 ) -> list[Named]:
-    """Return made(topic_id, topic_name, partitions) for each topic. Deleted ones are left out, as in Kafka."""
+    """Return made(topic_id, topic_name, partitions) for each topic, partitions sorted. Deleted topics are left out, as
+    in Kafka.
+    """
     by_id = broker.topics.by_id
     return [
         made(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(of_topic))

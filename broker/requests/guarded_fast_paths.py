@@ -1,4 +1,5 @@
-"""The fast paths of a broker with an authorizer, as strict as its handlers. Chosen once, when the broker starts.
+"""The fast paths of a broker with an authorizer: they check the same rights as the handlers. Chosen when the broker
+starts.
 
 The rule: a request takes a fast path only if the client has every right that the handler would check. For Produce the
 decision is stored with the route, and holds until the rules of access or the user of the connection change.
@@ -13,20 +14,23 @@ from .services import Services
 
 
 class GuardedFastProduce(FastProduce):
-    """Appends what its client may write."""
+    """The fast path of Produce, for clients with the right to write to the topic."""
 
     def __init__(self, broker: Services) -> None:
         super().__init__(broker)
         self._access = broker.access
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
+        """Serve as without an authorizer; first drop the remembered route if rights or session changed."""
         route = connection.route
         if route is not None and route.allowed_to != (connection.session, self._access.version):
             connection.route = None
         return super().serve(connection, frame)
 
     def _route_of(self, connection: Connection, frame: Readable) -> Route:
-        """The route, as without an authorizer. Raises LookupError also if the client lacks the right to write there."""
+        """Parse the request. Raises LookupError if it is not ordinary, or its client may not write to the topic or as
+        its transactional id.
+        """
         route = super()._route_of(connection, frame)
         route.allowed_to = connection.session, self._access.version
         if not self._is_allowed(connection, route):
@@ -35,6 +39,7 @@ class GuardedFastProduce(FastProduce):
         return route
 
     def _is_allowed(self, connection: Connection, route: Route) -> bool:
+        """Return whether the client may write to the route's topic and, if there is one, as its transactional id."""
         may, session = self._access.allows, connection.session
         return may(session, Operation.WRITE, ResourceType.TOPIC, route.name) and (
             route.transactional_id is None
@@ -43,13 +48,16 @@ class GuardedFastProduce(FastProduce):
 
 
 class GuardedFastTransactions(FastTransactions):
-    """Carries out what its client may ask for."""
+    """The fast path of transactions, for clients with the rights to the transactional id and topics."""
 
     def __init__(self, broker: Services) -> None:
         super().__init__(broker)
         self._access = broker.access
 
     def _carry_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
+        """Apply the request if its client has the rights. Returns False, and changes nothing, if not or if it would
+        not succeed.
+        """
         may, session = self._access.allows, connection.session
         return (
             may(session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)

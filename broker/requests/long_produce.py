@@ -1,10 +1,10 @@
-"""Produce requests whose batches take long to look into, or to compress again: a worker does that beforehand.
+"""Has a worker thread check, or compress again, the batches of Produce requests for which that takes long.
 
-The rules: the worker only calls `Partition.accept`, and changes nothing; whatever may have changed meanwhile
-is looked up again; then all partitions are judged and appended in one step, as always. Until then the connection waits,
-so its requests take effect in their order, and everybody else goes on. When the broker halts or stops meanwhile, or the
-client leaves that waits for an answer, nothing is written: who gets no answer knows that this may be so. What a client
-sent that wants no answer is written though it has left.
+The rules: the worker only calls `Partition.accept`, and changes nothing; whatever may have changed meanwhile is looked
+up again; then all partitions are judged and appended in one step, as always. Until then the connection waits, so its
+requests take effect in their order, and everybody else goes on. When the broker halts or stops meanwhile, or the client
+leaves that waits for an answer, nothing is written: who gets no answer knows that this may be so. What a client sent
+that wants no answer is written though it has left.
 """
 
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger("fencepost.broker")
 
 
 class LongProduce:
-    """One request that waits for workers."""
+    """One Produce request whose batches a worker thread checks before they are appended."""
 
     def __init__(
         self,
@@ -48,7 +48,11 @@ class LongProduce:
         self._meter = meter
 
     def begin(self) -> bool:
-        """Hand a long request to a worker thread. Returns False, and does nothing, if the request is not long."""
+        """Hand the batches to a worker thread if checking them takes long. Returns False, and does nothing, if it does
+        not.
+
+        The results are stored in the request's targets; then finish() is called.
+        """
         now_ms = self._broker.clock.now_ms()
         inside = [
             (target, target.partition, target.partition.rules, target.part.records, amount)
@@ -61,6 +65,7 @@ class LongProduce:
         budget = DecompressionBudget(sum(len(records) for *_, records, _ in inside))
 
         def work() -> None:
+            """Check each batch in the worker thread, and store its result. Ends early if the client has left."""
             for target, partition, rules, records, _ in inside:
                 if not self._is_wanted():
                     return
@@ -72,13 +77,21 @@ class LongProduce:
         return True
 
     def _is_wanted(self) -> bool:
-        """Return whether the client still waits for the request. Also called by workers."""
+        """Return whether the request is still to be done: the broker is not stopping, and a client that waits has not
+        left.
+
+        Also called by worker threads.
+        """
         if self._broker.housekeeping.ending:
             return False
         return not (self._answered and self._connection.has_left())
 
     def _go_on_with(self, result: BaseException | None) -> None:
-        """Continue the request with a worker's result; drop it if its client has disconnected."""
+        """Finish the request after the worker thread is done; drop it if its client has left.
+
+        result: the exception that the worker raised, or None. If topic or rules have changed meanwhile, the batches are
+        checked again.
+        """
         broker, connection = self._broker, self._connection
         if not self._is_wanted():
             connection.hang_up()
@@ -103,7 +116,7 @@ class LongProduce:
 def _look_into(
     partition: Partition, records: memoryview, now_ms: int, budget: DecompressionBudget
 ) -> Batch | BaseException:
-    """Call accept in a worker and keep what it returns or raises; the loop would get the same."""
+    """Call Partition.accept() in the worker thread. Returns what it returns, or the exception that it raises."""
     try:
         return partition.accept(records, now_ms, budget)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a family of metrics is: a row of the table in exported_metrics.py, and what its samples are read from."""
+"""The row types of the table of metrics (exported_metrics.py), and the sums that their samples are read from."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +43,10 @@ class Seen:
 
 
 class Exported(NamedTuple):
-    """A family: read gives its samples; of a histogram `scale` times the numbers of those that `counted` gives."""
+    """One metric family. read: returns its samples.
+
+    A histogram has `counted` instead, which returns histograms by label values; its numbers are multiplied by `scale`.
+    """
 
     name: str
     kind: int
@@ -57,8 +60,10 @@ class Exported(NamedTuple):
 
 
 def one(value: Callable[[Services], float]) -> Callable[[Services, Seen], Samples]:
+    """Return a function that reads a single sample without labels."""
     return lambda broker, seen: [((), value(broker))]
 
 
 def by(values: Callable[[Services], Mapping[str, float]]) -> Callable[[Services, Seen], Samples]:
+    """Return a function that reads a sample for each entry of a mapping, with its key as the one label."""
     return lambda broker, seen: [((label,), value) for label, value in values(broker).items()]

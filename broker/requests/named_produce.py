@@ -1,4 +1,5 @@
-"""A batch of a named producer: what is at or below the name's highest sequence is not written again.
+"""Appends batches of named producers; records at or below the name's highest sequence in the partition are not written
+again.
 
 The rule: the batch and the highest sequence that it makes are one unit, and an answer, of a duplicate too, waits until
 that is durable; so a retry of what a crash took is written, and of what it left is not. Source: docs/apis.md.
@@ -18,16 +19,18 @@ Answer = ProduceResponse.Topic.Partition
 
 
 def is_named(request: ProduceRequest, part: Part) -> bool:
-    """Return whether a named producer sent the request, or a client that claims to be one."""
+    """Return whether the request names a producer, or the partition's data has sequences of one."""
     return request.producer is not None or part.sequences is not None
 
 
 def append_named(
     broker: Services, session: Session, request: ProduceRequest, part: Part, partition: Partition, batch: Batch
 ) -> Answer | None:
-    """Append an accepted batch, unless it is a duplicate. None: there is no room, and nothing was changed.
+    """Append an accepted batch of a named producer. Returns the partition's answer, also for a duplicate, which is not
+    written.
 
-    Raises KafkaError: what NamedProducers.judge raises, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    None: the journal has no room, and nothing was changed. Raises KafkaError: what NamedProducers.judge raises, and
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     """
     producer, sequences = request.producer, part.sequences
     if producer is None or sequences is None:
@@ -66,6 +69,6 @@ def _answer(partition: Partition, base_offset: int, log_append_time_ms: int, nam
 
 
 def tell_highest(answer: Answer, error: KafkaError) -> None:
-    """Add the name's highest sequence to the answer, if the batch is refused because of it."""
+    """If the batch was refused because it straddles the name's highest sequence, add that sequence to the answer."""
     if isinstance(error, Straddles):
         answer.named = Answer.Named(duplicate=False, highest=error.highest)

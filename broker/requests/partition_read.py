@@ -1,4 +1,4 @@
-"""One partition of a Fetch: what is asked, and what was found."""
+"""One partition of a running Fetch: what the client asked for, and what was read."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Found = Slice | Committed | tuple[Slice, list[AbortedTransaction]] | list[Aborte
 
 
 class PartitionRead:
-    """The partition, while its fetch is under way."""
+    """One partition of a Fetch, until the answer is sent."""
 
     __slots__ = (
         "answer",
@@ -47,6 +47,7 @@ class PartitionRead:
         self.seen_bytes = 0  # of what had been appended to the partition when it was read
 
     def last_answer(self) -> LastAnswer:
+        """Return what a fetch session remembers of this answer."""
         answer = self.answer
         return LastAnswer(
             self.size_bytes > 0,

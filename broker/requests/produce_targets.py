@@ -1,8 +1,8 @@
-"""The partitions of one Produce request: each is looked up once, and what is found is carried through all steps.
+"""The partitions of one Produce request, each with its batch, and with the result of the worker that checked it.
 
 A request is checked as a whole, looked into by a worker where that takes long, and appended; each of these goes over
-the same list. Only after a worker was asked are the partitions looked up again: a topic may have been deleted then,
-and made again, and what the worker found counts only for the partition and the rules that it saw.
+the same list. Only after a worker was asked are the partitions looked up again: a topic may have been deleted then, and
+made again, and what the worker found counts only for the partition and the rules that it saw.
 """
 
 import struct
@@ -23,7 +23,7 @@ _producer = struct.Struct(">qh").unpack_from
 
 
 class Target:
-    """What a request has for one partition, and where that goes.
+    """One partition of a Produce request, with its batch.
 
     partition: None if it does not exist. transactional: whether the batch is marked as part of a transaction.
     """
@@ -52,17 +52,19 @@ class Target:
         return producer_id, epoch
 
     def looked_into(self, partition: Partition, rules: AppendRules, found: Batch | BaseException) -> None:
-        """Store the result of `accept`, which a worker has called for this partition under these rules."""
+        """Store what Partition.accept() returned or raised in a worker thread, for this partition and these rules."""
         self._seen, self._rules, self._found = partition, rules, found
 
     @property
     def is_looked_into(self) -> bool:
-        """Return whether a worker has called `accept`, and the partition's rules have not changed since."""
+        """Whether a worker's result is stored, and partition and rules are still the same."""
         seen = self._seen
         return seen is not None and seen is self.partition and self._rules is seen.rules
 
     def accept(self, partition: Partition, records: memoryview, wall_ms: int) -> Batch:
-        """The result of Partition.accept(): called now, unless a worker has called it. Raises what that raises."""
+        """Return the checked batch: the worker's result if it is still valid, else that of Partition.accept(), called
+        now. Raises what that raises.
+        """
         found = self._found if self.is_looked_into else None
         if found is None:
             return partition.accept(records, wall_ms)
@@ -72,7 +74,7 @@ class Target:
 
 
 class Targets:
-    """All partitions of one request. by_topic: as the request has them; all: the same, in one list."""
+    """All partitions of one Produce request. by_topic: grouped as in the request; all: in one list."""
 
     __slots__ = ("_by_id", "_may_write", "_topics", "all", "by_topic")
 

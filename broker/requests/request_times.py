@@ -1,4 +1,5 @@
-"""For how long requests of each API take, counted by turns of the loop and rounds of the journal.
+"""Counts how long requests of each API take until their replies leave: by turns of the loop and rounds (writes) of the
+journal.
 
 The rules: the clock is read once in a turn, when the first request of it has something to be answered, and once more
 when the turn's answers leave, or the round is released that they wait for; so a request costs a count, and one of the
@@ -16,7 +17,7 @@ Counts = dict[int, int]
 
 
 class Units(Protocol):
-    """The store."""
+    """What is needed of the store: the numbers of its units (journal entries)."""
 
     @property
     def last_unit(self) -> int:
@@ -60,14 +61,19 @@ class RequestTimes:
     # ---- called by the dispatcher ------------------------------------------------------------------------------
 
     def note_answer(self, counter: int, waits: bool) -> int:
-        """Count an answered request. Returns the unit that it waits for, or 0. counter: metrics.counter_of."""
+        """Count an answered request of this turn. Returns the unit for whose release its reply waits; 0 for none.
+
+        counter: metrics.counter_of(API). waits: whether its replies wait at all.
+        """
         unit = self._store.last_unit if waits else 0
         counts = self._waiting if unit > self._store.released_unit else self._answered
         counts[counter] = counts.get(counter, 0) + 1
         return unit
 
     def note_late_answer(self, counter: int, waits: bool, parked_ns: int) -> int:
-        """Like note_answer(), for a request whose place among the replies was kept. parked_ns: since when."""
+        """Count a request that was parked since parked_ns and is answered now. Returns the unit for whose release its
+        reply waits; 0 for none.
+        """
         unit = self._store.last_unit if waits else 0
         if unit > self._store.released_unit:
             self._open.append((parked_ns, {counter: 1}))
@@ -78,11 +84,13 @@ class RequestTimes:
     # ---- called by rounds --------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """Note the time of the first answer or unit of this turn."""
+        """Note the time of the first answer, or of the first unit, of this turn of the loop."""
         self._began_ns = self.now_ns()
 
     def end_turn(self, waits: bool) -> None:
-        """Note the end of this turn's requests. waits: a round is open or being written."""
+        """Note the end of this turn's requests. waits: a round (write of the journal) is open or under way, for which
+        answers wait.
+        """
         counts, fast, before = self._waiting, self._fast, self._fast_before
         for counter in COUNTED_FAST:
             more = fast[counter] - before[counter]
@@ -98,18 +106,22 @@ class RequestTimes:
             self._add(self.now_ns() - self._began_ns, counts)
 
     def count_answers(self) -> None:
-        """Count the times of this turn's answers that waited for no unit: they have been sent."""
+        """Count the durations of this turn's answers that waited for no unit: they have been sent now."""
         if self._answered:
             counts, self._answered = self._answered, {}
             self._add(self.now_ns() - self._began_ns, counts)
 
     def begin_round(self) -> None:
-        """Note that the open round is being written now, and that the next one is empty."""
+        """Note that the open round (the units that one write of the journal takes) is being written, and a new one is
+        open.
+        """
         self._flying.append(self._open)
         self._open = []
 
     def end_round(self, is_last: bool) -> None:
-        """Count the times of the oldest round, which is released. is_last: no other is open or being written."""
+        """Count the durations of the answers that waited for the oldest round, which is released. is_last: no other
+        round is under way.
+        """
         done = self._flying.popleft()
         if is_last and self._open:
             done, self._open = done + self._open, []
@@ -119,6 +131,7 @@ class RequestTimes:
                 self._add(now_ns - began_ns, counts)
 
     def _add(self, duration_ns: int, counts: Counts) -> None:
+        """Add this duration to the histogram of each API in `counts`, as often as it says."""
         for counter, count in counts.items():
             histogram = self._histograms.get(counter)
             if histogram is None:

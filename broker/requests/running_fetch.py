@@ -1,10 +1,10 @@
-"""One Fetch under way: what it reads of each partition, what it waits for, and what it answers.
+"""One running Fetch: reads its partitions, waits for more records if there are too few, and makes the answer.
 
 The rules: only released records are seen, under read_committed only those below the last stable offset; limits are
-soft, so that the first batch always comes, however large; partitions are read in the order asked. A partition that
-does not exist does not end the wait, an error of reading does. What must come from the disk is read in a worker.
-Of what one connection has sent, little is read or waited for ahead of its answers (Parked.expect).
-Source: Kafka's ReplicaManager.readFromLog, DelayedFetch.
+soft, so that the first batch always comes, however large; partitions are read in the order asked. A partition that does
+not exist does not end the wait, an error of reading does. What must come from the disk is read in a worker. Of what one
+connection has sent, little is read or waited for ahead of its answers (Parked.expect). Source: Kafka's
+ReplicaManager.readFromLog, DelayedFetch.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -59,7 +59,7 @@ def _is_missing(read: PartitionRead) -> bool:
 
 
 class RunningFetch:
-    """One fetch under way."""
+    """One Fetch until it is answered."""
 
     def __init__(self, broker: Services, call: Call, request: FetchRequest, fetching: Fetching) -> None:
         state = request.replica_state
@@ -96,7 +96,7 @@ class RunningFetch:
         self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
 
     def begin(self) -> FetchResponse | Parked:
-        """Read the partitions, then answer: now, after cold reads, or when more records have come."""
+        """Read the partitions. Returns the response, or a Parked that gets it later."""
         enough = self._read()
         if not enough and self.max_wait_ms > 0:
             return self._wait()
@@ -109,6 +109,7 @@ class RunningFetch:
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> Parked:
+        """Wait for a change or max_wait_ms. Returns the Parked that gets the answer."""
         self.release()
         broker = self.broker
         logs: list[Hashable] = [read.partition.log for read in self.reads if read.partition is not None]
@@ -130,12 +131,14 @@ class RunningFetch:
         self.broker.waiting_places.leave(self.connection, self)
 
     def end_wait(self) -> None:
-        """Answer now, as if the time to wait were over."""
+        """Answer now, with what there is, before max_wait_ms is over."""
         self._leave()
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Called when a partition has moved or the wait is over. Returns whether the fetch is answered."""
+        """Read again; answer if there is enough or at_deadline (max_wait_ms is over). Returns whether the wait has
+        ended.
+        """
         assert self.parked is not None
         if self.meter is not None:
             self.meter.begin()
@@ -163,10 +166,10 @@ class RunningFetch:
         return True
 
     def _may_be_enough(self) -> bool:
-        """Return whether enough was appended meanwhile that reading again may suffice for an answer.
+        """Return whether enough was appended meanwhile that reading again may reach min_bytes.
 
-        More bytes may have been appended than are released, never fewer. What a transaction's end sets free was
-        appended before, so under read_committed only reading shows it.
+        More bytes may have been appended than are released, never fewer. Records that become readable at a
+        transaction's end were appended before, so under read_committed only reading shows them.
         """
         if self.ends_count or self.min_bytes <= 1:
             return True
@@ -188,13 +191,13 @@ class RunningFetch:
         return self.is_enough()
 
     def begin_reading(self) -> None:
-        """Drop what was read, and read again."""
+        """Drop what was read before, and reset the limits for reading all partitions again."""
         self.reads, self.quiet, self.jobs_left, self.behind = [], [], 0, False
         self.left_bytes, self.at_least_one = self.max_bytes, True
         self.failed = self.existing = self.any_missing = False
 
     def read_some(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
-        """Read these partitions, within the rest of the byte limit."""
+        """Read these partitions, within what is left of max_bytes. An error becomes the partition's answer."""
         left_bytes, at_least_one, failed = self.left_bytes, self.at_least_one, self.failed
         may_be_quiet, may_read = self.fetching.is_incremental, self.may_read
         for key, wanted in parts:
@@ -230,7 +233,7 @@ class RunningFetch:
         self.left_bytes, self.at_least_one, self.failed = left_bytes, at_least_one, failed
 
     def is_enough(self) -> bool:
-        """Return whether the answer, with all partitions read, need not wait for more."""
+        """Return whether to answer without waiting for more: min_bytes are there, or an error or cold read is."""
         if self.any_missing:
             self.missing = {read.key for read in self.reads if read.missing}
             self.reads.sort(key=_is_missing)  # as Kafka has it, those that do not exist come last
@@ -243,7 +246,7 @@ class RunningFetch:
         return topic.name if topic is not None else wanted.topic if self.by_id is None else None
 
     def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
-        """Return the error of a partition that is missing or that the user may not read."""
+        """Return the error of a missing or forbidden partition. topic_too: its topic does not exist."""
         read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
         if not allowed:
             return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -251,6 +254,7 @@ class RunningFetch:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _read_one(self, read: PartitionRead, partition: Partition) -> None:
+        """Read a partition from memory, or note a job that reads it from disk. Raises KafkaError."""
         wanted, answer, log = read.wanted, read.answer, partition.log
         max_bytes, at_least_one = read.max_bytes, read.at_least_one
         if self.replica_id >= 0:
@@ -288,13 +292,13 @@ class RunningFetch:
             answer.aborted_transactions = []
 
     def _may_read_raw(self, partition: Partition) -> bool:
-        """Return whether this reader asks for all records, and could change the settings that would hide some."""
+        """Return whether this reader asked for all records, and may alter the topic, whose settings hide some."""
         access = self.broker.access
         return self.raw and access.allows(self.session, Operation.ALTER, ResourceType.TOPIC, partition.topic.name)
 
     @staticmethod
     def _diverges(read: PartitionRead, partition: Partition) -> bool:
-        """Return whether a reader's log is longer than ours ever was in the epoch that it names (KIP-595)."""
+        """Return whether the reader's log is longer than this one ever was in the epoch that it names (KIP-595)."""
         epoch, end_offset = partition.end_of_epoch(read.wanted.last_fetched_epoch)
         if end_offset < 0 or read.wanted.fetch_offset < partition.log.released_start:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -304,7 +308,7 @@ class RunningFetch:
         return True
 
     def _take_found(self, read: PartitionRead, log: "PartitionLog", found: Slice) -> None:
-        """Take what was read from this log, with the aborted transactions of the same moment."""
+        """Use what was read from memory. Name its aborted transactions, or note a job that leaves them out."""
         self._take_slice(read, found)
         if not (self.committed or read.leaves_out_aborted):
             return
@@ -318,6 +322,7 @@ class RunningFetch:
             self._name_aborted(read, aborted)
 
     def _cold_job(self, read: PartitionRead, found: ColdRead) -> Callable[[], Found]:
+        """Return the function with which a worker thread reads this partition from disk."""
         if read.leaves_out_aborted:
             return self._committed_job(read, found, [])
         return found.run_committed if self.committed else found.run
@@ -326,10 +331,11 @@ class RunningFetch:
     def _committed_job(
         read: PartitionRead, found: Slice | ColdRead, aborted: list[AbortedTransaction] | AbortedLookup
     ) -> Callable[[], Found]:
+        """Return a function for a worker thread that reads and removes aborted batches."""
         return CommittedRead(found, aborted, read.max_bytes, at_least_one=read.at_least_one).run
 
     def _take_committed(self, read: PartitionRead, found: Committed) -> None:
-        """Take the committed part of what was read. If there is none, read on: a marker comes before the end."""
+        """Use what a worker read without aborted batches. If all batches were aborted, read on behind them."""
         release(read.answer.records or ())
         read.answer.records, read.size_bytes = found.buffers, found.size_bytes
         if not found.size_bytes and not found.is_full and found.next_offset > read.offset:
@@ -343,9 +349,11 @@ class RunningFetch:
 
     @staticmethod
     def _name_aborted(read: PartitionRead, aborted: list[AbortedTransaction]) -> None:
+        """Put the aborted transactions into the answer, so that the client skips their records."""
         read.answer.aborted_transactions = cast(list[Answer.AbortedTransaction], Rows(map(_named, aborted)))
 
     def _refuse(self, read: PartitionRead, error: KafkaError) -> None:
+        """Replace the partition's answer by this error, in a code that the request's version knows."""
         code = error.code
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -359,25 +367,25 @@ class RunningFetch:
         read.cold = None
 
     def release(self) -> None:
-        """Release the buffers of what was read, because it will not be sent."""
+        """Release the buffers of all records that were read, because they will not be sent."""
         for read in self.reads:
             release(read.answer.records or ())
             read.answer.records = []
 
     def forget_reads(self) -> None:
-        """Forget what was read, so that it takes no memory while the fetch waits."""
+        """Drop all that was read, so that it takes no memory while the fetch waits."""
         self.release()
         self.reads, self.quiet = [], []
 
     # ---- from the disk ---------------------------------------------------------------------------------------
 
     def _needs(self, read: PartitionRead, job: Callable[[], Found]) -> None:
-        """Note that this partition needs a read from disk by a worker."""
+        """Note the job that a worker thread must do for this partition before the fetch can be answered."""
         read.cold = job
         self.jobs_left += 1
 
     def read_cold(self) -> None:
-        """Let workers read what is not in memory. The answer is sent when all reads are done."""
+        """Have worker threads read what is not in memory. The answer is sent when all reads are done."""
         assert self.parked is not None
         self.parked.expect(sum(read.size_bytes for read in self.reads))
         for read in self.reads:
@@ -395,7 +403,7 @@ class RunningFetch:
         return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
 
     def _cold_done(self, read: PartitionRead, result: Found | BaseException) -> None:
-        """Take the result of a read that a worker has done."""
+        """Use the result of a worker thread; a bug in that becomes the answer of the whole fetch."""
         assert self.parked is not None
         try:
             self._take(read, result)
@@ -403,7 +411,7 @@ class RunningFetch:
             self.parked.answer(error)
 
     def _take(self, read: PartitionRead, result: Found | BaseException) -> None:
-        """Use a worker's result for the partition; read again if its segments went meanwhile."""
+        """Use a worker's result or exception; answer after the last one. If segments were deleted, read again."""
         self.jobs_left -= 1
         read.cold = None
         if isinstance(result, JobDropped):
@@ -425,7 +433,7 @@ class RunningFetch:
             self._answer()
 
     def _read_again(self, read: PartitionRead) -> None:
-        """Read from the log as it is now: segments that were to be read were deleted."""
+        """Read from the log as it is now: segments were deleted, or all batches found were aborted."""
         wanted = read.wanted
         release(read.answer.records or ())
         read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0
@@ -443,7 +451,7 @@ class RunningFetch:
     # ---- the answer ------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        """Answer, now that all reads are done; only release them if the client has left."""
+        """Send the answer, now that all reads are done. If the client has left, only release the buffers."""
         assert self.parked is not None
         if self.parked.cancelled:
             self.release()
@@ -459,7 +467,7 @@ class RunningFetch:
         return response
 
     def begin_response(self) -> tuple[FetchResponse, set[Key] | None]:
-        """The response without its partitions, and which of them to name; None for all."""
+        """Return the response without partitions, and which to add (None: all). Over quota none are added."""
         fetching = self.fetching
         if self.meter is not None and self.broker.throttling.is_fetch_over(self.meter, self._answer_bytes()):
             self.forget_reads()

@@ -1,11 +1,11 @@
-"""Patterns that clients send, matched in time that grows with the text and no faster, whatever the pattern. Pure.
+"""Matches regular expressions that clients send in time that grows only linearly with the text, whatever the pattern.
+Pure.
 
 The rule is RE2's, which Kafka uses for them: no back references, no lookaround, so a pattern is an automaton: its
-states are followed all at once, and sets of states met before are remembered. What that cannot express is refused,
-and so is a pattern that would be too large. Python's own parser reads the text; its matcher, which may try for
-ever, is not used.
-Source: R. Cox, Regular Expression Matching Can Be Simple And Fast; KIP-1152.
-Why it is not RE2 itself: decision 18.
+states are followed all at once, and sets of states met before are remembered. What that cannot express is refused, and
+so is a pattern that would be too large. Python's own parser reads the text; its matcher, which may try for ever, is not
+used. Source: R. Cox, Regular Expression Matching Can Be Simple And Fast; KIP-1152. Why it is not RE2 itself: decision
+18.
 """
 
 import re
@@ -39,7 +39,7 @@ class InvalidPattern(ValueError):
 
 
 class SafePattern:
-    """A pattern that a whole text must match."""
+    """A regular expression that a whole text must match."""
 
     def __init__(self, pattern: str) -> None:
         """Compile the pattern. Raises InvalidPattern."""
@@ -68,9 +68,9 @@ class SafePattern:
         self._made_tests.clear()
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern matches all of the text. Raises InvalidPattern where that takes too long.
+        """Return whether the pattern matches all of the text. Raises InvalidPattern if that takes too long.
 
-        A pattern may have as many sets of states as texts have characters, and then each is followed all the way.
+        A pattern may have as many sets of states as texts have characters; then each set is computed anew.
         """
         if not text:
             return self._empty_matches
@@ -96,7 +96,9 @@ class SafePattern:
         return accepts
 
     def _after(self, states: frozenset[int], character: str) -> frozenset[int]:
-        """Return the states reached after this character. Raises: InvalidPattern if too much work was done."""
+        """Return the set of states reached from these by reading this character. Raises InvalidPattern after too much
+        work.
+        """
         self._work_left -= len(states)
         self._work_left_of_text -= len(states)
         if min(self._work_left, self._work_left_of_text) < 0:
@@ -114,7 +116,9 @@ class SafePattern:
         return self._closure(reached)
 
     def _closure(self, states: Iterable[int], *, begins: bool = False, ends: bool = False) -> frozenset[int]:
-        """Return these states and those reachable from them without reading a character."""
+        """Return these states and all that are reached from them without reading a character. begins, ends: `^`, `$`
+        match here.
+        """
         found: set[int] = set()
         waiting = list(states)
         while waiting:
@@ -130,7 +134,9 @@ class SafePattern:
     # ---- from the tree to states: each part is built before the state that follows it ------------------------------
 
     def _state(self, test: Test | str | None, *following: int) -> int:
-        """Add a state with its test and the states that follow. Raises: InvalidPattern if there are too many."""
+        """Add a state with its test and the states after it. Returns its number. Raises InvalidPattern if there are
+        too many.
+        """
         if len(self._tests) >= MOST_STATES:
             raise InvalidPattern("the pattern is too large")
         self._tests.append(test)
@@ -138,19 +144,20 @@ class SafePattern:
         return len(self._tests) - 1
 
     def _test(self, op: Any, value: Any, flags: int) -> Test:
-        """Make a test of one character. Equal parts of the pattern share one test."""
+        """Return the test of one character for this item of the pattern. Equal items share one test."""
         key = op, id(value), flags
         if key not in self._made_tests:
             self._made_tests[key] = _test(op, value, flags)
         return self._made_tests[key]
 
     def _sequence(self, items: Any, following: int, flags: int) -> int:
+        """Add the states of consecutive items, before the state `following`. Returns the first of them."""
         for op, value in reversed(list(items)):
             following = self._part(op, value, following, flags)
         return following
 
     def _part(self, op: Any, value: Any, following: int, flags: int) -> int:
-        """Add the states of one item of the parsed pattern. Returns its first state."""
+        """Add the states of one item of the parsed pattern, before the state `following`. Returns the first of them."""
         if op in (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN):
             return self._state(self._test(op, value, flags), following)
         if op is _constants.BRANCH:
@@ -167,7 +174,7 @@ class SafePattern:
         raise InvalidPattern(f"{str(op).lower()} is not supported")
 
     def _repeat(self, value: Any, following: int, flags: int) -> int:
-        """Add the states of a repetition such as `a{2,5}`. Returns its first state."""
+        """Add the states of a repetition such as `a{2,5}`, before the state `following`. Returns the first of them."""
         least, most, items = value
         if most is _constants.MAXREPEAT:
             loop = self._state(None, following)
@@ -210,6 +217,7 @@ def _plain_test(op: Any, value: Any, flags: int) -> Test:
 
 
 def _item_test(item: Any) -> Test:
+    """Return the test of one character for a range or class inside `[...]`. Raises InvalidPattern for anything else."""
     op, value = item
     if op is _constants.RANGE:
         low, high = chr(value[0]), chr(value[1])

@@ -1,4 +1,4 @@
-"""What the function that answers a request may use: the parts of one broker, all of which are below the handlers."""
+"""The parts of one broker that handlers may use."""
 
 import logging
 
@@ -76,7 +76,7 @@ class Services:
     server: Server
 
     def note_limit(self, api_name: str, host: str, client_id: str | None, error: KafkaError) -> None:
-        """Log which limit a client met (POLICY_VIOLATION): most answers have no field for it."""
+        """Log which limit a client met, if the error is POLICY_VIOLATION: most answers have no field for that."""
         if error.code is ErrorCode.POLICY_VIOLATION:
             self.server.rare_log.write(
                 logging.WARNING, "%s of %s (%r) is refused: %s", api_name, host, client_id, error.text

@@ -1,4 +1,4 @@
-"""What is counted of share groups: rows of the table in exported_metrics.py.
+"""Metrics of share groups: rows of the table in exported_metrics.py.
 
 Kafka's names for them, in its order: RecordAcknowledgementsPerSec, AcquisitionLockTimeoutPerSec, InFlightMessageCount,
 InFlightBatchCount. Source: KIP-932, KIP-1103.
@@ -72,7 +72,9 @@ SHARE_FAMILIES = (
 
 
 def see_share_partitions(broker: Services, seen: Seen) -> Steps[None]:
-    """Sum up all share partitions, in steps, after the transactions."""
+    """Add up in `seen`, in steps, the records and transactions of all share partitions. Transactions must be in `seen`
+    already.
+    """
     known = broker.share_partitions.state_log.known
     for count, key in enumerate(list(known)):
         kept = known.get(key)

@@ -1,4 +1,4 @@
-"""What is exported of a journal in a store of objects (`serve --store`); no samples elsewhere."""
+"""Metrics of a journal in a store of objects (`serve --store`). Without one they have no samples."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,10 @@ from .services import Services
 
 
 def _of_owner(value: Callable[[Services, Callable[[], bool]], float]) -> Callable[[Services, Seen], Samples]:
-    """Return a metric of an owner. value: of the broker, and of what says whether its store does not answer."""
+    """Return a function that reads a metric of a broker whose journal is in a store of objects.
+
+    value: gets the broker, and a function that returns whether the store does not answer.
+    """
 
     def read(broker: Services, seen: Seen) -> Samples:
         is_troubled = broker.metrics.store_is_troubled

@@ -1,11 +1,11 @@
-"""Enforces quotas of clients: measures what each request costs, and makes its client wait.
+"""Enforces client quotas: measures what each request costs, and mutes the connections of clients that are over.
 
 The rules are Kafka's (KIP-124, KIP-219, KIP-599): a request is carried out and answered at once. The answer contains
 the time that its client has to wait, during which no further request of its connection begins; of several waits the
 longest counts. A Fetch over its quota is answered without records, and costs no bytes. A Produce without an answer
-costs no request time. Request time is the time that the loop and workers spend on it. What encoding an answer takes
-is added at the client's next request. Without quotas of clients, all this costs one test of `measures.is_active` for
-each request.
+costs no request time. Request time is the time that the loop and workers spend on it. What encoding an answer takes is
+added at the client's next request. Without quotas of clients, all this costs one test of `measures.is_active` for each
+request.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ PERCENT_OF_NS = 100 / 1e9  # 100 %: a second of one thread
 
 
 class Meter:
-    """The cost of one request of a client with quotas."""
+    """Measures the cost of one request of a client with quotas."""
 
     __slots__ = (
         "_throttling",
@@ -70,7 +70,7 @@ class Meter:
         self.wait_for = ""
 
     def begin(self) -> None:
-        """Begin to count time for a piece of work."""
+        """Start counting time spent on the request."""
         self.began_ns = self._throttling.clock.work_ns()
 
     def pause(self) -> None:
@@ -80,7 +80,7 @@ class Meter:
             self.began_ns = None
 
     def taken_percent(self) -> float:
-        """Return the time spent since the last call, as percent of a second of one thread."""
+        """Return the time spent since the last call, as percent of one second of one thread."""
         if self.began_ns is not None:
             self.pause()
             self.begin()
@@ -89,7 +89,7 @@ class Meter:
         return spent_ns * PERCENT_OF_NS
 
     def pieces(self, steps: Steps[T]) -> Steps[T]:
-        """Run the steps, measuring their time as request time."""
+        """Run the steps, counting their time but not the time between them. Returns what they return."""
         try:
             while True:
                 self.begin()
@@ -107,7 +107,7 @@ class Meter:
                 self._throttling.add_time(self)
 
     def measure(self, work: Callable[[], T]) -> Callable[[], T]:
-        """Return a function that does the work in a worker and measures its time as request time."""
+        """Return a function that calls `work` in a worker thread and counts its time."""
 
         def run() -> T:
             clock = self._throttling.clock
@@ -134,9 +134,9 @@ class Throttling:
         return self.measures.limits_of(session.principal.name, client_id or "") is None
 
     def meter(self, connection: Connection, api_key: int, client_id: str | None, size_bytes: int) -> Meter | None:
-        """Return a meter for a new request; None if no quota applies to its client, or that is not known yet.
+        """Return a meter for a new request; None if no quota applies to its client.
 
-        Whoever has not logged in might use up the quota of a client id that is not its own.
+        None also before the client has logged in: it might use up the quota of a client id that is not its own.
         """
         if connection.login is not None and not connection.login.is_over:
             return None
@@ -146,16 +146,17 @@ class Throttling:
     # ---- what is asked while a request is carried out --------------------------------------------------------
 
     def most_fetched_bytes(self, meter: Meter) -> int:
-        """How many bytes a Fetch may return. With more it would be over its quota at every attempt."""
+        """Return how many bytes a Fetch may return at most. A larger answer would exceed the quota at every attempt."""
         limit = meter.limits.fetch
         return MOST_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MOST_FETCHED))
 
     def is_fetch_over(self, meter: Meter, answer_bytes: int) -> bool:
-        """Whether a Fetch is to be answered without records. Nothing more is recorded for it afterwards.
+        """Return whether the client is over its quota, so that the Fetch is answered without records. Records its
+        cost.
 
-        Other than in Kafka, a batch that is larger than the quota ever admits at once is returned, and the client waits
-        afterwards; in Kafka the client never gets it. It waits on all its connections, or a new one would be a way
-        around the quota.
+        Unlike in Kafka, where the client never gets it, a batch that is larger than the quota ever admits at once is
+        returned, and the client waits afterwards. It waits on all its connections, or a new one would be a way around
+        the quota.
         """
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
@@ -177,7 +178,7 @@ class Throttling:
         return True
 
     def is_over_already(self, meter: Meter) -> bool:
-        """Return whether a client is over a quota before anything is acquired for it; then it gets nothing."""
+        """Return whether a client is over a quota before records are acquired for its ShareFetch; then it gets none."""
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
         if limit is not None:
@@ -186,7 +187,10 @@ class Throttling:
         return meter.is_judged
 
     def charge(self, meter: Meter, answer_bytes: int) -> None:
-        """Record what a client is given, whatever its quota says. It waits afterwards, on all its connections."""
+        """Record the bytes that a client is given, even if they exceed its quota.
+
+        Then it waits, on all its connections.
+        """
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
         meter.is_judged = True
@@ -195,7 +199,9 @@ class Throttling:
             fetch.owe(limit, wait_ms, now_ms)
 
     def check_mutations(self, meter: Meter | None, partitions: int, *, strict: bool) -> None:
-        """Record partitions that are about to be created or deleted. If strict, raises THROTTLING_QUOTA_EXCEEDED."""
+        """Record that `partitions` are to be created or deleted. If strict and over the quota, raise
+        THROTTLING_QUOTA_EXCEEDED.
+        """
         if meter is None or meter.limits.mutations is None:
             return
         now_ms = self.clock.monotonic_ms()
@@ -208,9 +214,9 @@ class Throttling:
     # ---- when the answer is known ----------------------------------------------------------------------------
 
     def judge(self, meter: Meter, response: Any) -> Any:
-        """Record what is not recorded yet. Returns the response with the client's wait.
+        """Record the request's cost, if that is not done yet, and mute the connection if the client is over a quota.
 
-        response: None if there is none.
+        Returns the response, with its throttle_time_ms set. response: None if there is none.
         """
         if not meter.is_judged:
             self._record(meter, answered=response is not None)
@@ -236,17 +242,19 @@ class Throttling:
             self._wait(meter, PRODUCER_BYTE_RATE, self.measures.produce.record(limit, meter.size_bytes, now_ms))
 
     def add_time(self, meter: Meter) -> None:
-        """Record the time spent since the answer was known. It causes a wait only at the client's next request."""
+        """Record the time spent since judge() was called. It counts against the client's next request."""
         limit, percent = meter.limits.request, meter.taken_percent()
         if limit is not None and percent:
             self.measures.request.record(limit, percent, self.clock.monotonic_ms())
 
     def _record_time(self, meter: Meter, now_ms: int) -> None:
+        """Record the request's time if the client has a request quota, and set the wait."""
         if meter.limits.request is not None:
             wait_ms = self.measures.request.record(meter.limits.request, meter.taken_percent(), now_ms)
             self._wait(meter, REQUEST_PERCENTAGE, wait_ms)
 
     @staticmethod
     def _wait(meter: Meter, kind: str, wait_ms: int) -> None:
+        """Set the client's wait for this kind of quota, unless a longer wait is set already."""
         if wait_ms > meter.wait_ms:
             meter.wait_ms, meter.wait_for = wait_ms, kind

@@ -1,4 +1,4 @@
-"""A Fetch of many partitions: read, waited for and answered in steps, in turns with others (net/turns.py).
+"""A Fetch of many partitions: reads, waits and answers in steps, in turns with other jobs (net/turns.py).
 
 The rules: it begins to wait for a partition before it reads it, so that nothing is missed that comes while others are
 read; whatever moves meanwhile makes it read all of them once more. What one takes in memory while it waits is in
@@ -23,13 +23,13 @@ PARTITIONS_A_STEP = 100
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Split the items in runs of PARTITIONS_A_STEP."""
+    """Yield the items in slices of PARTITIONS_A_STEP."""
     for first in range(0, len(items), PARTITIONS_A_STEP):
         yield items[first : first + PARTITIONS_A_STEP]
 
 
 class WideFetch:
-    """One Fetch of many partitions that is being answered."""
+    """One Fetch of many partitions until it is answered."""
 
     def __init__(self, fetch: RunningFetch, broker: Services) -> None:
         self._fetch = fetch
@@ -51,7 +51,10 @@ class WideFetch:
         return self._parked if response is None else response
 
     def _read(self, *, first: bool = False) -> Steps[FetchResponse | None]:
-        """Read until there is enough, or nothing has changed. Returns the response; None if it comes later."""
+        """Read all partitions, again while some have changed meanwhile, until there is enough.
+
+        Returns the response; None if the fetch waits, or reads from disk, and is answered later.
+        """
         try:
             while True:
                 self._is_reading, self._has_moved = True, False
@@ -75,6 +78,9 @@ class WideFetch:
         return (yield from self._response())
 
     def _read_once(self, *, watch: bool) -> Steps[bool]:
+        """Read all partitions once. Returns whether that is enough for an answer. watch: also register for their
+        changes.
+        """
         fetch = self._fetch
         fetch.begin_reading()
         for parts in chunks(fetch.parts):
@@ -85,7 +91,7 @@ class WideFetch:
         return fetch.is_enough()
 
     def _watch(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
-        """Let the fetch be woken by changes of these partitions' logs."""
+        """Register for changes of these partitions' logs, which call _look()."""
         fetch, waiting = self._fetch, self._broker.waiting
         for _, wanted in parts:
             topic = fetch.by_name.get(wanted.topic or "") if fetch.by_id is None else fetch.by_id.get(wanted.topic_id)
@@ -93,6 +99,7 @@ class WideFetch:
                 waiting.watch(self._waiter, topic.partitions[wanted.index].log)
 
     def _response(self) -> Steps[FetchResponse]:
+        """Return the response with all partitions, in steps."""
         response, named = self._fetch.begin_response()
         for reads in chunks(self._fetch.reads):
             self._fetch.add_answers(response, reads, named)
@@ -100,16 +107,20 @@ class WideFetch:
         return response
 
     def _leave(self) -> None:
+        """Stop waiting for changes of the partitions."""
         self._broker.waiting.leave(self._waiter)
         self._broker.waiting_places.leave(self._fetch.connection, self)
 
     def end_wait(self) -> None:
-        """Answer now, as if the time to wait were over."""
+        """Answer now, with what there is, before max_wait_ms is over."""
         self._leave()
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Called when a partition has moved or the wait is over. The wait ends only after reading everything again."""
+        """Read everything again; called when a partition has changed or max_wait_ms is over (at_deadline).
+
+        Returns False: the wait ends only after that.
+        """
         self._is_late = self._is_late or at_deadline
         self._has_moved = True
         if not self._is_reading:
@@ -118,16 +129,18 @@ class WideFetch:
         return False
 
     def answer(self) -> None:
-        """Answer: all reads from disk are done."""
+        """Make and send the answer; called when all reads from disk are done."""
         self._enqueue(self._response())
 
     def _enqueue(self, steps: Steps[FetchResponse | None]) -> None:
+        """Run the steps as a job, in turns with others; _finish() gets their result. Dropped if the client has left."""
         job = Job(steps)
         job.wanted = lambda: not self._parked.cancelled
         job.finish = self._finish
         self._broker.turns.enqueue(job)
 
     def _finish(self, result: FetchResponse | Exception | None) -> None:
+        """Answer with the response, or with the exception that the job raised; None: the fetch still waits."""
         if result is not None:
             self._parked.answer(_response_steps(result) if isinstance(result, FetchResponse) else result)
 

@@ -1,1 +1,1 @@
-"""Share groups: records of one partition given out one by one, to many members, and acknowledged in any order."""
+"""Share groups: many members get records of one partition, each record by itself, and acknowledge them in any order."""

@@ -1,4 +1,5 @@
-"""What one request acknowledges, in all share partitions that it names: decided in steps, and then one unit.
+"""The acknowledgements of one request, in all share partitions that it names: decided in steps, then written as one
+unit.
 
 The rules. A member's acknowledgements succeed or fail as a whole in each share partition, those of a transaction in all
 of them together. decide_ahead() changes nothing, and others are served between its steps. finish() and
@@ -31,7 +32,7 @@ HasMemory = Callable[[SharePartitionKey, int, int], bool]
 
 
 class Acknowledging:
-    """The acknowledgements of one request. decide_of: how to decide those in a share partition."""
+    """The acknowledgements of one request. decide_of: returns the function that decides those in a share partition."""
 
     def __init__(
         self,
@@ -52,13 +53,15 @@ class Acknowledging:
         self._wrong: dict[SharePartitionKey, KafkaError] = {}
 
     def refuse(self, place: TopicIdPartition, error: KafkaError) -> None:
-        """Acknowledge nothing in this partition."""
+        """Apply no acknowledgements in this partition, and answer with this error."""
         key = SharePartitionKey(self.group, *place)
         if key in self._acks:
             self._wrong[key] = error
 
     def decide_ahead(self) -> Steps[None]:
-        """Decide what takes long, so that little is left to the end; a short request is left to the end whole."""
+        """Compute the effect of a long request in steps, so that finish() has little to do. A short one is left to
+        finish().
+        """
         if self._is_short():
             return
         for key in self._acks:
@@ -72,7 +75,9 @@ class Acknowledging:
                 return
 
     def _is_short(self) -> bool:
-        """Return whether all of it together is no more than one portion."""
+        """Return whether the request touches at most RUNS runs (ranges of records in the same state), one portion of
+        work.
+        """
         touched = 0
         for key, acks in self._acks.items():
             runs = self._runs_of(key)
@@ -83,13 +88,16 @@ class Acknowledging:
         return True
 
     def _runs_of(self, key: SharePartitionKey) -> Runs | None:
+        """Return the runs of the share partition; None if it is unknown or offline, which finish() refuses."""
         try:
             return self._find(key).runs
         except KafkaError:  # it is refused in the end, or comes again
             return None
 
     def _take_steps(self, key: SharePartitionKey, steps: Callable[[Portions], Iterator[int]]) -> Steps[bool]:
-        """Return whether there was anything to do."""
+        """Do these steps of a share partition's portions. Returns whether there were any. A KafkaError is kept as its
+        error.
+        """
         has_done = False
         try:
             if key not in self._wrong:
@@ -109,7 +117,9 @@ class Acknowledging:
         return portions
 
     def _finished(self) -> dict[SharePartitionKey, Portions]:
-        """Return what is right, decided on what is there now."""
+        """Decide what is not decided yet, or was decided before a change. Returns the decisions of partitions without
+        an error.
+        """
         finished = {}
         for key in self._acks:
             try:
@@ -123,13 +133,16 @@ class Acknowledging:
         return finished
 
     def _check_memory(self, key: SharePartitionKey, portions: Portions) -> None:
-        """Raise INVALID_RECORD_STATE where there is no memory for more runs: the records come again."""
+        """Raise INVALID_RECORD_STATE if there is no memory for more runs; then the records are delivered again."""
         if portions.more_runs > 0 and not self._has_memory(key, portions.more_runs, 2):
             text = "there is no memory for so many ranges of different states: group.metadata.max.bytes"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
 
     def finish(self, metrics: Metrics) -> tuple[Answers, list[SharePartitionKey]]:
-        """Log and apply what is right, in one unit. Returns the errors, and the share partitions that have changed."""
+        """Log and apply, in one unit, the acknowledgements of partitions without an error.
+
+        Returns the error of each partition (None for success), and the share partitions that have changed.
+        """
         finished = self._finished()
         changes, rest = [], []
         for key, portions in finished.items():
@@ -152,7 +165,9 @@ class Acknowledging:
     def finish_in_transaction(
         self,
     ) -> tuple[list[tuple[SharePartitionKey, PreparedPending]], dict[TopicIdPartition, KafkaError]]:
-        """Return what becomes pending, for pending_unit(), and the errors. Changes nothing."""
+        """Return the acknowledgements that become pending, for pending_unit(), and the errors of partitions. Changes
+        nothing.
+        """
         finished = self._finished()
         changes = []
         for key, portions in finished.items():
@@ -162,6 +177,6 @@ class Acknowledging:
         return changes, {key[1:]: error for key, error in self._wrong.items()}
 
     def count(self, metrics: Metrics) -> None:
-        """Count what was acknowledged in a transaction: what it archives is counted when that commits."""
+        """Count the records acknowledged in a transaction, by type. Those it archives are counted when it commits."""
         for portions in self._portions.values():
             count_acknowledged(metrics, portions.records_by_type(), 0)

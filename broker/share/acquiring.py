@@ -1,10 +1,11 @@
-"""What of the batches that were read a member gets, and what of them is nobody's. Pure.
+"""Decides which records of the batches that were read a member acquires, and which are archived. Pure.
 
 The rules. Batches are given out whole, also where that is more than was asked for or than the window has room for,
 unless exactly so many records are wanted; what is given out again needs no room. What lies between the batches was
 compacted away, and it and what is no data are archived: as far as records are given out, and up to the next ones.
 Records that failed often come alone (bad_records.py).
-Source: Kafka's SharePartition.acquire, lastOffsetAndMaxRecordsToAcquire, maybeArchiveStaleBatches; KAFKA-19555, 19808.
+Source: Kafka's SharePartition.acquire,
+lastOffsetAndMaxRecordsToAcquire, maybeArchiveStaleBatches; KAFKA-19555, 19808.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,14 +17,14 @@ from .values import AcquiredRange, Found, State, StateBatch, Wanted, append_or_e
 
 
 class Limits(NamedTuple):
-    """deliveries: how often a record is given out at most. room: by how many records the window may grow."""
+    """deliveries: how often a record is delivered at most. room: by how many records the window may grow."""
 
     deliveries: int
     room: int
 
 
 class Taken(NamedTuple):
-    """acquired: for the member. archived: to be logged first."""
+    """acquired: ranges for the member. archived: ranges without data, to be logged as archived first."""
 
     acquired: list[AcquiredRange]
     archived: list[StateBatch]
@@ -32,11 +33,16 @@ class Taken(NamedTuple):
 def take(
     runs: Runs, window: tuple[int, int], offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits
 ) -> Taken:
-    """Decide which records a member acquires; change nothing. offset: where the read began. found: in order."""
+    """Decide which records a member acquires; change nothing. offset: where the read began. found: batches in order.
+
+    window: its first and last offset, both inclusive.
+    """
     return _Taking(runs, window, wanted, limits).go_through(offset, found)
 
 
 class _Taking:
+    """One decision of take(), while it goes through the batches."""
+
     def __init__(self, runs: Runs, window: tuple[int, int], wanted: Wanted, limits: Limits) -> None:
         self._runs = runs
         self._start, self._end = window
@@ -48,6 +54,10 @@ class _Taking:
         self._archived: list[StateBatch] = []
 
     def go_through(self, offset: int, found: Sequence[Found]) -> Taken:
+        """Decide about the batches in order, until the member has enough.
+
+        Gaps and batches without data are archived.
+        """
         at = max(offset, self._start)
         for batch in found:
             if batch.last < self._start:
@@ -64,9 +74,11 @@ class _Taking:
         return Taken(self._acquired, self._archived)
 
     def _is_full(self, offset: int) -> bool:
+        """Return whether the member has enough records, or the window may not grow as far as this offset."""
         return self._count >= self._wanted.max_records or offset > max(self._end, self._end + self._limits.room)
 
     def _archive(self, first: int, last: int) -> None:
+        """Archive the available records in this range: they have no data for members."""
         for begins, ends, deliveries, _ in self._open(first, last):
             append_or_extend(self._archived, begins, ends, State.ARCHIVED, deliveries)
 
@@ -104,6 +116,7 @@ class _Taking:
         return min(most, max(0, min(ends, self._end + max(0, self._limits.room)) - begins + 1))
 
     def _add(self, first: int, last: int, deliveries: int) -> None:
+        """Let the member acquire this range. It extends the range before, if adjacent and delivered as often."""
         self._count += last - first + 1
         before = self._acquired[-1] if self._acquired else None
         goes_on = before is not None and before.last + 1 == first and before.deliveries == deliveries

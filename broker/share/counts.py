@@ -1,4 +1,4 @@
-"""What share groups do, in numbers of records: acknowledged, archived and why, locks that timed out. Pure."""
+"""Metrics of share groups, in records: acknowledged, archived by reason, locks that timed out. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,7 +9,10 @@ from .values import AckType, State, StateBatch
 
 
 def count_acknowledged(metrics: Metrics, found: Mapping[int, int], archived: int) -> None:
-    """Count what a request acknowledged in one share partition: records by type, and those that it archived."""
+    """Count what a request acknowledged in one share partition.
+
+    found: records by type. archived: how many it archived.
+    """
     for kind, records in found.items():
         metrics.share_acknowledged[AckType(kind).name.lower()] += records
     for kind, reason in ((AckType.REJECT, REJECTED), (AckType.GAP, NO_DATA)):
@@ -20,7 +23,9 @@ def count_acknowledged(metrics: Metrics, found: Mapping[int, int], archived: int
 
 
 def count_rejected(metrics: Metrics, machines: Iterable[SharePartition], transaction: Transaction) -> None:
-    """Count the records of these share partitions that a transaction archives by its commit."""
+    """Count the records that a transaction's commit archives in these share partitions, because they were rejected in
+    it.
+    """
     for machine in machines:
         metrics.share_archived[REJECTED] += sum(
             last - first + 1 for first, last, one in machine.pending_of(transaction) if one.becomes is State.ARCHIVED
@@ -40,4 +45,5 @@ def count_no_data(metrics: Metrics, archived: Sequence[StateBatch]) -> None:
 
 
 def _archived(batches: Iterable[StateBatch]) -> int:
+    """Return how many records these ranges archive."""
     return sum(batch.last - batch.first + 1 for batch in batches if batch.state is State.ARCHIVED)

@@ -1,4 +1,6 @@
-"""Which locks of a share partition have ended, some runs at a time, and what that changes. Pure."""
+"""Finds the acquisition locks of a share partition that have ended, some runs at a time, and what their end changes.
+Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -12,7 +14,10 @@ _RELEASE = (AckType.RELEASE,)
 
 
 class Held(NamedTuple):
-    """Some of what a member has acquired. looked_at: runs. go_on: at which offset there may be more; None: nowhere."""
+    """Some of the ranges that a member has acquired.
+
+    looked_at: how many runs were examined. go_on: the offset from which there may be more; None: there is none.
+    """
 
     runs: list[Run]
     looked_at: int
@@ -20,7 +25,7 @@ class Held(NamedTuple):
 
 
 def held_by(machine: SharePartition, member: str, offset: int, most_runs: int) -> Held:
-    """Return what the member has acquired from this offset on, looking at most_runs runs at most."""
+    """Return the ranges that the member has acquired from this offset on, examining at most most_runs runs."""
     columns = machine.runs.next_part(offset, most_runs)
     found = [
         (first, last, standing)
@@ -32,7 +37,7 @@ def held_by(machine: SharePartition, member: str, offset: int, most_runs: int) -
 
 
 def expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
-    """Return the locks that end because the deadlines of these alarms have passed."""
+    """Return the acquired ranges whose deadline has passed, among those of the alarms that were due."""
     horizon_ms = max((deadline_ms for deadline_ms, _, _ in due), default=0)
     found: list[Run] = []
     at = machine.start
@@ -47,13 +52,15 @@ def expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
 
 
 def releasing(machine: SharePartition, runs: Iterable[Run], limit: int) -> Portions:
-    """Return what ends these locks, which are runs of this share partition, in order. limit: of deliveries."""
+    """Return the portions that release these acquired runs, which are in offset order. limit: the most deliveries of a
+    record.
+    """
     acks = [AckRange(first, last, _RELEASE) for first, last in _joined(runs)]
     return Portions(machine, acks, lambda ranges, above: machine.release(ranges, limit))
 
 
 def _joined(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
-    """Yield one range for neighbours."""
+    """Yield the ranges (first, last) of these runs, adjacent ones as one."""
     begins, ends = 0, -1
     for first, last, _ in runs:
         if first == ends + 1:

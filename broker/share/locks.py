@@ -1,4 +1,4 @@
-"""Locks that end before their owners have said anything: with their session, or at their deadline; in steps.
+"""Ends acquisition locks whose owner did not acknowledge: with the share session, or at their deadline; in steps.
 
 The rules. A step looks at RUNS runs at most, of however many share partitions, and what it ends is one unit. What is
 left stays acquired until its step comes, which costs nothing but time: an acquisition is in memory only. What a session
@@ -38,7 +38,9 @@ Ending = tuple[SharePartitionKey, list[Run], Portions]
 
 
 class Release:
-    """What is left to be released of a session that has ended."""
+    """The share partitions in which an ended session's member still has acquired records, and the offset reached in
+    the first.
+    """
 
     __slots__ = ("group", "keys", "member", "offset")
 
@@ -50,7 +52,7 @@ class Release:
 
 
 class Locks:
-    """The ends of all locks of a broker."""
+    """The acquisition locks of all share partitions of a broker, as far as they must be ended."""
 
     def __init__(
         self,
@@ -60,7 +62,9 @@ class Locks:
         loop: asyncio.AbstractEventLoop,
         wake_soon: Callable[[Iterable[SharePartitionKey]], None],
     ) -> None:
-        """limit_of: of deliveries, in a group. wake_soon: checks the requests that wait for one of these."""
+        """limit_of: returns a group's most deliveries of a record. wake_soon: lets fetches that wait for these try
+        again.
+        """
         self._state_log = state_log
         self._known = state_log.known
         self._limit_of = limit_of
@@ -79,7 +83,7 @@ class Locks:
         self._alarms.stop()
 
     def __len__(self) -> int:
-        """How many times are kept at which some end."""
+        """Return how many timers are set."""
         return len(self._alarms)
 
     def see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
@@ -91,7 +95,9 @@ class Locks:
     # ---- the end of a session --------------------------------------------------------------------------------
 
     def release(self, group: str, member: str, keys: Iterable[SharePartitionKey]) -> None:
-        """Make available again what the member has acquired in these: a little of it at once, the rest in turns."""
+        """Make the records that the member has acquired in these share partitions available again: some at once, the
+        rest in turns.
+        """
         before = self._releases.get((group, member))
         if before is None:
             self._releases[group, member] = Release(group, member, keys)
@@ -100,12 +106,12 @@ class Locks:
         self._begin_work()
 
     def releasing(self, group: str, member: str) -> Steps[None]:
-        """Release at once what is left of a session of this member that has ended."""
+        """Release now, in steps, all that an ended session of this member still has acquired."""
         while (release := self._releases.get((group, member))) is not None:
             yield self._take_step_of(release)
 
     def _take_step_of(self, release: Release) -> int:
-        """Returns the units of work that it took."""
+        """Release about RUNS runs of an ended session, in one unit. Returns the units of work that it took."""
         left, limit = RUNS, self._limit_of(release.group)
         ending: list[Ending] = []
         with contain_bugs(self._metrics, f"the end of a session of share group {release.group}"):
@@ -134,11 +140,15 @@ class Locks:
     # ---- deadlines -------------------------------------------------------------------------------------------
 
     def _ring(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Called by the timer: end the locks of these share partitions whose deadline has passed."""
         self._due.update(dict.fromkeys(keys))
         self._begin_work()
 
     def _take_step_of_due(self) -> int:
-        """Returns the units of work that it took."""
+        """End about RUNS runs of locks whose deadline has passed, in one unit.
+
+        Returns the units of work that it took.
+        """
         left, now_ms = RUNS, self._clock.monotonic_ms()
         ending: list[Ending] = []
         due: list[tuple[SharePartitionKey, list[Alarm]]] = []
@@ -163,6 +173,7 @@ class Locks:
         return 1 + (RUNS - left) * UNITS_OF_A_RUN
 
     def _end_due(self, due: Sequence[tuple[SharePartitionKey, list[Alarm]]], ending: list[Ending], now_ms: int) -> None:
+        """Log and apply the ends of these locks. If that is impossible, set their alarms again, RETRY_MS from now."""
         if self._log(ending, timed_out=True):
             for key, _ in due:
                 self._see_to_rest(key, now_ms)
@@ -172,7 +183,7 @@ class Locks:
                 self._alarms.set(key, now_ms + RETRY_MS)
 
     def _see_to_rest(self, key: SharePartitionKey, now_ms: int) -> None:
-        """Go on with it in the next step, if more of it is due."""
+        """Mark the share partition for the next step if more of its locks are due; else set its timer."""
         kept = self._known[key]
         alarm_ms = kept.machine.alarm_ms
         if alarm_ms is not None and alarm_ms <= now_ms:
@@ -183,7 +194,7 @@ class Locks:
     # ---- both ------------------------------------------------------------------------------------------------
 
     def _begin_work(self) -> None:
-        """Work a little at once, which mostly is all, and the rest in turns."""
+        """Start _work(): a step at once, which is mostly enough, and the rest in turns with other jobs."""
         if self._is_working or self._store.halted is not None:
             return
         self._is_working = True
@@ -195,6 +206,7 @@ class Locks:
             pass
 
     def _work(self) -> Steps[None]:
+        """End the due locks and those of ended sessions alternately, until none is left."""
         try:
             while self._releases or self._due:
                 if self._due:
@@ -205,7 +217,10 @@ class Locks:
             self._is_working = False
 
     def _log(self, ending: Sequence[Ending], *, timed_out: bool) -> bool:
-        """Log and apply what ends, in one unit. Returns whether that was possible; if not, nothing has changed."""
+        """Log and apply the ends of locks in one unit.
+
+        Returns whether that was possible; if not, nothing has changed.
+        """
         if not ending:
             return True
         for *_, portions in ending:

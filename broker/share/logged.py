@@ -1,4 +1,6 @@
-"""One share partition as its log has it, and what may be written there for it. Pure.
+"""One share partition with the positions of its records in its log, and the forms of what may be logged for it.
+
+Pure.
 
 The rule: what is encoded before it is written changes the share partition in less time than its record would, and to
 the same.
@@ -17,7 +19,7 @@ RUNS = 500  # that are encoded at once
 
 
 class Prepared(NamedTuple):
-    """An update that was encoded before. make: changes its share partition as the update does, and quicker."""
+    """An update that is encoded already. make: applies it to the share partition, faster than by decoding it."""
 
     start: int
     complete: int
@@ -26,14 +28,17 @@ class Prepared(NamedTuple):
 
 
 class PreparedPending(NamedTuple):
-    """What a transaction acknowledges, encoded before. make: makes it pending; the position of its record is given."""
+    """Acknowledgements of a transaction, encoded already.
+
+    make: makes them pending; it gets the transaction and the offset of their record in the log.
+    """
 
     states: EncodedStates
     make: Callable[[Transaction, int], None]
 
 
 class Whole(NamedTuple):
-    """A snapshot of what a share partition is when it is logged, encoded: it changes nothing."""
+    """An encoded snapshot of a share partition as it is when that is logged, so applying it changes nothing."""
 
     epoch: int
     value: bytes
@@ -85,7 +90,7 @@ class Kept:
         )
 
     def whole(self, states: EncodedStates, now_ms: int) -> Whole:
-        """Return that snapshot, with the states that were encoded before."""
+        """Return a snapshot of the share partition as bytes, made of its states, which are encoded already."""
         machine = self.machine
         snapshot = Snapshot(
             self.epoch + 1, machine.state_epoch, machine.start, machine.runs.complete, (), self.created_ms, now_ms
@@ -93,7 +98,10 @@ class Kept:
         return Whole(snapshot.epoch, records.snapshot_of(snapshot, states))
 
     def is_written_whole(self, offset: int, value_bytes: int, logged_bytes: int) -> None:
-        """Count from its snapshot at this offset of its log."""
+        """Note that its snapshot was logged at this offset; updates are counted from there.
+
+        logged_bytes: how much has been logged in its partition of the topic by then.
+        """
         pending_from = self.machine.earliest_pending
         self.snapshot_offset, self.snapshot_bytes, self.snapshot_at = offset, value_bytes, logged_bytes
         self.needs_from = offset if pending_from is None else min(offset, pending_from)
@@ -101,7 +109,7 @@ class Kept:
 
 
 class _Piece:
-    """Some runs, and their encoded states."""
+    """The runs in a range of offsets, and their encoded states."""
 
     __slots__ = ("columns", "first", "last", "states")
 
@@ -109,17 +117,18 @@ class _Piece:
         self.first, self.last = first, last
 
     def has_changed(self, machine: SharePartition) -> bool:
-        """Return whether its runs are others now."""
+        """Return whether the runs are not those that were encoded."""
         return machine.runs.part(self.first, self.last) != self.columns
 
     def encode(self, machine: SharePartition) -> None:
+        """Encode the runs as they are now."""
         self.columns: Columns = machine.runs.part(self.first, self.last)
         batches = durable_states(zip(*self.columns, strict=True))
         self.states = EncodedStates(len(batches), encode_states(batches))
 
 
 class Encoding:
-    """The states of a whole share partition, encoded in steps; what others change meanwhile is encoded again."""
+    """The states of a whole share partition, encoded in steps. What changes in between is encoded again."""
 
     def __init__(self, machine: SharePartition) -> None:
         self._machine = machine
@@ -131,7 +140,10 @@ class Encoding:
         self._pieces: list[_Piece] = []
 
     def _begin_again_if_offset_was_set(self) -> None:
-        """The window may begin lower now, where nothing is encoded: without that it only begins later."""
+        """Begin again if an admin has set the offset: the window may begin lower now, where nothing is encoded.
+
+        Without that its beginning only moves up.
+        """
         if self._state_epoch != self._machine.state_epoch:
             self._begin()
 
@@ -142,6 +154,7 @@ class Encoding:
             self._begin_again_if_offset_was_set()
 
     def _encode_next(self) -> int:
+        """Encode the next RUNS runs. Returns how many there were; 0 at the end."""
         columns = self._machine.runs.next_part(self._at, RUNS)
         if columns[0]:
             last = columns[1][-1]
@@ -152,7 +165,9 @@ class Encoding:
         return len(columns[0])
 
     def finish(self) -> EncodedStates:
-        """Encode what is left, or has changed. Nothing may come between this and the commit."""
+        """Encode what is left, or has changed, and return all states. The caller commits them before anything else can
+        change.
+        """
         self._begin_again_if_offset_was_set()
         for piece in self._pieces:
             if piece.has_changed(self._machine):

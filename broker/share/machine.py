@@ -1,20 +1,19 @@
-"""One share partition: the state of each record, the member that acquired it, and how both change. Pure.
+"""One share partition: the state of each record, which member has acquired it, and how these change. Pure.
 
-    AVAILABLE     may be given out; also every record without a known state
-    ACQUIRED      a member has it, until its deadline
-    PENDING       acknowledged in a transaction that is open: nobody acquires it before that ends
-    ACKNOWLEDGED  done with
-    ARCHIVED      done with too: rejected, given out too often, or nothing that anybody is to see
+AVAILABLE may be given out; also every record without a known state ACQUIRED a member has it, until its deadline PENDING
+acknowledged in a transaction that is open: nobody acquires it before that ends ACKNOWLEDGED done with ARCHIVED done
+with too: rejected, given out too often, or nothing that anybody is to see
 
 The window is from `start` to `end`: below all is done with, above nothing was given out. Its length is limited, and
 counts what is done with inside it.
 
 The rules. What is durable changes by apply... and settle alone, live and in a replay alike; decisions change nothing,
-and say what to log. Locks are in memory only: an acquisition is logged with what becomes of it, and after a restart
-a record that was ACQUIRED is what it was before. `deliveries` counts acquisitions; it falls only by a restart or a
-reset, which know of none that was not logged.
-A record leaves PENDING only by the marker of its transaction, unless the log's start passes it or its topic goes.
-Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 19953, 19972.
+and say what to log. Locks are in memory only: an acquisition is logged with what becomes of it, and after a restart a
+record that was ACQUIRED is what it was before. `deliveries` counts acquisitions; it falls only by a restart or a reset,
+which know of none that was not logged. A record leaves PENDING only by the marker of its transaction, unless the log's
+start passes it or its topic goes.
+Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 19953,
+19972.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -50,9 +49,10 @@ Alarm = tuple[int, int, int]
 
 
 class Decision(NamedTuple):
-    """What some acknowledgements change.
+    """The changes that some acknowledgements make.
 
-    runs: as they will be. batches: to be logged. renewed_until_ms: the new deadline of locks among the runs, if any.
+    runs: the new states. batches: what is to be logged. renewed_until_ms: the new deadline of renewed locks; None if
+    none is renewed.
     """
 
     runs: list[Run]
@@ -78,12 +78,12 @@ class SharePartition:
 
     @property
     def next_offset(self) -> int:
-        """Return the first offset that may be given out; it is above `end` if there is none in the window."""
+        """The first offset that may be delivered, in the window or, if none there is available, above it."""
         self._look_from = self.runs.first_open(max(self.start, self._look_from))
         return self._look_from
 
     def room(self, limit: int) -> int:
-        """Return by how many records the window may grow."""
+        """Return by how many records the window may grow. limit: the most records in it."""
         return limit - (self.end - self.start + 1)
 
     @property
@@ -97,7 +97,7 @@ class SharePartition:
         return min((position for logged in self._pending.values() for position in logged), default=None)
 
     def pending_of(self, transaction: Transaction) -> Iterator[Run]:
-        """Yield what a transaction has pending here, in order."""
+        """Yield the runs that a transaction has pending here, in offset order."""
         if transaction in self._pending:
             yield from (run for run in self.runs if run[2].transaction == transaction)
 
@@ -109,11 +109,14 @@ class SharePartition:
                 yield transaction, position, batch
 
     def pending_runs(self) -> list[Run]:
-        """Return what transactions have pending, by offset."""
+        """Return the runs that transactions have pending, in offset order."""
         return [run for run in self.runs if run[2].state is State.PENDING] if self._pending else []
 
     def _pending_pieces(self, transaction: Transaction) -> Iterator[tuple[int, int, int, Standing]]:
-        """Yield position, first and last offset. A replay may repeat what a snapshot has: no offset comes twice."""
+        """Yield a transaction's pending ranges: position of the record in the log, first offset, last offset, state.
+
+        A replay may repeat what a snapshot has; no offset is yielded twice.
+        """
         logged = self._pending.get(transaction, {})
         ranges = sorted((first, last, position) for position, of_record in logged.items() for first, last in of_record)
         at = self.start
@@ -124,16 +127,17 @@ class SharePartition:
             at = max(at, last + 1)
 
     def durable(self) -> list[StateBatch]:
-        """Return the states that a restart would restore. Pending records are given as after an abort."""
+        """Return the states that a restart would restore: acquired and pending records as available."""
         return durable_states(self.runs)
 
     # ---- decisions: nothing changes --------------------------------------------------------------------------
 
     def acknowledge(self, member: str, acks: Iterable[Ack], above: int, limit: int, until_ms: int | None) -> Decision:
-        """Decide the changes that these acknowledgements make. limit: of deliveries. until_ms: of renewed locks.
+        """Decide the changes that these acknowledgements make. Nothing is changed.
 
-        above: the offset before them; None for until_ms: locks are not renewed. Raises KafkaError
-        INVALID_RECORD_STATE, INVALID_REQUEST, for all of them together.
+        above: the offset before them, which they must exceed. limit: the most deliveries of a record. until_ms: the
+        deadline of renewed locks; None: locks are not renewed. Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST,
+        for all of them together.
         """
         runs: list[Run] = []
         batches: list[StateBatch] = []
@@ -153,7 +157,7 @@ class SharePartition:
     def acknowledge_in_transaction(
         self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction
     ) -> Decision:
-        """Decide what a transaction makes pending. Raises as acknowledge() does, and for offsets below the window."""
+        """Decide what becomes pending. Raises as acknowledge() does, and for offsets below the window."""
         runs: list[Run] = []
         batches: list[StateBatch] = []
         acks = list(acks)
@@ -168,7 +172,10 @@ class SharePartition:
         return Decision(runs, batches)
 
     def _acquired(self, member: str, acks: Iterable[Ack], above: int) -> Iterator[tuple[int, int, Standing, int]]:
-        """Yield the acknowledged ranges, none below the window. Raises if the member has not all of them."""
+        """Yield the acknowledged ranges: first offset, last offset, state, type; none below the window.
+
+        Raises KafkaError if the member has not acquired all of them.
+        """
         for first, last, kind in acks:
             if first <= above:
                 raise _not_acquired(f"offset {first} is acknowledged twice")
@@ -183,7 +190,7 @@ class SharePartition:
                 yield begins, ends, standing, kind
 
     def release(self, acks: Iterable[Ack], limit: int) -> Decision:
-        """Decide what becomes of records whose locks end, whoever has them. limit: of deliveries."""
+        """Decide the changes when the locks of these acquired records end. limit: the most deliveries of a record."""
         runs: list[Run] = []
         batches: list[StateBatch] = []
         for first, last, kind in acks:
@@ -195,7 +202,7 @@ class SharePartition:
         return Decision(runs, batches)
 
     def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
-        """Return the update that archives what reached the delivery limit, for when the transaction aborts."""
+        """Return the update that archives a transaction's records at the delivery limit when it aborts."""
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
             if standing.deliveries >= limit:
@@ -203,7 +210,7 @@ class SharePartition:
         return self._update(batches) if batches else None
 
     def log_begins(self, offset: int) -> Update | None:
-        """Decide that the window begins where the partition's log does. None if it begins there already, or later."""
+        """Return the update that moves the window up to this log start offset; None if it is not below."""
         return self._update([], offset) if offset > self.start else None
 
     def take(self, offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits) -> Taken:
@@ -211,11 +218,13 @@ class SharePartition:
         return take(self.runs, (self.start, self.end), offset, found, wanted, limits)
 
     def archive(self, batches: Sequence[StateBatch]) -> Update | None:
-        """Decide to archive batches that hold no data for consumers, such as control batches."""
+        """Return the update that archives these ranges, which have no data for consumers; None without any."""
         return self._update(batches) if batches else None
 
     def _update(self, batches: Sequence[StateBatch], start: int | None = None) -> Update:
-        """Return the update to log for a change, before it is applied. batches: in order."""
+        """Return the update to log for a change that is not applied yet. batches: new states, in order. start: a new
+        start.
+        """
         start = self._start_after(batches, self.start if start is None else start)
         complete = self.runs.complete
         for first, last, state, *_ in batches:
@@ -227,7 +236,7 @@ class SharePartition:
         return Update(start, complete, batches)
 
     def _start_after(self, batches: Sequence[StateBatch], at: int) -> int:
-        """Return where the window will begin once these batches are applied. at: where it begins now."""
+        """Return the window's start after these batches are applied. at: its start before."""
         new = iter(batches)
         batch = next(new, None)
         while True:
@@ -244,7 +253,7 @@ class SharePartition:
             at = run[1] + 1 if batch is None else min(run[1] + 1, batch.first)
 
     def start_with(self, changes: Sequence[Change]) -> int:
-        """Return where the window will begin once these changes are made."""
+        """Return the window's start after these changes are made."""
         at = self.runs.final_until(self.start)
         for change in changes:
             if at < change.first:
@@ -263,7 +272,7 @@ class SharePartition:
             self.set_alarm((deadline_ms, first, last))
 
     def set_alarm(self, alarm: Alarm) -> None:
-        """Look at this range at this deadline."""
+        """Note that the locks in this range may end at this deadline."""
         heappush(self._alarms, alarm)
         if len(self._alarms) > 2 * len(self.runs) + STALE_ALARMS_KEPT:
             self._alarms = [(run[2].deadline_ms, run[0], run[1]) for run in self.runs if run[2].state is State.ACQUIRED]
@@ -275,7 +284,7 @@ class SharePartition:
         return self._alarms[0][0] if self._alarms else None
 
     def due_alarms(self, now_ms: int, most_runs: int) -> tuple[list[Alarm], int]:
-        """Remove and return alarms whose deadlines have passed, of about so many runs; and of how many they are."""
+        """Remove and return alarms that are due, of about most_runs runs; and how many runs they are."""
         due: list[Alarm] = []
         runs = 0
         while runs < most_runs and self._alarms and self._alarms[0][0] <= now_ms:
@@ -303,7 +312,7 @@ class SharePartition:
     # ---- changes: live and in a replay alike -----------------------------------------------------------------
 
     def apply(self, update: Update) -> None:
-        """Apply an update that was read from the log or written to it."""
+        """Apply an update that was read from the log, or has been written to it."""
         self._store_runs(
             [(first, last, _standing(int(state), given)) for first, last, state, given, _ in update.batches]
         )
@@ -312,10 +321,7 @@ class SharePartition:
         self._advance()
 
     def make(self, changes: Sequence[Change], freed: int | None = None) -> None:
-        """Change runs as apply() would, of which these changes are a part that was decided before.
-
-        freed: the first offset that becomes available.
-        """
+        """Apply changes that were decided before, faster than apply(). freed: the first offset made available."""
         self.runs.replace(changes)
         if freed is not None:
             self._look_from = min(self._look_from, freed)
@@ -324,13 +330,16 @@ class SharePartition:
     def make_pending(
         self, transaction: Transaction, position: int, changes: Sequence[Change], ranges: Collection[Range]
     ) -> None:
-        """Change runs as apply_pending() would. ranges: what the record at this position of the log makes pending."""
+        """Make these changes pending, as apply_pending() would.
+
+        ranges: those in the record at this position of the log.
+        """
         if ranges:
             self._pending.setdefault(transaction, {}).setdefault(position, set()).update(ranges)
             self.runs.replace(changes)
 
     def apply_snapshot(self, snapshot: Snapshot) -> None:
-        """Apply a snapshot from the log. Pending records stay, and so do locks unless somebody has set the offset."""
+        """Replace the state by a snapshot. Pending records stay so; acquired ones unless an admin set the offset."""
         same = snapshot.state_epoch == self.state_epoch
         kept = [
             run
@@ -348,7 +357,7 @@ class SharePartition:
         self._advance()
 
     def apply_pending(self, transaction: Transaction, position: int, batches: Sequence[StateBatch]) -> None:
-        """Apply an update that is part of a transaction: its records become pending."""
+        """Apply an update that is part of a transaction, logged at this position: its records become pending."""
         if not batches:
             return
         of_record = self._pending.setdefault(transaction, {}).setdefault(position, set())
@@ -361,7 +370,9 @@ class SharePartition:
         )
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
-        """Apply the marker of a transaction: decide what it made pending at lower positions of the log."""
+        """Apply the marker of a transaction: by commit the records it made pending below `position` get the state it
+        gave them, else they become available.
+        """
         logged = self._pending.pop(transaction, {})
         left = {at: ranges for at, ranges in logged.items() if at >= position}
         if left:
@@ -375,7 +386,7 @@ class SharePartition:
         self._advance()
 
     def _store_runs(self, runs: Sequence[Run]) -> None:
-        """Store runs, which are in order. Ignore offsets below the window; never delivered records need no state."""
+        """Set the states of these runs, which are in order. Offsets below the window are ignored."""
         if runs and runs[0][0] < self.start:
             runs = [(max(first, self.start), last, one) for first, last, one in runs if last >= self.start]
         if not runs:
@@ -399,7 +410,7 @@ class SharePartition:
             self.end = max(self.end, offset - 1)
 
     def _forget_pending(self, offset: int) -> None:
-        """Remove what is pending below this offset."""
+        """Forget the pending ranges that end below this offset."""
         passed = {standing.transaction for *_, standing in self.runs.pieces(self.start, offset - 1) if standing}
         for transaction in passed:
             if transaction in self._pending:
@@ -410,12 +421,12 @@ class SharePartition:
                     self._pending[transaction] = left
 
     def _advance(self) -> None:
-        """Move the beginning of the window to the first record that is neither acknowledged nor archived."""
+        """Move the window's start up to the first record that is neither acknowledged nor archived."""
         self._begin_at(self.runs.final_until(self.start))
 
 
 def durable_states(runs: Iterable[Run]) -> list[StateBatch]:
-    """Return the states of these runs that a restart would restore, pending records as after an abort."""
+    """Return the states of these runs that a restart would restore: acquired and pending records as available."""
     found: list[StateBatch] = []
     available, acquired = State.AVAILABLE, State.ACQUIRED
     begins, ends, before, given = 0, -1, available, 0  # the range that goes on, if it was given out or is done with
@@ -445,12 +456,12 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
 
 @cache
 def _standing(state: int, deliveries: int) -> Standing:
-    """One for all runs, of which thousands have the same. state: as a number, which is found faster."""
+    """Return the state with this number of deliveries. It is cached, since thousands of runs have the same."""
     return Standing(State(state), deliveries)
 
 
 def _runs_of(batches: Sequence[StateBatch]) -> Runs:
-    """Return the runs that have these states. What was never given out needs none."""
+    """Return the runs with these states. Records that were never delivered need none."""
     if isinstance(batches, StateColumns) and 0 not in batches.deliveries:
         return Runs.of(
             (list(batches.firsts), list(batches.lasts), list(map(_standing, batches.states, batches.deliveries)))
@@ -470,7 +481,7 @@ def _settled(pending: Standing, commit: bool) -> Standing:
 
 @lru_cache(maxsize=8)
 def _pending(deliveries: int, member: str, transaction: Transaction, becomes: State) -> Standing:
-    """One for all runs of a request."""
+    """Return the state of a pending record. It is cached, since all runs of a request have the same."""
     return Standing(State.PENDING, deliveries, member, 0, transaction, becomes)
 
 

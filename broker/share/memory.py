@@ -1,4 +1,4 @@
-"""How much memory the runs of all share partitions take, and which of them may get more. Pure.
+"""Limits how much memory the runs (ranges of records in the same state) of all share partitions take. Pure.
 
 The rules: members make many runs by what they acknowledge, so together they have a limit. Above it a share partition
 gets more only within its part: the limit, divided by the groups that have runs, and that by the group's share
@@ -20,7 +20,7 @@ class RunMemory:
         self._of_group: dict[str, int] = {}  # share partitions that have runs
 
     def count(self, key: SharePartitionKey, runs: int) -> None:
-        """This share partition has so many runs now; 0 for one that is gone."""
+        """Set the number of runs that this share partition has; 0 for one that was deleted."""
         before = self._counted.get(key, 0)
         self.size_bytes += RUN_BYTES * (runs - before)
         if bool(runs) is not bool(before):
@@ -38,13 +38,17 @@ class RunMemory:
             del self._of_group[group]
 
     def part_bytes(self, key: SharePartitionKey, most_bytes: int) -> int:
-        """Return how much of the limit is this share partition's, whatever others take."""
+        """Return how many bytes of the limit are reserved for this share partition, whatever others take."""
         groups = len(self._of_group) + (key.group not in self._of_group)
         share_partitions = self._of_group.get(key.group, 0) + (key not in self._counted)
         return most_bytes // groups // share_partitions
 
     def has_room(self, key: SharePartitionKey, most_bytes: int, more_runs: int = 0, times: int = 1) -> bool:
-        """Return whether it may have so many runs more. times: of the limit that all together may reach before."""
+        """Return whether the share partition may have more_runs more runs.
+
+        It may while all together are below `times` the limit most_bytes; above that, only within its own part of the
+        limit.
+        """
         if self.size_bytes < times * most_bytes:
             return True
         return RUN_BYTES * (self._counted.get(key, 0) + more_runs) <= self.part_bytes(key, most_bytes)

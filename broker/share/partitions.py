@@ -1,9 +1,11 @@
-"""All share partitions of a broker: members fetch from them and acknowledge; groups create and delete them.
+"""All share partitions of a broker: members acquire records and acknowledge them; groups create and delete share
+partitions.
 
 The rules: what changes for good is decided, logged and applied in one step. A lock ends by its owner's word, with its
 session, or at its deadline (locks.py). What waits for a share partition (a Waiter with its key among its logs) is woken
 a turn later, so that nobody acquires in the middle of what somebody else is doing.
-Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
+Source: KIP-932, Kafka's
+SharePartition, SharePartitionManager; KAFKA-19201.
 """
 
 import asyncio
@@ -71,9 +73,10 @@ class PendingRange(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a group has begun in a partition: it gets nothing new while that is at its limit, or for want of memory.
+    """A group's window in a partition: from the first record that is not done to the last that was delivered.
 
-    runs: of neighbours that are alike.
+    size: its records. runs: its ranges of records in the same state. lacks_memory: nothing new is delivered, for want
+    of memory.
     """
 
     size: int
@@ -92,7 +95,10 @@ class SharePartitions:
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[Collection[Hashable]], None],
     ) -> None:
-        """configs: returns a group's configs. wake: checks the requests that wait for one of these."""
+        """configs: returns a group's settings.
+
+        wake: lets fetches that wait for one of these share partitions try again.
+        """
         self.state_log = ShareStateLog(shared)
         self._configs = configs
         self._loop = loop
@@ -111,7 +117,7 @@ class SharePartitions:
         shared.topics.at_deletion.append(self._topic_goes)
 
     def load(self) -> None:
-        """Replay the log. Raises InternalTopicDamaged."""
+        """Replay the log at start, and forget share partitions of deleted topics. Raises InternalTopicDamaged."""
         self.state_log.load()
         self.state_log.forget([key for key in self._known if key.topic_id not in self._topics.by_id])
 
@@ -142,7 +148,7 @@ class SharePartitions:
         return Described(machine.start, machine.state_epoch, LEADER_EPOCH, machine.runs.complete)
 
     def window(self, key: SharePartitionKey) -> Window | None:
-        """Return the group's window, and what of it is pending, by offset; None if there is no such share partition."""
+        """Return the group's window with its pending ranges in offset order; None if there is none."""
         kept = self._known.get(key)
         if kept is None:
             return None
@@ -159,14 +165,15 @@ class SharePartitions:
         return self.state_log.memory.has_room(key, self._settings.now.group_metadata_max_bytes, more_runs, times)
 
     def lock_timeout_ms(self, group: str) -> int:
-        """Return how long a lock lasts that is acquired now."""
+        """Return for how many ms a member has the records that it acquires now."""
         return self._configs(group).share_record_lock_duration_ms
 
     def check_nothing_pending(self, group: str) -> None:
-        """Raise NON_EMPTY_GROUP if an open transaction has acknowledged something for the group."""
+        """Raise NON_EMPTY_GROUP if an open transaction has acknowledged records of the group."""
         self._check_pending(self.of_group(group))
 
     def _check_pending(self, keys: Iterable[SharePartitionKey]) -> None:
+        """Raise NON_EMPTY_GROUP if an open transaction has acknowledged records of these share partitions."""
         pending = {each for key in keys if key in self._known for each in self._known[key].machine.transactions}
         if pending:
             ids = sorted({producer_id for _, producer_id in pending})
@@ -177,7 +184,8 @@ class SharePartitions:
     # ---- beginning and end -----------------------------------------------------------------------------------
 
     def initialize(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
-        """Create share partitions at these offsets, as part of the caller's unit; those that exist stay as they are.
+        """Create share partitions at these offsets. Returns the changes for the caller's unit. Those that exist are
+        not changed.
 
         Raises COORDINATOR_NOT_AVAILABLE.
         """
@@ -185,7 +193,10 @@ class SharePartitions:
         return self._unit([self._begun(key, start, 0, 0) for key, start in keyed.items() if key not in self._known])
 
     def alter(self, group: str, starts: Mapping[TopicIdPartition, int]) -> ShareUnit:
-        """Reset share partitions to these offsets. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        """Reset share partitions to these offsets. Returns the changes for the caller's unit.
+
+        Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
+        """
         keyed = {SharePartitionKey(group, *place): start for place, start in starts.items()}
         self._check_pending(keyed)
         changes = []
@@ -196,11 +207,15 @@ class SharePartitions:
         return self._unit(changes)
 
     def _begun(self, key: SharePartitionKey, start: int, epoch: int, state_epoch: int) -> Change:
+        """Return the snapshot with which a share partition begins at this offset."""
         now_ms = self._clock.now_ms()
         return key, Snapshot(epoch, state_epoch, start, 0, (), now_ms, now_ms)
 
     def delete(self, group: str, places: Collection[TopicIdPartition] | None = None) -> ShareUnit:
-        """Delete these share partitions; None: all of the group. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        """Delete these share partitions; None: all of the group. Returns the changes for the caller's unit.
+
+        Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
+        """
         keys = self.of_group(group)
         if places is not None:
             keys = [key for key in keys if (key.topic_id, key.partition) in places]
@@ -208,6 +223,9 @@ class SharePartitions:
         return self._unit([(key, None) for key in keys])
 
     def _unit(self, changes: Sequence[Change]) -> ShareUnit:
+        """Return these changes for a caller's unit. Its apply() also wakes the fetches that wait for these share
+        partitions.
+        """
         unit = self.state_log.unit(changes) if changes else ShareUnit([], _nothing)
 
         def apply() -> None:
@@ -217,7 +235,10 @@ class SharePartitions:
         return ShareUnit(unit.parts, apply)
 
     def _topic_goes(self, topic: "Topic") -> ShareUnit:
-        """Delete the share partitions of a deleted topic, in the same unit. A restart forgets any left over."""
+        """Return the changes that delete the share partitions of a topic, for the unit that deletes the topic.
+
+        Those whose log is offline are forgotten at the next start.
+        """
         keys = [key for key in self._known if key.topic_id == topic.id]
         changes: list[Change] = [(key, None) for key in keys if self._is_online(key)]
         unit = self._unit(changes)
@@ -239,9 +260,9 @@ class SharePartitions:
     # ---- fetching --------------------------------------------------------------------------------------------
 
     def next_offset(self, key: SharePartitionKey) -> int | None:
-        """Return the offset to read from: the first available one, or the one behind the window.
+        """Return the offset to read from: the first available one, or the one after the window.
 
-        None while nothing may be acquired: the window is full, or somebody else is reading. Raises
+        None while nothing may be acquired: the window is full, or another request is reading. Raises
         UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE.
         """
         kept = self._find(key)
@@ -267,10 +288,11 @@ class SharePartitions:
     def acquire(
         self, key: SharePartitionKey, member: str, offset: int, found: Sequence[Found], wanted: Wanted
     ) -> list[AcquiredRange]:
-        """Acquire records of these batches, read from `offset` on, for the member; return the acquired ranges.
+        """Acquire records of these batches for the member. Returns the acquired ranges. offset: from where they were
+        read.
 
-        Batches without data are archived, in a unit. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE, and
-        nothing changed.
+        Batches without data are archived, in a unit. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE; then
+        nothing was changed.
         """
         kept = self._find(key)
         machine, configs = kept.machine, self._configs(key.group)
@@ -293,7 +315,7 @@ class SharePartitions:
         return self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
 
     def _room(self, key: SharePartitionKey, kept: Kept) -> int:
-        """By how many records the window may grow: by none where there is no memory for more runs."""
+        """Return by how many records the window may grow; 0 if there is no memory for more runs."""
         if not self.has_memory(key):
             self._name_the_lack(key, len(kept.machine.runs))
             return 0
@@ -303,7 +325,7 @@ class SharePartitions:
         return kept.machine.room(self._configs(key.group).share_partition_max_record_locks)
 
     def _name_the_lack(self, key: SharePartitionKey, runs: int) -> None:
-        """Say in the log which share partition gets nothing new; of one lack of memory only the first."""
+        """Log which share partition gets nothing new for want of memory; only the first until there is memory again."""
         if not self._lacks_memory:
             self._lacks_memory = True
             topic = self._topics.by_id.get(key.topic_id)
@@ -312,6 +334,7 @@ class SharePartitions:
             log.warning(text, key.group, "" if topic is None else topic.name, key.partition, runs)
 
     def _find(self, key: SharePartitionKey) -> Kept:
+        """Return the share partition. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE."""
         kept = self._known.get(key)
         self.state_log.check_online(key)
         if kept is None:
@@ -319,7 +342,9 @@ class SharePartitions:
         return kept
 
     def _follow_log(self, key: SharePartitionKey, kept: Kept) -> None:
-        """Move the window to where the partition's log begins, unless it begins later."""
+        """Move the window's start up to the partition's log start offset, if it is below. Raises
+        COORDINATOR_NOT_AVAILABLE.
+        """
         topic = self._topics.by_id.get(key.topic_id)
         if topic is not None and key.partition < len(topic.partitions):
             update = kept.machine.log_begins(topic.partitions[key.partition].log.start_offset)
@@ -332,7 +357,10 @@ class SharePartitions:
     def acknowledge(
         self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
     ) -> dict[TopicIdPartition, KafkaError | None]:
-        """Apply a request's acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
+        """Apply a request's acknowledgements in one unit. Each partition succeeds or fails as a whole.
+
+        Returns each partition's error; None for success.
+        """
         return self.finish(self.acknowledging(group, member, acks))
 
     def acknowledging(
@@ -349,7 +377,10 @@ class SharePartitions:
         return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
 
     def finish(self, acknowledging: Acknowledging) -> dict[TopicIdPartition, KafkaError | None]:
-        """Apply acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
+        """Apply acknowledgements in one unit. Each partition succeeds or fails as a whole.
+
+        Returns each partition's error; None for success.
+        """
         answers, changed = acknowledging.finish(self._metrics)
         self._wake_soon(changed)
         for place, error in answers.items():
@@ -363,16 +394,18 @@ class SharePartitions:
         return self._find(key).machine
 
     def release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
-        """Make available again what the member acquired in these partitions, because its session ended.
+        """Make available again the records that the member acquired in these partitions, because its session ended.
 
-        A little at once, and the rest in turns: see releasing(). Where that cannot be logged, its locks end as soon
-        as it can.
+        Some are released at once, the rest in turns: see releasing(). If the log cannot be written, it is tried again.
         """
         keys = [key for place in places if (key := SharePartitionKey(group, *place)) in self._known]
         self.locks.release(group, member, keys)
 
     def releasing(self, group: str, member: str) -> Steps[None]:
-        """Release now what is left of a member's session that has ended: before it opens another, or has an answer."""
+        """Release now, in steps, all that a member's ended session still has acquired.
+
+        Called before the member opens another session or is answered.
+        """
         return self.locks.releasing(group, member)
 
     # ---- transactions ----------------------------------------------------------------------------------------
@@ -380,7 +413,9 @@ class SharePartitions:
     def acknowledging_in_transaction(
         self, group: str, member: str, producer_id: int, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
     ) -> Acknowledging:
-        """Return what a producer's transaction acknowledges, to be decided in steps; see finish_in_transaction()."""
+        """Return acknowledgements that are part of a producer's transaction, to be decided in steps; see
+        finish_in_transaction().
+        """
 
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
             transaction = self.state_log.home(key), producer_id
@@ -389,10 +424,10 @@ class SharePartitions:
         return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
 
     def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
-        """Return the changes that a marker in this partition of __share_group_state makes.
+        """Return the changes that a transaction marker in this partition of __share_group_state makes.
 
-        Where a transaction aborts, what was given out as often as it may be is archived, and the unit says so: the
-        limit may be another one when it is replayed.
+        Where a transaction aborts, records delivered as often as allowed are archived. The unit contains that, because
+        the limit may be another one when it is replayed.
         """
         transaction = home, producer_id
         changes: list[Updated] = []
@@ -417,6 +452,7 @@ class SharePartitions:
     # ---- who waits -------------------------------------------------------------------------------------------
 
     def _wake_soon(self, keys: Iterable[SharePartitionKey]) -> None:
+        """Let fetches that wait for these share partitions try again, soon after this turn of the loop."""
         found: dict[Hashable, None] = dict.fromkeys(keys)
         if found and not self._to_wake:
             self._loop.call_soon(self._wake_all)

@@ -1,11 +1,11 @@
-"""What one request changes in one share partition, decided in portions of a few runs each. Pure.
+"""The changes of one request in one share partition, decided in portions of a few runs each. Pure.
 
 The rules. Nothing changes before the unit of the request is committed. Between two portions everybody else is served:
 locks and transactions end, members acquire and acknowledge, somebody resets the offset. Nobody is made to wait for a
 request that is being decided; instead each portion keeps the runs on which it was decided, and is decided again where
 these are others by then. finish() does that for all portions, so what it leaves is right whatever happened before;
-decide_ahead() only takes work off it. Comparing and replacing runs that are there already takes little time for many.
-A portion is as long as the runs that it touches: one range of a request may touch all that there are, so it is cut.
+decide_ahead() only takes work off it. Comparing and replacing runs that are there already takes little time for many. A
+portion is as long as the runs that it touches: one range of a request may touch all that there are, so it is cut.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ Decide = Callable[[Sequence[Ack], int], Decision]
 
 
 class _Portion:
-    """A few ranges of a request, and what comes of them. touched: runs."""
+    """A few acknowledged ranges of a request, and the changes decided for them. touched: the number of runs."""
 
     __slots__ = (
         "above",
@@ -53,7 +53,7 @@ class _Portion:
             self.records[kind] += last - first + 1
 
     def decide(self, machine: SharePartition, decide: Decide) -> None:
-        """Raises KafkaError."""
+        """Decide the changes of these ranges in the present state, and encode them. Raises KafkaError."""
         first = self.acks[0][0] if self.above == NOTHING_BEFORE else self.above + 1
         last = self.acks[-1][1]
         self.decision = decide(self.acks, self.above)
@@ -72,7 +72,7 @@ class _Portion:
         self.state_epoch = machine.state_epoch
 
     def is_up_to_date(self, machine: SharePartition) -> bool:
-        """Return whether it would be decided like this now."""
+        """Return whether the state has not changed since decide()."""
         first, last, *_ = self.change
         return self.state_epoch == machine.state_epoch and machine.runs.part(first, last) == self.before
 
@@ -90,20 +90,22 @@ class Portions:
     # ---- deciding: nothing changes ---------------------------------------------------------------------------
 
     def decide_ahead(self) -> Iterator[int]:
-        """Decide, and yield after each portion how many runs it touched. Raises KafkaError."""
+        """Decide the next portions; yield after each how many runs it touched. Raises KafkaError."""
         while (touched := self._decide_next()) > 0:
             yield touched
 
     def decide_again(self) -> Iterator[int]:
-        """Decide again where others have changed something. Raises KafkaError."""
+        """Decide again the portions whose state others have changed; yield how many runs each touched. Raises
+        KafkaError.
+        """
         for portion in [each for each in self._portions if not each.is_up_to_date(self.machine)]:
             portion.decide(self.machine, self._decide)
             yield portion.touched
 
     def finish(self) -> None:
-        """Decide what is not decided, or was decided on what has changed. Raises KafkaError.
+        """Decide the rest, and again what has changed since. Raises KafkaError.
 
-        Nothing may come between this, the commit and make() or make_pending().
+        The caller commits and calls make() or make_pending() before anything else can change.
         """
         for _ in self.decide_again():
             pass
@@ -111,6 +113,7 @@ class Portions:
             pass
 
     def _decide_next(self) -> int:
+        """Decide the next portion. Returns how many runs it touched; 0 if all are decided."""
         acks = self._next_acks()
         if not acks:
             return 0
@@ -121,7 +124,7 @@ class Portions:
         return portion.touched
 
     def _next_acks(self) -> list[Ack]:
-        """Return the next ranges, which touch about RUNS runs; the last one may be cut behind a run."""
+        """Return the next ranges, up to about RUNS runs. The last one may be split at the end of a run."""
         runs, start = self.machine.runs, self.machine.start
         acks: list[Ack] = []
         left = RUNS
@@ -151,7 +154,9 @@ class Portions:
         return EncodedStates(count, b"".join([portion.rows for portion in self._portions]))
 
     def position(self) -> tuple[int, int]:
-        """Return where the window will begin, and how many records from there on will be acknowledged or archived."""
+        """Return the window's start after the changes, and how many records from there on will be acknowledged or
+        archived.
+        """
         machine, changes = self.machine, self._changes
         start = machine.start_with(changes)
         more = sum(change.after.complete - change.before.complete for change in changes)
@@ -159,7 +164,7 @@ class Portions:
 
     @property
     def more_runs(self) -> int:
-        """By how many it makes the runs more; below 0 if it makes fewer."""
+        """By how many the changes increase the number of runs; negative if they decrease it."""
         return sum(len(change.after) - len(change.before) for change in self._changes)
 
     @property
@@ -167,7 +172,7 @@ class Portions:
         return [portion.change for portion in self._portions]
 
     def make(self) -> None:
-        """Make the changes."""
+        """Apply the changes to the share partition."""
         freed = [portion.freed for portion in self._portions if portion.freed is not None]
         self.machine.make(self._changes, freed[0] if freed else None)
         for portion in self._portions:
@@ -175,7 +180,7 @@ class Portions:
                 self.machine.set_alarm((portion.decision.renewed_until_ms, *portion.change[:2]))
 
     def make_pending(self, transaction: Transaction, position: int) -> None:
-        """Make the changes. position: of their record in the log."""
+        """Make the changes pending in the transaction. position: the offset of their record in the log."""
         ranges: set[Range] = set()
         for portion in self._portions:
             ranges |= portion.ranges
@@ -184,7 +189,7 @@ class Portions:
     # ---- what is counted -------------------------------------------------------------------------------------
 
     def records_by_type(self) -> Counter[int]:
-        """Return how many records it acknowledges in each way."""
+        """Return how many records are acknowledged with each type."""
         found = Counter[int]()
         for portion in self._portions:
             found.update(portion.records)
@@ -192,12 +197,14 @@ class Portions:
 
     @property
     def archived(self) -> int:
-        """How many records are archived."""
+        """The number of records that the changes archive."""
         return sum(portion.archived for portion in self._portions)
 
 
 def _by_kind(acks: Iterable[AckRange]) -> Iterator[Ack]:
-    """Yield (first, last, type) for each range of one type. Raises KafkaError INVALID_REQUEST."""
+    """Yield (first, last, type) for each range of offsets with one type. Raises INVALID_REQUEST if they are out of
+    order.
+    """
     before = -1
     for first, last, types in acks:
         if first > last or first < before:

@@ -1,10 +1,11 @@
-"""The records of share partitions in __share_group_state, byte for byte Kafka's. Pure.
+"""Encodes and decodes the records of share partitions in __share_group_state, byte for byte as Kafka does. Pure.
 
 A key begins with an int16, the type of the record: 0 a ShareSnapshot, 1 a ShareUpdate, which says what changed since
 the last of either. So the topic is not compacted, for the newest update is not all. A snapshot without a value is the
 end. Values have version 0, where a tagged field carries what Kafka has no place for: in an update of a transaction, of
 which member a range was.
-Sources: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateValue.json; docs/formats.md.
+Sources: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateValue.json;
+docs/formats.md.
 """
 
 from base64 import urlsafe_b64encode
@@ -38,14 +39,14 @@ class Kind(IntEnum):
 
 
 class EncodedStates(NamedTuple):
-    """States of ranges as they are in a record: encode_states() of so many."""
+    """Encoded states of ranges. number: of ranges; rows: their bytes."""
 
     number: int
     rows: bytes
 
 
 def home_name(key: SharePartitionKey) -> str:
-    """Return the text whose hash selects the partition of the topic."""
+    """Return the text whose hash selects the share partition's partition of __share_group_state."""
     return f"{key.group}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
 
 
@@ -91,6 +92,7 @@ def snapshot_of(snapshot: Snapshot, states: EncodedStates) -> bytes:
 
 
 def _complete(complete: int) -> bytes:
+    """Encode the number of records that are done, as a tagged field; no field for UNCHANGED."""
     return b"\x00" if complete == UNCHANGED else _COMPLETE_HEAD + INT32.pack(complete)
 
 
@@ -130,6 +132,7 @@ def read_snapshot(value: bytes) -> Snapshot:
 
 
 def _unpack_head(head: Struct, value: bytes) -> tuple[int, ...]:
+    """Decode the fields at the beginning of a value. Raises UnreadableRecord for an unknown version."""
     found = head.unpack_from(value)
     if found[0] != 0:
         raise UnreadableRecord(f"the record has version {found[0]}, 0 is known")
@@ -143,7 +146,7 @@ def _read_complete(value: bytes, position: int) -> int:
 
 
 def _read_batches(value: bytes, position: int) -> tuple[Sequence[StateBatch], int]:
-    """Return the batches, and the position after them."""
+    """Return the states of ranges at this position, and the position behind them. Raises UnreadableRecord."""
     length, position = read_uvarint(value, position)
     count = length - 1
     if not 0 <= count * _BATCH.size <= len(value) - position:
@@ -167,6 +170,7 @@ def _read_batches(value: bytes, position: int) -> tuple[Sequence[StateBatch], in
 
 
 def _read_tagged(value: bytes, position: int, count: int) -> tuple[list[StateBatch], int]:
+    """Decode states of ranges some of which have tagged fields. Returns them, and the position behind them."""
     batches: list[StateBatch] = []
     while len(batches) < count:
         first, last, state, deliveries, tags = _BATCH.unpack_from(value, position)
@@ -176,7 +180,9 @@ def _read_tagged(value: bytes, position: int, count: int) -> tuple[list[StateBat
 
 
 def _read_member(value: bytes, position: int, tags: int) -> tuple[str, int]:
-    """Return the member that a tagged field of a range names, and the position after the fields. tags: their number."""
+    """Return the member in the tagged fields of a range ("" without), and the position behind the fields. tags: their
+    number.
+    """
     member = ""
     if tags > MOST_TAGS:
         raise UnreadableRecord(f"{tags} tagged fields")

@@ -1,4 +1,4 @@
-"""The known states of the records of a share partition, as runs of offsets with the same state. Pure.
+"""The states of the records of a share partition, as runs: ranges of consecutive offsets with the same state. Pure.
 
 The rules: runs are in order and do not overlap; neighbours with the same state are one run; offsets without a known
 state have no run. The cost of an event is a search and the runs it touches, whatever the number of records.
@@ -19,8 +19,8 @@ Transaction = tuple[int, int]
 class Standing(NamedTuple):
     """The state of a record.
 
-    deliveries: how often it was given out. member, deadline_ms: who has it while it is ACQUIRED, and until when.
-    transaction: the one that decides while it is PENDING. becomes: its state once that transaction commits.
+    deliveries: how often it was delivered. member, deadline_ms: while it is ACQUIRED, by whom and until when.
+    transaction: while it is PENDING, the transaction whose end decides. becomes: its state if that commits.
     """
 
     state: State
@@ -45,7 +45,7 @@ Columns = tuple[list[int], list[int], list[Standing]]
 
 
 class Change(NamedTuple):
-    """What the runs from `first` to `last` are now, and what they become."""
+    """The runs from `first` to `last` (inclusive) before and after a change."""
 
     first: int
     last: int
@@ -73,13 +73,14 @@ class Runs:
         self._merge_if_alike()
 
     def _merge_if_alike(self) -> None:
+        """Merge adjacent runs with the same state, if there are any."""
         are_adjacent = map(eq, map(add, self._lasts, repeat(1)), self._firsts[1:])
         are_alike = map(eq, self._standings, self._standings[1:])
         if any(map(and_, are_adjacent, are_alike)):
             self._merge()
 
     def _merge(self) -> None:
-        """Make one of neighbours that are alike."""
+        """Merge all adjacent runs with the same state."""
         runs, self._firsts, self._lasts, self._standings = list(self), [], [], []
         for first, last, standing in runs:
             if self._lasts and self._lasts[-1] + 1 == first and self._standings[-1] == standing:
@@ -91,7 +92,7 @@ class Runs:
 
     @classmethod
     def of(cls, columns: Columns) -> "Runs":
-        """Return runs that have these columns: in order, without overlaps."""
+        """Return runs made of these columns, which are in order and do not overlap."""
         made = cls()
         made._firsts, made._lasts, made._standings = columns
         made.complete = _count_final(*columns)
@@ -99,7 +100,7 @@ class Runs:
         return made
 
     def copy(self) -> "Runs":
-        """Return runs that can be changed apart from these."""
+        """Return a copy that can be changed independently."""
         made = Runs()
         made._firsts, made._lasts, made._standings = self._firsts[:], self._lasts[:], self._standings[:]
         made.complete = self.complete
@@ -146,7 +147,7 @@ class Runs:
         return max(0, bisect_right(self._firsts, last) - bisect_left(self._lasts, first))
 
     def last_of(self, offset: int, count: int) -> int | None:
-        """Return the last offset of so many runs, from this offset on; None if there are fewer."""
+        """Return the last offset of the `count`-th run from this offset on; None if there are fewer runs."""
         index = bisect_left(self._lasts, offset) + count - 1
         return self._lasts[index] if index < len(self._lasts) else None
 
@@ -160,7 +161,7 @@ class Runs:
         return firsts, lasts, self._standings[begin:end]
 
     def next_part(self, offset: int, count: int) -> Columns:
-        """Return the columns of so many runs, from this offset on; fewer at the end."""
+        """Return the columns of the next `count` runs from this offset on; fewer at the end."""
         begin = bisect_left(self._lasts, offset)
         firsts = self._firsts[begin : begin + count]
         if firsts:
@@ -180,7 +181,10 @@ class Runs:
         return offset
 
     def _skip_final(self, begin: int, offset: int) -> tuple[int, int]:
-        """Skip blocks of runs without a gap that are all acknowledged or archived. Quicker than one after another."""
+        """Skip blocks of adjacent runs that are all acknowledged or archived, faster than one by one.
+
+        begin: the index of the first run. Returns index and offset behind the skipped blocks.
+        """
         while begin + BLOCK <= len(self._lasts):
             end = begin + BLOCK
             firsts, lasts = self._firsts[begin:end], self._lasts[begin:end]
@@ -191,7 +195,7 @@ class Runs:
         return begin, offset
 
     def first_open(self, offset: int) -> int:
-        """Return the first offset from this one on that is available or has no known state."""
+        """Return the first offset, from this one on, that is available or has no known state."""
         firsts, lasts, standings = self._firsts, self._lasts, self._standings
         for index in range(bisect_left(lasts, offset), len(firsts)):
             if firsts[index] > offset or standings[index].state is State.AVAILABLE:
@@ -229,7 +233,7 @@ class Runs:
         standings[begin:end] = [run[2] for run in new]
 
     def put_all(self, pieces: Sequence[Piece]) -> None:
-        """Put pieces that are in order and do not overlap."""
+        """Set the states of these pieces, which are in order and do not overlap."""
         if len(pieces) < MANY:
             for piece in pieces:
                 self.put(*piece)
@@ -237,7 +241,7 @@ class Runs:
             self.overlay(pieces)
 
     def overlay(self, pieces: Sequence[Piece]) -> None:
-        """Put the pieces by rebuilding all runs in one pass: quicker than put() for many."""
+        """Set the states of these pieces by rebuilding all runs in one pass: faster than put() for many."""
         made: list[Run] = []
         runs = iter(self)
         run = next(runs, None)
@@ -260,9 +264,9 @@ class Runs:
         self.complete = fresh.complete
 
     def replace(self, changes: Sequence[Change]) -> None:
-        """Make these changes, which are in order, and each begins where the one before ends.
+        """Make these changes, which are in order and adjacent.
 
-        Much quicker than put() for many runs: they were made before.
+        Much faster than put() for many runs: the new ones were made before.
         """
         if not changes:
             return
@@ -284,7 +288,7 @@ class Runs:
         self._standings[begin:end] = new._standings
 
     def exchange(self, other_of: Callable[[Standing], Standing]) -> None:
-        """Give each run the standing that other_of() returns for its own."""
+        """Replace the state of each run by what other_of() returns for it."""
         own = {id(standing): standing for standing in self._standings}
         others = {key: other_of(standing) for key, standing in own.items()}  # a few, for thousands of runs
         self._standings = [others[id(standing)] for standing in self._standings]
@@ -292,7 +296,9 @@ class Runs:
         self._merge_if_alike()
 
     def _extend(self, columns: Columns) -> None:
-        """Append these runs, the first of them to the last one if the two are alike. `complete` stays as it is."""
+        """Append these runs. The first one is merged with the last one here if they are adjacent and alike. Leaves
+        `complete`.
+        """
         firsts, lasts, standings = columns
         if not firsts:
             return
@@ -305,7 +311,7 @@ class Runs:
         self._standings += standings[skip:]
 
     def cut(self, offset: int) -> None:
-        """Remove everything below this offset."""
+        """Remove the states of all records below this offset."""
         end = bisect_left(self._lasts, offset)
         gone = self._firsts[:end], self._lasts[:end], self._standings[:end]
         self.complete -= _count_final(*gone)

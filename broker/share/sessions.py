@@ -1,10 +1,11 @@
-"""Share sessions: what each member of a share group fetches, from one request to the next. Pure.
+"""Share sessions: the list of partitions that a member of a share group fetches, kept between its requests. Pure.
 
 The rules. A session is of a group and a member id, whoever that is: its requests count up its epoch by one, and one
 with another epoch is refused. Epoch 0 opens it, in the place of one that there was, and -1 ends it. It belongs to the
-connection that opened it, and ends with that, but not with one that had opened it before (KAFKA-19950).
-Whoever ends a session gives back what its member has acquired; opening it anew does not.
-Source: KIP-932, Kafka's ShareSessionCache, SharePartitionManager.newContext.
+connection that opened it, and ends with that, but not with one that had opened it before (KAFKA-19950). Whoever ends a
+session gives back what its member has acquired; opening it anew does not.
+Source: KIP-932, Kafka's ShareSessionCache,
+SharePartitionManager.newContext.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -24,13 +25,13 @@ class Waits(Protocol):
     """A fetch that waits for records."""
 
     def end_wait(self) -> None:
-        """Answer it without any."""
+        """Answer the fetch now, without records."""
 
 
 class ShareSession:
-    """One member's standing list of partitions, in the order in which they were named.
+    """The partitions that one member fetches, in the order in which it named them.
 
-    answered_bytes: how much the last answer had of a partition; None before the first.
+    answered_bytes: the size of the last answer for one partition; None before the first.
     """
 
     __slots__ = ("answered_bytes", "connection", "epoch", "group", "is_open", "member", "places", "waiting")
@@ -46,7 +47,7 @@ class ShareSession:
         self.answered_bytes: int | None = None
 
     def drop(self, places: Iterable[TopicIdPartition]) -> None:
-        """Remove partitions that no longer exist. Call leave_out() of the sessions instead, which also counts them."""
+        """Remove partitions that no longer exist. Only leave_out() calls this, because it also counts them."""
         for place in places:
             self.places.pop(place, None)
 
@@ -67,15 +68,15 @@ class ShareSessions:
         return iter(self._sessions.values())
 
     def get(self, group: str, member: str) -> ShareSession | None:
-        """The session of a member; None if it has none."""
+        """Return the session of a member; None if it has none."""
         return self._sessions.get((group, member))
 
     def open(
         self, group: str, member: str, places: Collection[TopicIdPartition], connection: Hashable, most: int
     ) -> ShareSession:
-        """A session in the place of the one that the member had. most: sessions of the broker.
+        """Open a session, which ends the member's former one. most: the most sessions of the broker.
 
-        Raises SHARE_SESSION_LIMIT_REACHED; then the one that it had has ended all the same, as in Kafka.
+        Raises SHARE_SESSION_LIMIT_REACHED; the former session has ended all the same, as in Kafka.
         """
         before = self._sessions.get((group, member))
         if before is not None:
@@ -101,9 +102,10 @@ class ShareSessions:
         places: Collection[TopicIdPartition] = (),
         forgotten: Collection[TopicIdPartition] = (),
     ) -> ShareSession:
-        """The next request of a session, which names more partitions and forgets others. Nothing changes if refused.
+        """Update the session by its next request, which may add partitions and remove others. Returns the session.
 
-        Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
+        Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; then nothing was
+        changed.
         """
         session = self.find(group, member)
         if session.epoch != epoch:
@@ -120,21 +122,21 @@ class ShareSessions:
         return session
 
     def find(self, group: str, member: str) -> ShareSession:
-        """The session of a member. Raises SHARE_SESSION_NOT_FOUND."""
+        """Return the session of a member. Raises SHARE_SESSION_NOT_FOUND."""
         session = self._sessions.get((group, member))
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session")
         return session
 
     def leave_out(self, session: ShareSession, places: Collection[TopicIdPartition]) -> None:
-        """The session names these no more: they are gone."""
+        """Remove deleted partitions from the session."""
         if session.is_open:
             before = len(session.places)
             session.drop(places)
             self.partitions += len(session.places) - before
 
     def end(self, session: ShareSession) -> None:
-        """Remove the session and answer the requests that wait for it. What its member has acquired stays acquired."""
+        """Remove the session and answer its waiting fetches. The records that its member has acquired stay acquired."""
         if not session.is_open:
             return
         session.is_open = False
@@ -148,10 +150,14 @@ class ShareSessions:
             fetch.end_wait()
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
-        """The sessions that end with this connection."""
+        """Return the sessions opened over this connection, which end with it."""
         return list(self._of_connection.get(connection, ()))
 
     def _check_room(self, size: int, before: int) -> None:
+        """Raise SHARE_SESSION_LIMIT_REACHED if a session of `size` partitions is too large.
+
+        before: how many it has now.
+        """
         if size > MOST_OF_A_SESSION or self.partitions - before + size > MOST_OF_ALL:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"{size} partitions are more than this session may name"

@@ -1,12 +1,13 @@
-"""The states of all share partitions, and the topic __share_group_state, in which they are logged.
+"""The state of all share partitions, and the topic __share_group_state, in which it is logged.
 
 The rules. Decide, log, apply: what one request changes is one unit, with one record for each share partition, and what
 a replay would apply is applied in the same step. The topic is not compacted, for an update is a part of a state; a
 share partition is written whole from time to time, and a log begins later once all that live in it have been. So one
-whose last snapshot lies below the start of its log is gone.
-What is acknowledged in a transaction is an update in a transactional batch; the marker behind it decides. A snapshot
-says nothing of what is pending, so it needs the updates before it that were pending when it was taken.
-Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService and ShareCoordinatorOffsetsManager; KAFKA-19695.
+whose last snapshot lies below the start of its log is gone. What is acknowledged in a transaction is an update in a
+transactional batch; the marker behind it decides. A snapshot says nothing of what is pending, so it needs the updates
+before it that were pending when it was taken.
+Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService and
+ShareCoordinatorOffsetsManager; KAFKA-19695.
 """
 
 import logging
@@ -49,14 +50,14 @@ Row = tuple[Any, ...]
 
 
 class ShareUnit(NamedTuple):
-    """Changes of share partitions, as part of a caller's unit. apply: to be called once that is committed."""
+    """Changes of share partitions as parts of a caller's unit. The caller calls apply() once that is committed."""
 
     parts: list[Part]
     apply: Callable[[], None]
 
 
 class _Written(NamedTuple):
-    """A batch for one partition of the topic, and the changes in its records."""
+    """A batch for one partition of the topic, with the changes that its records contain."""
 
     home: int
     batch: Batch
@@ -64,7 +65,7 @@ class _Written(NamedTuple):
 
 
 class ShareStateLog:
-    """All share partitions of one broker."""
+    """The state of all share partitions of one broker."""
 
     def __init__(self, shared: Shared) -> None:
         settings = shared.settings.now
@@ -108,15 +109,14 @@ class ShareStateLog:
         return list(self._of_group.get(group, ()))
 
     def pending_in(self, transaction: Transaction) -> list[SharePartitionKey]:
-        """Return the share partitions in which a transaction has something pending."""
+        """Return the share partitions in which a transaction has pending acknowledgements."""
         return list(self._pending.get(transaction, ()))
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def unit(self, changes: Iterable[Change]) -> ShareUnit:
-        """Encode these changes, one batch for each partition of the topic. Raises COORDINATOR_NOT_AVAILABLE.
-
-        Nothing may come between this, the commit of the parts and apply().
+        """Encode these changes. Raises COORDINATOR_NOT_AVAILABLE. The caller commits the parts and applies them at
+        once.
         """
         self.topic.ensure()
         written = list(self._batches(changes))
@@ -129,14 +129,19 @@ class ShareStateLog:
         return ShareUnit(parts, apply)
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """Write these changes as one unit, and apply them. Raises COORDINATOR_NOT_AVAILABLE, and nothing changed."""
+        """Write these changes as one unit, and apply them.
+
+        Raises COORDINATOR_NOT_AVAILABLE; then nothing was changed.
+        """
         unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()
         self._keep_short([key for key, _ in changes])
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
-        """Return the changes that a marker in this partition of the topic makes. changes: those of an abort."""
+        """Return what a transaction marker in this partition of the topic makes. changes: updates to log in case of an
+        abort.
+        """
         owner = self.topic.log(home)
         written = list(self._batches(changes))
         keys = self.pending_in((home, producer_id))
@@ -152,7 +157,7 @@ class ShareStateLog:
     def pending_unit(
         self, changes: Sequence[tuple[SharePartitionKey, PreparedPending]], producer_id: int, producer_epoch: int
     ) -> ShareUnit:
-        """Encode what a transaction acknowledges; it is pending until the marker. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Encode acknowledgements of a transaction, pending until its marker. Raises COORDINATOR_NOT_AVAILABLE."""
         by_home: dict[int, list[tuple[SharePartitionKey, PreparedPending]]] = {}
         for change in changes:
             by_home.setdefault(self.known[change[0]].home, []).append(change)
@@ -214,7 +219,7 @@ class ShareStateLog:
             self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
 
     def _keep_short(self, keys: Iterable[SharePartitionKey]) -> None:
-        """After changes: soon write whole what a restart would take long with, and prune the logs that have grown."""
+        """Begin to snapshot share partitions with many updates and to prune logs that have grown."""
         is_working = bool(self._due or self._grown)
         for key in keys:
             home, kept = self.home(key), self.known.get(key)
@@ -226,7 +231,7 @@ class ShareStateLog:
             self._turns.enqueue(Job(self._shorten()))
 
     def _shorten(self) -> Steps[None]:
-        """Write snapshots and prune, each in a step of its own: the step of a request has enough to do."""
+        """Write the snapshots that are due, and prune logs, each in a step of its own."""
         while self._due or self._grown:
             while self._due:
                 key = next(iter(self._due))
@@ -252,6 +257,7 @@ class ShareStateLog:
                 log.info("a share partition is not written whole, its next change tries again: %s", error.text)
 
     def _is_due(self, kept: Kept) -> bool:
+        """Return whether so much was logged since the last snapshot that a new one is due."""
         most_updates = self._settings.now.share_coordinator_snapshot_update_records_per_snapshot
         most_bytes = max(LEAST_BYTES, TIMES_ITS_SIZE * kept.snapshot_bytes)
         return kept.updates > 0 and (kept.updates >= most_updates or kept.update_bytes >= most_bytes)
@@ -272,6 +278,7 @@ class ShareStateLog:
     # ---- what a replay applies too ---------------------------------------------------------------------------
 
     def _apply(self, home: int, key: SharePartitionKey, what: Logged, offset: int, value_bytes: int) -> None:
+        """Apply a change written at this offset, or replayed. value_bytes: the size of its record's value."""
         kept = self.known.get(key)
         if isinstance(what, Update | Prepared):
             if kept is not None:
@@ -288,7 +295,7 @@ class ShareStateLog:
             kept.is_written_whole(offset, value_bytes, self._logged_bytes[home])
 
     def _count_update(self, key: SharePartitionKey, value_bytes: int) -> None:
-        """Count a record that has changed a share partition, or does when its transaction commits."""
+        """Count an update's record of a share partition, also of one that a transaction made pending."""
         kept = self.known[key]
         kept.updates += 1
         kept.update_bytes += value_bytes
@@ -317,7 +324,7 @@ class ShareStateLog:
     def _apply_pending(
         self, home: int, key: SharePartitionKey, producer_id: int, offset: int, batches: Sequence[StateBatch]
     ) -> None:
-        """Apply the update of a transaction. The snapshot of its share partition may come later in the log."""
+        """Apply the update of a transaction. Its share partition's snapshot may follow later in the log."""
         kept = self.known.get(key) or self._begin(home, key)
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)
@@ -328,12 +335,12 @@ class ShareStateLog:
         self.count_runs(key)
 
     def count_runs(self, key: SharePartitionKey) -> None:
-        """Count the runs of a share partition that may have changed."""
+        """Tell the memory limit how many runs the share partition has now."""
         kept = self.known.get(key)
         self.memory.count(key, 0 if kept is None else len(kept.machine.runs))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """Decide what a producer has pending in this partition of the topic, after its marker was appended there."""
+        """Commit or abort what a producer has pending in this partition of the topic, by its marker."""
         transaction = partition, producer_id
         self._count_logged(partition, 0)
         keys = self._pending.pop(transaction, {})
@@ -360,14 +367,14 @@ class ShareStateLog:
                 self._pending.pop(transaction, None)
 
     def forget(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Forget share partitions whose topics are deleted. Nothing is logged: the deletion of the topic is."""
+        """Forget share partitions of deleted topics. Nothing is logged, because the deletion of the topic is."""
         for key in keys:
             self._forget(key)
 
     # ---- start -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Replay the topic. Raises InternalTopicDamaged."""
+        """Replay the topic at start. Raises InternalTopicDamaged."""
         self.topic.load(self._replay)
         self._read_from.clear()
         for key, kept in list(self.known.items()):
@@ -375,7 +382,7 @@ class ShareStateLog:
                 self._forget(key)
 
     def _begins(self, home: int) -> int:
-        """Return where the log of a partition begins; 0 if it is offline."""
+        """Return the log start offset of a partition of the topic; 0 if it is offline."""
         try:
             return self.topic.log(home).start_offset
         except KafkaError:
@@ -407,10 +414,10 @@ class ShareStateLog:
     # ---- snapshots of all coordinators -----------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows for a snapshot of the coordinators: one for each share partition.
+        """Yield a row for each share partition, for a snapshot of the coordinators' state.
 
-        Each says where its log ends when the row is true. A start has all that stands below from the row: an update
-        is no state, and what a row knows to be decided would be pending again.
+        Each row names the end offset of its log at that moment. A start replays only what is above: updates below are
+        in the row already, and would make pending again what the row knows to be decided.
         """
         for key in list(self.known):
             kept = self.known.get(key)
@@ -439,8 +446,8 @@ class ShareStateLog:
     def put_row(self, row: Row) -> None:
         """Apply a row of a snapshot, as read_row() returned it.
 
-        Not if the log begins later than where it ended then: what the share partition is, if it is still there, stands
-        in the log, and its offset may have been set since.
+        It is ignored if the log begins above the row's end offset: then the share partition, if it still exists, is in
+        the log, and its offset may have been set since.
         """
         key, home, end, offset, needs_from, value_bytes, bytes_since, updates, update_bytes, snapshot, pending = row
         if end < self._begins(home):
@@ -456,7 +463,7 @@ class ShareStateLog:
     # ---- pruning ---------------------------------------------------------------------------------------------
 
     async def prune_from_time_to_time(self) -> None:
-        """Write snapshots that are overdue, and cut off records nobody needs, one partition of the topic at a time."""
+        """Prune the partitions of the topic one by one, every PRUNE_EVERY_S seconds, until the broker stops."""
         while not await self._tasks.pause(PRUNE_EVERY_S):
             for home, keys in self._by_home().items():
                 with contain_bugs(self._metrics, f"{SHARE_STATE_TOPIC}-{home}"):
@@ -473,7 +480,7 @@ class ShareStateLog:
         return homes
 
     def prune(self, home: int, keys: Sequence[SharePartitionKey]) -> None:
-        """Delete what a restart does not need from a partition's log. keys: all share partitions with state there."""
+        """Delete the records that a restart does not need from this partition. keys: all with state in it."""
         try:
             owner = self.topic.log(home)
             written = self._pruned_at[home] = self._logged_bytes.get(home, 0)

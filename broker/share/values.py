@@ -1,6 +1,7 @@
-"""Plain values about share partitions: their names, ranges of offsets, and the contents of logged records. Pure.
+"""Plain values about share partitions: names, ranges of offsets, contents of logged records. Pure.
 
-Offsets of a range are both inside. Source: KIP-932.
+Offsets of a range are both inside.
+Source: KIP-932.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,10 @@ class SharePartitionKey(NamedTuple):
 
 
 class State(IntEnum):
-    """The state of a record in a share group. The numbers are Kafka's; PENDING is ours, and only in memory."""
+    """The state of a record in a share group.
+
+    The numbers are Kafka's; PENDING is fencepost's own, and only in memory.
+    """
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -45,7 +49,7 @@ class AckRange(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A batch that was read. is_data: it holds records for consumers: it is not a control batch, empty or aborted."""
+    """A batch that was read. is_data: it has records for consumers, so it is not a control batch, empty or aborted."""
 
     first: int
     last: int
@@ -53,9 +57,9 @@ class Found(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """How much a member asks for. exact: never more than max_records; otherwise batches are given whole.
+    """How many records a member asks for. exact: never more than max_records; otherwise whole batches.
 
-    batch_size: a range with at least so many records ends at the end of its batch.
+    batch_size: a range with at least this many records ends at the end of its batch.
     """
 
     max_records: int
@@ -64,7 +68,7 @@ class Wanted(NamedTuple):
 
 
 class AcquiredRange(NamedTuple):
-    """A range that a member has acquired. deliveries: how often it was given out, this time included."""
+    """A range that a member has acquired. deliveries: how often it was delivered, including this time."""
 
     first: int
     last: int
@@ -72,7 +76,10 @@ class AcquiredRange(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """The state of a range, as it is logged. member: the one that made it pending, in a transaction's update."""
+    """The state of a range, as it is logged.
+
+    member: in a transaction's update, the member that acknowledged the range.
+    """
 
     first: int
     last: int
@@ -109,8 +116,7 @@ class StateColumns(Sequence[StateBatch]):
 class Update(NamedTuple):
     """A change of a share partition, as it is logged.
 
-    start: where its window begins from now on; UNCHANGED if that is as before. complete: how many records from there on
-    are acknowledged or archived.
+    start: the window's new start, or UNCHANGED. complete: how many records from there on are acknowledged or archived.
     """
 
     start: int
@@ -119,7 +125,7 @@ class Update(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All of a share partition, as it is logged. state_epoch: grows when somebody sets its offset."""
+    """The whole state of a share partition, as it is logged. state_epoch: grows when an admin sets its offset."""
 
     epoch: int
     state_epoch: int

@@ -1,9 +1,10 @@
-"""What is written in transactions: may it be written there now, and what does the coordinator log with it?
+"""Checks whether a producer may write a batch, offsets or acknowledgements in its transaction now, and what state the
+coordinator must log with it.
 
 The rule: a batch, or a group's offsets, goes only where its transaction is open and knows the partition. With TV1 the
 client has added it before; with TV2 it is added with the first thing written there, in the same unit, and the
-coordinator's state changes once that unit is committed: joined().
-Source: Kafka's ReplicaManager and AddPartitionsToTxnManager; KIP-890.
+coordinator's state changes once that unit is committed: joined(). Source: Kafka's ReplicaManager and
+AddPartitionsToTxnManager; KIP-890.
 """
 
 from collections.abc import Mapping
@@ -25,9 +26,10 @@ ABORTABLE_SINCE = {PRODUCE: 11, TXN_OFFSET_COMMIT: 4}  # versions that know TRAN
 
 
 class Joining(NamedTuple):
-    """A partition that becomes part of a transaction with the first thing written there (TV2).
+    """A partition that becomes part of a transaction with the first batch written to it (transactions of version 2).
 
-    `batch` goes to `log` in one unit with that; then, and only then, joined() is to be called.
+    The caller appends `batch`, the new transaction state, to `log` in the same unit (atomic commit) as the data. Once
+    that unit is committed, and only then, it calls Admission.joined().
     """
 
     log: PartitionLog
@@ -36,7 +38,7 @@ class Joining(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes this adds to the unit, for admission."""
+        """Return how many bytes the state record adds to the unit, for the check whether the store has room."""
         return PART_BYTES + self.batch.size
 
 
@@ -49,9 +51,11 @@ class Admission:
         self._fence_policy = coordinator.fence_policy
 
     def admit_batch(self, transactional_id: str, batch: Batch, partition: Partition, version: int) -> Joining | None:
-        """Check that this batch may be written. Returns what must be logged with it, or None. Raises KafkaError.
+        """Check that this transactional batch may be written to the partition. Raises KafkaError if not.
 
-        check_data has been called for its request.
+        Returns the transaction state to log in the same unit (Joining) if the batch adds the partition to the
+        transaction, or None if the partition is in it already. The caller has called check_data() for the request.
+        version: of the Produce request.
         """
         txn = self._transactions.get(transactional_id)
         producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
@@ -80,7 +84,11 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> bool:
-        """Return whether check_data() and admit_batch() would accept a batch without effects. False: call them."""
+        """Return whether a batch for this partition simply continues the open transaction.
+
+        True: check_data() and admit_batch() would accept it and log nothing, so the fast path may skip them. False: not
+        known; the caller must call them.
+        """
         txn = self._transactions.get(transactional_id)
         if (
             txn is None
@@ -92,7 +100,9 @@ class Admission:
         return self._fence_policy.passes(txn, Kind.DATA, PRODUCE, version, connection)
 
     def is_remade(self, transactional_id: str | None, partition: Partition) -> bool:
-        """Return whether the id's open transaction has a partition of a deleted topic with the same name."""
+        """Return whether the id's open transaction contains this partition's name, but of a deleted topic of that
+        name.
+        """
         txn = self._transactions.get(transactional_id or "")
         key, log_id = (partition.topic.name, partition.index), partition.log.log_id
         return txn is not None and txn.status is Status.ONGOING and txn.partitions.get(key, log_id) != log_id
@@ -100,7 +110,11 @@ class Admission:
     def check_data(
         self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
     ) -> None:
-        """Check that a request is not late, before reading its batches. Raises OlderConnection, KafkaError (policy)."""
+        """Check a Produce request before its batches are read.
+
+        Raises OlderConnection if it came over an older connection than the producer uses by now, and KafkaError
+        UNSUPPORTED_VERSION if transaction.v1.policy refuses the request's version.
+        """
         self._fence_policy.check_policy(PRODUCE, version)
         txn = self._transactions.get(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
@@ -116,9 +130,10 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> Joining | None:
-        """Check that this producer may write offsets. Returns what must be logged with them. Raises KafkaError.
+        """Check that this producer may commit offsets of the group in its transaction. Raises KafkaError if not.
 
-        As admit_batch(), for the partition of the group's offsets.
+        Returns the transaction state to log in the same unit if the group's partition of __consumer_offsets joins the
+        transaction with this request (version 2), else None. version: of the TxnOffsetCommit request.
         """
         self._fence_policy.check_policy(TXN_OFFSET_COMMIT, version)
         txn = self._transactions.get(transactional_id)
@@ -137,10 +152,11 @@ class Admission:
     def admit_acknowledgements(
         self, transactional_id: str, producer_id: int, producer_epoch: int, homes: Mapping[PartitionKey, int]
     ) -> Joining | None:
-        """Check that a transaction may acknowledge share records. Returns what must be logged with them.
+        """Check that a transaction may acknowledge records of a share group.
 
-        homes: the partitions of __share_group_state that it concerns, and their logs. Raises KafkaError; where TV1 has
-        opened the transaction, INVALID_TXN_STATE: its next one would have the same epoch.
+        Returns the transaction state to log in the same unit, or None if nothing is added. homes: the partitions of
+        __share_group_state concerned, with their log ids. Raises KafkaError; INVALID_TXN_STATE where a client of TV1
+        has opened the transaction: its next one would have the same epoch.
         """
         txn = self._coordinator.find(transactional_id)
         given = self._coordinator.inputs(transactional_id)
@@ -165,7 +181,11 @@ class Admission:
         key: PartitionKey,
         log_id: int,
     ) -> Joining | None:
-        """Decide on adding a partition by its first batch (TV2). Raises the error for the client."""
+        """Decide whether the first batch to a partition may add it to the transaction (TV2).
+
+        Returns the state to log with the batch, or None if there is none to log. Raises KafkaError with the error that
+        the client gets.
+        """
         given = self._coordinator.inputs(transactional_id)
         try:
             decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
@@ -184,7 +204,11 @@ class Admission:
     def join_together(
         self, transactional_id: str, producer_id: int, producer_epoch: int, added: Mapping[PartitionKey, int]
     ) -> None:
-        """Add all partitions of one Produce of TV2 to the transaction in one state, unless they may not join."""
+        """Add all partitions of one Produce request (TV2) to the transaction with one state record.
+
+        If they may not be added, nothing changes and nothing is raised: admit_batch() then decides for each partition
+        alone.
+        """
         given = self._coordinator.inputs(transactional_id)
         txn = self._transactions.get(transactional_id)
         try:
@@ -196,12 +220,15 @@ class Admission:
             return
 
     def joined(self, joining: Joining) -> None:
-        """Note that the unit with `joining` is committed."""
+        """Apply the transaction state of `joining` in memory, after the unit that contains it is committed."""
         state = joining.transaction
         self._coordinator.apply(state.transactional_id, state)
 
     def _must_be_known(self, transactional_id: str) -> None:
-        """Raise a retriable error if the id's log is offline: for an unknown id clients would give up."""
+        """Raise NOT_ENOUGH_REPLICAS, which clients retry, if the id's partition of __transaction_state is offline.
+
+        An answer that the id is unknown would make clients give up.
+        """
         try:
             self._coordinator.find(transactional_id)
         except KafkaError as error:

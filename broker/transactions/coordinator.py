@@ -1,13 +1,12 @@
-"""The transaction coordinator: every transactional id's state, and the only one that reads and writes its log.
+"""The transaction coordinator: the state of every transactional id. Nothing else reads or writes __transaction_state.
 
 How a request goes:
 
-    handler -> coordinator   find the id's state; the connection fence (fence_policy.py); is its log partition online?
-            -> machine       decide: a pure function of state and request, by one table (table.py). Nothing changes yet
-            -> unit          the state record, and for an end PREPARE, a marker for each partition, and COMPLETE:
-                             all of it is one unit of the journal, committed or not at all
-            -> apply         the last state that was logged becomes the state in memory
-            <- reply         leaves when the unit is released, as any reply
+handler -> coordinator find the id's state; the connection fence (fence_policy.py); is its log partition online? ->
+machine decide: a pure function of state and request, by one table (table.py). Nothing changes yet -> unit the state
+record, and for an end PREPARE, a marker for each partition, and COMPLETE: all of it is one unit of the journal,
+committed or not at all -> apply the last state that was logged becomes the state in memory <- reply leaves when the
+unit is released, as any reply
 
 All of this is one step of the loop, without an await. So there is no lock and no half-made state to be seen: pipelined
 requests see each other, and a decision that cannot be committed (no room, or its log is offline) changed nothing.
@@ -19,8 +18,8 @@ and its marker when it is back (settling.py).
 A replay at start applies the same states in the same order; `apply` is the only way into memory.
 
 Limits. At most max.transactional.ids are known: a new one takes the place of the one that was not used for longest,
-which leaves memory as it does when it expires, with a null value in the log.
-Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890.
+which leaves memory as it does when it expires, with a null value in the log. Source: Kafka's TransactionCoordinator and
+TransactionStateManager; KIP-98, KIP-890.
 """
 
 import logging
@@ -100,7 +99,7 @@ class TransactionCoordinator:
     # ---- the state -------------------------------------------------------------------------------------------
 
     def apply(self, transactional_id: str, state: Transaction | None) -> None:
-        """Apply a state, live or in replay: the only way to change one. None: the id is removed."""
+        """Replace an id's state in memory, live or in replay. No other method does that. state: None removes the id."""
         before = self.transactions.get(transactional_id)
         if before is not None:
             if state is None or before.producer_id != state.producer_id:
@@ -130,14 +129,19 @@ class TransactionCoordinator:
             self.unused[transactional_id] = None
 
     def replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
-        """Apply the records of a batch of the log. Raises what records.read raises for what it cannot be."""
+        """Apply the state records of one batch of __transaction_state, at start.
+
+        Raises DamagedTransactionRecord, NewerTransactionRecord.
+        """
         if batch.is_control:
             return
         for record in contents:
             self.apply(*records.read(record.key or b"", record.value))
 
     def inputs(self, transactional_id: str) -> Inputs:
-        """Return the inputs of a decision about this id: times, a source of producer ids."""
+        """Return what a decision about this id needs from outside: the times, a source of producer ids, the next
+        offset.
+        """
         new_producer_id = self._topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
         return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, self._next_state_offset, ephemeral)
@@ -148,22 +152,29 @@ class TransactionCoordinator:
         return self.topic.log(partition).end_offset
 
     def transaction_id(self, txn: Transaction) -> bytes:
-        """Return the id of the last transaction, as transaction_id() makes it."""
+        """Return the 16 bytes that identify the id's last transaction (see transaction.transaction_id()); zeros if
+        unknown.
+        """
         return transaction_id(self.topic.partition_for(txn.transactional_id), txn.opened_at)
 
     def is_ephemeral(self, transactional_id: str) -> bool:
-        """Return whether the id is forgotten at the end of its transaction."""
+        """Return whether the id begins with transactional.id.ephemeral.prefix, so that it is forgotten when its
+        transaction ends.
+        """
         prefix = self._settings.now.transactional_id_ephemeral_prefix
         return bool(prefix) and transactional_id.startswith(prefix)
 
     def new_unit(self) -> TransactionUnit:
-        """Return an empty unit, to be filled and committed in one step."""
+        """Return an empty unit (batches that are committed atomically), to be filled and committed without a pause in
+        between.
+        """
         return TransactionUnit(self._store, self._topics, self.participants)
 
     def log(self, transactional_id: str, decision: Decision, given: Inputs, aborted: str = ABORTED) -> None:
-        """Commit a decision as one unit, then apply its last state. Raises KafkaError, and nothing was changed.
+        """Write a decision's states and markers as one unit, then apply its last state in memory.
 
-        aborted: why, for the count of those that ended so, if the decision is that.
+        A decision without states writes nothing. Raises KafkaError if it cannot be written; then nothing was changed.
+        aborted: the outcome under which the metrics count the transaction, if the decision aborts it.
         """
         if decision.states:
             partitions = len(decision.states[0].partitions)
@@ -177,7 +188,9 @@ class TransactionCoordinator:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
-        """Like log(), for several decisions in one unit. Raises KafkaError; then nothing was changed."""
+        """Write several decisions (id, decision) in one unit, then apply their last states. Raises KafkaError if that
+        cannot be written; then nothing was changed.
+        """
         unit = self.new_unit()
         for transactional_id, decision in decisions:
             self._write(unit, transactional_id, decision, given)
@@ -187,30 +200,38 @@ class TransactionCoordinator:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def count_ended(self, decisions: Iterable[Decision]) -> None:
-        """Count the transactions that these committed decisions have ended."""
+        """Count in the metrics the transactions that these committed decisions have ended."""
         age_ms = self._store.age_ms()
         for decision in decisions:
             if decision.marker is not None:
                 self._count_end(decision, age_ms, COMMITTED if decision.marker.commit else ABORTED)
 
     def _count_end(self, decision: Decision, age_ms: int, outcome: str) -> None:
+        """Count one ended transaction and, if its start is known, its duration. outcome: COMMITTED, ABORTED or
+        TIMED_OUT.
+        """
         self._ended[outcome] += 1
         started_ms = decision.states[0].started_age_ms
         if 0 <= started_ms <= age_ms:
             self._durations_ms.add(age_ms - started_ms)
 
     def _write(self, unit: TransactionUnit, transactional_id: str, decision: Decision, given: Inputs) -> None:
+        """Add the states of a decision, and the markers of its partitions, to the unit."""
         unit.add(self.state_append(transactional_id, decision, given))
         if decision.marker is not None:
             unit.mark(decision.marker, given.now_ms)
 
     def state_append(self, transactional_id: str, decision: Decision, given: Inputs) -> Append:
-        """Return the states of a decision as one batch of the log."""
+        """Return the id's partition of __transaction_state and one batch with the decision's states, to be appended to
+        it.
+        """
         partition, key = self.home(transactional_id)
         return self.topic.log(partition), state_batch(key, decision.states, given.now_ms, gone=decision.gone)
 
     def home(self, transactional_id: str) -> tuple[int, bytes]:
-        """Return the partition of the topic that has the id's state, and the record's key."""
+        """Return the partition of __transaction_state that has the id's state, and the encoded key of its records.
+        Creates the topic if needed.
+        """
         home = self._homes.get(transactional_id)
         if home is None:
             self.topic.ensure()
@@ -221,7 +242,10 @@ class TransactionCoordinator:
         return home
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """Return the state of an id; None for an unknown one. Raises COORDINATOR_NOT_AVAILABLE (log offline)."""
+        """Return the id's state; None if the id is unknown.
+
+        Raises COORDINATOR_NOT_AVAILABLE if the id is not in memory and its partition of the log is offline.
+        """
         found = self.transactions.get(transactional_id)
         if found is None and self.topic.exists:
             self.topic.log(self.home(transactional_id)[0])
@@ -230,7 +254,10 @@ class TransactionCoordinator:
     # ---- requests of the coordinator -------------------------------------------------------------------------
 
     def init_producer_id(self, request: Initialisation, version: int, connection: Connection) -> Decision:
-        """Handle InitProducerId. Returns the decision with the producer id and epoch. Raises KafkaError."""
+        """Handle InitProducerId. Returns the decision, with the new producer id and epoch or an error.
+
+        Raises KafkaError, or OlderConnection if a newer connection of this producer was served already.
+        """
         transactional_id = request.transactional_id
         settings = self._settings.now
         self.topic.ensure()
@@ -256,7 +283,10 @@ class TransactionCoordinator:
         return decision
 
     def _tell_of_fence(self, transactional_id: str, connection: Connection, was_open: bool) -> None:
-        """Log which client fenced a producer, a few lines in ten seconds at most."""
+        """Log which client replaced another one as the id's producer; the number of such lines is limited.
+
+        Nothing is logged if the connection is the owner's. was_open: whether this aborts an open transaction.
+        """
         before = self.owners.get(transactional_id)
         if before is None or before.number == connection.number:
             return
@@ -268,7 +298,10 @@ class TransactionCoordinator:
         )  # fmt: skip
 
     def _make_room(self, most: int) -> None:
-        """Make room for one more id. Raises KafkaError if all ids are in use, or no eviction can be written."""
+        """Forget the longest unused ids if `most` ids are known, so that one more fits.
+
+        Raises KafkaError POLICY_VIOLATION if none can be forgotten: all are in use, or the log cannot be written.
+        """
         known = len(self.transactions)
         if known < most:
             return
@@ -295,7 +328,11 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> ErrorCode:
-        """Add partitions to the transaction, all or none. Raises KafkaError: POLICY_VIOLATION."""
+        """Add partitions, each with its log id, to the id's transaction: all of them or none. Returns the error for
+        the client.
+
+        api, version: of the request, for the policy and the connection fence. Raises KafkaError, OlderConnection.
+        """
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, api, version, connection)
         given = self.inputs(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 0, given)
@@ -314,7 +351,9 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> ErrorCode:
-        """Add the partition of the group's committed offsets to the transaction."""
+        """Add the group's partition of __consumer_offsets to the transaction (AddOffsetsToTxn). Returns the error for
+        the client.
+        """
         key, log_id = self.offsets_of(group_id)
         return self.add_partitions(
             transactional_id,
@@ -336,7 +375,11 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> Decision:
-        """Handle EndTxn: the decision, the markers of all partitions and the completion are one unit."""
+        """Handle EndTxn. Returns the decision, with an error or the pair for the answer.
+
+        The decision, the markers of all partitions and the completion are written as one unit. version: of the request;
+        from 5 on it is TV2, which bumps the epoch. Raises KafkaError, OlderConnection.
+        """
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, END_TXN, version, connection)
         given = self.inputs(transactional_id)
         decision = machine.end(txn, commit, producer_id, producer_epoch, 2 if version >= 5 else 0, given)
@@ -346,7 +389,10 @@ class TransactionCoordinator:
     # ---- what nobody asks for --------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Replay the log without its offline partitions, whose ids cannot be served. Raises what replay() raises."""
+        """Replay __transaction_state at start.
+
+        Partitions that are offline are left out; their ids are answered with an error. Raises what replay() raises.
+        """
         self.topic.load(self.replay)
         self.unused = OrderedDict.fromkeys(sorted(self.unused, key=self._updated_age_ms))
 
@@ -354,19 +400,21 @@ class TransactionCoordinator:
         return self.transactions[transactional_id].updated_age_ms
 
     def finish(self, transactional_id: str) -> None:
-        """Finish a transaction that was decided but not ended, with the decided outcome. Raises KafkaError."""
+        """Complete a transaction that is in PREPARE_COMMIT or PREPARE_ABORT: write its markers and the COMPLETE state.
+        Raises KafkaError.
+        """
         given = self.inputs(transactional_id)
         self.log(transactional_id, machine.finish(self.transactions[transactional_id], given), given)
 
     def renew(self, transactional_ids: Sequence[str]) -> None:
-        """Give these ids new producer ids, in one unit. Raises KafkaError, and nothing was changed."""
+        """Give each of these ids a new producer id, all in one unit. Raises KafkaError; then nothing was changed."""
         given = self.inputs(transactional_ids[0])
         self.log_all(
             [(each, with_new_producer_id(self.transactions[each], given)) for each in transactional_ids], given
         )
 
     def abort_late(self, transactional_id: str) -> bool:
-        """Abort a transaction that is open for too long. Returns whether it was. Raises KafkaError."""
+        """Abort the id's transaction if its timeout has passed. Returns whether it was aborted. Raises KafkaError."""
         txn = self.transactions.get(transactional_id)
         if txn is None:
             return False
@@ -376,9 +424,10 @@ class TransactionCoordinator:
         return bool(decision.states)
 
     def end_by_hand(self, partition: Partition, order: MarkerOrder, coordinator_epoch: int) -> None:
-        """Write an admin's marker, already checked, to one partition (KIP-664). Raises KafkaError.
+        """Write the marker that an admin requested to one partition (WriteTxnMarkers). The caller has checked it.
 
-        Where it meets a transaction that is open here, all of that is aborted (machine.part_aborted).
+        If the producer has a transaction open there, the whole of it is aborted (machine.part_aborted). Raises
+        KafkaError: INVALID_TXN_STATE for a commit of such a transaction, or while it waits for a ledger's decision.
         """
         log_id = partition.log.log_id
         key = partition.topic.name, partition.index
@@ -399,9 +448,9 @@ class TransactionCoordinator:
         unit.commit()
 
     def forget(self, transactional_ids: Sequence[str]) -> None:
-        """Forget these ids: write null values, one batch for each partition of the log. Raises KafkaError, no room.
+        """Write a tombstone for each of these ids, one batch for each partition of the log, and forget the ids.
 
-        Those of a partition that is offline stay.
+        Ids whose partition is offline are not forgotten. Raises KafkaError if the journal has no room.
         """
         by_partition: dict[int, list[str]] = {}
         for transactional_id in transactional_ids:
@@ -422,7 +471,9 @@ class TransactionCoordinator:
     # ---- what requests have in common ------------------------------------------------------------------------
 
     def offsets_of(self, group_id: str) -> tuple[PartitionKey, int]:
-        """Return the partition that has the group's offsets, and its log."""
+        """Return the partition of __consumer_offsets that has the group's offsets, and its log id. Creates the topic
+        if needed.
+        """
         topic = self._offsets.topic
         topic.ensure()
         partition = topic.partition_for(group_id)
@@ -431,7 +482,12 @@ class TransactionCoordinator:
     def _check_sender(
         self, transactional_id: str, producer_id: int, producer_epoch: int, api: int, version: int, on: Connection
     ) -> Transaction | None:
-        """Return the id's state, after checking the connection fence. A stale epoch is for the machine to refuse."""
+        """Return the id's state; None if the id is unknown.
+
+        Raises KafkaError if transaction.v1.policy refuses the request, OlderConnection if it came over an older
+        connection than the current producer's. A stale producer epoch is not refused here, but by the machine
+        (states/machine.py).
+        """
         self.fence_policy.check_policy(api, version)
         txn = self.find(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:

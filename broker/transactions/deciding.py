@@ -1,9 +1,10 @@
-"""A decision of the ledger as one unit: the entry, every transaction it ends, and all their markers.
+"""Carries out one decision of the ledger as one unit: the ledger's entry, the end of every transaction it names, and
+all their markers.
 
-The rules: all of it or nothing. What can be made ahead is made in slices, so that a decision about
-thousands of transactions holds nobody up: states, records, markers. Others are served in between, so at the end each
-transaction must still be the one that was looked at, or it is looked at again; then the unit is committed and applied
-in one step. Of each transaction only the last state is logged: no unit shows the ones before it.
+The rules: all of it or nothing. What can be made ahead is made in slices, so that a decision about thousands of
+transactions holds nobody up: states, records, markers. Others are served in between, so at the end each transaction
+must still be the one that was looked at, or it is looked at again; then the unit is committed and applied in one step.
+Of each transaction only the last state is logged: no unit shows the ones before it.
 """
 
 import logging
@@ -34,7 +35,10 @@ _ENDED = frozenset({Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT})
 
 
 class Outcome(NamedTuple):
-    """What became of a proposal. `refused`: the transactions that are the reason, where nothing was written."""
+    """The result of a proposal.
+
+    refused: transactions that cannot end this way, with the errors; if there are any, nothing was written.
+    """
 
     verdict: Verdict
     entry: Entry | None
@@ -45,7 +49,9 @@ class Outcome(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The end of one transaction, ready to be written. txn: as it was looked at."""
+    """The end of one transaction, ready to be written. txn: the state on which the plan is based; if the id has
+    another one by now, the plan is out of date.
+    """
 
     txn: Transaction
     decision: Decision
@@ -56,7 +62,7 @@ class Planned(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What one partition of the coordinator's log gets, and the markers that go with it."""
+    """The encoded batch for one partition of __transaction_state, and the markers of its transactions."""
 
     plans: list[Planned]
     append: Append
@@ -80,7 +86,11 @@ class Deciding:
         self._log_ids: set[int] = set()  # of all logs that were ever to get a marker
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """Do in steps what can be done ahead. No client sees a new decision before finish()."""
+        """Yield the preparation as small steps; the caller calls each, with pauses in between.
+
+        They plan and encode what finish() writes. Only for a decision that was made before do they change anything:
+        they abort transactions that still wait for it.
+        """
         verdict = self._verdict()
         if verdict is Verdict.ALREADY_DECIDED:
             while self._left:
@@ -94,7 +104,12 @@ class Deciding:
         self._up_to_date = True
 
     def finish(self) -> Outcome:
-        """Decide. Raises KafkaError if it cannot be written; nothing was changed."""
+        """Write the decision in one unit and apply it. Returns the outcome, also where the ledger refuses the
+        proposal.
+
+        Transactions that changed since steps() are planned again. Raises KafkaError if the unit cannot be written; then
+        nothing was changed.
+        """
         entry = self._ledger.entries.get(self._proposal.key)
         verdict = self._verdict()
         if verdict is Verdict.CONFLICT:
@@ -109,21 +124,28 @@ class Deciding:
         return self._commit()
 
     def _abort_some(self) -> None:
-        """Abort some of the transactions, each by itself: the decision excludes that they commit."""
+        """Abort the next ABORTED_AT_ONCE of the named transactions that still wait.
+
+        Used where the decision was made before: they were prepared after it, so they can no longer commit.
+        """
         some, self._left = self._left[:ABORTED_AT_ONCE], self._left[ABORTED_AT_ONCE:]
         self._aborted += self._ledger.abort_what_waits(self._proposal, some)
 
     def _verdict(self) -> Verdict:
-        """Return what to do with the proposal, by the present entry of its key."""
+        """Return whether the proposal is new, repeats the ledger's present entry for its key, or conflicts with it."""
         return judge(self._ledger.entries.get(self._proposal.key), self._proposal)
 
     def _to_end(self) -> list[str]:
-        """Return the listed transactions, and others that wait for this decision's number or a lower one."""
+        """Return the ids to end: those the proposal names, then all others that wait under its key for its number or a
+        lower one.
+        """
         waiting = self._coordinator.prepared.up_to(self._proposal.key, self._proposal.number)
         return [*self._listed, *(name for name in waiting if name not in self._listed)]
 
     def _plan(self, name: str) -> None:
-        """Plan the end of one transaction. One that cannot end this way gets no plan; finish() refuses it."""
+        """Plan the end of one transaction. One that cannot end this way gets no plan; finish() refuses it if the
+        proposal names it.
+        """
         txn = self._coordinator.transactions.get(name)
         item = self._listed.get(name)
         self._plans.pop(name, None)
@@ -144,7 +166,11 @@ class Deciding:
         self._plans[name] = Planned(txn, decision, home, (key, value), marker, self._marks(txn, marker))
 
     def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
-        """Return the transaction's markers if all its logs are online and ordinary; else None."""
+        """Return the markers that end the transaction, one for each of its partitions.
+
+        None if a partition is offline, deleted or owned by a participant (such as a group's offsets): then _mark()
+        makes them.
+        """
         logs, partitions = self._ledger.logs, txn.partitions
         if any(topic in self._coordinator.participants for topic, _ in partitions) or not logs.keys() >= set(
             partitions.values()
@@ -153,21 +179,23 @@ class Deciding:
         return [(logs[log_id], marker) for log_id in partitions.values()]
 
     def _by_home(self) -> dict[int, list[Planned]]:
-        """Group the planned transactions by the partition of the transaction log that has their states."""
+        """Group the planned transactions by the partition of __transaction_state that has their states."""
         homes: dict[int, list[Planned]] = {}
         for plan in self._plans.values():
             homes.setdefault(plan.home, []).append(plan)
         return homes
 
     def _write(self, home: int, plans: list[Planned]) -> None:
-        """Encode the states and markers of these transactions for one partition of the transaction log."""
+        """Encode the states and markers of these transactions, for one partition of __transaction_state. Nothing is
+        committed yet.
+        """
         contents, now_ms = [plan.record for plan in plans], self._ledger.now_ms()
         append = self._coordinator.topic.append_of(home, contents, now_ms=now_ms)
         marks = [mark for plan in plans for mark in plan.marks or ()]
         self._written[home] = Written(plans, append, marks, [plan for plan in plans if plan.marks is None])
 
     def _plan_anew(self) -> None:
-        """Plan again for transactions that have changed since, or were not planned yet."""
+        """Plan again the transactions whose state has changed since they were planned; plan those not planned yet."""
         plans, now = self._plans, self._coordinator.transactions.get
         for name in [name for name, plan in plans.items() if plan.txn is not now(name)]:
             del plans[name]
@@ -177,7 +205,11 @@ class Deciding:
                 self._plan(name)
 
     def _find_refused(self) -> tuple[tuple[str, ErrorCode], ...]:
-        """Return the listed transactions that cannot end this way, and others that are held, with the errors."""
+        """Return (id, error) for each named transaction that cannot end this way, and for each held one that the
+        proposal does not name.
+
+        If there is one, finish() writes nothing.
+        """
         transactions, is_there, plans = self._coordinator.transactions, self._ledger.logs.__contains__, self._plans
         gone = {log_id for log_id in self._log_ids if not is_there(log_id)}
         whole = not self._proposal.commit or gone.isdisjoint(self._marked_logs() if gone else ())
@@ -224,7 +256,7 @@ class Deciding:
         return Outcome(Verdict.DECIDE, entry, aborted=aborted, ended=self._find_next_pairs(), deleted=deleted)
 
     def _find_deleted(self) -> tuple[PartitionKey, ...]:
-        """Return the partitions of transactions to be committed that are gone."""
+        """Return the partitions, deleted meanwhile, of the transactions that are to be committed."""
         return tuple(
             key
             for plan in self._plans.values()
@@ -234,9 +266,10 @@ class Deciding:
         )
 
     def _find_next_pairs(self) -> tuple[Item, ...]:
-        """Return the listed ids that have ended and done nothing since, with the pair that their producers go on with.
+        """Return the named ids whose transaction has ended and that did nothing since, each with the producer id and
+        epoch that its producer uses next.
 
-        After an InitProducerId an id has another producer, and its pair is none of the old one's business.
+        An id that was initialised again belongs to another producer, so its pair is not returned.
         """
         found = []
         for name, item in self._listed.items():
@@ -246,7 +279,11 @@ class Deciding:
         return tuple(found)
 
     def _write_anew(self) -> list[Written]:
-        """Return what is to be written now; what was encoded ahead is used if nothing changed. Raises KafkaError."""
+        """Return all that is to be written, by partition of __transaction_state.
+
+        What steps() encoded is used where its plans are unchanged. Raises KafkaError INVALID_REQUEST if there are more
+        than MOST_MARKERS markers.
+        """
         if not self._up_to_date:
             homes = self._by_home()
             for home, plans in homes.items():
@@ -263,7 +300,10 @@ class Deciding:
         return written
 
     def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
-        """Add all markers to the unit. Those of offline or deleted partitions and of participants are made now."""
+        """Add all markers to the unit: those made ahead where possible.
+
+        The markers of offline or deleted partitions, and of participants, are made here.
+        """
         logs = self._ledger.logs
         odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}
         for each in written:

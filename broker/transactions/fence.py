@@ -1,12 +1,11 @@
-"""The connection fence: of one producer's requests, those on an older connection come too late. Pure.
+"""The connection fence: refuses a producer's requests that come over an older connection than its newest one. Pure.
 
 The problem. With transactions of version 1 (TV1, before KIP-890) a producer keeps its epoch for many transactions, and
 no request says which transaction it means. So a request that was held up and arrives late takes effect on whatever
 transaction is open then:
 
-    connection 1   EndTxn(commit) of transaction A ............................ arrives late
-    connection 2           retry: EndTxn(commit) of A, answered; transaction B begins, data of B
-                                                                                 ^ commits the half of B that is here
+connection 1 EndTxn(commit) of transaction A ............................ arrives late connection 2 retry:
+EndTxn(commit) of A, answered; transaction B begins, data of B ^ commits the half of B that is here
 
 Kafka has this defect (KAFKA-17754), and TV2 cures it: each end of a transaction raises the epoch, so late requests have
 a stale one. But of the clients for Python only our own speaks TV2 (client/transactions/).
@@ -20,8 +19,8 @@ connection is closed: its client has stopped to wait for the answer. Three kinds
 connections at once, one to each coordinator and one for data; each of them is in order by itself.
 
 Why it is safe to drop. The client cannot tell a dropped request from one that was lost on the way, and must cope with
-that anyhow. Why a stale epoch moves nothing: it is refused before the fence is asked, so an older producer
-cannot push out the new one.
+that anyhow. Why a stale epoch moves nothing: it is refused before the fence is asked, so an older producer cannot push
+out the new one.
 
 What remains open: a late request of a kind that has come over no newer connection yet, and proxies that share
 connections between clients (docs/guarantees.md). The words are in docs/glossary.md.
@@ -33,7 +32,7 @@ PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMM
 
 
 class Kind(IntEnum):
-    """The kinds of requests that a client sends over one connection at a time."""
+    """The kinds of transactional requests. A client sends all requests of one kind over one connection at a time."""
 
     COORDINATOR = 0  # InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn
     GROUP = 1  # TxnOffsetCommit
@@ -62,9 +61,11 @@ class Fence:
         self._newest = [-1, -1, -1]
 
     def passes(self, kind: Kind, connection_number: int) -> bool:
-        """Return whether to serve the request, which passed the epoch check already.
+        """Return whether the request comes over the newest connection seen for its kind, or a newer one. If so, note
+        it.
 
-        connection_number: grows with the order in which connections were accepted.
+        The caller has checked the producer epoch. connection_number: grows with the order in which connections were
+        accepted.
         """
         if connection_number < self._newest[kind]:
             return False
@@ -73,7 +74,7 @@ class Fence:
 
 
 class Fences:
-    """All fences: one for each transactional id, of the pair that spoke last."""
+    """The fence of each transactional id, for the producer id and epoch that sent the last request."""
 
     def __init__(self) -> None:
         self._fences: dict[str, tuple[int, int, Fence]] = {}
@@ -82,7 +83,7 @@ class Fences:
         return len(self._fences)
 
     def of(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Fence:
-        """Return the fence of this producer id and epoch. It replaces that of an earlier pair."""
+        """Return the fence of this producer id and epoch; made new if the id's last fence was of another pair."""
         found = self._fences.get(transactional_id)
         if found is not None and found[0] == producer_id and found[1] == producer_epoch:
             return found[2]

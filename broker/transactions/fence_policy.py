@@ -1,7 +1,8 @@
-"""Who may speak for a transactional id: the policy for old clients, and the connection fence at work.
+"""Which requests may act for a transactional id: applies transaction.v1.policy to clients of TV1, and the connection
+fence.
 
-The rule: only requests of TV1 are looked at; one that came late over an older connection is counted, named in the
-log, and raised as OlderConnection, which closes that connection without an answer (`transaction.v1.policy`).
+The rule: only requests of TV1 are looked at; one that came late over an older connection is counted, named in the log,
+and raised as OlderConnection, which closes that connection without an answer (`transaction.v1.policy`).
 """
 
 import logging
@@ -37,16 +38,17 @@ class FencePolicy:
         return len(self._fences)
 
     def check_policy(self, api: int, version: int) -> None:
-        """Raise KafkaError UNSUPPORTED_VERSION if the policy refuses old clients."""
+        """Raise KafkaError UNSUPPORTED_VERSION if the request is of TV1 and transaction.v1.policy refuses that."""
         if version <= HIGHEST_TV1_VERSION[api] and self._settings.now.transaction_v1_policy == REFUSE:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, "only transactions of version 2 are served (transaction.v1.policy)"
             )
 
     def admit(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> None:
-        """Check a request with the current producer id and epoch.
+        """Check the connection of a request that has the current producer id and epoch.
 
-        Raises OlderConnection if it is of TV1 and comes from an older connection than one already served.
+        Raises OlderConnection if the request is of TV1, the policy is fencing, and a newer connection was served
+        already.
         """
         if version > HIGHEST_TV1_VERSION[api] or self._settings.now.transaction_v1_policy != FENCING:
             return
@@ -57,7 +59,9 @@ class FencePolicy:
             raise OlderConnection(f"the {kind.name} request for {txn.transactional_id!r} came over an older connection")
 
     def passes(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> bool:
-        """Return whether check_policy() and admit() would accept the request without logging. False: call them."""
+        """Return whether check_policy() and admit() would accept the request. False: the caller calls them, to raise
+        and log.
+        """
         if version > HIGHEST_TV1_VERSION[api]:
             return True
         policy = self._settings.now.transaction_v1_policy
@@ -71,7 +75,7 @@ class FencePolicy:
         self._fences.forget(transactional_id)
 
     def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:
-        """Log why a client was disconnected, at most once in a while."""
+        """Log why a connection is closed; at most one line in SILENT_MS."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._silent_until_ms:
             self._silent_until_ms = now_ms + SILENT_MS

@@ -1,10 +1,10 @@
-"""The ledger: under each key the last decision, and who waits for the next ones. Pure.
+"""The ledger: the last decision under each key, and the prepared transactions that wait for a decision. Pure.
 
 The rules (docs/apis.md): a decision is taken once. A higher number by the same owner, or by one that takes over, is a
 new decision; the same number, owner, digest and outcome is the same decision again, which is a success; anything else
-is a conflict and changes nothing. A new decision holds only if each transaction it names waits for exactly it.
-Entries are forgotten by nobody but an admin: what an old caller repeats must meet the decision it repeats.
-The word ledger is in docs/glossary.md.
+is a conflict and changes nothing. A new decision holds only if each transaction it names waits for exactly it. Entries
+are forgotten by nobody but an admin: what an old caller repeats must meet the decision it repeats. The word ledger is
+in docs/glossary.md.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,7 +25,7 @@ _INT16 = Struct(">h")
 
 
 class Entry(NamedTuple):
-    """A decision. decided_ms: wall time."""
+    """The last decision made under a ledger key. decided_ms: wall time."""
 
     number: int
     owner: str
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A transaction that a decision names."""
+    """A transaction that a decision names, with its producer id and epoch."""
 
     transactional_id: str
     producer_id: int
@@ -43,7 +43,11 @@ class Item(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """What is to be decided."""
+    """A request to decide: to commit (or abort) the transactions in `items` as decision `number` under `key`.
+
+    takeover: a new owner may go on with higher numbers under a key that another owner used. digest: the sink's own
+    fingerprint; it must be the same where a decision is repeated.
+    """
 
     key: str
     number: int
@@ -63,7 +67,11 @@ class Verdict(Enum):
 
 
 def judge(entry: Entry | None, proposal: Proposal) -> Verdict:
-    """Decide what to do with a proposal. entry: the last decision of its key, if there is one."""
+    """Return what to do with a proposal: new if its number is higher, by the same owner or with a takeover; already
+    decided if it repeats the entry; else a conflict.
+
+    entry: the last decision of its key; None if there is none.
+    """
     if entry is None:
         return Verdict.DECIDE
     if proposal.number > entry.number and (proposal.owner == entry.owner or proposal.takeover):
@@ -73,7 +81,7 @@ def judge(entry: Entry | None, proposal: Proposal) -> Verdict:
 
 
 def waits_for(txn: Transaction | None, item: Item, key: str, number: int) -> bool:
-    """Return whether this is the item's transaction, and it waits for this decision."""
+    """Return whether `txn` is the transaction that `item` names and is prepared for decision `number` under `key`."""
     return (
         txn is not None
         and txn.prepared is not None
@@ -85,11 +93,11 @@ def waits_for(txn: Transaction | None, item: Item, key: str, number: int) -> boo
 
 
 def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there: Callable[[int], object]) -> ErrorCode:
-    """Return the error if this item cannot be ended so; NONE if it can.
+    """Return the error if the transaction that `item` names cannot be ended as proposed; NONE if it can.
 
-    is_there: by log id, whether the partition still exists. One that was deleted took its part of the transaction with
-    it: such a transaction can be aborted, but not committed. Of one that is held the rest is committed: whoever holds
-    it has decided so elsewhere already.
+    is_there: tells by log id whether a partition still exists. A transaction with a deleted partition can be aborted
+    but not committed. If it is held, the rest is committed all the same: whoever holds it has made that decision
+    elsewhere already.
     """
     if txn is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -103,7 +111,7 @@ def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there
 
 
 def wrong_in(proposal: Proposal) -> str | None:
-    """Return what is wrong with a proposal whatever the ledger's state; None if nothing is."""
+    """Return what makes a proposal invalid whatever the ledger has, as a text for the client; None if it is valid."""
     if not 0 < len(proposal.key.encode()) <= LONGEST_KEY_BYTES:
         return f"a ledger key has between 1 and {LONGEST_KEY_BYTES} bytes"
     if proposal.number < 0:
@@ -116,7 +124,9 @@ def wrong_in(proposal: Proposal) -> str | None:
 
 
 class PreparedIds:
-    """The Prepared ids by the ledger key they wait for, updated by the coordinator. len() is their number."""
+    """The ids of prepared transactions, by the ledger key whose decision they wait for. The coordinator updates it.
+    len() is the number of ids.
+    """
 
     def __init__(self) -> None:
         self._key_of: dict[str, str] = {}
@@ -127,7 +137,7 @@ class PreparedIds:
         return len(self._key_of)
 
     def follow(self, transactional_id: str, txn: Transaction | None) -> None:
-        """Update the table by the new state of an id."""
+        """Update the table after an id has got this state; txn None: the id was removed."""
         if transactional_id in self._key_of:
             key = self._key_of.pop(transactional_id)
             for by_key in (self._by_key, self._held):
@@ -141,15 +151,15 @@ class PreparedIds:
                 by_key.setdefault(key, {})[transactional_id] = txn.prepared.number
 
     def keys(self) -> Iterable[str]:
-        """Return the keys that transactions wait for."""
+        """Return the ledger keys for which transactions wait."""
         return self._by_key.keys()
 
     def held_keys(self) -> Collection[str]:
-        """Return the keys that held transactions wait for. Each has a place in the ledger already."""
+        """Return the ledger keys for which held transactions wait. max.ledger.entries counts each of them already."""
         return self._held.keys()
 
     def held_up_to(self, key: str, number: int) -> list[str]:
-        """Return the held ids among up_to()."""
+        """Return the ids of held transactions that wait under `key` for decision `number` or a lower one."""
         return [transactional_id for transactional_id, waits in self._held.get(key, {}).items() if waits <= number]
 
     def all(self) -> Iterable[str]:
@@ -157,11 +167,11 @@ class PreparedIds:
         return self._key_of.keys()
 
     def on(self, key: str) -> Mapping[str, int]:
-        """Return the ids that wait under a key, with the number each waits for."""
+        """Return the ids that wait under a key, each with the number of the decision it waits for."""
         return self._by_key.get(key, {})
 
     def up_to(self, key: str, number: int) -> list[str]:
-        """Return the ids that wait under a key for a decision up to `number`."""
+        """Return the ids that wait under `key` for decision `number` or a lower one."""
         return [transactional_id for transactional_id, waits in self.on(key).items() if waits <= number]
 
 
@@ -182,14 +192,17 @@ def record_key(key: str) -> bytes:
 
 
 def record_value(entry: Entry) -> bytes:
-    """Encode an entry, as docs/formats.md describes."""
+    """Encode an entry as the value of its record (format: docs/formats.md)."""
     owner = entry.owner.encode()
     head = _VALUE.pack(RECORD_VERSION, entry.number, entry.committed, entry.decided_ms, len(owner))
     return head + owner + entry.digest
 
 
 def read_record(key: bytes, value: bytes | None) -> tuple[str, Entry | None]:
-    """Decode a record: key and entry, None after an admin removed it. Raises DamagedLedgerRecord, NewerLedgerRecord."""
+    """Decode a record into ledger key and entry. The entry is None in a tombstone, which an admin's removal writes.
+
+    Raises DamagedLedgerRecord, NewerLedgerRecord.
+    """
     try:
         for version in [_INT16.unpack_from(part)[0] for part in (key, value) if part is not None]:
             if version != RECORD_VERSION:

@@ -1,7 +1,7 @@
-"""The ledger of one broker: its entries in memory, their log, and the requests about them.
+"""The ledger of one broker: its entries in memory, their log __fencepost_ledger, and the requests about them.
 
-The rules: as in any coordinator, decide on memory, commit one unit, apply. The log is __fencepost_ledger,
-one compacted partition; what is in it is never expired. A transaction that waits for its decision longer than
+The rules: as in any coordinator, decide on memory, commit one unit, apply. The log is __fencepost_ledger, one compacted
+partition; what is in it is never expired. A transaction that waits for its decision longer than
 transaction.prepared.alert.ms is named in the log of the broker, once, and counted.
 """
 
@@ -58,39 +58,42 @@ class Ledger:
         self.topic.load(self._replay)
 
     def _replay(self, partition: int, batch: Batch, contents: Iterable[Record]) -> None:
+        """Apply the entries of one batch of the log, at start. Raises what read_record raises."""
         for record in contents:
             self.apply(*read_record(record.key or b"", record.value))
 
     def apply(self, key: str, entry: Entry | None) -> None:
-        """Set the entry of the key."""
+        """Set the entry of the key in memory. entry: None removes it."""
         if entry is None:
             self.entries.pop(key, None)
         else:
             self.entries[key] = entry
 
     def now_ms(self) -> int:
-        """Return the wall time."""
+        """Return the wall time in milliseconds."""
         return self._clock.now_ms()
 
     def append_of(self, key: str, entry: Entry) -> Append:
-        """Return the record of an entry, for a unit. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Return the log and the encoded entry, to be added to a unit. Raises COORDINATOR_NOT_AVAILABLE if the log is
+        offline.
+        """
         return self.topic.append_of(0, [(record_key(key), record_value(entry))], now_ms=self.now_ms())
 
     def check_known(self) -> None:
-        """Raise COORDINATOR_NOT_AVAILABLE while the log is offline: the decisions are not known then."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the log is offline, because its decisions are not in memory then."""
         if self.topic.exists:
             self.topic.log(0)
 
     def ready_for(self, proposal: Proposal) -> None:
-        """Create the log if needed, and check that one more key fits. Raises KafkaError."""
+        """Create the log if needed, and check that the proposal's key fits into the ledger. Raises KafkaError."""
         self.check_known()
         self._check_place(proposal.key)
         self.topic.ensure()
 
     def _check_place(self, key: str) -> None:
-        """Check that the key has a place in the ledger, or that one is free. Raises KafkaError POLICY_VIOLATION.
+        """Raise POLICY_VIOLATION if the key is new and max.ledger.entries keys are in use.
 
-        A key that a held transaction waits for has its place from PrepareTxn on: its decision must not meet the limit.
+        A key for which a held transaction waits counts from PrepareTxn on: its decision must not meet the limit.
         """
         held, most = self.coordinator.prepared.held_keys(), self._settings.now.max_ledger_entries
         if key in self.entries or key in held or len(self.entries) + len(held) < most:
@@ -100,9 +103,10 @@ class Ledger:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{used} keys are in use already (max.ledger.entries)")
 
     def prepare(self, request: Preparation) -> Decision:
-        """Let the transaction wait for its decision. If that was made already, abort it (LEDGER_CONFLICT).
+        """Handle PrepareTxn: let the transaction wait for its decision. Returns the coordinator's decision.
 
-        Raises KafkaError, and nothing was changed.
+        If the ledger has decided this number or a higher one already, the transaction is aborted and the error is
+        LEDGER_CONFLICT. Raises KafkaError; then nothing was changed.
         """
         item, coordinator = request.item, self.coordinator
         self.check_known()
@@ -123,7 +127,8 @@ class Ledger:
         return decision
 
     def _check_limits(self, timeout_ms: int) -> None:
-        """Check that one more transaction may wait for a decision, and for `timeout_ms`.
+        """Check that one more transaction may wait for a decision, and that it may wait `timeout_ms` (-1: without
+        limit).
 
         Raises KafkaError INVALID_TRANSACTION_TIMEOUT, POLICY_VIOLATION.
         """
@@ -146,7 +151,9 @@ class Ledger:
             )
 
     def abort_what_waits(self, proposal: Proposal, items: Sequence[Item]) -> int:
-        """Repeat a decision: abort those of the named transactions that still wait. Returns how many."""
+        """Abort those of `items` that still wait for this decision, which was made before. Returns how many it
+        aborted.
+        """
         transactions = self.coordinator.transactions
         decisions = []
         given = None
@@ -160,7 +167,11 @@ class Ledger:
         return len(decisions)
 
     def remove(self, key: str) -> None:
-        """Remove the entry of a key. Raises RESOURCE_NOT_FOUND, INVALID_TXN_STATE while a transaction waits for it."""
+        """Remove the entry of a key, with a tombstone.
+
+        Raises KafkaError: RESOURCE_NOT_FOUND if there is none, INVALID_TXN_STATE while a transaction waits for a
+        decision under it.
+        """
         self.check_known()
         if key not in self.entries:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"nothing was decided under the key {key!r}")
@@ -173,13 +184,15 @@ class Ledger:
     # ---- those that wait for long ----------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Call look() regularly, until the broker ends."""
+        """Call look() at least every transaction.prepared.alert.ms, until the broker stops."""
         while not await self._tasks.pause(min(self._settings.now.transaction_prepared_alert_ms / 1000, LONGEST_LOOK_S)):
             with contain_bugs(self._metrics, "the look at transactions that wait for long"):
                 self.look()
 
     def look(self) -> None:
-        """Log each transaction that waits longer than transaction.prepared.alert.ms once, and count them."""
+        """Log once each transaction that has waited for its decision for transaction.prepared.alert.ms; set the metric
+        to their number.
+        """
         alert_ms, age_ms = self._settings.now.transaction_prepared_alert_ms, self._store.age_ms()
         late = set()
         for name in self.coordinator.prepared.all():
@@ -195,7 +208,7 @@ class Ledger:
 
 
 def _tell(txn: Transaction, waits: Prepared, waited_ms: int) -> None:
-    """Warn of a prepared transaction that has waited long for its decision."""
+    """Log a warning about a prepared transaction that has waited long for its decision. waited_ms: how long so far."""
     partitions = ", ".join(f"{topic}-{index}" for topic, index in list(txn.partitions)[:10])
     more = f" and {len(txn.partitions) - 10} more" if len(txn.partitions) > 10 else ""
     left_ms = waits.timeout_ms - waited_ms

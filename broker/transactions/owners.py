@@ -1,4 +1,4 @@
-"""Whose a transactional id is: the client that spoke for it when it was last given an epoch.
+"""The owner of each transactional id: the client whose InitProducerId was answered last.
 
 The rule: kept in memory only, for whoever looks at transactions. After a start an id has no owner until its producer
 asks for something again. Nothing is decided by it. Of names that clients give themselves only the beginning is kept:
@@ -14,7 +14,7 @@ LONGEST_NAME = 250  # characters of a client id or software that are kept and sh
 
 
 class Owner(NamedTuple):
-    """The client that owns an id, long names cut. number: of its connection."""
+    """The client that owns an id. Long names are cut to LONGEST_NAME characters. number: of its connection."""
 
     client_id: str | None
     software: str
@@ -25,7 +25,7 @@ class Owner(NamedTuple):
 
 
 def owner_of(connection: Connection) -> Owner:
-    """Return the client of a connection, as it is now."""
+    """Return who is at the other end of a connection now: client, host, listener and principal."""
     listener = connection.listener
     return Owner(
         None if connection.client_id is None else connection.client_id[:LONGEST_NAME],
@@ -48,12 +48,16 @@ class Owners:
         return len(self._owners)
 
     def took(self, transactional_id: str, connection: Connection) -> None:
-        """Note that a client took the id: InitProducerId was answered on this connection."""
+        """Make the client of this connection the id's owner, after an answered InitProducerId. Unknown ids are
+        ignored.
+        """
         if self._is_known(transactional_id):
             self._owners[transactional_id] = owner_of(connection)
 
     def heard(self, transactional_id: str, connection: Connection) -> None:
-        """Note a request of the id's current producer: after a restart it shows the owner."""
+        """Note a request of the id's current producer. If no owner is known, as after a restart, its client becomes
+        the owner.
+        """
         if transactional_id not in self._owners:
             self.took(transactional_id, connection)
 
@@ -62,7 +66,7 @@ class Owners:
         self._owners.pop(transactional_id, None)
 
     def get(self, transactional_id: str) -> Owner | None:
-        """Return the owner; None if it is not known."""
+        """Return the id's owner; None if it is not known."""
         return self._owners.get(transactional_id)
 
     def of(self, transactional_ids: Iterable[str]) -> list[tuple[str, Owner]]:

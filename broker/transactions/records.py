@@ -1,10 +1,11 @@
-"""Records of __transaction_state: the state of one transactional id each, as Kafka writes it. Pure.
+"""Encodes and decodes records of __transaction_state, in Kafka's format: each has the state of one transactional id.
+Pure.
 
 The rule: key version 0, value versions 0 and 1 are read, 1 is written; and 2 for a transaction that is held, so that an
 older version of fencepost, which would let others abort it, refuses to start. What Kafka does not store is in tagged
 fields from 10000 on, which its tools step over; tags that are not known here are stepped over too. Anything else that
-is not as expected is refused by name: a coordinator that guesses may give out an epoch twice.
-Source: Kafka's TransactionLogKey and TransactionLogValue; KIP-915; our tags: docs/formats.md.
+is not as expected is refused by name: a coordinator that guesses may give out an epoch twice. Source: Kafka's
+TransactionLogKey and TransactionLogValue; KIP-915; our tags: docs/formats.md.
 """
 
 import struct
@@ -62,13 +63,13 @@ class NewerTransactionRecord(Exception):
 
 
 def key(transactional_id: str) -> bytes:
-    """Encode the record's key."""
+    """Encode the transactional id as the key of its records."""
     name = transactional_id.encode()
     return b"\x00\x00" + _INT16.pack(len(name)) + name
 
 
 def value(txn: Transaction) -> bytes:
-    """Encode the record's value: version 1, or 2 of a held transaction."""
+    """Encode a transaction's state as a record's value: version 1; version 2 (fencepost's own) if it is held."""
     version = VALUE_VERSION
     tags = []
     if txn.previous_producer_id != NO_ID:
@@ -104,11 +105,14 @@ def value(txn: Transaction) -> bytes:
 
 
 def _tag(number: int, content: bytes) -> bytes:
+    """Encode a tagged field: number, length, content."""
     return uvarint(number) + uvarint(len(content)) + content
 
 
 def encode_partitions(partitions: tuple[tuple[PartitionKey, int], ...]) -> tuple[bytes, bytes]:
-    """Encode the array of partitions by topic, and the tag with their logs in the same order."""
+    """Encode the partitions, grouped by topic. Returns the array, and the tagged field with their log ids in the same
+    order (empty if there are none).
+    """
     topics: dict[str, list[int]] = {}
     logs: dict[str, list[int]] = {}
     for (topic, index), log_id in partitions:
@@ -132,10 +136,10 @@ REMEMBERED_PARTITIONS = 8
 
 
 def read(key: Buffer, value: Buffer | None, age_ms: int = 0) -> tuple[str, Transaction | None]:
-    """Decode a record: the transactional id and its state, None for a tombstone.
+    """Decode a record into the transactional id and its state, None for a tombstone.
 
-    age_ms: used for the ages that a record written by Kafka does not have; its partitions get log id -1.
-    Raises: DamagedTransactionRecord, NewerTransactionRecord.
+    age_ms: the store's age, used where a record written by Kafka has none; its partitions get log id -1. Raises
+    DamagedTransactionRecord, NewerTransactionRecord.
     """
     try:
         transactional_id = _read_key(bytes(key))
@@ -154,6 +158,9 @@ def _read_key(data: bytes) -> str:
 
 
 def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
+    """Decode a record's value into the transaction's state. Raises NewerTransactionRecord; ValueError, struct.error or
+    IndexError for malformed bytes.
+    """
     (version,) = _INT16.unpack_from(data)
     if not 0 <= version <= HELD_VERSION:
         raise NewerTransactionRecord(f"{transactional_id!r}: the value has version {version}, {HELD_VERSION} is known")
@@ -197,6 +204,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
 
 
 def _tags(data: bytes, position: int) -> tuple[dict[int, bytes], int]:
+    """Decode tagged fields. Returns them by number, and the position behind them. Raises ValueError."""
     count, position = read_uvarint(data, position)
     tags = {}
     for _ in range(count):
@@ -218,6 +226,9 @@ def _int16(tags: dict[int, bytes], tag: int, default: int) -> int:
 
 
 def _client_version(transactional_id: str, tags: dict[int, bytes]) -> int:
+    """Return the transaction version (0, 1 or 2) in the tagged fields; 0 if there is none. Raises
+    NewerTransactionRecord, ValueError.
+    """
     version = _int16(tags, 2, 0)
     if version > max(_CLIENT_VERSION):
         raise NewerTransactionRecord(
@@ -229,18 +240,23 @@ def _client_version(transactional_id: str, tags: dict[int, bytes]) -> int:
 
 
 def _read_prepared(content: bytes, hold: bool) -> Prepared:
+    """Decode the tagged field of a prepared transaction: which decision it waits for, and for how long."""
     number, timeout_ms, since_age_ms = _PREPARED.unpack_from(content)
     return Prepared(content[_PREPARED.size :].decode(), number, timeout_ms, since_age_ms, hold)
 
 
 def _with_logs(partitions: list[tuple[str, int]], log_ids: bytes | None) -> dict[tuple[str, int], int]:
+    """Return the log id of each partition; -1 for all if there is no tagged field with them (log_ids None)."""
     if log_ids is None:
         return dict.fromkeys(partitions, -1)
     return dict(zip(partitions, struct.unpack(f">{len(partitions)}q", log_ids), strict=True))
 
 
 def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
-    """Decode version 1: lengths are unsigned varints, 0 is null, and tags follow each topic."""
+    """Decode the partitions of value version 1 or 2. Returns them and the position behind them.
+
+    Lengths are unsigned varints, one more than the count; 0 is null. Tagged fields follow each topic and are skipped.
+    """
     found: list[tuple[str, int]] = []
     topics, position = read_uvarint(data, position)
     for _ in range(topics - 1):
@@ -255,7 +271,10 @@ def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]
 
 
 def _old_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
-    """Decode version 0: an int32 before arrays, -1 is null; an int16 before the name."""
+    """Decode the partitions of value version 0. Returns them and the position behind them.
+
+    An int32 stands before arrays (-1 is null), an int16 before the name.
+    """
     found: list[tuple[str, int]] = []
     (topics,) = _INT32.unpack_from(data, position)
     position += 4
@@ -270,12 +289,14 @@ def _old_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], 
 
 
 def _name(data: bytes, position: int, size: int) -> str:
+    """Decode a name of `size` bytes at this position. Raises ValueError if it runs past the end."""
     if not 0 <= size <= len(data) - position:
         raise ValueError(f"the length of a name is {size}, and it runs past the end or is empty")
     return data[position : position + size].decode()
 
 
 def _indexes(data: bytes, position: int, count: int) -> tuple[int, ...]:
+    """Decode `count` partition indexes (int32) at this position. Raises ValueError if they run past the end."""
     if not 0 <= count <= (len(data) - position) // 4:
         raise ValueError(f"the count of partitions is {count}, and {len(data) - position} bytes follow")
     return struct.unpack_from(f">{count}i", data, position)

@@ -1,4 +1,5 @@
-"""What is left to be done at start: markers that were decided and could not be written, before anybody is served.
+"""Completes at start, before clients are served, what an earlier run decided but could not write: owed markers and
+ends of transactions.
 
 Two kinds. A debt: a transaction ended while a partition was offline; its marker is the first thing the partition gets
 when it is back, in one unit with the end of the debt. And PREPARE_x without COMPLETE_x, which this broker never leaves,
@@ -34,7 +35,9 @@ Owed = tuple[tuple[int, int], MarkerDebt]
 
 
 async def settle(shared: Shared, coordinator: TransactionCoordinator) -> None:
-    """Write all owed markers and finish all decided transactions. Raises KafkaError if the disk has no room."""
+    """Write all owed markers, and complete all transactions in PREPARE_COMMIT or PREPARE_ABORT. Raises KafkaError if
+    the disk has no room.
+    """
     while debts := list(islice(_payable(shared), SLICE)):
         await with_room(shared.clock, lambda: _pay(shared, coordinator.participants, debts))
     for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed_markers(txn)]:
@@ -43,7 +46,10 @@ async def settle(shared: Shared, coordinator: TransactionCoordinator) -> None:
 
 
 async def with_room(clock: Clock, work: Callable[[], None]) -> None:
-    """Do the work as soon as the journal has a file ready for it."""
+    """Call `work`; if it raises KafkaError, try again until the journal has room for it.
+
+    Raises the last KafkaError after WAIT_FOR_ROOM_S seconds.
+    """
     deadline = clock.monotonic_ms() + WAIT_FOR_ROOM_S * 1000
     while True:
         try:
@@ -56,14 +62,14 @@ async def with_room(clock: Clock, work: Callable[[], None]) -> None:
 
 
 def _payable(shared: Shared) -> list[Owed]:
-    """Return the owed markers whose logs are online now, or deleted."""
+    """Return the owed markers whose logs are online now, or deleted, so that the debt can be removed."""
     logs = shared.store.logs
     debts = shared.topics.catalogue.marker_debts.items()
     return [(key, debt) for key, debt in debts if key[0] not in logs or logs[key[0]].offline is None]
 
 
 def _pay(shared: Shared, participants: Participants, debts: list[Owed]) -> None:
-    """Write the markers owed to logs that are online again, in one unit."""
+    """Write these owed markers and remove the debts, in one unit. For a deleted log only the debt is removed."""
     store, wall_ms = shared.store, shared.clock.now_ms()
     changes: list[Change] = []
     parts: list[Part] = []

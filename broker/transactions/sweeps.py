@@ -1,4 +1,5 @@
-"""What is looked for from time to time: transactions open for too long, and ids that nobody uses any more.
+"""Regular passes over all transactional ids: abort transactions that have timed out, remove ids that nobody uses any
+more.
 
 The rules: a transaction too old is aborted with a fence, so that its producer gets an error (S-111); ages are the
 store's, so no wall clock and no restart shortens or lengthens a timeout. An id without a transaction for
@@ -38,10 +39,10 @@ class Sweeps:
         self._next_deadline_ms: int | None = None  # of the open ones that the last pass left, the earliest age
 
     async def abort_late(self) -> None:
-        """Abort transactions that have timed out: once at the start, then at every cleanup interval.
+        """Abort transactions that have timed out, at start and then repeatedly, until the broker stops.
 
-        That is transaction.abort.timed.out.transaction.cleanup.interval.ms. It is shorter where one that was seen open
-        will be too old by then: readers wait for it.
+        The pause is transaction.abort.timed.out.transaction.cleanup.interval.ms, or shorter if a known transaction
+        times out earlier: readers wait for its end.
         """
         interval_ms = self._settings.now.transaction_abort_timed_out_transaction_cleanup_interval_ms
         while not self._tasks.ending:
@@ -50,24 +51,28 @@ class Sweeps:
             await self._tasks.pause(max(min(interval_ms, self._next_late_ms()) / 1000, SHORTEST_PAUSE_S))
 
     def _next_late_ms(self) -> float:
-        """Return the time until the first transaction that the last pass left open times out."""
+        """Return the ms until the first transaction that the last pass left open times out; infinite without one."""
         deadline_ms = self._next_deadline_ms
         return math.inf if deadline_ms is None else deadline_ms + 1 - self._store.age_ms()
 
     async def expire_ids(self) -> None:
-        """Forget expired ids every transaction.remove.expired.transaction.cleanup.interval.ms."""
+        """Remove unused ids every transaction.remove.expired.transaction.cleanup.interval.ms.
+
+        Returns when the broker stops.
+        """
         interval_ms = self._settings.now.transaction_remove_expired_transaction_cleanup_interval_ms
         while not await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S)):
             await self._pass(self._expiry_pass)
 
     async def _pass(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Run one pass over the transactions; log a Kafka error instead of raising it."""
+        """Run one pass. A KafkaError is logged, not raised: the next pass tries again."""
         try:
             await run()
         except KafkaError as error:
             log.warning("transactions could not be cleaned up, which is tried again later: %s", error)
 
     async def _abort_pass(self) -> None:
+        """Abort all transactions that have timed out, in slices with pauses. Returns early when the broker stops."""
         ids = list(self._coordinator.open)
         for start in range(0, len(ids), LOOKED_AT_ONCE):
             await self._abort(self._late(ids[start : start + LOOKED_AT_ONCE]))
@@ -75,6 +80,7 @@ class Sweeps:
                 return
 
     async def _abort(self, ids: Sequence[str]) -> None:
+        """Abort these transactions with a pause after every ABORTED_AT_ONCE. Returns early when the broker stops."""
         for number, transactional_id in enumerate(ids, 1):
             with contain_bugs(self._metrics, f"transaction {transactional_id!r}"):
                 self._abort_one(transactional_id)
@@ -82,6 +88,9 @@ class Sweeps:
                 return
 
     def _abort_one(self, transactional_id: str) -> None:
+        """Abort the transaction if it has timed out, and log that. A KafkaError is logged too; the next pass tries
+        again.
+        """
         try:
             if self._coordinator.abort_late(transactional_id):
                 log.info("transaction %r was open for longer than its timeout and is aborted", transactional_id)
@@ -89,7 +98,7 @@ class Sweeps:
             log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
 
     def _late(self, ids: Sequence[str]) -> list[str]:
-        """Return the transactions that have timed out. Notes the earliest deadline of the others."""
+        """Return those ids whose transaction has timed out. Notes the earliest deadline of the others."""
         transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
         found = []
         for transactional_id in ids:
@@ -104,6 +113,9 @@ class Sweeps:
         return found
 
     async def _expiry_pass(self) -> None:
+        """Remove all ids that have been unused for long enough, in slices with pauses. Returns early when the broker
+        stops.
+        """
         ids = list(self._coordinator.transactions)
         for start in range(0, len(ids), LOOKED_AT_ONCE):
             await self._expire(self._unused_ids(ids[start : start + LOOKED_AT_ONCE]))
@@ -111,13 +123,18 @@ class Sweeps:
                 return
 
     async def _expire(self, ids: Sequence[str]) -> None:
+        """Remove those of `ids` that may still expire, with a pause after every EXPIRED_AT_ONCE. Returns early when
+        the broker stops.
+        """
         for start in range(0, len(ids), EXPIRED_AT_ONCE):
             self._forget(self._unused_ids(ids[start : start + EXPIRED_AT_ONCE]))
             if await self._tasks.pause(SLICE_PAUSE_S):
                 return
 
     def _forget(self, ids: Sequence[str]) -> None:
-        """Forget ids, all at once. After a bug, one by one, so that it affects only one. Raises KafkaError."""
+        """Remove ids, all at once. If that fails by a bug, one by one, so that the bug affects only one id. Raises
+        KafkaError.
+        """
         try:
             self._coordinator.forget(ids)
         except (KafkaError, BrokerHalted, OSError):
@@ -128,7 +145,7 @@ class Sweeps:
                     self._coordinator.forget([transactional_id])
 
     def _unused_ids(self, ids: Sequence[str]) -> list[str]:
-        """Return those transactional ids that may expire now."""
+        """Return those of `ids` that may be removed now (transactional.id.expiration.ms)."""
         transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
         expiration_ms = self._settings.now.transactional_id_expiration_ms
         found = []

@@ -1,4 +1,4 @@
-"""One unit in which transactions begin, go on or end: what is logged of them, and the markers in all their partitions.
+"""One unit (atomic commit) of transactions: the states to log, and the markers in all their partitions.
 
 The rules: all of it is committed at once or nothing is. A partition is meant by the id of its log, so a topic made
 again under the same name gets nothing; a log that is gone is passed over. One that is offline keeps nobody waiting: its
@@ -24,7 +24,7 @@ PART_BYTES = 32  # framing of a part in the journal, at most
 
 
 class TransactionUnit:
-    """Collects batches, and commits them as one unit."""
+    """Collects batches, and commits them atomically."""
 
     __slots__ = ("_debts", "_ends", "_participants", "_settled", "_size", "_store", "_topics", "appends")
 
@@ -50,7 +50,10 @@ class TransactionUnit:
         coordinator_epoch: int = COORDINATOR_EPOCH,
         made: Batch | None = None,
     ) -> None:
-        """Add a marker for every partition of a transaction. `made`: by marker_of(), if that was done ahead."""
+        """Add a marker for every partition of a transaction. A deleted partition gets none; an offline one is owed it.
+
+        wall_ms: the markers' timestamp. made: the marker, if marker_of() was called before.
+        """
         marker = made or marker_of(order, wall_ms, coordinator_epoch)
         logs = self._store.logs
         for (topic, partition), log_id in order.partitions.items():
@@ -67,12 +70,15 @@ class TransactionUnit:
                 self._settle(log, settle(partition, order.producer_id, order.commit))
 
     def add_marks(self, marks: Sequence[Append]) -> None:
-        """Add markers made ahead, for online logs that no participant owns."""
+        """Add markers made before, for online logs that belong to no participant."""
         self.appends += marks
         self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
     def _owe(self, log_id: int, order: MarkerOrder) -> None:
-        """Note that an offline log is owed a marker, unless it is owed an earlier one for the producer."""
+        """Note that an offline log is owed a marker, which settling.py writes later.
+
+        If it is owed one for this producer already, that one's outcome stays, with the higher epoch.
+        """
         key = log_id, order.producer_id
         earlier = self._topics.catalogue.marker_debts.get(key)
         commit = order.commit if earlier is None else earlier.commit
@@ -80,7 +86,9 @@ class TransactionUnit:
         self._debts[key] = MarkerDebt(epoch, COORDINATOR_EPOCH, commit)
 
     def _settle(self, log: PartitionLog, settlement: Settlement) -> None:
-        """Add what a participant logs after its marker, at the offset that it will have."""
+        """Add the batches that a participant logs after its marker, and note the marker's future offset for its
+        apply().
+        """
         offset = self._ends.get(log.log_id, log.end_offset)
         self._settled.append((settlement, offset))
         self._ends[log.log_id] = offset + 1
@@ -89,7 +97,10 @@ class TransactionUnit:
             self._ends[log.log_id] += append[1].last_offset_delta + 1
 
     def commit(self) -> None:
-        """Commit the unit, all or nothing. Raises KafkaError COORDINATOR_NOT_AVAILABLE, BrokerHalted."""
+        """Commit the unit, all or nothing, then let the participants apply their part.
+
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE if it cannot be written, BrokerHalted.
+        """
         if not self._store.admits(self._size, internal=True):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._store.refuse(self._size))
         try:
@@ -103,7 +114,9 @@ class TransactionUnit:
             settlement.apply(offset)
 
     def _commit_with(self, debts: Iterable[Change]) -> None:
-        """Commit the unit with these owed markers. Raises: COORDINATOR_NOT_AVAILABLE if it cannot be written."""
+        """Commit the unit together with these changes of the catalogue: markers owed to offline logs. Raises
+        COORDINATOR_NOT_AVAILABLE.
+        """
         parts = [self._store.append_part(log.log_id, batch) for log, batch in self.appends]
         try:
             self._topics.commit(list(debts), parts)
@@ -112,7 +125,7 @@ class TransactionUnit:
 
 
 def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:
-    """Return the marker for this order. It is the same in all partitions."""
+    """Return the control batch (commit or abort marker) for this order; the same one goes to all partitions."""
     kind = Marker.COMMIT if order.commit else Marker.ABORT
     return batch_of(
         memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms))

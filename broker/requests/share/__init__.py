@@ -1,1 +1,1 @@
-"""A ShareFetch while it runs, and what it answers."""
+"""A running ShareFetch, and how its answer is made."""

@@ -1,4 +1,4 @@
-"""What a ShareFetch answers: of each partition what was acquired, in whole batches, and what is wrong."""
+"""Makes the answer of a ShareFetch: for each partition the acquired records, in whole batches, or its error."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
@@ -19,7 +19,7 @@ Answer = ShareFetchResponse.Topic.Partition
 
 
 class SharedRead:
-    """One partition of the fetch: what was acquired of it."""
+    """One partition of a ShareFetch, with the batches and record ranges that were acquired."""
 
     __slots__ = ("acquired", "buffers", "key", "max_bytes", "partition")
 
@@ -32,10 +32,11 @@ class SharedRead:
 
     @property
     def place(self) -> TopicIdPartition:
+        """The topic id and partition index."""
         return self.key.topic_id, self.key.partition
 
     def answer(self) -> Answer:
-        """What the member gets of it."""
+        """Return the partition's part of the response."""
         ranges = cast(list[Answer.AcquiredRecords], Rows(self.acquired))
         return Answer(partition_index=self.key.partition, records=self.buffers, acquired_records=ranges)
 
@@ -46,7 +47,10 @@ def share_response(
     answers: dict[TopicIdPartition, Answer],
     acknowledged: dict[TopicIdPartition, KafkaError | None],
 ) -> ShareFetchResponse:
-    """The response of these partitions, and of those that only had acknowledgements."""
+    """Return the response with these partitions, and those that only had acknowledgements.
+
+    acknowledged: the error of each partition's acknowledgements, None for success.
+    """
     for place, error in acknowledged.items():
         answer = answers.setdefault(place, Answer(partition_index=place[1]))
         if error is not None:
@@ -61,12 +65,15 @@ def share_response(
 
 
 def refused(place: TopicIdPartition, error: KafkaError) -> Answer:
-    """The answer about a partition of which nothing can be acquired."""
+    """Return the answer of a partition from which nothing can be acquired."""
     return Answer(partition_index=place[1], error_code=int(error.code), error_message=error.text)
 
 
 def pieces_of(batches: Sequence[Header], acquired: Sequence[AcquiredRange]) -> list[tuple[int, int]]:
-    """Where those batches lie of which something was acquired: (begin, end) of each run of them."""
+    """Return the byte ranges (begin, end exclusive) of the batches with acquired records; adjacent ones are merged.
+
+    Both arguments are in offset order.
+    """
     pieces: list[tuple[int, int]] = []
     at = 0
     for batch in batches:
@@ -84,4 +91,5 @@ def pieces_of(batches: Sequence[Header], acquired: Sequence[AcquiredRange]) -> l
 
 
 def is_data(batch: Header) -> bool:
+    """Return whether the batch has records of producers: it is neither empty nor a control batch."""
     return batch.record_count > 0 and not batch.is_control

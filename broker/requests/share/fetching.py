@@ -1,20 +1,17 @@
-"""One ShareFetch under way: what it acquires of each partition for its member, what it waits for, what it answers.
+"""One running ShareFetch: acquires records of each partition for its member, waits if there are none, and answers.
 
 The rules: a batch is read, and what of it is available becomes the member's, in one step; what has to be read from the
 disk is read by nobody else meanwhile, and of it the member gets what is available by then. Markers and empty batches,
 and for a committed reader aborted ones, are nobody's. Partitions are taken in turn by the session's epoch; bytes are
-shared evenly among those that have something, and the first batch comes however large. It waits for the high
-watermark, and for what others let go of. Those who wait are served in the order in which they came.
-A client that is over its quota acquires nothing; what it has acquired it is given, and waits afterwards.
+shared evenly among those that have something, and the first batch comes however large. It waits for the high watermark,
+and for what others let go of. Those who wait are served in the order in which they came. A client that is over its
+quota acquires nothing; what it has acquired it is given, and waits afterwards.
 
-    state      what it is                                                    how it ends
-    working    it looks at its partitions and acquires, in steps of a job    enough, late, or wrong everywhere: answered
-               (_is_working)                                                 something to be read: reading
-                                                                             else waiting, or again: _has_moved
-    reading    workers read from the disk (_is_working, _jobs_left > 0)      acquired, late or wrong: answered
-                                                                             else working, or waiting
-    waiting    parked; woken by a log, by a share partition, or in time      woken: working
-    answered   nothing is acquired for it any more (_is_answered)            -
+state what it is how it ends working it looks at its partitions and acquires, in steps of a job enough, late, or wrong
+everywhere: answered (_is_working) something to be read: reading else waiting, or again: _has_moved reading workers read
+from the disk (_is_working, _jobs_left > 0) acquired, late or wrong: answered else working, or waiting waiting parked;
+woken by a log, by a share partition, or in time woken: working answered nothing is acquired for it any more
+(_is_answered) -
 
 The time to wait may be over in each of them (_is_late), and so may its session: then it is answered with nothing.
 Source: KIP-932, Kafka's DelayedShareFetch and ShareFetchUtils; KAFKA-19823, 20425.
@@ -60,7 +57,7 @@ ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records
 
 
 class ShareFetching:
-    """One of them."""
+    """One ShareFetch until it is answered."""
 
     def __init__(
         self,
@@ -101,7 +98,7 @@ class ShareFetching:
         self._waiter = Waiter([], 0, self._look)
 
     def begin(self) -> Steps[ShareFetchResponse | Parked]:
-        """Acquire what there is; the response, or where it comes later."""
+        """Acquire the records that there are. Returns the response, or a Parked that gets it later."""
         if not self._wants_records():
             return (yield from self._response())
         self._is_working = True
@@ -118,12 +115,13 @@ class ShareFetching:
         return (yield from self._response())
 
     def _wants_records(self) -> bool:
+        """Return whether the request asks for records, rather than only for acknowledgements."""
         return self._max_bytes > 0 and self._wanted.max_records > 0 and bool(self._session.places)
 
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def _wait(self) -> Steps[None]:
-        """From now on nothing is missed that comes while it looks."""
+        """Register for changes of the partitions, before the first look at them, so that none is missed."""
         broker, waiting, topics = self._broker, self._broker.waiting, self._broker.topics.by_id
         places = list(self._session.places)
         self._waiter = Waiter([], broker.clock.monotonic_ms() + self._max_wait_ms, self._look)
@@ -141,21 +139,26 @@ class ShareFetching:
             yield 1
 
     def _cancel(self) -> None:
-        """End the wait: nothing is acquired for this request any more."""
+        """End the wait. Nothing is acquired for this request from now on."""
         self._is_answered = True
         self._broker.waiting.leave(self._waiter)
         self._broker.waiting_places.leave(self._connection, self)
         self._session.waiting.pop(self, None)
 
     def end_wait(self) -> None:
-        """Answer with what it has; if its session has ended, with nothing."""
+        """Answer now with what was acquired, or after the reads from disk that are under way. If the session has
+        ended, without records.
+        """
         if self._session.is_open and self._jobs_left:
             self._is_late = True
         else:
             self._answer()
 
     def _look(self, at_deadline: bool) -> bool:
-        """Something moved, or the time to wait is over. It leaves by itself."""
+        """Try to acquire again; called when a partition has changed or max_wait_ms is over (at_deadline).
+
+        Returns False: the caller must not remove the waiter, _cancel() does.
+        """
         self._is_late = self._is_late or at_deadline
         self._has_moved = True
         if not self._is_working and not self._is_answered:
@@ -163,6 +166,7 @@ class ShareFetching:
         return False
 
     def _begin_work(self) -> None:
+        """Run _work() as a job, in turns with other jobs if it takes more than one slice."""
         self._is_working = True
         job = Job(self._work() if self._meter is None else self._meter.pieces(self._work()))
         job.wanted = lambda: not self._is_answered
@@ -177,13 +181,14 @@ class ShareFetching:
             self._broker.turns.enqueue(job)
 
     def _end_work(self, result: bool | Exception | None) -> None:
-        """Some work is done, or was dropped (None)."""
+        """Answer if the job says so (True) or failed (an exception). None: the job was dropped."""
         if isinstance(result, Exception):
             self._answer(result)
         elif result:
             self._answer()
 
     def _answer(self, error: Exception | None = None) -> None:
+        """Send the response, or this error, unless the request is answered already."""
         if not self._is_answered:
             self._cancel()
             self._parked.answer(self._response() if error is None else error)
@@ -191,7 +196,9 @@ class ShareFetching:
     # ---- acquiring -------------------------------------------------------------------------------------------
 
     def _work(self) -> Steps[bool]:
-        """Acquire. Returns whether to answer now: not while it waits, or while something is read from the disk."""
+        """Acquire records. Returns whether to answer now: False while it waits, or while a worker thread reads from
+        disk.
+        """
         while True:
             self._has_moved = False
             is_enough = yield from self._acquire()
@@ -204,7 +211,7 @@ class ShareFetching:
                 return False
 
     def _acquire(self) -> Steps[bool]:
-        """Look at all partitions, and acquire. Returns whether the answer need not wait for more."""
+        """Acquire records of all partitions in order. Returns whether the answer need not wait for more."""
         if self._meter is not None and self._broker.throttling.is_over_already(self._meter):
             self._is_over_quota = True
             return True
@@ -234,7 +241,9 @@ class ShareFetching:
         return min(READ_BYTES, max(LEAST_READ_BYTES, self._min_bytes, 2 * answered))
 
     def _candidates(self) -> Steps[list[SharedRead]]:
-        """The partitions that have something, in turn."""
+        """Return the partitions with records to acquire. Each call begins with another one, so that each is first in
+        turn.
+        """
         self._errors.clear()
         found = []
         places = list(self._session.places)
@@ -251,7 +260,7 @@ class ShareFetching:
         return found
 
     def _find(self, place: TopicIdPartition) -> SharedRead:
-        """Raises KafkaError."""
+        """Return the partition if the member may read it. Raises KafkaError if not, or if it is unknown or offline."""
         broker, (topic_id, index) = self._broker, place
         topic = broker.topics.by_id.get(topic_id)
         if topic is None:
@@ -265,11 +274,14 @@ class ShareFetching:
         return SharedRead(key, partition)
 
     def _below(self, partition: Partition) -> int:
+        """Return the offset below which records can be acquired: the last stable offset, or the high watermark."""
         is_committed = self._committed or partition.committed_only
         return partition.log.last_stable_offset if is_committed else partition.log.high_watermark
 
     def _is_worth_it(self, candidates: Sequence[SharedRead]) -> Steps[bool]:
-        """Whether so much could be read as is asked for at least, or something is wrong."""
+        """Return whether the candidates have min_bytes together. True also where that cannot be told because of an
+        error.
+        """
         possible = 0
         for read in candidates:
             try:
@@ -286,10 +298,14 @@ class ShareFetching:
         return False
 
     def _is_full(self) -> bool:
+        """Return whether the answer has reached max_records or max_bytes."""
         return self._records >= self._wanted.max_records or self._size_bytes >= self._max_bytes
 
     def _acquire_of(self, read: SharedRead) -> Steps[None]:
-        """Read and acquire, once: what failed often is to come alone. On behind what is nobody's."""
+        """Acquire records of one partition, once: a record that was delivered often must come alone.
+
+        Stretches of the log without available records are skipped.
+        """
         while not read.acquired:
             try:
                 more = self._acquire_next(read)
@@ -321,10 +337,14 @@ class ShareFetching:
         return self._take(read, offset, found, aborted)
 
     def _is_committed(self, read: SharedRead) -> bool:
+        """Return whether only committed records of this partition are delivered."""
         return self._committed or read.partition.committed_only
 
     def _take(self, read: SharedRead, offset: int, found: Slice, aborted: Iterable[AbortedTransaction]) -> int:
-        """Acquire of what was read from `offset` on. Returns how many batches these were. Raises KafkaError."""
+        """Acquire records of what was read from `offset` on.
+
+        Returns how many batches were looked at. Raises KafkaError.
+        """
         data = memoryview(found.buffers[0] if len(found.buffers) == 1 else b"".join(found.buffers))
         batches = list(islice(headers(data), MOST_BATCHES))
         ranges = AbortedRanges(aborted)
@@ -349,6 +369,7 @@ class ShareFetching:
         return len(batches)
 
     def _refuse(self, place: TopicIdPartition, error: KafkaError) -> None:
+        """Note the partition's error for the answer, unless records of it were acquired."""
         if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:  # of the state's log; clients know no such code here
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.text)
         if place not in self._reads:
@@ -358,7 +379,7 @@ class ShareFetching:
     # ---- from the disk ---------------------------------------------------------------------------------------
 
     def _needs(self, read: SharedRead, offset: int, job: Callable[[], Read]) -> None:
-        """This partition is not known without a look at the disk, beside which nobody else reads it."""
+        """Have a worker thread read this partition from disk. Until then no other request reads it for the group."""
         broker = self._broker
         self._partitions.begin_read(read.key)
         self._jobs_left += 1
@@ -371,10 +392,13 @@ class ShareFetching:
         )
 
     def _is_wanted(self) -> bool:
+        """Return whether the client still waits for the answer."""
         return not (self._is_answered or self._connection.has_left())
 
     def _was_read(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
-        """A worker has read: the member gets what is available by now."""
+        """Acquire records of what a worker thread has read, as far as they are still available; go on when all reads
+        are done.
+        """
         self._jobs_left -= 1
         self._partitions.end_read(read.key)
         if self._is_answered:
@@ -389,6 +413,9 @@ class ShareFetching:
             self._answer(error)
 
     def _take_result(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
+        """Acquire records of a worker's result. An error becomes the partition's; after a deleted segment it is read
+        again.
+        """
         try:
             if isinstance(result, JobDropped | Gone) or not self._session.is_open:
                 self._has_moved = True  # the log is to be looked at as it is now
@@ -400,7 +427,7 @@ class ShareFetching:
             self._refuse(read.place, error)
 
     def _all_was_read(self) -> None:
-        """Answer, or go on: all of it may have been nobody's, or somebody else's by now."""
+        """Answer after all reads from disk. If nothing was acquired, look again at what has changed, or wait."""
         if self._records or self._is_late or self._errors:
             self._answer()
         elif self._has_moved:
@@ -411,7 +438,7 @@ class ShareFetching:
     # ---- the answer ------------------------------------------------------------------------------------------
 
     def _response(self) -> Steps[ShareFetchResponse]:
-        """What was acquired, what is wrong, and what became of the acknowledgements."""
+        """Return the response: acquired records, errors, and the results of the acknowledgements."""
         if self._meter is not None and not self._is_over_quota:
             size_bytes = ANSWER_BYTES + PARTITION_BYTES * len(self._reads) + self._size_bytes
             self._broker.throttling.charge(self._meter, size_bytes)
@@ -432,31 +459,37 @@ class ShareFetching:
 
 
 def end_sessions_of(broker: "Services", connection: "Connection") -> None:
-    """A connection has ended, and with it the sessions that it opened: what they acquired is available again."""
+    """End the share sessions that were opened over a connection which has ended. Their acquired records become
+    available again.
+    """
     for session in broker.share_sessions.of_connection(connection):
         broker.share_sessions.evictions += 1
         _begin_end(broker, session)
 
 
 def end_session(broker: "Services", session: ShareSession) -> Steps[None]:
-    """The session is over: when this is done, what its member has acquired of its partitions is available again."""
+    """End a share session, in steps: the records that its member has acquired become available again."""
     _begin_end(broker, session)
     yield from broker.share_partitions.releasing(session.group, session.member)
 
 
 def _begin_end(broker: "Services", session: ShareSession) -> None:
+    """Remove the session, and begin to release the records that its member has acquired."""
     broker.share_sessions.end(session)
     broker.share_partitions.release(session.group, session.member, session.places)
 
 
 def _reads_committed(broker: "Services", group: str) -> bool:
+    """Return whether the group's share.isolation.level is read_committed."""
     return broker.group_configs.obeyed(group).share_isolation_level == COMMITTED
 
 
 def _cold_job(
     found: Slice | ColdRead, aborted: list[AbortedTransaction] | AbortedLookup, is_committed: bool
 ) -> Callable[[], Read]:
-    """What a worker does: read, and look up what was aborted, as far as that is not known."""
+    """Return a function for a worker thread: it reads the records, or looks up the aborted transactions, whichever is
+    not in memory.
+    """
 
     def run() -> Read:
         if isinstance(found, ColdRead):

@@ -1,12 +1,13 @@
-"""InitProducerId with a transactional id: whoever asks becomes its one producer, and all before are fenced.
+"""InitProducerId with a transactional id: the client that asks becomes the id's only producer; earlier ones are
+fenced.
 
 The rule: what an earlier producer left open is aborted in the same unit, and the answer comes at once with the new
 epoch. Kafka answers CONCURRENT_TRANSACTIONS while it aborts, and clients ask again; they take a success as readily. So
-the epoch moves once, not twice (KAFKA-19367). A producer that sends the pair it had (KIP-360) gets the next one, or
-the current one if it lost that answer; with any other pair it is refused, and what is open is left alone, where Kafka
-aborts it before it refuses. A held transaction (PrepareTxn) is left alone whoever asks: it may be decided already,
-and whoever asks is told to ask again (CONCURRENT_TRANSACTIONS) until it has ended.
-Sources: Kafka's TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, KIP-939.
+the epoch moves once, not twice (KAFKA-19367). A producer that sends the pair it had (KIP-360) gets the next one, or the
+current one if it lost that answer; with any other pair it is refused, and what is open is left alone, where Kafka
+aborts it before it refuses. A held transaction (PrepareTxn) is left alone whoever asks: it may be decided already, and
+whoever asks is told to ask again (CONCURRENT_TRANSACTIONS) until it has ended. Sources: Kafka's
+TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, KIP-939.
 """
 
 from typing import NamedTuple
@@ -28,7 +29,9 @@ from .transaction import (
 
 
 class Initialisation(NamedTuple):
-    """The request. producer_id, producer_epoch: the pair it had, -1 if none (KIP-360)."""
+    """The fields of an InitProducerId request. producer_id, producer_epoch: the pair that the producer had, -1 if none
+    (KIP-360).
+    """
 
     transactional_id: str
     timeout_ms: int
@@ -46,7 +49,10 @@ class Limits(NamedTuple):
 
 
 def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Inputs) -> Decision:
-    """Decide about an InitProducerId. txn: the id's state; None if the id is unknown."""
+    """Decide about an InitProducerId: the states to log, and the pair or the error to answer.
+
+    txn: the id's state; None if the id is unknown.
+    """
     if error := _refusal(request, limits):
         return Decision(error)
     cell = answer(_event(txn, request), txn)
@@ -69,6 +75,9 @@ def _refusal(request: Initialisation, limits: Limits) -> ErrorCode:
 
 
 def _event(txn: Transaction | None, request: Initialisation) -> Event:
+    """Return the event in the transaction table: a new producer or the current pair (INIT), the pair that the last
+    bump replaced (INIT_RETRY), or any other pair (INIT_STALE).
+    """
     if txn is None or request.producer_id == NO_ID or txn.producer_epoch == NO_EPOCH:
         return Event.INIT
     if (request.producer_id, request.producer_epoch) == (txn.producer_id, txn.producer_epoch):
@@ -115,6 +124,8 @@ def _finish(txn: Transaction | None, do: Action, request: Initialisation, given:
 
 
 def _abort(txn: Transaction, given: Inputs) -> Decision:
-    """Abort the old transaction. An ephemeral id continues, with another producer id."""
+    """Abort the open transaction. Unlike at its other ends, an ephemeral id is not forgotten: it gets another producer
+    id.
+    """
     worn = txn._replace(producer_epoch=LAST_EPOCH) if given.ephemeral else txn
     return end_transaction(worn, Action.ABORT_AND_BUMP, given._replace(ephemeral=False))

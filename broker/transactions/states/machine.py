@@ -1,11 +1,10 @@
 """The transaction coordinator's decisions: a state and an event give an answer, the states to log, and the markers.
 
 The rule: nothing here changes anything. First the producer id is checked, then the epoch, then the table (table.py)
-decides. All states of a decision and its markers are one unit, so on this broker a transaction is never seen
-half ended; PREPARE_x is honoured where it is found in a log (`owed`). A producer id whose epochs are used up ends with
-markers of epoch 32767, and another one follows it, on every path.
-Sources: Kafka's TransactionCoordinator and TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890; KIP-664 for aborts
-by an admin.
+decides. All states of a decision and its markers are one unit, so on this broker a transaction is never seen half
+ended; PREPARE_x is honoured where it is found in a log (`owed`). A producer id whose epochs are used up ends with
+markers of epoch 32767, and another one follows it, on every path. Sources: Kafka's TransactionCoordinator and
+TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890; KIP-664 for aborts by an admin.
 """
 
 from ....protocol.errors import ErrorCode
@@ -34,7 +33,7 @@ TOO_MANY = f"a transaction has at most {MOST_PARTITIONS} partitions: commit it, 
 
 
 def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Return the error if producer id and epoch are not the current ones; NONE if they are."""
+    """Return the error if producer id and epoch are not the transaction's current ones; NONE if they are."""
     if txn is None or txn.status is Status.DEAD or txn.producer_id != producer_id:
         return _UNKNOWN
     return ErrorCode.NONE if txn.producer_epoch == producer_epoch else _FENCED
@@ -46,10 +45,12 @@ def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) ->
 def add_partitions(
     txn: Transaction | None, producer_id: int, producer_epoch: int, added: Partitions, version: int, given: Inputs
 ) -> Decision:
-    """Add partitions: by AddPartitionsToTxn, AddOffsetsToTxn, or in TV2 by the first batch.
+    """Decide whether partitions (with log ids) may join the transaction. Returns the state to log; none if all are in
+    it already.
 
-    The caller has refused partitions that do not exist, and all others with them. version: 2 for what TV2 adds, else
-    0. Adding nothing opens nothing.
+    Called for AddPartitionsToTxn, AddOffsetsToTxn and, in TV2, for the first batch. The caller has refused the whole
+    request if one partition does not exist. version: 2 for what TV2 adds, else 0. An empty `added` opens no
+    transaction.
     """
     if error := _stranger(txn, producer_id, producer_epoch):
         return Decision(error)
@@ -90,9 +91,10 @@ def add_partitions(
 def verify(
     txn: Transaction | None, producer_id: int, producer_epoch: int, partition: PartitionKey, log_id: int
 ) -> ErrorCode:
-    """Check that a batch (or offsets) of TV1 may be written. INVALID_TXN_STATE if the partition was not added.
+    """Return NONE if a batch (or offsets) of TV1 may be written to the partition, else the error: INVALID_TXN_STATE if
+    the partition was not added.
 
-    A topic made again under the same name is another one, to which nothing was added.
+    A topic that was deleted and created again under the same name is another one, to which nothing was added.
     """
     if error := _stranger(txn, producer_id, producer_epoch):
         return error
@@ -111,9 +113,10 @@ def end(
 ) -> Decision:
     """Decide an EndTxn. version: 2 from request version 5 on, else 0; with 2 the epoch is bumped.
 
-    With TV2 a retry comes with the pair that the first attempt replaced, and gets the outcome again; with TV1 it
-    comes with the same pair, which is why a late one may end a later transaction (the connection fence is for that).
-    So where share groups take part there is no TV1: a late acknowledgement would be one of the next transaction.
+    A retry in TV2 has the pair that the first attempt replaced, and is answered with the same outcome. In TV1 it has
+    the same pair as later transactions, so a late one could end a later transaction; the connection fence prevents
+    that. For the same reason TV1 is refused where share groups take part: a late acknowledgement would become part of
+    the next transaction.
     """
     event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= 2 else _V1[commit]
     if version >= 2 and txn is not None and txn.client_version >= 2 and txn.is_last(producer_id, producer_epoch):
@@ -144,9 +147,10 @@ _V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}
 
 
 def expire(txn: Transaction, given: Inputs) -> Decision:
-    """Abort a transaction that has timed out, and fence its producer. Before the timeout nothing is done.
+    """Decide to abort a transaction whose timeout has passed, and to fence its producer. Before that the decision is
+    empty.
 
-    Its producer may go on: InitProducerId with the pair it had is answered with the next one (KIP-588).
+    The producer may continue: InitProducerId with the pair it had is answered with the next pair (KIP-588).
     """
     deadline = deadline_age_ms(txn)
     cell = answer(Event.TIMEOUT, txn)
@@ -156,7 +160,9 @@ def expire(txn: Transaction, given: Inputs) -> Decision:
 
 
 def deadline_age_ms(txn: Transaction) -> int | None:
-    """Return the store's age at which the transaction times out; None if none is open or only a decision ends it."""
+    """Return the store's age in ms at which the transaction times out; None if none is open or only a decision ends
+    it.
+    """
     if txn.status is not Status.ONGOING:
         return None
     if txn.prepared is not None:
@@ -166,9 +172,10 @@ def deadline_age_ms(txn: Transaction) -> int | None:
 
 
 def force_abort(txn: Transaction | None, given: Inputs) -> Decision:
-    """Abort an open transaction of any producer and fence the producer. Succeeds if none is open.
+    """Decide to abort an open transaction whoever its producer is, and to fence that producer. A success if none is
+    open.
 
-    One that is held is left alone (INVALID_TXN_STATE): somebody else may have decided to commit it.
+    A held transaction is not aborted (INVALID_TXN_STATE): whoever holds it may have decided elsewhere to commit it.
     """
     cell = answer(Event.FORCE_ABORT, txn)
     if isinstance(cell, ErrorCode):
@@ -239,7 +246,9 @@ def prepare(
 
 
 def settle_prepared(txn: Transaction | None, commit: bool, given: Inputs) -> Decision:
-    """End a Prepared transaction as its ledger decided. The caller checks that it is the right one."""
+    """Decide the end of a prepared transaction, as its ledger decided. The caller has checked that the decision is for
+    it.
+    """
     cell = answer(Event.DECIDE_COMMIT if commit else Event.DECIDE_ABORT, txn)
     if isinstance(cell, ErrorCode) or txn is None:
         return Decision(cell if isinstance(cell, ErrorCode) else _UNKNOWN)
@@ -250,7 +259,7 @@ def settle_prepared(txn: Transaction | None, commit: bool, given: Inputs) -> Dec
 
 
 def owed_markers(txn: Transaction) -> MarkerOrder | None:
-    """Return the markers that a decision in the log still requires; None if there is none."""
+    """Return the markers that a transaction in PREPARE_COMMIT or PREPARE_ABORT still needs; None in other states."""
     if txn.status is Status.PREPARE_COMMIT:
         return MarkerOrder(True, txn.producer_id, txn.producer_epoch, txn.partitions)
     if txn.status in (Status.PREPARE_ABORT, Status.PREPARE_EPOCH_FENCE):
@@ -259,7 +268,9 @@ def owed_markers(txn: Transaction) -> MarkerOrder | None:
 
 
 def finish(txn: Transaction, given: Inputs) -> Decision:
-    """Finish what `owed` names, with the decided outcome: its markers and the COMPLETE state, in one unit."""
+    """Return the decision that completes a transaction with owed_markers(): its markers and the COMPLETE state. Empty
+    if it has none.
+    """
     order = owed_markers(txn)
     if order is None:
         return _DONE
@@ -267,12 +278,14 @@ def finish(txn: Transaction, given: Inputs) -> Decision:
 
 
 def is_unused(txn: Transaction) -> bool:
-    """Return whether the id has no transaction, and its last one is completely finished."""
+    """Return whether the id has no open transaction, and its last one is complete with all markers."""
     return txn.status in _MAY_EXPIRE
 
 
 def may_expire(txn: Transaction, expiration_ms: int, age_ms: int) -> bool:
-    """Return whether the id has had no transaction for so long that it is removed by a tombstone."""
+    """Return whether the id has been unused for `expiration_ms`, so that a tombstone may remove it. age_ms: the
+    store's.
+    """
     return is_unused(txn) and age_ms - txn.updated_age_ms >= expiration_ms
 
 

@@ -1,10 +1,10 @@
-"""How a transaction ends: PREPARE_x, the markers, COMPLETE_x, and the pair that its producer goes on with.
+"""How a transaction ends: PREPARE_x, the markers, COMPLETE_x, and the producer id and epoch that its producer uses
+next.
 
 The rule: a bumped end is marked with the next epoch, which at once fences whoever wrote (KIP-890). Where there is no
 next epoch to give, another producer id is set aside (renewal.py), or the id goes with its transaction, the markers
 carry 32767, the producer id ends for ever, and a new one with epoch 0 follows. An outcome that was logged is never
-changed.
-Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
+changed. Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 """
 
 from ....storage.producers.producers import RETIRED_EPOCH
@@ -16,7 +16,11 @@ _BUMPS = frozenset({Action.COMMIT_AND_BUMP, Action.ABORT_AND_BUMP, Action.ABORT_
 
 
 def end_transaction(txn: Transaction, do: Action, given: Inputs) -> Decision:
-    """Commit or abort an open transaction (or none), with or without a new epoch. The answer is a success."""
+    """Return the decision that commits or aborts a transaction; its error is NONE. `do` says which, and whether the
+    epoch is bumped.
+
+    Without partitions there is no marker. An ephemeral id is removed with it.
+    """
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
     ending = _prepare_bumping_epoch(txn, commit, given) if bumps else _prepare_keeping_epoch(txn, commit, given)
@@ -29,7 +33,7 @@ def end_transaction(txn: Transaction, do: Action, given: Inputs) -> Decision:
 
 
 def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
-    """Return PREPARE_x of TV1: the producer keeps its pair."""
+    """Return the state PREPARE_COMMIT or PREPARE_ABORT of TV1: the producer keeps its id and epoch."""
     return Transaction(  # not _replace, which takes thrice the time
         txn.transactional_id,
         txn.producer_id,
@@ -53,7 +57,10 @@ def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
 
 
 def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
-    """Return PREPARE_x with the bumped epoch that the markers get; with the next pair if that needs a new id."""
+    """Return the state PREPARE_COMMIT or PREPARE_ABORT with a bumped epoch, which the markers get.
+
+    If no epoch is left, it also has the producer id that its producer uses next.
+    """
     set_aside = txn.next_producer_id != NO_ID
     ends = txn.exhausted or set_aside or given.ephemeral
     rotates = ends and not given.ephemeral
@@ -75,7 +82,9 @@ def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
 
 
 def finish_transaction(txn: Transaction, given: Inputs) -> Transaction:
-    """Return COMPLETE_x after PREPARE_x: no transaction is open, and the next pair takes effect."""
+    """Return the COMPLETE state that follows a PREPARE state: no transaction is open, and the producer's next pair
+    takes effect.
+    """
     rotated = txn.next_producer_id != NO_ID
     return Transaction(
         txn.transactional_id,

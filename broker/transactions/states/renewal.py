@@ -1,8 +1,9 @@
-"""Renews a transactional id in a restored directory, so that its earlier producer cannot continue.
+"""Gives a transactional id a new producer id in a restored directory, so that the producer from before the backup
+cannot continue.
 
-The rule: after a restore, clients may hold pairs (producer id, epoch) that were given out after the backup, and the
-id would get the same pairs again. So it gets a new producer id. An open transaction is aborted, since its producer
-may have ended it after the backup. A transaction that waits for a decision of the ledger keeps its pair, because the
+The rule: after a restore, clients may hold pairs (producer id, epoch) that were given out after the backup, and the id
+would get the same pairs again. So it gets a new producer id. An open transaction is aborted, since its producer may
+have ended it after the backup. A transaction that waits for a decision of the ledger keeps its pair, because the
 decision names it by that; it gets the new producer id when it ends. Pure.
 """
 
@@ -12,7 +13,9 @@ from .transaction import LAST_EPOCH, NO_EPOCH, NO_OFFSET, Decision, Inputs, Stat
 
 
 def with_new_producer_id(txn: Transaction, given: Inputs) -> Decision:
-    """Return the state with a new producer id. A decided transaction must have been completed before."""
+    """Return the decision that gives the id a new producer id. A transaction in a PREPARE state must have been
+    completed before.
+    """
     if txn.status is not Status.ONGOING:
         started = txn._replace(
             status=Status.EMPTY,

@@ -1,4 +1,4 @@
-"""The one table of transactions: in which state does what event get which answer.
+"""The table of all transaction decisions: for each state (column) and event (row), the action or the error.
 
 The rule: an event is looked up here once it is known to come from the right producer id and epoch (or that it is a
 retry with the ones before them); nothing else decides. A cell is an error code, which changes nothing (NONE: success,
@@ -14,10 +14,10 @@ from .transaction import Status, Transaction
 
 
 class State(IntEnum):
-    """The columns.
+    """The columns of the table.
 
-    HELD: Prepared with a hold, so that only its decision ends it. A Dead id is as unknown; PREPARE_EPOCH_FENCE, which
-    nobody logs, is about to be aborted.
+    HELD: prepared with a hold, so that only its decision ends it. A Dead id counts as UNKNOWN. PREPARE_EPOCH_FENCE,
+    which nobody logs, counts as PREPARE_ABORT.
     """
 
     UNKNOWN = 0
@@ -32,7 +32,7 @@ class State(IntEnum):
 
 
 class Event(IntEnum):
-    """The rows. `_RETRY`: with the producer id and epoch that the last bump replaced."""
+    """The rows of the table. `_RETRY`: the request has the producer id and epoch that the last bump replaced."""
 
     INIT = 0  # InitProducerId of somebody new, or (KIP-360) with the current id and epoch
     INIT_RETRY = 1
@@ -53,7 +53,7 @@ class Event(IntEnum):
 
 
 class Action(Enum):
-    """What is done. bump: with a new epoch (or producer id, where epochs are used up) for what follows."""
+    """What a cell of the table does. bump: the producer gets a new epoch (or producer id, where epochs are used up)."""
 
     CREATE = "create"  # a new id: a new producer id, epoch 0
     BUMP = "bump"  # the next epoch, nothing open
@@ -97,13 +97,14 @@ FORCE_ABORT     0       0          abort+bump  abort+bump  48          51       
 
 
 def _read(grid: str) -> dict[Event, tuple[Cell, ...]]:
-    """Parse the grid: a row for each event, a cell for each state."""
+    """Parse the table's text: a row for each event, a cell for each state."""
     head, *lines = [line.split() for line in grid.strip().splitlines()]
     assert [State[name] for name in head[1:]] == list(State)
     return {Event[name]: tuple(_cell(word) for word in words) for name, *words in lines}
 
 
 def _cell(word: str) -> Cell:
+    """Return the error code or the action that a word in the table's text stands for."""
     return _CODES[int(word)] if word.isdigit() else Action(word)
 
 
@@ -123,7 +124,7 @@ _STATES = {
 
 
 def state_of(txn: Transaction | None) -> State:
-    """Return the column of a transactional id."""
+    """Return the column of the table for a transactional id's state; txn None: UNKNOWN."""
     if txn is None:
         return State.UNKNOWN
     if txn.prepared is not None:
@@ -132,5 +133,5 @@ def state_of(txn: Transaction | None) -> State:
 
 
 def answer(event: Event, txn: Transaction | None) -> Cell:
-    """Return the cell for an event: action and answer."""
+    """Return the cell for an event in the id's state: an action, or the error to answer."""
     return TABLE[event][state_of(txn)]

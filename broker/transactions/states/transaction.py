@@ -1,9 +1,9 @@
-"""What is known of one transactional id, and what a decision about it holds.
+"""The state of one transactional id, and the result of a decision about it.
 
-The rule: a value. It changes only into another one, which is logged before it counts; so what a replay decodes and
-what a decision made are the same thing. Durations are measured in the store's age, which no wall clock moves and no
-restart sets back; wall times stand only in the fields that Kafka's tools read.
-Source: Kafka's TransactionMetadata and TransactionState.
+The rule: a value. It changes only into another one, which is logged before it counts; so what a replay decodes and what
+a decision made are the same thing. Durations are measured in the store's age, which no wall clock moves and no restart
+sets back; wall times stand only in the fields that Kafka's tools read. Source: Kafka's TransactionMetadata and
+TransactionState.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,10 +59,11 @@ _TEXTS = (
 
 
 class Prepared(NamedTuple):
-    """What PrepareTxn has set: the transaction waits for the decision `number` of a ledger entry.
+    """What PrepareTxn has set: the transaction waits for decision `number` under a ledger key.
 
-    timeout_ms: from since_age_ms on; -1 never.
-    hold: nobody but who knows its producer id and epoch ends it, until the timeout does (docs/apis.md).
+    timeout_ms: counted from since_age_ms (the store's age) on; -1: no timeout.
+
+    hold: only a decision that names its producer id and epoch ends it, or its timeout (docs/apis.md).
     """
 
     ledger_key: str
@@ -107,22 +108,24 @@ class Transaction(NamedTuple):
 
     @property
     def exhausted(self) -> bool:
-        """Whether no epoch is left to give to a producer."""
+        """Whether the producer id has no epoch left to give to a producer."""
         return self.producer_epoch >= LAST_EPOCH
 
     def writes_to(self, key: PartitionKey, log_id: int) -> bool:
-        """Return whether the transaction is open, not prepared, and has this partition."""
+        """Return whether the transaction is open, not prepared, and contains this partition with this log id."""
         return self.status is Status.ONGOING and self.prepared is None and self.partitions.get(key) == log_id
 
     def is_last(self, producer_id: int, producer_epoch: int) -> bool:
-        """Return whether this pair was replaced by the last bump: the request may be a retry of what caused it."""
+        """Return whether the last bump replaced this pair: then the request may be a retry of the one that caused the
+        bump.
+        """
         if producer_epoch != self.last_producer_epoch or producer_epoch == NO_EPOCH:
             return False
         return producer_id == (self.producer_id if self.producer_epoch else self.previous_producer_id)
 
 
 class MarkerOrder(NamedTuple):
-    """The markers that end a transaction: one for each partition. producer_epoch: as it is to stand on them."""
+    """The markers that end a transaction: one for each partition. producer_epoch: the one to write into them."""
 
     commit: bool
     producer_id: int
@@ -165,10 +168,11 @@ class Inputs(NamedTuple):
 
 
 def transaction_id(partition: int, opened_at: int) -> bytes:
-    """Return the id of one transaction, 16 bytes: 16 bits partition of __transaction_state, 16 zero, 96 the offset.
+    """Return 16 bytes that identify one transaction: 16 bits partition of __transaction_state, 16 zero, 96 the offset
+    of the record that opened it.
 
-    No other transaction has it, since no offset is given out twice. Zeros, if opened_at is -1: none is known. (No
-    transaction is opened at offset 0: before it comes the record of its InitProducerId.)
+    No other transaction has them, since no offset is given out twice. All zeros if opened_at is -1, which means
+    unknown. (No transaction is opened at offset 0: the record of its InitProducerId is before it.)
     """
     if opened_at == NO_OFFSET:
         return NO_TRANSACTION_ID
