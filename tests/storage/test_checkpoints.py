@@ -101,7 +101,7 @@ def test_truncation_at_every_length_and_bytes_behind_the_end_are_detected(disk):
             read_file(disk, PATH, "store", 1)
 
 
-def test_a_size_that_no_file_of_ours_has_is_refused_unread(disk):
+def test_a_checkpoint_file_above_the_maximum_size_is_damage_and_not_read(disk):
     file = disk.open(PATH, create=True)
     file.truncate(1 << 40)
     with pytest.raises(Damaged, match="size"):

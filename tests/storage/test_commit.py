@@ -14,7 +14,7 @@ def driven():
 
 
 @pytest.mark.parametrize("mode", ["os", "interval"])
-def test_batches_for_logs_that_need_no_sync_ask_for_none(driven, mode):
+def test_a_unit_only_for_logs_without_fsync_durability_wants_no_sync(driven, mode):
     logs = [driven.create(name, durability_mode=mode) for name in ("a", "b")]
     driven.round()
     store = driven.store
@@ -24,7 +24,7 @@ def test_batches_for_logs_that_need_no_sync_ask_for_none(driven, mode):
 
 
 def test_last_joint_unit_covers_all_units_except_single_client_batches(driven):
-    """A checkpoint waits for the sync of such units, and of no others."""
+    """A checkpoint waits for the sync of these units only."""
     log = driven.create("a", durability_mode="os")
     store, journal = driven.store, driven.store.journal
     assert journal.last_joint_unit == store.last_unit
@@ -38,7 +38,7 @@ def test_last_joint_unit_covers_all_units_except_single_client_batches(driven):
     assert journal.last_joint_unit == store.last_unit
 
 
-def test_one_log_that_needs_a_sync_makes_the_whole_unit_synced(driven):
+def test_a_unit_with_one_fsync_log_wants_a_sync(driven):
     lazy, strict = driven.create("a", durability_mode="os"), driven.create("b")
     driven.round()
     store = driven.store
@@ -46,7 +46,7 @@ def test_one_log_that_needs_a_sync_makes_the_whole_unit_synced(driven):
     assert store.sync_wanted
 
 
-def test_log_starts_of_the_catalogue_and_logs_made_or_dropped_are_always_synced(driven):
+def test_catalogue_records_log_starts_and_dropped_logs_always_want_a_sync(driven):
     log = driven.create("a", durability_mode="os")
     store = driven.store
     store.logs[CATALOGUE_LOG_ID].settings = log.settings
@@ -77,8 +77,8 @@ def test_one_batch_may_be_in_many_logs_and_twice_in_one(driven):
         assert [values_of(each.log(name))[0] for name in "abc"] == [(0, b"a"), (0, b"b"), (0, b"c")]
 
 
-def test_a_unit_for_a_log_that_is_not_there_is_a_bug_that_changes_nothing(driven):
-    """Were it found when the unit is applied, it would stand in the journal, and one half of it in memory."""
+def test_committing_to_a_dropped_log_raises_key_error_and_writes_nothing(driven):
+    """If it were found only when the unit is applied, the journal would have the unit, and memory only half of it."""
     kept, dropped = driven.create("a"), driven.create("b")
     store = driven.store
     store.commit([store.drop_part(dropped)])

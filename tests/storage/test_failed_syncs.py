@@ -24,7 +24,7 @@ def flush_and_checkpoint_that_meet_a_failing_file():
     return driver, flush, checkpoint
 
 
-def test_a_checkpoint_does_not_vouch_for_a_file_whose_sync_failed_in_another_worker():
+def test_a_checkpoint_fails_if_another_worker_failed_to_sync_one_of_its_files():
     _, flush, checkpoint = flush_and_checkpoint_that_meet_a_failing_file()
     with pytest.raises(OSError):
         flush.run()
@@ -32,7 +32,7 @@ def test_a_checkpoint_does_not_vouch_for_a_file_whose_sync_failed_in_another_wor
         checkpoint.run()
 
 
-def test_nothing_acknowledged_is_lost_when_one_worker_of_two_meets_a_failed_sync():
+def test_a_failed_sync_in_one_of_two_workers_loses_no_acknowledged_record():
     driver, flush, checkpoint = flush_and_checkpoint_that_meet_a_failing_file()
     for run in (flush, checkpoint):
         with pytest.raises(OSError):

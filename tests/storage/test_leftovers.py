@@ -115,7 +115,7 @@ def seen(path: Path) -> object:
 
 @pytest.mark.parametrize("half", [0, 1])  # a warning names five
 @pytest.mark.parametrize("make", STRANGE)
-def test_files_of_others_among_the_logs_are_left_alone(directory: Path, make: Make, half: int) -> None:
+def test_foreign_files_in_the_logs_directory_are_not_removed(directory: Path, make: Make, half: int) -> None:
     names = [
         "a backup",
         "t-0.1.bak",
@@ -138,26 +138,26 @@ def test_a_file_with_the_name_of_a_logs_folder_is_not_removed(directory: Path, m
 
 
 @pytest.mark.parametrize("make", STRANGE)
-def test_files_of_others_in_the_journals_folder_are_left_alone(directory: Path, make: Make) -> None:
+def test_foreign_files_in_the_journal_directory_are_not_removed(directory: Path, make: Make) -> None:
     names = ["notes.txt", "notes.preparing", "1.journal", "٠" * 20 + ".journal", "old.journal"]
     check_left_alone(directory, *make_each(make, directory / "journal", names))
 
 
 @pytest.mark.parametrize("make", [an_empty_folder, a_folder])
-def test_a_folder_under_the_name_of_a_journal_file_is_left_alone(directory: Path, make: Make) -> None:
+def test_a_directory_with_the_name_of_a_journal_file_is_not_removed(directory: Path, make: Make) -> None:
     path = directory / "journal" / f"{9:020d}.journal"
     make(path)
     check_left_alone(directory, path, named=False)
 
 
 @pytest.mark.parametrize("make", STRANGE)
-def test_files_of_others_beside_the_checkpoints_are_left_alone(directory: Path, make: Make) -> None:
+def test_foreign_files_with_names_similar_to_checkpoints_are_not_removed(directory: Path, make: Make) -> None:
     names = ["checkpoint-07", "checkpoint-²", "checkpoint-٣", "checkpoint-5.bak", "checkpoint-"]
     check_left_alone(directory, *make_each(make, directory, names))
 
 
 @pytest.mark.parametrize("make", [an_empty_folder, a_folder])
-def test_a_folder_under_the_name_of_a_checkpoint_is_left_alone(directory: Path, make: Make) -> None:
+def test_a_directory_with_the_name_of_a_checkpoint_is_not_removed(directory: Path, make: Make) -> None:
     make(directory / "checkpoint-99")
     check_left_alone(directory, directory / "checkpoint-99", named=False)
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_that_is_a_link_to_nothing_counts_as_damaged(directory: Pat
 
 
 @pytest.mark.parametrize("make", STRANGE)
-def test_files_of_others_among_kept_parts_are_left_alone(directory: Path, make: Make) -> None:
+def test_foreign_files_in_the_journal_parts_directory_are_not_removed(directory: Path, make: Make) -> None:
     (directory / "journal-parts").mkdir()
     names = ["notes.txt", "t-0.1.2", "t-0.1.02.0", "t-0.1.2.0.bak"]
     check_left_alone(directory, *make_each(make, directory / "journal-parts", names))
@@ -178,7 +178,7 @@ def test_files_of_others_among_kept_parts_are_left_alone(directory: Path, make: 
 
 @pytest.mark.parametrize("half", [0, 1])  # a warning names five
 @pytest.mark.parametrize("make", STRANGE)
-def test_files_of_others_in_a_logs_folder_are_left_alone(directory: Path, make: Make, half: int) -> None:
+def test_foreign_files_in_the_folder_of_a_log_are_not_removed(directory: Path, make: Make, half: int) -> None:
     folder = next((directory / "logs").glob("t-0.*"))
     names = [
         "notes.writing",
@@ -193,7 +193,7 @@ def test_files_of_others_in_a_logs_folder_are_left_alone(directory: Path, make: 
     check_left_alone(directory, *make_each(make, folder, names[half::2]))
 
 
-def test_a_folder_under_the_name_of_a_segment_is_left_alone(directory: Path) -> None:
+def test_a_directory_with_the_name_of_a_segment_is_not_removed(directory: Path) -> None:
     folder = next((directory / "logs").glob("t-0.*"))
     a_folder(folder / "00000000000000000007.1.log")
     check_left_alone(directory, folder / "00000000000000000007.1.log")
@@ -224,7 +224,7 @@ def test_a_log_folder_that_holds_a_foreign_file_is_left_alone(directory: Path, m
 
 
 def test_a_log_whose_folder_is_a_link_is_served_and_its_target_outlives_a_delete(directory: Path) -> None:
-    """Somebody moved a partition to another disk."""
+    """An administrator moved a partition to another disk and left a symbolic link."""
     folder = next((directory / "logs").glob("t-0.*"))
     elsewhere = directory.parent / "elsewhere"
     folder.rename(elsewhere)
@@ -238,7 +238,7 @@ def test_a_log_whose_folder_is_a_link_is_served_and_its_target_outlives_a_delete
     assert elsewhere.is_dir()
 
 
-def test_many_foreign_files_are_one_line(directory: Path) -> None:
+def test_many_foreign_files_are_reported_in_one_warning(directory: Path) -> None:
     for number in range(9):
         a_file(directory / "logs" / f"stray{number}")
     reported = [w for w in RealDisk(directory).report.warnings if "not made by fencepost" in w]
@@ -260,7 +260,7 @@ def test_a_leftover_that_cannot_be_removed_is_a_warning_and_the_start_succeeds()
 
 
 @pytest.mark.parametrize("name", ["logs/.DS_Store", "journal/notes.txt", "logs/backup"])
-def test_a_directory_with_nothing_of_ours_is_a_new_one(tmp_path: Path, name: str) -> None:
+def test_a_directory_with_only_foreign_files_is_opened_as_a_new_one(tmp_path: Path, name: str) -> None:
     path = tmp_path / "data" / name
     path.parent.mkdir(parents=True)
     a_file(path)
@@ -291,6 +291,8 @@ def test_a_directory_with_logs_or_a_journal_but_no_checkpoint_is_refused(tmp_pat
         ("a b-0.1", None),
     ],
 )
-def test_names_of_logs_folders_are_taken_apart_exactly(name: str, found: tuple[str, int, int] | None) -> None:
+def test_the_name_of_a_logs_folder_is_parsed_to_topic_partition_and_id_or_none(
+    name: str, found: tuple[str, int, int] | None
+) -> None:
     assert layout.parse_log_directory_name(name) == found
     assert found is None or layout.log_directory_name(*found) == name

@@ -29,7 +29,7 @@ def synced(disk):
     return [one.path for one in disk.operations if isinstance(one, Sync | SyncDirectory)]
 
 
-def test_every_file_is_synced_and_every_directory_once(disk):
+def test_run_syncs_syncs_every_file_and_each_directory_once(disk):
     run_syncs(jobs(disk, OpenFiles(disk, limit=1000)))
     assert len(synced(disk)) == 2 * COUNT + 1
     disk.sync_directory("/")
@@ -37,7 +37,7 @@ def test_every_file_is_synced_and_every_directory_once(disk):
     assert all(found.size(f"/logs/{i}/log") == 1 for i in range(COUNT))
 
 
-def test_one_failed_sync_among_them_is_reported(disk):
+def test_run_syncs_raises_if_one_of_many_syncs_fails(disk):
     made = jobs(disk, OpenFiles(disk, limit=1000))
     disk.fail_sync(lambda path: path == "/logs/7/log")
     with pytest.raises(OSError, match="/logs/7/log"):

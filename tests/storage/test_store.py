@@ -24,7 +24,7 @@ def send(driven: Driven, log, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_tail_of_small_batches_is_counted_with_the_memory_that_each_takes(tmp_path):
+def test_the_memory_count_of_unflushed_batches_covers_what_small_batches_really_take(tmp_path):
     store, _ = open_store(SystemDisk(), SimulatedClock(), SeededRng(1), str(tmp_path / "data"), StoreSettings())
     driven = Driven.__new__(Driven)
     driven.store = store
@@ -46,7 +46,7 @@ def test_a_tail_of_small_batches_is_counted_with_the_memory_that_each_takes(tmp_
     assert taken > 4 * store.tail_bytes
 
 
-def test_clients_wait_when_a_tail_of_small_batches_takes_the_memory_it_may():
+def test_the_store_is_congested_while_unflushed_small_batches_use_all_their_memory():
     driven = Driven(SimulatedDisk(history=False), settings=StoreSettings(tail_max_bytes=100_000, min_free_bytes=0))
     driven.fill()
     log = driven.create("t")
@@ -61,7 +61,7 @@ def test_clients_wait_when_a_tail_of_small_batches_takes_the_memory_it_may():
     assert driven.store.tail_memory_bytes == 0
 
 
-def test_a_dropped_log_is_counted_no_more_whether_a_flush_of_it_is_out_or_not():
+def test_unflushed_bytes_of_a_dropped_log_are_not_counted_even_during_its_flush():
     driven = Driven(SimulatedDisk(history=False))
     driven.fill()
     for flush_is_out in (False, True):
@@ -77,7 +77,7 @@ def test_a_dropped_log_is_counted_no_more_whether_a_flush_of_it_is_out_or_not():
         driven.round()
 
 
-def test_append_next_counts_a_batch_like_append():
+def test_append_next_adds_the_same_bytes_to_the_counts_as_append():
     found = []
     for short in (False, True):
         driven = Driven(SimulatedDisk(history=False))
@@ -100,7 +100,7 @@ def test_append_next_counts_a_batch_like_append():
 
 @pytest.mark.parametrize("beside", [100_000, 3_000])
 @pytest.mark.parametrize("together", [True, False])
-def test_a_batch_keeps_no_more_of_its_request_than_four_times_its_size(together, beside):
+def test_an_unflushed_batch_keeps_at_most_four_times_its_size_of_its_request(together, beside):
     driven = Driven(SimulatedDisk())
     log = driven.create("t")
     driven.round()
@@ -119,7 +119,7 @@ def test_a_batch_keeps_no_more_of_its_request_than_four_times_its_size(together,
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("dropped", [False, True])
-def test_the_id_of_a_log_is_never_given_again(checkpointed, dropped):
+def test_a_log_id_is_never_reused_after_a_drop_or_a_restart(checkpointed, dropped):
     driven = Driven(SimulatedDisk())
     ids = set()
     for name in ("a", "b", "c"):
@@ -136,7 +136,7 @@ def test_the_id_of_a_log_is_never_given_again(checkpointed, dropped):
         driven = Driven(driven.disk.after_process_crash())
 
 
-def test_an_id_given_out_in_a_killed_life_is_not_given_again_once_it_is_written():
+def test_a_log_id_in_an_unsynced_unit_of_a_killed_process_is_not_reused():
     driven = Driven(SimulatedDisk())
     first = driven.create("a").log_id
     driven.round(sync=False)

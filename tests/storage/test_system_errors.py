@@ -32,7 +32,7 @@ Script = Callable[[SimulatedDisk], Any]
         ([errno.EIO, errno.ENOSPC, errno.ENOENT, errno.EROFS, errno.ESTALE], False, False),
     ],
 )
-def test_each_errno_is_known_as_passing_or_as_a_limit_or_as_neither(numbers, limit, passes):
+def test_each_errno_is_classified_as_a_limit_and_as_temporary_or_not(numbers, limit, passes):
     for number in numbers:
         error = OSError(number, "")
         assert is_limit(error) is limit
@@ -64,17 +64,17 @@ def judge_start(disk: SimulatedDisk, started: Driven | None) -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_a_start_that_meets_an_error_of_the_system_loses_nothing(workload: Script) -> None:
+def test_a_system_error_at_sampled_steps_of_a_start_loses_no_record(workload: Script) -> None:
     turn = WORKLOADS.index(workload)
     assert fail_each_step(left_by(workload), start, judge_start, turn=turn, apart=APART) > 5
 
 
-def test_a_start_that_meets_an_error_of_the_system_at_any_step_at_all_loses_nothing() -> None:
+def test_a_system_error_at_each_step_of_a_start_loses_no_record() -> None:
     assert fail_each_step(left_by(producer_snapshots), start, judge_start) > 40
 
 
 def test_a_start_that_fails_by_a_system_error_while_reading_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is: before the first log is made ready to be written to."""
+    """Reading ends when the first log is prepared for appends."""
     make = left_by(producer_snapshots)
     before = len(make().operations)
     tidied: list[object] = []
@@ -96,7 +96,7 @@ def test_a_start_that_fails_by_a_system_error_while_reading_changes_nothing(monk
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_an_error_of_the_system_in_flush_checkpoint_or_journal_loses_nothing(
+def test_a_system_error_in_a_flush_checkpoint_or_journal_write_loses_no_record(
     workload: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive: list[Workload] = []
@@ -118,7 +118,7 @@ def test_an_error_of_the_system_in_flush_checkpoint_or_journal_loses_nothing(
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_a_start_that_may_go_without_partitions_does_whatever_file_is_unreadable(workload: Script) -> None:
+def test_a_start_with_unreadable_logs_offline_succeeds_whatever_file_is_unreadable(workload: Script) -> None:
     make = left_by(workload)
     logs = Driven(make(), settings=SETTINGS).store.logs.values()
     folders = [log.directory for log in logs if log.topic != layout.CATALOGUE_TOPIC]

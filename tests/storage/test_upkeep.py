@@ -18,7 +18,7 @@ from store_dump import dump_log
 
 
 @pytest.mark.parametrize("flushed_before", [True, False], ids=["its folder is there", "its folder is not made yet"])
-def test_a_topic_deleted_in_a_slow_flush_neither_fails_that_nor_leaves_its_folder(flushed_before):
+def test_deleting_a_topic_during_its_flush_fails_no_flush_and_removes_its_folder(flushed_before):
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     if flushed_before:
@@ -41,7 +41,7 @@ def test_a_topic_deleted_in_a_slow_flush_neither_fails_that_nor_leaves_its_folde
     assert driver.disk.list(f"{DIRECTORY}/logs") == []
 
 
-def test_the_folder_of_a_deleted_topic_stays_for_as_long_as_its_compaction_runs():
+def test_the_folder_of_a_deleted_topic_is_kept_until_its_compaction_ends():
     driver = Driven(SimulatedDisk())
     log = driver.create("t", cleanup_policy="compact")
     driver.append(log, [b"a"])
@@ -59,7 +59,7 @@ def test_the_folder_of_a_deleted_topic_stays_for_as_long_as_its_compaction_runs(
     assert not driver.disk.exists(log.directory)
 
 
-def test_a_deleted_topic_leaves_the_disk_with_the_second_checkpoint_without_it():
+def test_the_folder_of_a_deleted_topic_is_removed_at_the_second_checkpoint():
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a"])
@@ -75,8 +75,8 @@ def test_a_deleted_topic_leaves_the_disk_with_the_second_checkpoint_without_it()
 
 
 @pytest.mark.parametrize("dropped", [True, False], ids=["topic deleted", "log start moved"])
-def test_a_reader_that_comes_late_does_not_keep_a_removed_file_open(dropped):
-    """It would hold its place on the disk for as long as nobody needs the descriptor."""
+def test_a_late_read_does_not_leave_a_removed_segment_file_open(dropped):
+    """An open descriptor would keep the removed file's disk space in use."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t", segment_bytes=100)
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_a_reader_that_comes_late_does_not_keep_a_removed_file_open(dropped):
     assert files.use_if_open(path) is None
 
 
-def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
+def test_a_checkpoint_captured_in_slices_covers_units_up_to_its_beginning():
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
     for log in logs:
@@ -153,7 +153,7 @@ def test_a_checkpoint_waits_only_for_the_sync_of_joint_units():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("all_flushed", [True, False], ids=["all is flushed", "units after the checkpoint"])
-def test_the_older_checkpoint_suffices_also_with_an_unsynced_journal(all_flushed):
+def test_the_older_checkpoint_can_be_opened_also_with_an_unsynced_journal(all_flushed):
     driver = Driven(SimulatedDisk(), settings=replace(SMALL, journal_max_bytes=256 << 10))
     log = driver.create("t", durability_mode="os")
     driver.round()
@@ -180,7 +180,7 @@ def _without_the_newest_checkpoint(disk, at_least):
 
 
 def test_a_journal_that_lost_synced_units_before_a_checkpoint_refuses_to_start():
-    """Nothing else stands behind it there that would say so: it would pass for a tail that no one was told of."""
+    """No later round in the journal says that they were synced; only the checkpoint does."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
     driver.append(log, [b"a"])
@@ -200,7 +200,7 @@ def test_a_journal_that_lost_synced_units_before_a_checkpoint_refuses_to_start()
         Driven(disk)
 
 
-def test_a_flush_of_large_batches_is_shared_between_workers_and_no_other(monkeypatch):
+def test_a_flush_is_shared_between_workers_only_if_its_batches_are_large(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
     driver = Driven(SimulatedDisk())
@@ -232,7 +232,7 @@ def test_a_flush_of_large_batches_is_shared_between_workers_and_no_other(monkeyp
     assert len(run.parts(2)) == 1
 
 
-def test_while_rounds_are_synced_one_worker_writes_a_piece_at_a_time(monkeypatch):
+def test_with_fsync_durability_one_worker_writes_a_flush_in_paced_pieces(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
     paced_seen = []
@@ -261,7 +261,7 @@ def test_while_rounds_are_synced_one_worker_writes_a_piece_at_a_time(monkeypatch
 
 
 @pytest.mark.parametrize(("beside_a_quarter", "paced"), [(1, True), (0, False)])
-def test_tails_at_a_quarter_of_their_limit_are_all_flushed_at_once(beside_a_quarter, paced):
+def test_a_flush_is_not_paced_once_unflushed_batches_use_a_quarter_of_their_limit(beside_a_quarter, paced):
     def filled(tail_max_bytes):
         driver = Driven(SimulatedDisk(), settings=replace(SMALL, tail_max_bytes=tail_max_bytes))
         log = driver.create("t")
@@ -276,7 +276,7 @@ def test_tails_at_a_quarter_of_their_limit_are_all_flushed_at_once(beside_a_quar
     assert filled(4 * (taken + beside_a_quarter)).upkeep.begin_flush().paced == paced
 
 
-def test_tails_are_flushed_at_once_where_the_journal_is_nearly_full():
+def test_a_flush_is_not_paced_when_the_journal_is_nearly_full():
     driver = Driven(SimulatedDisk(), settings=replace(SMALL, tail_max_bytes=64 << 20))
     log = driver.create("t")
     driver.round()
@@ -293,7 +293,7 @@ def test_tails_are_flushed_at_once_where_the_journal_is_nearly_full():
     assert set(paced) == {(True, False), (False, True)}
 
 
-def test_without_rounds_to_spare_the_device_for_no_flush_is_paced():
+def test_begin_flush_with_pace_false_is_not_paced():
     driver = Driven(SimulatedDisk())
     driver.append(driver.create("t"), [b"x"])
     driver.round()
@@ -301,7 +301,7 @@ def test_without_rounds_to_spare_the_device_for_no_flush_is_paced():
     assert not driver.upkeep.begin_flush(pace=False).paced
 
 
-def test_a_flush_takes_no_more_batches_than_the_interpreter_can_spare(monkeypatch):
+def test_a_flush_takes_at_most_flush_run_batches_batches(monkeypatch):
     monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 5)
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
@@ -318,7 +318,7 @@ def test_a_flush_takes_no_more_batches_than_the_interpreter_can_spare(monkeypatc
     assert driver.store.tail_bytes == 0
 
 
-def test_a_flush_takes_more_at_once_while_rounds_are_not_synced(monkeypatch):
+def test_a_flush_takes_more_bytes_while_journal_rounds_are_not_synced(monkeypatch):
     monkeypatch.setattr(upkeep, "FLUSH_RUN_BYTES", 2_000)
     monkeypatch.setattr(upkeep, "FLUSH_RUN_UNSYNCED_BYTES", 4_000)
     driver = Driven(SimulatedDisk())
@@ -345,7 +345,7 @@ def test_a_flush_of_one_large_log_is_not_split(monkeypatch):
     assert len(driver.upkeep.begin_flush().parts(2)) == 1
 
 
-def test_an_idle_store_is_behind_when_more_of_its_age_is_unsaved_than_may_be_lost():
+def test_upkeep_is_behind_once_the_unsaved_store_age_reaches_what_may_be_lost():
     driver = Driven(SimulatedDisk())
     may_lose = [LOST_AGE_MS]
     driver.upkeep = Upkeep(driver.store, lambda: may_lose[0])
@@ -363,7 +363,7 @@ def test_an_idle_store_is_behind_when_more_of_its_age_is_unsaved_than_may_be_los
     assert Driven(driver.disk.after_power_cut()).store.age_ms() == 10_000
 
 
-def test_a_log_that_falls_silent_is_compacted_though_an_older_snapshot_is_within():
+def test_an_idle_log_is_compacted_completely_after_further_producer_snapshots():
     driver = Driven(SimulatedDisk())
     log = driver.create("t", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001)
     driver.append(log, [b"1"], producer_id=5, producer_epoch=0, base_sequence=0)
@@ -390,7 +390,7 @@ def checkpoint_with_snapshots(driver):
 
 
 @pytest.mark.slow
-def test_of_many_logs_with_producers_a_recovery_reads_no_more_than_it_may():
+def test_producer_snapshots_keep_the_bytes_a_recovery_scans_within_the_interval():
     driven = Driven(SimulatedDisk(history=False), settings=replace(SMALL, snapshot_interval_bytes=20_000))
     driven.fill()
     logs = [driven.create("t", partition) for partition in range(150)]
@@ -414,8 +414,8 @@ def test_of_many_logs_with_producers_a_recovery_reads_no_more_than_it_may():
     assert sum(log.snapshots.taken_bytes for log in again.store.logs.values()) <= 20_000
 
 
-def test_the_older_of_two_checkpoints_finds_all_that_it_names_after_every_checkpoint():
-    """Segments, snapshots, folders and the journal's files go one checkpoint late."""
+def test_after_every_checkpoint_all_files_of_the_older_one_still_exist():
+    """Segments, snapshots, folders and journal files are removed one checkpoint later."""
     driven = Driven(SimulatedDisk(history=False), settings=replace(SMALL, journal_max_bytes=512 << 10))
     driven.fill()
     log = driven.create("t", segment_bytes=30_000)

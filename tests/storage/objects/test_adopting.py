@@ -57,7 +57,7 @@ def test_an_adopted_directory_is_in_the_store_before_its_first_new_round():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lives", [1, 2, 3, 7])
-def test_an_adopted_directory_continues_with_any_numbers_of_its_journal(lives):
+def test_an_adopted_directory_continues_after_any_number_of_earlier_starts(lives):
     objects = SimulatedObjects()
     disk = plain(lives=lives)
     owner = Owning(objects, disk)
@@ -130,7 +130,7 @@ def test_a_damaged_directory_is_not_adopted():
     assert not Looking(objects, pause).look().epoch
 
 
-def test_the_mark_of_a_restored_directory_is_adopted_for_its_successors():
+def test_a_successor_of_an_adopted_restored_directory_also_has_its_restored_mark():
     objects = SimulatedObjects()
     disk = plain()
     disk.open(f"{DIRECTORY}/restored", create=True).close()
@@ -173,7 +173,7 @@ def test_an_adoption_whose_client_dies_at_any_call_can_be_continued(after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_directory_whose_adoption_died_is_served_alone_if_the_store_is_gone(after):
+def test_a_directory_of_an_unfinished_adoption_can_be_served_without_the_store(after):
     call = marked = 0
     while True:
         objects, disk = SimulatedObjects(), plain()

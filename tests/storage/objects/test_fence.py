@@ -5,11 +5,11 @@ from fencepost.storage.objects import fence
 from fencepost.storage.objects.fence import NOWHERE, Answer, Found, Header, Owner, Phase, Place, Run, Step, Taker
 
 
-def test_only_a_plain_success_of_a_create_is_believed():
+def test_after_a_create_any_answer_but_success_leads_to_a_look_at_the_object():
     assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
 
 
-def test_each_finding_of_a_look_has_its_next_step():
+def test_what_a_look_at_an_object_finds_decides_the_next_step():
     steps = {found: fence.after_look(found) for found in Found}
     assert steps == {
         Found.OWN: Step.CREATED,
@@ -31,17 +31,17 @@ def test_rounds_are_released_in_order_for_any_order_of_creates():
     assert owner.create(1) is owner
 
 
-def test_a_round_beyond_the_window_cannot_begin():
+def test_beginning_a_round_while_a_full_window_is_unreleased_raises():
     with pytest.raises(RuntimeError, match="window 1"):
         Owner(1).begin(NOWHERE).begin(NOWHERE)
 
 
-def test_rounds_of_official_checkpoints_and_the_newest_rounds_are_kept():
+def test_first_kept_is_the_checkpoints_start_or_keeps_the_newest_rounds():
     assert fence.first_kept(released=20, start=15, kept=8) == 12
     assert fence.first_kept(released=20, start=5, kept=8) == 5
 
 
-def test_seals_are_never_garbage():
+def test_garbage_has_the_rounds_below_a_number_and_never_a_seal():
     assert fence.garbage({0: True, 1: False, 2: True, 3: True}, below=3) == [0, 2]
 
 
@@ -58,7 +58,7 @@ def test_seals_are_never_garbage():
         ({5: False, 6: False}, 5),
     ],
 )
-def test_a_seal_is_valid_if_no_round_behind_it_was_released(rounds, end):
+def test_an_epoch_ends_at_the_first_seal_behind_which_no_round_was_released(rounds, end):
     assert fence.valid_end(rounds, window=2) == end
 
 
@@ -70,7 +70,7 @@ def test_a_seal_is_placed_at_the_first_free_name_of_the_window(rounds, place):
     assert fence.seal_place(rounds, window=2) == place
 
 
-def test_a_listing_of_several_pages_is_judged_only_if_it_is_in_order():
+def test_a_listing_longer_than_a_page_is_proof_only_if_it_is_in_order():
     assert fence.is_proof([1, 2, 3, 4], page=2)
     assert not fence.is_proof([1, 3, 2, 4], page=2)
     assert not fence.is_proof([1, 2, 2], page=2)
@@ -91,7 +91,7 @@ def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
     assert taker.complete().began(created=True).phase is Phase.OWNER
 
 
-def test_the_first_epoch_of_a_store_has_no_base():
+def test_a_takeover_of_the_first_epoch_has_no_base_and_reads_no_rounds():
     taker = Taker(epoch=1, window=2).looked(begun=1, passed=False)
     assert (taker.phase, taker.base) == (Phase.READ, (0, 0))
     assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
@@ -106,7 +106,7 @@ def test_a_takeover_with_a_missing_object_starts_again_if_it_was_overtaken():
     assert Taker(epoch=5, window=2).looked(begun=4, passed=True).phase is Phase.GONE
 
 
-def test_rounds_to_read_reach_back_to_the_checkpoint_over_several_epochs():
+def test_runs_lists_the_rounds_since_the_checkpoint_over_several_epochs():
     headers = {
         Place(7, 3): Header(Place(2, 40)),
         Place(7, 0): Header(Place(2, 40), base=5, base_end=2),

@@ -26,7 +26,7 @@ def a_round(count: int = 2) -> bytes:
     return form.pack_round(RoundHeader(place, SALT, 5, 40, 10, count, len(body), crc32c(body), 5, (2, 1), says)) + body
 
 
-def test_names_are_in_the_order_of_epochs_and_numbers():
+def test_object_names_of_rounds_sort_by_epoch_and_number():
     places = [Place(epoch, number) for epoch in (1, 2, 10) for number in (0, 1, 9, 10, 99, 100, 101, 12345)]
     names = [form.place_name(place) for place in places]
     assert names == sorted(names)
@@ -35,7 +35,7 @@ def test_names_are_in_the_order_of_epochs_and_numbers():
 
 
 @given(PLACES)
-def test_a_name_is_read_as_the_place_it_was_made_of(place):
+def test_the_name_of_a_round_or_claim_is_parsed_back_to_epoch_and_number(place):
     assert form.read_place(form.place_name(place)) == place
     assert form.place_name(place).startswith(form.epoch_prefix(place.epoch))
     assert form.read_claim_name(form.claim_name(place.epoch)) == place.epoch

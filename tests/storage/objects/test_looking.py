@@ -36,7 +36,7 @@ def write(owner: Owning) -> None:
         owner.send("t", b"behind %d" % number)
 
 
-def test_a_look_sees_all_that_an_owner_has_released():
+def test_a_look_finds_the_epoch_last_round_and_point_of_the_owner_without_writing():
     objects = SimulatedObjects()
     owner = begin(objects)
     write(owner)
@@ -68,7 +68,7 @@ def test_a_look_at_an_ended_epoch_names_the_node_that_ended_it():
     assert {epoch: seal.by for epoch, seal in Looking(objects, pause).seals(looked).items()} == {1: 2, 2: 3}
 
 
-def test_a_round_behind_a_missing_round_does_not_count():
+def test_a_look_ends_before_a_missing_round_and_ignores_later_rounds():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.append(owner.log("t"), [b"never created"])
@@ -89,7 +89,7 @@ def needed(objects: SimulatedObjects) -> list[str]:
     return [*rounds[:-1], *sorted(point.parts()), names.point(names.Place(*looked.point))]
 
 
-def test_every_object_that_a_takeover_needs_is_named_when_lost_or_rotten():
+def test_verify_names_every_needed_object_that_is_lost_or_damaged():
     objects = SimulatedObjects()
     write(begin(objects))
     whole = dict(objects.content)
@@ -141,7 +141,7 @@ def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage():
     assert moved == 3
 
 
-def test_a_lost_round_is_named_by_every_look():
+def test_a_look_raises_object_damaged_if_a_needed_round_is_lost():
     objects = SimulatedObjects()
     owner = begin(objects)
     for number in range(8):

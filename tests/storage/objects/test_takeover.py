@@ -28,7 +28,7 @@ def begin(objects: Objects, disk: SimulatedDisk | None = None) -> Owning:
     return owner
 
 
-def test_an_owner_with_an_empty_disk_has_all_that_its_predecessor_released(objects):
+def test_a_new_owner_with_an_empty_disk_has_all_its_predecessor_released(objects):
     owner = begin(objects)
     for number in range(5):
         owner.send("t", b"%d" % number)
@@ -42,7 +42,7 @@ def test_an_owner_with_an_empty_disk_has_all_that_its_predecessor_released(objec
     assert third.values() == [*owner.values(), b"of the second"]
 
 
-def test_an_owner_whose_epoch_was_ended_releases_no_further_round(objects):
+def test_an_owner_whose_epoch_was_ended_is_fenced_at_its_next_round(objects):
     owner = begin(objects)
     owner.send("t", b"seen")
     after = Owning(objects, node=2)
@@ -51,7 +51,7 @@ def test_an_owner_whose_epoch_was_ended_releases_no_further_round(objects):
     assert owner.values() == after.values() == [b"seen"]
 
 
-def test_an_owner_continues_its_directory_with_rounds_behind_its_checkpoint():
+def test_a_restarted_owner_replays_only_rounds_after_its_own_checkpoint():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"flushed")
@@ -70,7 +70,7 @@ def test_an_owner_continues_its_directory_with_rounds_behind_its_checkpoint():
     assert Owning(objects, node=2).values() == [b"flushed", b"in a round only", b"more"]
 
 
-def test_the_directory_of_a_fenced_owner_may_be_used_again():
+def test_a_fenced_owner_can_take_over_again_in_its_directory_without_its_lost_round():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"first")
@@ -83,7 +83,7 @@ def test_the_directory_of_a_fenced_owner_may_be_used_again():
     assert Owning(objects, owner.disk).values() == [b"first", b"second"]
 
 
-def test_rounds_behind_a_missing_round_do_not_count():
+def test_a_takeover_ignores_rounds_stored_behind_a_missing_round():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"released")
@@ -103,7 +103,7 @@ def test_rounds_behind_a_missing_round_do_not_count():
     assert Owning(objects, node=3).values() == [b"released", b"of the second"]
 
 
-def test_at_most_a_window_of_unreleased_rounds_begins():
+def test_taking_a_round_beyond_the_window_of_unreleased_ones_raises():
     owner = begin(SimulatedObjects())
     writes = []
     for _ in range(4):
@@ -116,7 +116,7 @@ def test_at_most_a_window_of_unreleased_rounds_begins():
         owner.store.take_round(sync=True)
 
 
-def test_epochs_of_owners_without_a_round_are_skipped():
+def test_a_takeover_skips_epochs_in_which_no_round_was_written():
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
     take(objects, node=2)
@@ -126,7 +126,7 @@ def test_epochs_of_owners_without_a_round_are_skipped():
     assert owner.values() == [b"first"]
 
 
-def test_a_takeover_that_was_overtaken_begins_no_epoch():
+def test_a_takeover_overtaken_by_a_newer_one_raises_and_begins_no_epoch():
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
 
@@ -144,7 +144,7 @@ def test_a_takeover_that_was_overtaken_begins_no_epoch():
 # ---- points --------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_disk_is_filled_from_a_point_and_the_rounds_behind_it(objects):
+def test_a_takeover_with_an_empty_disk_uses_a_point_and_only_the_rounds_after_it(objects):
     owner = begin(objects)
     for number in range(20):
         owner.send("t", b"%d" % number)
@@ -178,7 +178,7 @@ def test_unneeded_rounds_points_and_parts_are_deleted_but_no_seals():
     assert Owning(objects, node=9).values() == owner.values()
 
 
-def test_a_point_that_no_round_names_does_not_count():
+def test_a_takeover_ignores_a_point_that_no_round_names():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -190,7 +190,7 @@ def test_a_point_that_no_round_names_does_not_count():
     assert Owning(objects, node=2).values() == [b"1", b"2"]
 
 
-def test_a_directory_older_than_the_oldest_round_is_filled_from_a_point():
+def test_a_directory_older_than_the_oldest_kept_round_is_refilled_from_a_point():
     objects = SimulatedObjects()
     first = begin(objects)
     first.send("t", b"first")
@@ -206,7 +206,7 @@ def test_a_directory_older_than_the_oldest_round_is_filled_from_a_point():
     assert Owning(objects, node=3).values() == second.values()
 
 
-def test_a_lost_point_is_named_and_prevents_the_takeover():
+def test_a_damaged_part_of_the_needed_point_prevents_the_takeover_and_is_named():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -217,7 +217,7 @@ def test_a_lost_point_is_named_and_prevents_the_takeover():
         Owning(objects, node=2)
 
 
-def test_the_next_points_of_a_directory_ship_only_what_was_added():
+def test_a_later_point_of_the_same_directory_ships_only_added_bytes():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", bytes(200_000))
@@ -236,7 +236,7 @@ def test_the_next_points_of_a_directory_ship_only_what_was_added():
     assert Owning(objects, node=3).values() == other.values()
 
 
-def test_the_newest_point_is_named_again_only_while_it_has_every_unit():
+def test_newest_behind_returns_the_newest_point_only_while_it_has_every_unit():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -260,7 +260,7 @@ def test_the_newest_point_is_named_again_only_while_it_has_every_unit():
 # ---- what is wrong with the store ----------------------------------------------------------------------------
 
 
-def test_a_lost_round_is_named_and_prevents_the_takeover():
+def test_a_lost_round_prevents_the_takeover_and_is_named():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -272,7 +272,7 @@ def test_a_lost_round_is_named_and_prevents_the_takeover():
 
 
 @pytest.mark.parametrize("position", [0, 20, -1])
-def test_a_damaged_round_is_named_and_prevents_the_takeover(position):
+def test_a_damaged_round_prevents_the_takeover_and_is_named(position):
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -282,7 +282,7 @@ def test_a_damaged_round_is_named_and_prevents_the_takeover(position):
         Owning(objects, node=2)
 
 
-def test_a_refusing_store_is_asked_again_and_logged():
+def test_a_takeover_of_a_refusing_store_is_retried_until_the_caller_gives_up():
     objects = SimulatedObjects()
     objects.refuses = "403"
     with pytest.raises(GivenUp) as given_up:
@@ -331,7 +331,7 @@ def calls_of_a_life() -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_after_an_owner_dies_the_next_has_its_released_rounds_and_at_most_one_more(after):
+def test_after_an_owner_dies_the_next_has_its_released_records_and_at_most_one_more(after):
     for call in range(calls_of_a_life()):
         objects, acked = SimulatedObjects(), []
         objects.cut_at(call, after=after)

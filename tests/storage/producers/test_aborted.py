@@ -45,14 +45,14 @@ def test_aborted_transactions_with_records_or_end_in_the_range_are_found(entries
 
 
 @given(HISTORIES.map(history), OFFSETS, st.integers(1, 60), st.integers(0, 50))
-def test_a_search_that_reports_its_end_has_missed_no_later_entry(entries, offset, length, known):
+def test_a_search_that_says_it_is_over_gives_the_same_result_with_later_entries(entries, offset, length, known):
     below = offset + length
     found, is_over = overlapping(entries[:known], offset, below)
     if is_over:
         assert found == overlapping(entries, offset, below)[0]
 
 
-def test_a_search_is_over_at_an_entry_before_which_everything_was_decided():
+def test_a_search_is_over_at_an_entry_whose_last_stable_offset_is_behind_the_range():
     entries = [AbortedTransaction(7, 10, 20, 21), AbortedTransaction(8, 30, 40, 41)]
     assert overlapping(entries, 0, 21) == (entries[:1], True)
     assert overlapping(entries, 0, 5) == ([], True)
@@ -66,7 +66,7 @@ def test_an_abort_is_found_after_one_that_began_earlier_and_ended_later():
     assert overlapping(entries, 6, 10)[0] == entries[1:]
 
 
-def test_a_search_continues_behind_an_entry_that_overlapped_an_open_one():
+def test_a_search_continues_after_an_entry_that_an_open_transaction_overlapped():
     entries = [AbortedTransaction(7, 12, 20, 10), AbortedTransaction(8, 10, 30, 31)]
     assert overlapping(entries, 0, 15) == (entries, True)
     assert overlapping(entries, 0, 11) == (entries[1:], True)
@@ -105,12 +105,12 @@ def followed(*steps):
     return found
 
 
-def test_an_abort_spans_its_data_and_the_last_stable_offset_moves_behind_it():
+def test_an_aborted_entry_has_first_and_marker_offset_and_the_stable_offset_after_it():
     found = followed((7, "data"), (8, "data"), (7, "data"), (7, Marker.ABORT), (8, Marker.ABORT), (7, Marker.ABORT))
     assert [each for each in found if each] == [AbortedTransaction(7, 0, 3, 1), AbortedTransaction(8, 1, 4, 5)]
     assert pack(filter(None, found))
 
 
-def test_only_abort_markers_of_transactions_with_data_count():
+def test_commits_and_markers_without_records_add_no_aborted_transaction():
     found = followed((7, "data"), (7, Marker.COMMIT), (7, Marker.ABORT), (8, "plain"), (8, Marker.ABORT))
     assert found == [None] * 5

@@ -36,7 +36,7 @@ def test_a_producer_snapshot_restores_the_whole_state(partition):
 
 
 @pytest.mark.parametrize("at_most", [1, 3, 100])
-def test_a_snapshot_in_slices_is_of_the_moment_when_it_was_begun(at_most):
+def test_a_producer_snapshot_in_slices_is_of_the_moment_it_was_begun(at_most):
     partition = filled()
     before = partition.states.snapshot()
     partition.states.begin_snapshot()
@@ -53,7 +53,7 @@ def test_a_snapshot_in_slices_is_of_the_moment_when_it_was_begun(at_most):
         partition.states.advance_snapshot()
 
 
-def test_batches_in_sequence_do_not_change_a_snapshot_begun_before(partition):
+def test_batches_on_the_fast_path_do_not_change_a_snapshot_begun_before(partition):
     for producer_id in range(20):
         partition.send(producer_id, 0, 0)
     before = partition.states.snapshot()
@@ -67,7 +67,7 @@ def test_batches_in_sequence_do_not_change_a_snapshot_begun_before(partition):
     assert contents(b"".join(pieces)) == contents(before)
 
 
-def test_a_producer_forgotten_and_back_during_a_snapshot_is_in_it_once_as_it_was(partition):
+def test_a_producer_evicted_and_new_during_a_snapshot_is_in_it_with_its_old_state(partition):
     partition.send(P, 0, 0)
     partition.states.begin_snapshot()
     partition.states.evict()
@@ -76,7 +76,7 @@ def test_a_producer_forgotten_and_back_during_a_snapshot_is_in_it_once_as_it_was
     assert [each.producer_epoch for each in restored(b"".join(pieces)).describe()] == [0]
 
 
-def test_producers_restored_from_slices_expire_in_the_order_of_their_silence(partition):
+def test_producers_restored_from_slices_expire_in_order_of_their_idle_time(partition):
     aged(partition, 1, 2, 3)
     partition.states.begin_snapshot()
     partition.send(3, 0, 1)  # packed out of turn, first of all
@@ -96,7 +96,7 @@ def test_restoring_a_snapshot_replaces_the_state(partition):
     assert partition.states.first_open_offset() is None
 
 
-def test_a_snapshot_cut_or_damaged_is_refused_and_changes_nothing():
+def test_restoring_a_truncated_or_damaged_snapshot_raises_and_changes_nothing():
     partition = filled()
     payload = partition.states.snapshot()
     for damaged in [payload[:length] for length in range(len(payload))] + [payload + b"\0", b"\xc1", b"\x91\xa1x"]:
@@ -122,7 +122,7 @@ def as_documented(payload: bytes) -> dict[int, dict[str, object]]:
     return found
 
 
-def test_a_snapshot_is_read_as_its_format_is_documented():
+def test_a_producer_snapshot_of_the_documented_bytes_is_read_and_written_the_same():
     rows = [[2], [7, 3, 5, 13, 40, 1_000, 1_700, 9, 30, 1_690, 11, 38, 1_701], [8, 0, -1, -2, -1, 2_000, -1]]
     payload = b"".join(map(msgpack.packb, rows))
     assert contents(payload) == as_documented(payload)
@@ -133,7 +133,7 @@ def test_a_snapshot_is_read_as_its_format_is_documented():
 
 
 def test_flipped_bits_of_a_snapshot_are_refused_or_change_a_value(partition):
-    """The file's checksum is what finds them; nothing but ValueError may come of what it lets through."""
+    """The checksum of the file finds damage; this checks only that decoding raises nothing but ValueError."""
     for sequence in range(3):
         partition.send_in_transaction(P, 0, sequence)
     payload = partition.states.snapshot()

@@ -38,13 +38,13 @@ ANSWERED_BY_KAFKA = {
 
 @pytest.mark.requirement("S-19", "S-20", "S-21", "S-23", "S-25", "S-27", "S-28", "S-29", "S-30")
 @pytest.mark.parametrize("name", ANSWERED_BY_KAFKA)
-def test_sequences_are_answered_as_kafka_answers_them(partition, name):
+def test_each_order_of_sequences_gets_the_same_answers_as_from_kafka(partition, name):
     sent, answers = ANSWERED_BY_KAFKA[name]
     assert [partition.send(P, *each) for each in sent] == answers
 
 
 @pytest.mark.parametrize("name", ANSWERED_BY_KAFKA)
-def test_a_restart_between_any_two_batches_changes_no_answer(partition, name):
+def test_a_restart_after_each_batch_changes_no_answer_to_a_sequence(partition, name):
     sent, answers = ANSWERED_BY_KAFKA[name]
     for each, answer in zip(sent, answers, strict=True):
         assert partition.send(P, *each) == answer
@@ -52,7 +52,7 @@ def test_a_restart_between_any_two_batches_changes_no_answer(partition, name):
 
 
 @pytest.mark.requirement("S-23")
-def test_a_duplicate_is_answered_with_where_and_when_it_was_first_stored(partition):
+def test_a_duplicate_is_answered_with_its_first_offsets_and_timestamp(partition):
     partition.send(P, 0, 0, 3, timestamp=11)
     partition.send(P, 0, 3, 2, timestamp=12)
     assert partition.states.judge(make(P, 0, 3, 2, timestamp=99)) == Duplicate(3, 4, 12)
@@ -74,7 +74,7 @@ def test_checking_a_batch_changes_no_producer_state(partition):
 
 
 @pytest.mark.requirement("S-22")
-def test_five_batches_are_remembered_also_over_a_restart(partition):
+def test_the_last_five_batches_of_a_producer_are_duplicates_also_after_a_restart(partition):
     for sequence in range(9):
         partition.send(P, 0, sequence)
     partition.restart()
@@ -83,7 +83,7 @@ def test_five_batches_are_remembered_also_over_a_restart(partition):
 
 
 @pytest.mark.requirement("S-22")
-def test_five_batches_are_remembered_whatever_transaction_each_was_in(partition):
+def test_the_last_five_batches_are_duplicates_whatever_transaction_each_was_in(partition):
     for sequence in range(6):
         assert partition.send_in_transaction(P, 0, sequence) == 2 * sequence
         partition.end(P, 0)
@@ -98,7 +98,7 @@ def test_a_duplicate_is_recognised_at_large_sequence_numbers(partition):
 
 
 @pytest.mark.requirement("S-24")
-def test_batches_without_a_producer_pass_and_leave_no_trace(partition):
+def test_batches_without_a_producer_id_are_accepted_and_not_remembered(partition):
     assert [partition.send(-1, -1, -1) for _ in range(3)] == [0, 1, 2]
     assert len(partition.states) == 0
 
@@ -116,7 +116,7 @@ def test_a_strict_broker_refuses_an_unknown_producer_that_does_not_begin_with_0(
 
 
 @pytest.mark.requirement("S-31", "S-32")
-def test_a_lost_answer_and_a_lost_request_leave_one_copy_in_order(partition):
+def test_retries_after_a_lost_answer_and_a_lost_request_store_each_batch_once(partition):
     assert partition.send(P, 0, 0) == 0  # the answer is lost
     assert partition.send(P, 0, 0) == 0
     # the request with sequence 1 is lost, 2 arrives; both come again
@@ -152,7 +152,7 @@ def test_the_lowest_refused_sequence_is_found_across_the_wrap_to_zero(partition)
     assert [partition.send(P, 0, n, 3) for n in (1, LAST - 1, 1)] == [GAP, 0, 3]
 
 
-def test_a_client_that_takes_a_new_epoch_or_splits_a_batch_is_not_held_back(partition):
+def test_after_a_refused_batch_a_new_epoch_or_smaller_batches_are_accepted(partition):
     partition.states.turned_away(make(P, 0, 0, 5))
     assert partition.send(P, 1, 0) == 0
     partition.states.turned_away(make(Q, 0, 0, 5))
@@ -184,7 +184,7 @@ def test_refusals_are_remembered_for_a_limited_number_of_unknown_producers(parti
 
 
 @pytest.mark.requirement("S-97", "S-99")
-def test_open_transactions_are_known_by_their_first_offset(partition):
+def test_first_open_offset_is_the_lowest_first_offset_of_open_transactions(partition):
     partition.send(99, 0, 0, 10)
     for producer_id in (P, Q):
         partition.send_in_transaction(producer_id, 0, 0, 2)
@@ -211,14 +211,14 @@ def test_an_abort_marker_returns_its_span_and_last_stable_offset(partition):
     assert partition.end(Q, 0, Marker.ABORT) == AbortedTransaction(Q, 2, 7, 8)
 
 
-def test_a_commit_marker_yields_no_aborted_transaction_nor_does_one_ending_nothing(partition):
+def test_a_commit_or_a_marker_without_a_transaction_returns_no_aborted_transaction(partition):
     partition.send_in_transaction(P, 0, 0)
     assert partition.end(P, 0) is None
     assert partition.end(P, 0, Marker.ABORT) is None
     assert partition.end(Q, 0, Marker.ABORT) is None
 
 
-def test_sequences_go_on_behind_a_marker_of_the_same_epoch(partition):
+def test_sequences_continue_after_a_marker_of_the_same_epoch(partition):
     partition.send_in_transaction(P, 0, 0, 3)
     partition.end(P, 0)
     assert partition.send_in_transaction(P, 0, 3) == 4
@@ -226,7 +226,7 @@ def test_sequences_go_on_behind_a_marker_of_the_same_epoch(partition):
 
 
 @pytest.mark.requirement("S-62")
-def test_a_marker_of_a_new_epoch_fences_the_old_one_and_begins_at_0(partition):
+def test_after_a_marker_of_a_new_epoch_sequences_begin_at_0_and_the_old_is_fenced(partition):
     partition.send_in_transaction(P, 4, 0, 3)
     partition.send_in_transaction(P, 4, 3)
     partition.end(P, 5, Marker.ABORT)
@@ -237,7 +237,7 @@ def test_a_marker_of_a_new_epoch_fences_the_old_one_and_begins_at_0(partition):
     assert partition.send_in_transaction(P, 5, 0, 3) == 5
 
 
-def test_a_new_epoch_counts_also_where_its_first_sequence_is_just_the_next(partition):
+def test_a_new_epoch_fences_the_old_one_even_if_its_sequence_just_continues(partition):
     partition.send_in_transaction(P, 4, 0)
     partition.end(P, 5, Marker.ABORT)
     assert partition.send_in_transaction(P, 6, 0) == 2
@@ -256,7 +256,7 @@ def test_a_sequence_jump_in_a_replay_does_not_begin_another_transaction(partitio
     assert partition.states.first_open_offset() is None
 
 
-def test_a_marker_does_not_let_a_batch_overtake_the_one_turned_away(partition):
+def test_after_a_marker_a_refused_batch_must_still_come_before_later_ones(partition):
     partition.states.turned_away(make(P, 4, 0))
     partition.end(P, 4, Marker.ABORT)
     assert [partition.send_in_transaction(P, 4, n) for n in (1, 0, 1)] == [GAP, 1, 2]
@@ -288,7 +288,7 @@ def test_a_stale_coordinator_cannot_end_a_transaction(partition):
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_with_tv2_a_marker_of_the_current_epoch_is_refused_unless_repeated(partition, before):
+def test_with_tv2_a_marker_must_have_a_newer_epoch_unless_it_is_repeated(partition, before):
     judge = partition.states.judge_marker
     partition.end_offset = before
     partition.send_in_transaction(P, 4, 0)
@@ -311,7 +311,7 @@ def test_a_marker_of_the_last_epoch_ends_the_transaction_and_the_producer(partit
     assert partition.states.first_open_offset() is None
 
 
-def test_a_marker_of_the_last_epoch_for_an_unknown_producer_leaves_nothing(partition):
+def test_a_marker_of_the_last_epoch_for_an_unknown_producer_creates_no_entry(partition):
     partition.end(P, LAST_EPOCH)
     assert known(partition) == []
 
@@ -320,7 +320,7 @@ def test_a_marker_of_the_last_epoch_for_an_unknown_producer_leaves_nothing(parti
 
 
 @pytest.mark.requirement("S-14")
-def test_producers_silent_for_the_whole_time_are_forgotten_and_no_others(partition):
+def test_exactly_the_producers_idle_for_the_expiration_time_are_forgotten(partition):
     aged(partition, 1, 2, 3)
     partition.age_ms = 400
     partition.send(1, 0, 1)
@@ -332,7 +332,7 @@ def test_producers_silent_for_the_whole_time_are_forgotten_and_no_others(partiti
     assert known(partition) == []
 
 
-def test_expiry_stops_after_a_slice_and_says_that_there_is_more(partition):
+def test_expire_removes_at_most_a_slice_and_returns_whether_more_may_remain(partition):
     aged(partition, *range(10))
     assert partition.states.expire(10**6, 1, at_most=4)
     assert len(partition.states) == 6
@@ -355,7 +355,7 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten(partition):
     assert known(partition) == []
 
 
-def test_only_open_transactions_do_not_keep_expiry_going_for_ever(partition):
+def test_expire_returns_false_if_all_producers_have_open_transactions(partition):
     for producer_id in range(50):
         partition.send_in_transaction(producer_id, 0, 0)
     assert not partition.states.expire(10**6, 1000, at_most=10)
@@ -382,7 +382,7 @@ def test_a_producers_idle_time_continues_over_a_restart(partition):
     assert known(partition) == [3]
 
 
-def test_a_store_age_set_back_by_a_crash_neither_hastens_nor_prevents_expiry(partition):
+def test_after_a_crash_set_the_store_age_back_producers_expire_a_full_time_later(partition):
     partition.age_ms = 5_000_000
     partition.send(P, 0, 0)
     partition.age_ms = 4_000_000  # the last checkpoint did not know of the last quarter of an hour
@@ -415,7 +415,7 @@ def test_the_longest_idle_producers_are_evicted_first_but_never_open_transaction
 # Descriptions
 
 
-def test_a_producer_is_described_as_describe_producers_wants_it(partition):
+def test_describe_returns_the_fields_of_describe_producers(partition):
     partition.send(P, 2, 5, 3, timestamp=1234)
     partition.send_in_transaction(Q, 3, LAST - 1)
     partition.end(Q, 3, coordinator_epoch=6)
@@ -435,7 +435,7 @@ def test_a_producer_fenced_by_a_marker_has_no_last_sequence(partition):
 @pytest.mark.parametrize("first", [0, 250, 100_000, LAST - 8])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_batches_in_sequence_are_applied_the_same_by_the_fast_path(transactional, first):
-    """The fast path of the produce handler: the same state, and the same order of silence."""
+    """The fast path of produce leaves the same state and the same order of idle producers."""
     ways = []
     for short in (False, True):
         partition, sequence = OnePartition(), first + 1

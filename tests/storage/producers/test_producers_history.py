@@ -14,8 +14,10 @@ from raw_batches import batch
 # Apache Kafka
 
 
-def test_kafka_14904_a_first_batch_that_bounced_is_not_overtaken_by_the_second(partition):
-    """Pipelined five, the first refused for the moment: the second passed for the first, and that one never got in."""
+def test_kafka_14904_a_refused_first_batch_is_not_overtaken_by_the_second(partition):
+    """Five batches are pipelined and the first is refused for the moment. In Kafka, the second was accepted as the
+    first, which could never be stored afterwards.
+    """
     flight = [make(P, 0, n * 3, 3) for n in range(5)]
     assert partition.states.judge(flight[0]) is None
     partition.states.turned_away(flight[0])
@@ -24,15 +26,15 @@ def test_kafka_14904_a_first_batch_that_bounced_is_not_overtaken_by_the_second(p
 
 
 def test_kafka_7190_a_producer_continues_after_retention_deleted_its_records(partition):
-    """The state is no part of the records: deleting these neither forgets the producer nor refuses its next batch."""
+    """Deleting records neither forgets their producer nor refuses its next batch."""
     partition.send(P, 0, 0, 5)
     assert partition.send(P, 0, 5) == 5
     partition.states.evict()  # and if the state is gone too, any sequence may follow
     assert partition.send(P, 0, 6) == 6
 
 
-def test_kafka_6683_a_snapshot_holds_nothing_beyond_its_offset(partition):
-    """State moved at validation, the append failed, the snapshot told of a batch that was not in the log."""
+def test_kafka_6683_a_producer_snapshot_has_no_batch_that_was_only_validated(partition):
+    """In Kafka, validation changed the state; if the append failed, the snapshot had a batch that is not in the log."""
     partition.send(P, 0, 0)
     before = partition.states.snapshot()
     assert partition.states.judge(make(P, 0, 1)) is None  # judged good, but the append never comes
@@ -42,21 +44,21 @@ def test_kafka_6683_a_snapshot_holds_nothing_beyond_its_offset(partition):
 
 
 @pytest.mark.requirement("S-29")
-def test_kafka_7692_sequences_wrap_for_duplicates_too(partition):
+def test_kafka_7692_duplicates_are_recognised_across_the_wrap_of_sequences_to_0(partition):
     for number in range(7):
         assert partition.send(P, 0, (LAST - 3 + number) % 2**31) == number
     assert [partition.send(P, 0, (LAST - 3 + number) % 2**31) for number in range(2, 7)] == [2, 3, 4, 5, 6]
     assert partition.send(P, 0, LAST - 2) == GAP
 
 
-def test_kafka_7693_a_batch_that_holds_the_wrap_is_found_again(partition):
+def test_kafka_7693_a_batch_that_contains_the_wrap_to_0_is_recognised_as_duplicate(partition):
     partition.send(P, 0, LAST - 1, 5)
     partition.restart()
     assert partition.send(P, 0, LAST - 1, 5) == 0
     assert partition.send(P, 0, 3) == 5
 
 
-def test_kafka_5283_the_last_epoch_is_an_epoch_like_any_other(partition):
+def test_kafka_5283_batches_of_the_last_epoch_32767_are_accepted(partition):
     assert partition.send(P, 32766, 0) == 0
     assert partition.send(P, 32767, 0) == 1
     assert partition.send(P, 32766, 1) == STALE
@@ -64,9 +66,8 @@ def test_kafka_5283_the_last_epoch_is_an_epoch_like_any_other(partition):
 
 
 def test_kafka_20090_a_marker_of_the_last_epoch_ends_transaction_and_producer(partition):
-    """No producer gets that epoch, so nothing rightful can follow; what comes late is for the coordinator to refuse.
-
-    tests/broker/transactions/test_historic_bugs.py shows that it does.
+    """No producer is given that epoch, so no valid batch can follow; the coordinator refuses late ones, as
+    tests/broker/transactions/test_historic_bugs.py shows.
     """
     partition.send_in_transaction(P, 32766, 0)
     partition.send_in_transaction(Q, 32766, 0)
@@ -82,7 +83,7 @@ def test_kafka_20090_a_marker_of_the_last_epoch_ends_transaction_and_producer(pa
     assert P not in partition.states
 
 
-def test_kafka_9144_no_early_expiry_and_no_old_coordinator_after_a_recovery(partition):
+def test_kafka_9144_a_recovery_expires_no_producer_early_and_fences_old_coordinators(partition):
     partition.age_ms = 1_000_000
     partition.send_in_transaction(P, 0, 0, timestamp=1)  # the record's own time is of long ago
     partition.end(P, 0, coordinator_epoch=9)
@@ -101,7 +102,7 @@ def test_kafka_19999_a_retried_marker_is_accepted_when_the_transaction_is_over(p
     assert partition.send_in_transaction(P, 5, 0) == 3
 
 
-def test_kafka_14402_a_late_batch_of_an_aborted_one_is_refused_where_epochs_move(partition):
+def test_kafka_14402_a_late_batch_of_an_aborted_tv2_transaction_is_refused(partition):
     partition.send_in_transaction(P, 4, 0)
     partition.end(P, 5, Marker.ABORT)
     assert partition.send_in_transaction(P, 4, 1) == STALE
@@ -126,7 +127,7 @@ def replayed(raw: list[bytes]) -> ProducerStates:
     return states
 
 
-def test_kafka_8335_the_last_sequence_is_still_known_when_cleaning_took_all_records():
+def test_kafka_8335_the_last_sequence_is_known_after_compaction_removed_all_records():
     raw = batch(records=4, producer_id=P, producer_epoch=2, base_sequence=10)
     states = replayed([drop_records(read(memoryview(raw)))])
     assert next(states.describe()).last_sequence == 13
@@ -137,7 +138,7 @@ def test_kafka_8335_the_last_sequence_is_still_known_when_cleaning_took_all_reco
 
 
 def test_kafka_5490_a_compacted_transaction_is_not_open_after_a_rebuild():
-    """Its batch is kept, without records, for the sequence it tells; its marker may be gone by then."""
+    """Compaction keeps its batch without records for the producer's sequence; its marker may be removed by then."""
     raw = batch(records=3, producer_id=P, producer_epoch=2, base_sequence=0, attributes=TRANSACTIONAL)
     states = replayed([drop_records(read(memoryview(raw)))])
     assert states.first_open_offset() is None
@@ -148,7 +149,7 @@ def test_kafka_5490_a_compacted_transaction_is_not_open_after_a_rebuild():
     assert states.judge(make(P, 2, 3)) is None
 
 
-def test_kafka_8351_a_transaction_that_spans_restarts_and_snapshots_is_aborted_whole(partition):
+def test_kafka_8351_an_abort_covers_a_transaction_that_spans_restarts_and_snapshots(partition):
     partition.send_in_transaction(P, 0, 0, 2)
     partition.restart()
     partition.send_in_transaction(P, 0, 2, 2)
@@ -157,8 +158,8 @@ def test_kafka_8351_a_transaction_that_spans_restarts_and_snapshots_is_aborted_w
     assert partition.end(P, 0, Marker.ABORT) == AbortedTransaction(P, 0, 4, 5)
 
 
-def test_kafka_12520_a_state_derived_from_the_log_is_the_state_of_the_snapshot(partition):
-    """The snapshot was thrown away on recovery, and what was rebuilt instead was not the same."""
+def test_kafka_12520_producer_state_rebuilt_from_the_log_equals_the_snapshots(partition):
+    """In Kafka, recovery threw the snapshot away and rebuilt another state."""
     for number in range(30):
         who = number % 4
         partition.send_in_transaction(who, number // 12, number % 12 // 4, 1)
@@ -179,7 +180,7 @@ def test_kafka_12520_a_state_derived_from_the_log_is_the_state_of_the_snapshot(p
 
 @pytest.mark.slow
 def test_kafka_16229_producers_expire_in_slices_of_the_same_work(partition):
-    """It took 5.7 s for 100,000, in one go, for each one that expired looked at all that were left."""
+    """In Kafka, expiring 100,000 producers took 5.7 s at once, because each expiry looked at all that remained."""
     states, count = partition.states, 20_000
     sent = make(0, 0, 0)
     for producer_id in range(count):
@@ -196,8 +197,8 @@ def test_kafka_16229_producers_expire_in_slices_of_the_same_work(partition):
 # Redpanda
 
 
-def test_redpanda_996e138_forgetting_producers_never_takes_away_a_newer_epochs_fence(partition):
-    """Evicting what was left of (id, epoch 1) erased the entry of (id, epoch 2), and the zombie was let in."""
+def test_redpanda_996e138_expiring_an_old_epoch_keeps_the_fence_of_a_newer_epoch(partition):
+    """In Redpanda, evicting (id, epoch 1) erased the entry of (id, epoch 2), so a zombie of epoch 1 could write."""
     partition.send(P, 1, 0)
     partition.age_ms = 900
     partition.send(P, 2, 0)
@@ -208,7 +209,7 @@ def test_redpanda_996e138_forgetting_producers_never_takes_away_a_newer_epochs_f
     assert [each.producer_id for each in partition.states.describe()] == [Q]
 
 
-def test_redpanda_4ce6552_markers_are_never_taken_for_duplicates(partition):
+def test_redpanda_4ce6552_a_marker_is_never_treated_as_a_duplicate_batch(partition):
     for number in range(4):
         partition.send_in_transaction(P, 0, number)
         end = partition.end_offset
@@ -218,7 +219,7 @@ def test_redpanda_4ce6552_markers_are_never_taken_for_duplicates(partition):
     assert partition.end_offset == 10
 
 
-def test_redpanda_4ce6552_markers_push_no_batch_out_of_the_five_remembered(partition):
+def test_redpanda_4ce6552_markers_do_not_count_among_the_last_five_batches(partition):
     for number in range(5):
         partition.send(P, 0, number)
     for _ in range(6):
@@ -227,7 +228,7 @@ def test_redpanda_4ce6552_markers_push_no_batch_out_of_the_five_remembered(parti
 
 
 def test_redpanda_21340_a_commit_is_accepted_although_the_producer_was_forgotten(partition):
-    """Refused, the transaction stayed in PrepareCommit for ever."""
+    """In Redpanda it was refused, and the transaction stayed in PrepareCommit for ever."""
     partition.send(P, 3, 0)
     partition.states.evict()
     assert partition.end(P, 3) is None
@@ -257,15 +258,15 @@ def test_redpanda_30003_a_snapshot_keeps_an_open_transaction_and_no_ended_one(pa
 # Clients
 
 
-def test_librdkafka_1_9_a_sequence_back_at_0_in_one_epoch_is_a_duplicate_or_none(partition):
-    """Metadata said that the topic was gone; the client began again at 0, and new data passed for a duplicate."""
+def test_librdkafka_1_9_a_sequence_that_returns_to_0_in_one_epoch_is_refused(partition):
+    """Metadata said that the topic was deleted; the client began again at 0, and its new data counted as duplicates."""
     for number in range(8):
         partition.send(P, 0, number)
     assert partition.send(P, 0, 0) == GAP
     assert partition.end_offset == 8
 
 
-def test_a_recreated_topic_knows_no_producer_of_the_old_one(partition):
+def test_a_new_partition_state_has_no_producers_or_transactions(partition):
     partition.send_in_transaction(P, 3, 0, 4)
     recreated = OnePartition()
     assert recreated.send(P, 3, 4) == 0

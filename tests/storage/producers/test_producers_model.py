@@ -248,8 +248,8 @@ class TestProducersForLong(ProducersMachine.TestCase):
     settings = settings(max_examples=5000, stateful_step_count=100)
 
 
-def test_five_in_flight_arrive_in_order_whatever_the_first_attempts_order():
-    """Every order of arrival, each batch sent again until it is in: the log has each once, in sequence."""
+def test_five_batches_in_flight_are_stored_once_in_order_for_any_order_of_arrival():
+    """Each batch is sent again until it is accepted."""
     from itertools import permutations
 
     for order in permutations(range(5)):

@@ -70,7 +70,7 @@ def check_moments(recorded, objects, moments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_every_restorable_moment_is_a_state_that_the_broker_had(workload):
+def test_a_restore_to_any_moment_gives_a_state_that_the_broker_had(workload):
     recorded = SimulatedDisk()
     workload(recorded)
     for number, pace in enumerate(PACES):
@@ -84,7 +84,7 @@ def test_every_restorable_moment_is_a_state_that_the_broker_had(workload):
 
 
 @pytest.mark.slow
-def test_a_follower_ships_the_same_despite_store_errors():
+def test_a_backup_follower_covers_every_moment_despite_store_errors():
     recorded = SimulatedDisk()
     journal_files_are_used_again_that_were_never_synced(recorded)
     objects, moments = followed(recorded, 0.3, BAD_DAYS, point_bytes=0, look_bytes=50_000)
@@ -94,7 +94,7 @@ def test_a_follower_ships_the_same_despite_store_errors():
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 def test_followers_that_replace_each_other_lose_no_record(number):
-    """Each begins at a random step of the one before, which goes on as if nothing were: it must find itself fenced."""
+    """Each follower begins at a random moment while the one before continues, which must then be fenced."""
     recorded = SimulatedDisk()
     (journal_files_change_and_are_used_again, a_restart_between)[number](recorded)
     rng = random.Random(number)

@@ -93,7 +93,7 @@ def check_a_death(call, *, after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_a_follower_that_dies_at_any_call_loses_nothing_that_it_covered(after):
+def test_a_backup_follower_that_dies_at_a_sampled_store_call_loses_no_covered_record(after):
     calls = len(calls_of_a_life())
     step = 7 if after else 5  # all of them, in steps that have no divisor in common: the long test has each
     for call in range(0, calls, step):
@@ -102,13 +102,13 @@ def test_a_follower_that_dies_at_any_call_loses_nothing_that_it_covered(after):
 
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
-def test_a_follower_that_dies_at_each_call_loses_nothing_that_it_covered(after):
+def test_a_backup_follower_that_dies_at_each_store_call_loses_no_covered_record(after):
     for call in range(len(calls_of_a_life())):
         check_a_death(call, after=after)
 
 
 @pytest.mark.slow
-def test_a_restore_that_dies_at_any_call_leaves_nothing_and_the_next_one_is_whole():
+def test_a_restore_that_dies_at_any_store_call_leaves_no_files_and_can_be_repeated():
     life = Life(SimulatedObjects())
     life.follow(life.objects.client())
     whole = life.objects.client()

@@ -22,7 +22,7 @@ def test_an_object_is_created_once_despite_lost_answers(faults):
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-def test_a_second_creator_gets_the_content_that_is_there(faults):
+def test_creating_an_existing_object_raises_taken_with_its_content(faults):
     for seed in range(50):
         objects = SimulatedObjects(seed, faults)
         objects.content["a"] = b"theirs"
@@ -33,7 +33,7 @@ def test_a_second_creator_gets_the_content_that_is_there(faults):
 
 
 def test_an_exists_answer_without_an_object_is_tried_again():
-    """S3 answers 409 while another create of the name is under way, whatever becomes of that."""
+    """S3 answers 409 while another create of the name is under way, whether or not that one succeeds."""
     objects = SimulatedObjects(faults=Faults(conflicts=1))
     waiting = Waiting(3)
     with pytest.raises(Exception, match="409"):
@@ -41,7 +41,7 @@ def test_an_exists_answer_without_an_object_is_tried_again():
     assert len(waiting.troubles) == 4
 
 
-def test_a_refusal_is_not_tried_again():
+def test_a_create_or_read_that_the_store_refuses_is_not_retried():
     objects = SimulatedObjects()
     objects.refuses = "403"
     waiting = Waiting()

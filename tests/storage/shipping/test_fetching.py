@@ -62,7 +62,7 @@ def values_on(disk):
     return found
 
 
-def test_a_restore_to_a_moment_has_the_records_of_that_moment(objects):
+def test_a_restore_to_a_time_has_exactly_the_records_written_until_then(objects):
     for second in range(7):
         disk, fetched = restored(objects, STARTED_MS + second * STEP_MS)
         assert values_on(disk) == [b"%d" % number for number in range(second + 1)]
@@ -70,11 +70,11 @@ def test_a_restore_to_a_moment_has_the_records_of_that_moment(objects):
     assert values_on(restored(objects)[0]) == [b"%d" % number for number in range(7)]
 
 
-def test_a_restore_between_two_moments_has_the_earlier_state(objects):
+def test_a_restore_to_a_time_between_two_rounds_has_the_earlier_state(objects):
     assert values_on(restored(objects, STARTED_MS + 1999)[0]) == [b"0", b"1"]
 
 
-def test_a_moment_before_the_oldest_point_is_refused_with_the_oldest(objects):
+def test_a_restore_to_a_time_before_the_oldest_point_is_refused_naming_the_oldest(objects):
     with pytest.raises(BackupRefused, match=r"the oldest point is of 2023-11-14T22:13:20Z") as refused:
         restored(objects, STARTED_MS - 1)
     assert refused.value.hint == "--at 2023-11-14T22:13:20Z or later"
@@ -85,7 +85,7 @@ def test_a_store_without_a_point_is_refused():
         restored(SimulatedObjects())
 
 
-def test_a_target_that_holds_anything_is_refused(objects):
+def test_a_restore_into_a_directory_with_files_is_refused(objects):
     target = SimulatedDisk()
     target.make_directory(DIRECTORY)
     target.open(f"{DIRECTORY}/note", create=True).close()
@@ -105,7 +105,7 @@ def test_a_restore_repeats_unclear_reads(objects):
     assert waiting.troubles
 
 
-def test_a_refused_read_leaves_an_empty_directory(objects):
+def test_a_restore_whose_read_the_store_refuses_leaves_an_empty_directory(objects):
     def refuse(call, name):
         if name.startswith("0/parts"):
             raise Refused(name, "403", "hint")
@@ -146,7 +146,7 @@ def test_a_restore_names_a_lost_or_damaged_object(objects, kind, number):
         assert any(name in problem for problem in read_status(objects, Waiting()).problems)
 
 
-def test_a_restore_to_a_moment_stops_before_damage_and_names_it(objects):
+def test_a_restore_to_a_time_stops_before_damaged_rounds_and_names_them(objects):
     name = names(objects, "rounds")[-1]
     objects.rot(name)
     said = []
@@ -157,7 +157,7 @@ def test_a_restore_to_a_moment_stops_before_damage_and_names_it(objects):
         restored(objects)
 
 
-def test_an_earlier_moment_needs_nothing_of_a_damaged_point(objects):
+def test_a_restore_to_an_earlier_time_works_although_a_later_point_is_damaged(objects):
     objects.rot(names(objects, "points")[-1])
     said = []
     assert values_on(restored(objects, STARTED_MS + 3 * STEP_MS, said)[0]) == [b"0", b"1", b"2", b"3"]
@@ -217,7 +217,7 @@ def test_verifying_a_sound_store_finds_no_damage(objects):
     assert verifying.points == 2
 
 
-def test_the_status_says_what_can_be_restored_and_who_followed(objects):
+def test_the_backup_status_lists_points_newest_time_and_the_follower(objects):
     status = read_status(objects, Waiting())
     assert [place for place, _ in status.points] == [Place(1, 1), Place(1, 2)]
     assert status.newest_ms == STARTED_MS + 6 * STEP_MS
@@ -280,7 +280,7 @@ def test_a_restore_whose_point_is_deleted_meanwhile_takes_a_newer_one():
 
 
 @pytest.mark.slow
-def test_a_moment_whose_points_are_deleted_during_its_restore_is_refused():
+def test_a_restore_to_a_time_is_refused_if_its_points_are_deleted_meanwhile():
     said, refusals = [], []
     for at_call in range(5, 12):
         try:

@@ -37,7 +37,7 @@ def values_in(objects, **how):
     return found
 
 
-def test_the_first_step_takes_a_point_and_later_ones_ship_the_rounds_behind_it(work):
+def test_a_backup_followers_first_step_takes_a_point_and_later_steps_ship_rounds(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     assert one.loss_window_ms is None
@@ -82,7 +82,9 @@ def test_the_loss_window_grows_while_nothing_reaches_the_store(work):
 
 
 def test_a_failed_step_is_repeated_with_the_same_object(work):
-    """The create may have had its effect: a retry with more rounds would take its own object for another's."""
+    """The failed create may have had its effect; a retry with more rounds would find its own object and take it for
+    another follower's.
+    """
     objects = SimulatedObjects()
     one = follower(work.disk, objects, wait=Waiting(0))
     one.step()
@@ -97,7 +99,7 @@ def test_a_failed_step_is_repeated_with_the_same_object(work):
     assert values_in(objects) == [b"first", b"second", b"third"]
 
 
-def test_a_refused_point_is_created_once_at_a_later_step(work):
+def test_a_point_that_the_store_refused_is_created_at_a_later_step(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
 
@@ -133,7 +135,7 @@ def test_a_new_point_ships_only_what_was_added(work):
 
 
 @pytest.mark.parametrize(("grows", "passes_ms"), [(True, 0), (False, HOUR_MS)])
-def test_a_point_is_due_by_bytes_or_by_time_and_only_behind_a_newer_checkpoint(work, grows, passes_ms):
+def test_a_new_point_needs_enough_bytes_or_time_and_a_newer_checkpoint(work, grows, passes_ms):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, point_bytes=1 if grows else 1 << 30, point_ms=HOUR_MS)
     one.step()
@@ -174,7 +176,9 @@ def test_a_restart_of_the_broker_causes_a_new_point(work):
 
 
 def test_a_round_that_stays_unreadable_is_reported(work):
-    """Later rounds say that it was synced: damage. A checkpoint that counts it begins a new point, which finds that."""
+    """Later rounds say that it was synced, so it is damage. A checkpoint that includes it would begin a new point,
+    which finds the damage.
+    """
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -190,7 +194,7 @@ def test_a_round_that_stays_unreadable_is_reported(work):
         one.step()
 
 
-def test_a_point_is_not_made_of_rounds_that_end_before_its_checkpoint(work):
+def test_a_point_whose_journal_is_damaged_before_its_checkpoints_end_is_not_made(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects, point_bytes=0)
     one.step()
@@ -228,7 +232,7 @@ def test_a_directory_without_a_broker_s_data_is_refused():
 # ---- another follower ------------------------------------------------------------------------------------------
 
 
-def test_a_follower_that_was_replaced_is_fenced_at_its_next_object(work):
+def test_a_replaced_backup_follower_is_fenced_at_its_next_create(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -238,7 +242,7 @@ def test_a_follower_that_was_replaced_is_fenced_at_its_next_object(work):
         one.step()
 
 
-def test_a_follower_with_nothing_to_ship_notices_its_successor_within_a_minute(work):
+def test_an_idle_backup_follower_notices_its_successor_within_a_minute(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock)
     one.step()
@@ -265,7 +269,7 @@ def test_a_second_follower_is_refused_while_the_first_is_at_work(work):
     one.step()
 
 
-def test_a_follower_that_has_ended_is_not_waited_for(work):
+def test_a_new_backup_follower_does_not_wait_for_one_that_has_ended(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -275,7 +279,7 @@ def test_a_follower_that_has_ended_is_not_waited_for(work):
     assert not watched
 
 
-def test_a_dead_follower_is_replaced_after_a_look_at_its_objects(work):
+def test_a_new_backup_follower_watches_for_new_objects_before_it_replaces_another(work):
     objects = SimulatedObjects()
     follower(work.disk, objects).step()
     watched = []
@@ -286,7 +290,7 @@ def test_a_dead_follower_is_replaced_after_a_look_at_its_objects(work):
     assert len(named(objects, "claims")) == 2
 
 
-def test_a_successor_does_not_ship_unchanged_files_again(work):
+def test_a_new_backup_follower_does_not_ship_unchanged_files_again(work):
     objects = SimulatedObjects()
     add(work, *[b"x" * 30_000] * 4)
     work.flush()
@@ -299,7 +303,7 @@ def test_a_successor_does_not_ship_unchanged_files_again(work):
 
 
 def test_bytes_that_changed_under_the_same_name_are_shipped_again(work):
-    """A directory that was restored writes other records at the offsets that it had given before."""
+    """A restored directory writes other records at offsets that were used before."""
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -344,7 +348,7 @@ def test_the_store_of_another_directory_is_refused_and_its_follower_not_ended(wo
     assert values_in(objects) == [b"first", b"second"]
 
 
-def test_a_store_that_ignores_the_condition_is_refused(work):
+def test_a_backup_store_whose_create_replaces_objects_is_refused(work):
     objects = SimulatedObjects()
     objects.create = objects.put
     with pytest.raises(BackupRefused, match="replaces an object"):
@@ -374,7 +378,7 @@ def test_deleting_a_point_deletes_the_parts_that_only_it_needs(work):
     assert len(values_in(objects)) == 11
 
 
-def test_a_point_that_is_still_there_after_its_delete_keeps_what_it_names(work):
+def test_parts_of_a_point_that_the_store_failed_to_delete_are_kept(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0)
     keeps_points = True
@@ -400,7 +404,7 @@ def test_a_point_that_is_still_there_after_its_delete_keeps_what_it_names(work):
     assert Verifying(objects, Waiting()).run() == []
 
 
-def test_many_bytes_of_rounds_are_objects_of_their_own_and_go_with_their_point(work):
+def test_large_rounds_are_shipped_as_pieces_and_deleted_with_their_point(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0, piece_bytes=10_000)
     one.step()
@@ -420,8 +424,10 @@ def test_many_bytes_of_rounds_are_objects_of_their_own_and_go_with_their_point(w
 
 
 @pytest.mark.slow
-def test_a_new_point_takes_the_journal_from_the_rounds_that_were_shipped(work):
-    """Small ones from the objects of the rounds, large ones from their pieces; only the first point ships some."""
+def test_a_new_point_reuses_the_rounds_already_shipped_for_its_journal(work):
+    """Small rounds are taken from the objects of rounds, large ones from their pieces; only the first point ships
+    journal bytes.
+    """
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0, piece_bytes=5_000)
     one.step()
@@ -446,7 +452,7 @@ def test_a_new_point_takes_the_journal_from_the_rounds_that_were_shipped(work):
 
 
 def test_a_point_that_would_name_too_many_rounds_ships_them_again(work, monkeypatch):
-    """A restore reads each extent by itself, and a journal that grows slowly would have thousands."""
+    """A restore reads each extent separately; a slowly growing journal would have thousands."""
     objects = SimulatedObjects()
     one = follower(work.disk, objects, point_bytes=0)
     one.step()
@@ -460,7 +466,7 @@ def test_a_point_that_would_name_too_many_rounds_ships_them_again(work, monkeypa
     assert len(values_in(objects)) == 6
 
 
-def test_leftovers_of_a_dead_follower_are_deleted_but_not_its_seals(work):
+def test_a_new_backup_follower_deletes_unneeded_objects_of_a_dead_one_but_no_seals(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -477,7 +483,7 @@ def test_leftovers_of_a_dead_follower_are_deleted_but_not_its_seals(work):
     assert "0/points/0000000001-0000000002" in objects.content, "the seal"
 
 
-def test_no_part_is_deleted_while_a_point_cannot_be_read(work):
+def test_no_backup_part_is_deleted_while_a_point_cannot_be_read(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=HOUR_MS)
     one.step()

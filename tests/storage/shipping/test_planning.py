@@ -89,17 +89,17 @@ def test_a_plan_has_few_objects_of_limited_size_and_few_extents_per_file(steps):
             assert len(small) <= MOST_SMALL_EXTENTS + 1
 
 
-def test_nothing_is_shipped_of_files_that_did_not_change():
+def test_a_backup_plan_ships_no_bytes_of_unchanged_files():
     store = Sizes()
     store.take_point({"a": 10, "b": PART_BYTES})
     assert store.take_point({"a": 10, "b": PART_BYTES}).parts == []
 
 
-def test_small_ranges_of_a_thousand_files_are_one_object():
+def test_a_backup_plan_puts_small_ranges_of_a_thousand_files_into_one_object():
     assert len(plan({f"file {number}": 1000 for number in range(1000)}, {}).parts) == 1
 
 
-def test_a_large_file_is_cut_to_parts():
+def test_a_backup_plan_splits_a_large_file_into_parts_of_part_bytes():
     size_bytes = 2 * PART_BYTES + 5
     assert plan({"a": size_bytes}, {}).parts == [
         [Range("a", 0, PART_BYTES)], [Range("a", PART_BYTES, PART_BYTES)], [Range("a", 2 * PART_BYTES, 5)],
@@ -113,5 +113,5 @@ def test_shipped_extents_behind_the_wanted_size_are_not_reused():
     assert planned.parts == [[Range("a", 10, 5)]]
 
 
-def test_files_that_are_not_wanted_any_more_are_not_in_the_plan():
+def test_a_backup_plan_keeps_no_extents_of_removed_files():
     assert plan({}, {"a": ShippedFile(5, (Extent("1", 0, 5, crc32c(b"")),))}).kept == {}

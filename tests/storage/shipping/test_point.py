@@ -31,11 +31,11 @@ PIECES = [
 ROUNDS = Rounds(1_795_000_000_001, 99, PLACE, PIECES)
 
 
-def test_a_point_is_read_as_it_was_written():
+def test_a_backup_point_unpacks_to_what_was_packed():
     assert points.unpack_point(points.pack_point(POINT), "name") == POINT
 
 
-def test_rounds_claims_and_seals_are_read_as_they_were_written():
+def test_backup_rounds_claims_and_seals_unpack_to_what_was_packed():
     assert points.unpack_rounds(points.pack_rounds(ROUNDS), "name") == ROUNDS
     mine, seal = Claim("host", 1, "/data", "1.2", 5), Seal(4, "host")
     assert points.unpack_claim(points.pack_claim(mine), "name") == mine
@@ -95,7 +95,7 @@ def point_with(**changed):
         point_with(warnings=[5]),
     ],
 )
-def test_a_point_of_another_shape_is_damage(content):
+def test_a_backup_point_that_does_not_parse_is_damage(content):
     with pytest.raises(checkpoints.Damaged, match="do not parse"):
         points.unpack_point(content, "name")
 
@@ -112,7 +112,7 @@ def test_a_point_of_another_shape_is_damage(content):
         [1, 2, [1, 2, 3, 4, 5], [["a", 9, 8, b"", [["o", 0, 2]]]]],
     ],
 )
-def test_rounds_of_another_shape_are_damage(row):
+def test_backup_rounds_that_do_not_parse_are_damage(row):
     with pytest.raises(checkpoints.Damaged, match="do not parse"):
         points.unpack_rounds(packed("rounds", row), "name")
 
@@ -122,7 +122,7 @@ def test_an_object_of_a_newer_version_raises_newer_format():
         points.unpack_point(checkpoints.pack_file("point", points.VERSION + 1, b""), "name")
 
 
-def test_names_in_order_are_objects_in_order():
+def test_backup_object_names_sort_by_epoch_and_number_and_parse_back():
     places = [Place(1, 9), Place(1, 10), Place(2, 1), Place(10, 1)]
     assert sorted(map(part, places)) == [part(place) for place in places]
     assert [place_in("0/parts/", part(place)) for place in places] == places

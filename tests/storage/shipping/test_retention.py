@@ -13,7 +13,7 @@ def known(times, parts=()):
 
 
 @given(TIMES.map(sorted), st.integers(0, 120), st.integers(0, 60))
-def test_a_kept_moment_restores_the_same_point_after_others_were_deleted(times, now_ms, keep_ms):
+def test_a_restore_within_the_kept_time_uses_the_same_point_after_deletions(times, now_ms, keep_ms):
     points = known(times)
     gone = set(unneeded_points(points, now_ms, keep_ms))
     kept = [place for place in points if place not in gone]
@@ -27,7 +27,7 @@ def test_a_kept_moment_restores_the_same_point_after_others_were_deleted(times, 
 
 
 @given(TIMES.map(sorted), st.integers(0, 120), st.integers(0, 60))
-def test_no_point_is_kept_longer_than_needed(times, now_ms, keep_ms):
+def test_at_most_one_point_older_than_the_kept_time_is_kept_beside_the_last_two(times, now_ms, keep_ms):
     points = known(times)
     gone = unneeded_points(points, now_ms, keep_ms)
     kept = [points[place].taken_ms for place in points if place not in gone]
@@ -48,7 +48,7 @@ def test_a_part_is_deleted_only_when_no_kept_point_names_it():
     assert unneeded_parts("abc", []) == ["a", "b", "c"]
 
 
-def test_the_newest_point_is_chosen_unless_a_moment_is_named():
+def test_choose_returns_the_newest_point_or_the_last_one_before_a_time():
     assert choose([1, 5, 9], None) == 2
     assert choose([1, 5, 9], 5) == 1
     assert choose([1, 5, 9], 0) is None
