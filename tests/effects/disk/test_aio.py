@@ -184,7 +184,7 @@ def test_the_kernel_is_asked_to_make_each_write_durable(loop, writer, file):
 @pytest.mark.parametrize(
     ("position", "size"), [(1, 4096), (512, 4096), (0, 4095), (0, 512), (0, LARGEST_BYTES + BLOCK_BYTES)]
 )
-def test_a_write_of_partial_blocks_or_too_many_is_refused(loop, writer, file, position, size):
+def test_an_async_write_of_partial_blocks_or_of_too_many_bytes_is_not_begun(loop, writer, file, position, size):
     assert not begin(writer, file, position, bytes(size), told=[])
     assert write(loop, writer, file, 0, blocks(1)) is None  # the next may be as it should
     assert file.read(size, BLOCK_BYTES) == BEFORE[:size]
@@ -244,7 +244,7 @@ def test_a_kernel_without_durable_async_writes_is_tried_only_once(loop, writer, 
 
 
 @pytest.mark.parametrize("refused", ["io_setup", "eventfd"])
-def test_open_writer_returns_none_and_leaks_nothing_where_aio_is_refused(loop, monkeypatch, refused):
+def test_open_writer_returns_none_and_leaks_no_descriptor_where_aio_is_refused(loop, monkeypatch, refused):
     before = descriptors(), contexts()
     if refused == "io_setup":
         monkeypatch.setattr(aio, "_ALL", ctypes.c_long(1 << 30))  # no kernel has so many
@@ -299,7 +299,7 @@ def synced(monkeypatch, file):
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
 def test_a_write_that_the_device_refuses_is_written_and_synced_by_a_worker(loop, writer, file, synced, number):
-    """No further async write is begun, but those already begun complete."""
+    """No further async write is begun; those already begun complete."""
     results(writer, -number)
     told = []
     assert begin(writer, file, 0, blocks(2), told=told)
@@ -370,7 +370,7 @@ def test_close_waits_for_async_writes_in_flight_without_calling_back(loop, write
 
 @pytest.mark.parametrize("loop_closed_before", [False, True])
 @pytest.mark.parametrize("count", [0, 2])
-def test_close_leaves_no_descriptor_whether_the_loop_is_closed_or_not(loop, file, loop_closed_before, count):
+def test_closing_an_async_writer_leaves_no_descriptor_even_after_its_loop_closed(loop, file, loop_closed_before, count):
     before, contexts_before = descriptors(), contexts()
     writer = open_writer(loop)
     assert contexts() == contexts_before + 1

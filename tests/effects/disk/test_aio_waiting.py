@@ -57,7 +57,8 @@ def test_async_writes_that_complete_quickly_in_the_call_keep_the_writer_enabled(
     assert writer.at_once == MOST_AT_ONCE
 
 
-def test_a_write_beside_another_proves_nothing_as_that_may_have_ended(loop, writer, file):
+def test_blocking_writes_begun_while_another_is_in_flight_do_not_disable_the_writer(loop, writer, file):
+    """The completion that is found at once may be that of the other write."""
     for _ in range(2 * WAITED_FOR):
         real, told = writer._call, []
         assert begin(writer, file, 0, blocks(1), told=told)

@@ -69,7 +69,7 @@ def write(file, data=b"x" * BLOCK_BYTES, position=BLOCK_BYTES):
     return file.write_blocks_synced([data], position, len(data))
 
 
-def test_blocks_go_to_the_device_in_one_call_and_the_file_is_not_synced(file, synced, calls):
+def test_a_direct_write_is_one_system_call_and_does_not_sync_the_file(file, synced, calls):
     pieces = [b"many ", b"small ", b"pieces".ljust(2 * BLOCK_BYTES - 11, b".")]
     assert file.write_blocks_synced(pieces, BLOCK_BYTES, 2 * BLOCK_BYTES)
     assert calls == [(file.direct_fileno(), 2 * BLOCK_BYTES, BLOCK_BYTES, os.RWF_DSYNC)]
@@ -117,7 +117,7 @@ def test_a_file_without_a_direct_descriptor_is_not_tried_again(file, monkeypatch
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
 def test_a_failed_direct_write_counts_as_a_failed_sync(file, monkeypatch, number):
-    """Even of a full disk: nobody may try again, as after a DiskFull."""
+    """This includes a full disk: unlike after DiskFull, nobody may try again."""
     refuse(monkeypatch, OSError(number, "no"))
     with pytest.raises(OSError, match="no") as raised:
         write(file)
@@ -133,7 +133,7 @@ def test_a_partial_direct_write_continues_with_the_remaining_bytes(file, monkeyp
     assert synced == []
 
 
-def test_a_direct_write_left_with_a_partial_block_gives_up(file, monkeypatch):
+def test_a_direct_write_that_stops_within_a_block_returns_false(file, monkeypatch):
     real = os.pwritev
     monkeypatch.setattr(
         os, "pwritev", lambda fd, buffers, position, flags: min(100, real(fd, buffers, position, flags))
@@ -152,7 +152,7 @@ def test_a_direct_write_larger_than_the_buffer_is_refused(file, calls):
     assert calls == []
 
 
-def test_without_memory_for_a_buffer_a_write_is_not_direct(file, monkeypatch):
+def test_a_direct_write_without_memory_for_its_buffer_returns_false(file, monkeypatch):
     def refusing(*arguments, **more):
         raise OSError(errno.ENOMEM, "no")
 
@@ -164,7 +164,7 @@ def test_without_memory_for_a_buffer_a_write_is_not_direct(file, monkeypatch):
     assert done == [False]
 
 
-def test_a_system_without_direct_writes_makes_none(file, monkeypatch, calls):
+def test_on_a_system_without_direct_writes_no_system_call_is_made(file, monkeypatch, calls):
     monkeypatch.setattr(writing, "RWF_DSYNC", 0)
     assert [write(file), write(file)] == [False, False]
     assert calls == []

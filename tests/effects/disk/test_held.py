@@ -71,7 +71,7 @@ def two(request, tmp_path):
     made.lock.release()
 
 
-def test_reads_below_a_held_directory_find_its_files_after_it_was_replaced(two: Two) -> None:
+def test_reads_in_a_locked_directory_find_its_own_files_after_its_path_was_replaced(two: Two) -> None:
     two.replace()
     assert read(two.disk, f"{two.path}/file") == b"mine"
     assert read(two.other, f"{two.path}/file") == b"theirs"
@@ -85,7 +85,7 @@ def test_reads_below_a_held_directory_find_its_files_after_it_was_replaced(two: 
 
 @pytest.mark.parametrize("what", ["replaced", "moved", "removed"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_changes_are_refused_when_a_held_directory_was_moved(two: Two, change: str, what: str) -> None:
+def test_changes_in_a_locked_directory_that_was_moved_raise_directory_moved(two: Two, change: str, what: str) -> None:
     write(two.other, f"{two.path}/../outside", b"outside")
     if what == "replaced":
         two.replace()
@@ -102,21 +102,21 @@ def test_changes_are_refused_when_a_held_directory_was_moved(two: Two, change: s
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_works_in_a_held_directory_that_was_moved_away_and_back(two: Two, change: str) -> None:
+def test_every_change_works_in_a_locked_directory_that_was_moved_away_and_back(two: Two, change: str) -> None:
     write(two.other, f"{two.path}/../outside", b"outside")
     two.other.rename(two.path, two.moved)
     two.other.rename(two.moved, two.path)
     CHANGES[change](two.disk, two.path)
 
 
-def test_a_released_directory_is_found_by_its_path_again(two: Two) -> None:
+def test_after_the_release_of_its_lock_a_directory_is_found_by_its_path_again(two: Two) -> None:
     two.replace()
     two.lock.release()
     assert read(two.disk, f"{two.path}/file") == b"theirs"
     two.disk.unlink(f"{two.path}/file")
 
 
-def test_a_held_directory_is_locked_wherever_it_was_moved(two: Two) -> None:
+def test_a_locked_directory_stays_locked_under_the_path_it_was_moved_to(two: Two) -> None:
     two.replace()
     with pytest.raises(AlreadyLocked):
         two.other.lock(f"{two.moved}/lock")
@@ -126,7 +126,7 @@ def test_a_held_directory_is_locked_wherever_it_was_moved(two: Two) -> None:
 
 
 @pytest.mark.parametrize("has_file", [True, False])
-def test_a_lock_for_reading_only_writes_nothing_and_is_a_lock(two: Two, has_file: bool) -> None:
+def test_a_read_only_lock_writes_no_file_and_excludes_other_locks(two: Two, has_file: bool) -> None:
     two.lock.release()
     if not has_file:
         two.other.unlink(f"{two.path}/lock")

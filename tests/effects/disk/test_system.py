@@ -264,7 +264,7 @@ def test_a_lock_whose_pid_cannot_be_written_is_not_taken(disk, tmp_path, monkeyp
     disk.lock(path).release()
 
 
-def test_a_lock_needs_no_file_system_that_locks_directories(disk, tmp_path, monkeypatch):
+def test_a_lock_works_on_a_file_system_that_cannot_lock_directories(disk, tmp_path, monkeypatch):
     flock = fcntl.flock
 
     def refuses_directories(fd, what):
@@ -340,7 +340,7 @@ def test_many_files_are_synced_though_the_first_was_deleted_meanwhile(disk, tmp_
         file.close()
 
 
-def test_many_directories_are_synced_though_the_hint_before_it_cannot_be_given(disk, tmp_path, monkeypatch):
+def test_many_directories_are_synced_although_the_first_open_for_syncfs_fails(disk, tmp_path, monkeypatch):
     paths = [str(tmp_path / f"{i}") for i in range(many_syncs.MANY_SYNCS)]
     for path in paths:
         disk.make_directory(path)

@@ -90,7 +90,7 @@ def test_without_synced_writes_the_whole_file_is_synced(file, monkeypatch, synce
 @pytest.mark.skipif(not HAS_DSYNC, reason="NO RWF_DSYNC HERE: SYNCED WRITES ARE NOT TESTED")
 @pytest.mark.parametrize(("fails", "kind"), [(0, DiskFull), (1, OSError)], ids=["the write", "its sync"])
 def test_a_full_disk_at_a_synced_write_differs_from_a_failed_sync(file, monkeypatch, fails, kind):
-    """Only the first may be tried again."""
+    """The write raises DiskFull, after which it may be tried again; the sync raises OSError, after which it may not."""
     real = os.pwritev
 
     def full(fd, buffers, position, flags=0):
@@ -137,7 +137,7 @@ def test_bytes_written_past_the_cache_read_back_the_same(file, position, size, p
     assert file.read(len(after), position + len(content)) == after
 
 
-def test_neighbours_written_past_the_cache_share_a_block(file, paced):
+def test_consecutive_writes_past_the_cache_may_meet_within_a_block(file, paced):
     content = blocks(500)
     for begin, end in itertools.pairwise([0, 300_001, 300_002, 900_000, 1_300_003, len(content)]):
         file.write_past_cache([content[begin:end]], begin, paced=paced)
@@ -202,7 +202,7 @@ def test_a_paced_write_goes_to_the_device_in_pieces(file, monkeypatch, flags_giv
     assert sizes == [PIECE_BYTES, PIECE_BYTES, 299 * BLOCK_BYTES - 2 * PIECE_BYTES]
 
 
-def test_a_paced_write_that_gets_no_descriptor_is_not_kept_in_memory_either(file, monkeypatch, flags_given):
+def test_a_paced_write_without_a_free_descriptor_is_an_uncached_write(file, monkeypatch, flags_given):
     def refused(*_):
         raise OSError(errno.EMFILE, "too many open files")
 
@@ -212,13 +212,13 @@ def test_a_paced_write_that_gets_no_descriptor_is_not_kept_in_memory_either(file
     assert flags_given[0] == RWF_DONTCACHE
 
 
-def test_more_buffers_than_one_call_takes_go_past_the_cache_too(file, flags_given):
+def test_more_buffers_than_one_system_call_takes_are_all_written_uncached(file, flags_given):
     file.write_past_cache([bytes(2 * JOINED_BELOW_BYTES)] * (IOV_MAX + 1), 0)
     assert len(flags_given) > 1
     assert set(flags_given) == {RWF_DONTCACHE}
 
 
-def test_a_short_write_past_the_cache_goes_on_past_it(file, monkeypatch, flags_given):
+def test_the_rest_of_a_short_uncached_write_is_also_written_uncached(file, monkeypatch, flags_given):
     noting = os.pwritev
     monkeypatch.setattr(
         os, "pwritev", lambda fd, buffers, *rest: noting(fd, [b"".join(buffers)[: 200 * BLOCK_BYTES]], *rest)
@@ -229,7 +229,7 @@ def test_a_short_write_past_the_cache_goes_on_past_it(file, monkeypatch, flags_g
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_write_that_fails_after_a_part_was_written_raises(file, monkeypatch, flags_given, number):
+def test_an_uncached_write_that_fails_after_a_short_one_raises(file, monkeypatch, flags_given, number):
     noting = os.pwritev
 
     def a_part(fd, buffers, position, flags):
@@ -245,7 +245,7 @@ def test_a_write_that_fails_after_a_part_was_written_raises(file, monkeypatch, f
 
 @pytest.mark.usefixtures("with_dontcache")
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_write_past_the_cache_that_fails_is_not_tried_another_way(file, monkeypatch, number):
+def test_a_failed_uncached_write_raises_and_is_not_retried_as_an_ordinary_one(file, monkeypatch, number):
     calls = []
 
     def failing(fd, buffers, position, flags):
@@ -262,7 +262,7 @@ def test_a_write_past_the_cache_that_fails_is_not_tried_another_way(file, monkey
 @pytest.mark.parametrize(
     "answer", [OSError(errno.EOPNOTSUPP, "unknown flag"), OSError(errno.EINVAL, "unknown flag"), NotImplementedError()]
 )
-def test_without_the_dontcache_flag_ordinary_writes_are_used(file, monkeypatch, answer):
+def test_on_a_kernel_without_the_dontcache_flag_ordinary_writes_are_used(file, monkeypatch, answer):
     real, flags_given = os.pwritev, []
 
     def older(fd, buffers, position, flags):
@@ -279,7 +279,7 @@ def test_without_the_dontcache_flag_ordinary_writes_are_used(file, monkeypatch, 
 
 @pytest.mark.usefixtures("without_dontcache")
 @pytest.mark.parametrize("refusing", ["open", "pwrite"])
-def test_a_file_system_without_uncached_writes_gets_ordinary_ones(file, monkeypatch, refusing):
+def test_on_a_file_system_without_uncached_writes_ordinary_ones_are_used(file, monkeypatch, refusing):
     def refused(*_):
         raise OSError(errno.EINVAL, "not here")
 
@@ -289,7 +289,7 @@ def test_a_file_system_without_uncached_writes_gets_ordinary_ones(file, monkeypa
 
 
 @pytest.mark.usefixtures("without_dontcache")
-def test_a_write_past_the_cache_that_took_a_part_is_made_again_the_ordinary_way(file, monkeypatch):
+def test_a_short_direct_write_past_the_cache_is_completed_by_ordinary_writes(file, monkeypatch):
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, buffer, position: real(fd, buffer[: len(buffer) // 2], position))
     file.write_past_cache([blocks(300)], 1_000)
@@ -298,7 +298,7 @@ def test_a_write_past_the_cache_that_took_a_part_is_made_again_the_ordinary_way(
 
 @pytest.mark.usefixtures("without_dontcache")
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, OSError)])
-def test_a_failure_past_the_cache_has_the_files_name(file, monkeypatch, number, kind):
+def test_an_error_of_a_write_past_the_cache_has_the_files_name(file, monkeypatch, number, kind):
     def failing(fd, buffer, position):
         raise OSError(number, "no")
 

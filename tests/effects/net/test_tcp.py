@@ -124,7 +124,7 @@ def test_connections_are_paced_except_on_loopback(run, monkeypatch, host):
     assert set(taken) == {systems_own if host == "0.0.0.0" else chosen}
 
 
-def test_where_congestion_control_cannot_be_chosen_it_listens_all_the_same(run, monkeypatch):
+def test_listen_works_where_the_congestion_control_cannot_be_set(run, monkeypatch):
     monkeypatch.setattr(net_module, "UNPACED", b"none of this name")
 
     async def main():
@@ -238,7 +238,7 @@ def test_send_now_sends_buffers_and_file_parts_in_order():
         assert there.recv(100) == b"headparttail"
 
 
-def test_send_now_keeps_the_rest_that_the_socket_does_not_take():
+def test_send_now_keeps_the_bytes_that_a_full_socket_does_not_accept():
     here, there = socket.socketpair()
     with here, there:
         here.setblocking(False)
@@ -251,7 +251,7 @@ def test_send_now_keeps_the_rest_that_the_socket_does_not_take():
 
 
 @pytest.mark.parametrize("one", [Taken(b"gone", error=OSError(errno.EIO, "error")), Taken(b"short", most=0)])
-def test_send_now_stops_trying_for_a_file_part_it_cannot_read(one):
+def test_send_now_sends_nothing_and_returns_false_for_a_file_part_it_cannot_read(one):
     here, there = socket.socketpair()
     with here, there:
         left = deque([b"head", one])
@@ -259,7 +259,7 @@ def test_send_now_stops_trying_for_a_file_part_it_cannot_read(one):
         assert list(left) == [one]
 
 
-def test_send_now_is_not_retried_on_a_broken_socket():
+def test_send_now_raises_connection_error_on_a_closed_socket():
     here, there = socket.socketpair()
     there.close()
     with here, pytest.raises(ConnectionError):

@@ -25,13 +25,13 @@ line that is none
         ("/over/store", "xfs", False),
     ],
 )
-def test_the_nearest_mount_above_a_path_counts(path, kind, is_cached):
+def test_mount_of_returns_the_nearest_mount_above_a_path(path, kind, is_cached):
     mount = mount_of(path, TABLE)
     assert mount is not None
     assert (mount.kind, mount.is_cached) == (kind, is_cached)
 
 
-def test_without_a_table_nothing_is_known(monkeypatch):
+def test_mount_of_returns_none_without_a_mount_table(monkeypatch):
     assert mount_of("/x", "") is None
     monkeypatch.setattr(mounts, "TABLE", "/none")
     assert mount_of("/x") is None

@@ -24,7 +24,7 @@ def test_an_object_is_created_once_and_read_whole_or_in_part(objects):
     assert objects.read("a/b/1", 3, 99) == b"lo"
 
 
-def test_put_replaces_what_has_the_name(objects):
+def test_putting_an_object_replaces_one_of_the_same_name(objects):
     objects.put("a/1", b"one")
     objects.put("a/1", b"two")
     assert objects.read("a/1") == b"two"
@@ -45,7 +45,7 @@ def test_a_listing_has_the_names_below_a_prefix_and_their_sizes(objects):
     assert sorted(objects.list("a/", after="a/2")) == [Found("a/3/4", 5)]
 
 
-def test_deleting_twice_is_as_deleting_once(objects):
+def test_deleting_a_deleted_or_unknown_object_raises_nothing(objects):
     objects.create("a/1", b"x")
     objects.delete("a/1")
     objects.delete("a/1")
@@ -54,7 +54,7 @@ def test_deleting_twice_is_as_deleting_once(objects):
     objects.create("a/1", b"again")
 
 
-def test_of_racers_in_a_directory_one_wins(tmp_path):
+def test_of_four_threads_that_create_one_object_exactly_one_succeeds(tmp_path):
     for number in range(20):
         won = []
 
@@ -81,27 +81,27 @@ def test_half_written_objects_of_a_crash_are_not_listed(tmp_path):
     assert objects.list("a/") == [Found("a/1", 1)]
 
 
-def test_a_directory_whose_parent_is_missing_is_refused(tmp_path):
+def test_a_store_directory_whose_parent_is_missing_is_refused_with_a_hint(tmp_path):
     with pytest.raises(Refused, match="is no directory") as refused:
         DirectoryObjects(str(tmp_path / "not" / "there")).create("a", b"x")
     assert "make it first" in refused.value.hint
     assert not (tmp_path / "not").exists()
 
 
-def test_a_directory_that_is_a_file_is_refused(tmp_path):
+def test_a_store_directory_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Refused, match="Not a directory"):
         DirectoryObjects(str(tmp_path / "file")).create("a", b"x")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_without_rights_is_refused(tmp_path):
+def test_a_store_directory_without_write_permission_is_refused(tmp_path):
     (tmp_path / "store").mkdir(mode=0o500)
     with pytest.raises(Refused, match="Permission denied"):
         DirectoryObjects(str(tmp_path / "store")).create("a", b"x")
 
 
-def test_the_url_of_a_directory_can_be_opened_again(tmp_path):
+def test_the_url_of_a_store_directory_opens_the_same_store(tmp_path):
     from fencepost.effects.objects import open_objects
 
     objects = DirectoryObjects(str(tmp_path / "a b%20c"))
@@ -112,7 +112,7 @@ def test_the_url_of_a_directory_can_be_opened_again(tmp_path):
 # ---- the faults of the simulated one ---------------------------------------------------------------------------
 
 
-def test_a_create_that_is_unclear_may_have_happened_or_not():
+def test_a_simulated_create_that_raises_unclear_may_or_may_not_have_its_effect():
     before, after = SimulatedObjects(faults=Faults(before=1)), SimulatedObjects(faults=Faults(after=1))
     for objects in (before, after):
         with pytest.raises(Unclear):
@@ -120,7 +120,7 @@ def test_a_create_that_is_unclear_may_have_happened_or_not():
     assert (before.content, after.content) == ({}, {"a": b"x"})
 
 
-def test_a_late_create_has_its_effect_after_other_calls_and_replaces_nothing():
+def test_a_simulated_late_create_takes_effect_later_and_replaces_no_object():
     objects = SimulatedObjects(faults=Faults(late=1))
     with pytest.raises(Unclear):
         objects.create("a", b"late")
@@ -133,7 +133,7 @@ def test_a_late_create_has_its_effect_after_other_calls_and_replaces_nothing():
     assert objects.content == {"a": b"late", "b": b"mine"}
 
 
-def test_an_unreachable_or_refusing_store_raises_an_error_with_the_reason():
+def test_a_simulated_store_that_is_away_or_refuses_raises_unclear_or_refused():
     objects = SimulatedObjects()
     objects.is_away = True
     with pytest.raises(Unclear):
@@ -145,7 +145,7 @@ def test_an_unreachable_or_refusing_store_raises_an_error_with_the_reason():
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_client_can_be_cut_before_or_after_the_effect_of_a_call(after):
+def test_a_simulated_client_can_die_before_or_after_the_effect_of_a_call(after):
     objects = SimulatedObjects()
     objects.cut_at(1, after=after)
     objects.create("a", b"x")
@@ -154,7 +154,7 @@ def test_a_client_can_be_cut_before_or_after_the_effect_of_a_call(after):
     assert set(objects.client().content) == ({"a", "b"} if after else {"a"})
 
 
-def test_deletes_may_lie_and_bits_may_rot():
+def test_simulated_deletes_may_have_no_effect_and_contents_may_be_damaged():
     objects = SimulatedObjects(faults=Faults(keeps=1))
     objects.create("a", b"x")
     objects.delete("a")
@@ -162,7 +162,7 @@ def test_deletes_may_lie_and_bits_may_rot():
     assert objects.read("a") == b"y"
 
 
-def test_a_directory_is_listed_in_the_order_of_names_the_highest_last(tmp_path):
+def test_a_store_directory_is_listed_in_order_even_while_objects_are_created(tmp_path):
     objects = DirectoryObjects(str(tmp_path / "store"))
     for name in ("j/2/b", "j/1/z", "j/1/a", "j/2/a"):
         objects.create(name, b"x")

@@ -45,7 +45,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("status", "body", "error"), ANSWERS[:-1])
-def test_each_answer_to_a_create_has_its_error_and_is_not_tried_again(store, objects, status, body, error):
+def test_each_failed_answer_to_a_create_raises_its_error_without_a_retry(store, objects, status, body, error):
     store.answers = [(status, body)]
     with pytest.raises(error):
         objects.create("a/1", b"x")
@@ -53,13 +53,13 @@ def test_each_answer_to_a_create_has_its_error_and_is_not_tried_again(store, obj
 
 
 @pytest.mark.parametrize(("status", "body", "error"), [*ANSWERS[2:-1], (404, error_body("NoSuchKey"), Missing)])
-def test_each_answer_to_a_read_has_its_error(store, objects, status, body, error):
+def test_each_failed_http_answer_to_a_read_raises_its_error(store, objects, status, body, error):
     store.answers = [(status, body)]
     with pytest.raises(error):
         objects.read("a/1")
 
 
-def test_half_a_body_is_unclear(store, objects):
+def test_a_read_answer_cut_in_its_body_raises_unclear(store, objects):
     store.answers = [(CUT, b"half")]
     with pytest.raises(Unclear):
         objects.read("a/1")
@@ -71,7 +71,7 @@ def test_half_a_body_is_unclear(store, objects):
         (403, error_body("AccessDenied"), Refused), (404, error_body("NoSuchBucket"), Refused), (500, b"", Unclear),
     ],
 )  # fmt: skip
-def test_a_failed_listing_or_delete_raises_an_error_with_the_reason(store, objects, status, body, error):
+def test_each_failed_answer_to_a_listing_or_delete_raises_its_error(store, objects, status, body, error):
     store.answers = [(status, body)] * 2
     with pytest.raises(error):
         objects.list("a/")
@@ -79,7 +79,7 @@ def test_a_failed_listing_or_delete_raises_an_error_with_the_reason(store, objec
         objects.delete("a/1")
 
 
-def test_a_refusal_is_one_line_of_cause_and_one_of_hint(store, objects):
+def test_a_refused_error_has_a_one_line_cause_and_hint_without_secrets(store, objects):
     store.answers = [
         (404, error_body("NoSuchBucket")), (403, error_body("AccessDenied", "Access Denied")),
         (403, error_body("SignatureDoesNotMatch")),
@@ -98,19 +98,19 @@ def test_a_refusal_is_one_line_of_cause_and_one_of_hint(store, objects):
     ]
 
 
-def test_a_server_that_is_not_there_is_unclear(store, objects):
+def test_a_create_on_an_unreachable_server_raises_unclear(store, objects):
     store.close()
     with pytest.raises(Unclear) as unclear:
         objects.create("a", b"")
     assert "\n" not in str(unclear.value)
 
 
-def test_a_missing_object_need_not_be_deleted(store, objects):
+def test_deleting_an_object_succeeds_whether_or_not_it_exists(store, objects):
     store.answers = [(200, b"<DeleteResult><Deleted><Key>some/prefix/a/1</Key></Deleted></DeleteResult>")]
     objects.delete("a/1")
 
 
-def test_an_object_that_cannot_be_deleted_is_not_taken_for_deleted(store, objects):
+def test_a_delete_refused_inside_a_200_answer_raises_an_error(store, objects):
     refused = b"<Error><Key>some/prefix/a/1</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
     store.answers = [(200, b"<DeleteResult>" + refused + b"</DeleteResult>")]
     with pytest.raises((Unclear, Refused)):
@@ -134,7 +134,7 @@ def test_an_invalid_store_url_is_refused_with_an_example(url, cause):
     assert bad.value.hint
 
 
-def test_a_path_is_not_taken_for_a_url():
+def test_is_url_is_true_only_for_text_with_a_scheme():
     assert not is_url("backups/monday")
     assert not is_url("/backups/a:b")
     assert is_url("s3://bucket")
@@ -156,7 +156,7 @@ def files(tmp_path):
     }
 
 
-def test_keys_come_from_the_profile_that_the_environment_names(files):
+def test_keys_come_from_the_profile_named_by_aws_profile(files):
     assert profile(files) == {"access_key_id": "A", "secret_access_key": "B", "region": "eu-1"}
     assert profile(files | {"AWS_PROFILE": "other"}) == {
         "access_key_id": "C", "secret_access_key": "D%", "session_token": "T", "endpoint": "https://here:1",
@@ -170,7 +170,7 @@ def test_environment_variables_take_precedence_over_the_profile(files):
     assert profile(files | said | {"AWS_PROFILE": "other"}) == {}
 
 
-def test_files_that_do_not_parse_count_as_empty(files, tmp_path):
+def test_aws_profile_files_that_do_not_parse_count_as_empty(files, tmp_path):
     (tmp_path / "credentials").write_bytes(b"\xff[[[")
     (tmp_path / "config").write_text("no section")
     assert profile(files) == {}

@@ -105,7 +105,7 @@ class Driver:
 
 @given(st.lists(STEPS, max_size=25))
 @settings(max_examples=150)
-def test_the_same_operations_read_the_same_on_both_disks(steps):
+def test_the_same_operations_give_the_same_results_on_a_real_and_a_simulated_disk(steps):
     root = tempfile.mkdtemp()
     real, simulated = Driver(SystemDisk(), root), Driver(SimulatedDisk(), "/root")
     simulated.disk.make_directory("/root")

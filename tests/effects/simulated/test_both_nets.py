@@ -142,5 +142,5 @@ def test_the_simulated_net_behaves_as_the_real_one(scenario):
     assert run(ended(scenario, SimulatedNet())) == asyncio.run(ended(scenario, SystemNet()))
 
 
-def test_the_simulated_net_runs_on_a_real_loop_too():
+def test_the_simulated_net_also_works_on_a_real_event_loop():
     assert asyncio.run(echo(SimulatedNet()))[0] == b"one two!"

@@ -249,7 +249,7 @@ def test_the_description_of_a_crash_image_names_what_was_lost_or_torn():
     assert any("#1 write /f 3+5 torn to Prefix(length=1)" in text for text in texts)
 
 
-def test_pairs_of_crash_points_are_counted_without_being_built():
+def test_pairs_of_dropped_syncs_are_counted_without_being_built():
     syncs = [Sync(index, "", 0) for index in range(1500)]
     pairs = TwoMissing(Moment(0, syncs, (), 0))
     assert len(pairs) == 1500 * 1499 // 2

@@ -225,7 +225,7 @@ def test_a_failed_simulated_operation_changes_nothing(disk, call):
     assert fault.hits == 1
 
 
-def test_a_fault_may_strike_at_any_step_by_its_number(disk):
+def test_a_simulated_fault_can_be_set_for_a_step_by_its_number(disk):
     write(disk, "/d/f", b"bytes")
     for number in range(9):
         twin = disk.after_process_crash()
@@ -374,7 +374,7 @@ def test_a_crash_image_carries_the_notes_taken_before_it(disk):
     assert list(disk.after_process_crash().notes) == ["sent", "acknowledged"]
 
 
-def test_a_disk_without_history_can_be_cut_only_at_the_present():
+def test_a_simulated_disk_without_history_cannot_be_restored_to_an_earlier_operation():
     disk = SimulatedDisk(history=False)
     write(disk, "/f", b"bytes", sync=True)
     disk.sync_directory("/")

@@ -72,7 +72,7 @@ def test_an_inline_executor_runs_jobs_at_once_even_with_a_loop():
     run(main())
 
 
-def test_close_runs_submitted_jobs():
+def test_closing_a_simulated_executor_runs_its_submitted_jobs():
     events, job = recorder()
 
     async def main():
@@ -105,7 +105,7 @@ def test_the_executors_of_a_killed_process_do_nothing_more():
     run(main())
 
 
-def test_simulated_jobs_of_several_owners_alternate_and_unwanted_ones_are_dropped():
+def test_a_simulated_executor_alternates_between_owners_and_drops_unwanted_jobs():
     events, job = recorder()
 
     async def main():
@@ -119,7 +119,7 @@ def test_simulated_jobs_of_several_owners_alternate_and_unwanted_ones_are_droppe
     assert events == [f"{name} {what}" for name in names for what in ("works", "done") if name or what == "done"]
 
 
-def test_close_drops_jobs_that_only_a_client_wanted():
+def test_closing_a_simulated_executor_drops_jobs_with_a_wanted_callback():
     events, job = recorder()
 
     async def main():

@@ -26,7 +26,7 @@ def path_of(tmp_path):
     return str(tmp_path / "file")
 
 
-def test_synced_bytes_stay_and_later_writes_are_torn(disk, tmp_path):
+def test_after_a_cut_a_forgetful_disk_has_synced_bytes_and_torn_later_writes(disk, tmp_path):
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"synced"], 0)
@@ -40,7 +40,7 @@ def test_synced_bytes_stay_and_later_writes_are_torn(disk, tmp_path):
         assert left[6 + start : 6 + start + 512] in (SECTORS[start : start + 512], bytes(512))
 
 
-def test_of_several_unsynced_writes_the_first_is_torn_and_the_rest_never_happened(disk, tmp_path):
+def test_of_several_unsynced_writes_only_sectors_of_the_first_survive_a_cut(disk, tmp_path):
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"0" * 10], 0)
@@ -54,7 +54,7 @@ def test_of_several_unsynced_writes_the_first_is_torn_and_the_rest_never_happene
 
 
 @pytest.mark.parametrize("paced", [False, True])
-def test_bulk_writes_past_the_cache_are_lost_without_a_sync_as_well(disk, tmp_path, paced):
+def test_unsynced_bulk_writes_past_the_cache_are_lost_in_a_cut(disk, tmp_path, paced):
     file = disk.open(path_of(tmp_path), create=True)
     file.write([b"synced"], 0)
     file.sync()
@@ -102,7 +102,7 @@ def test_two_descriptors_of_one_file_share_its_unsynced_changes(disk, tmp_path):
     assert (tmp_path / "file").read_bytes() == b"x"
 
 
-def test_unsynced_bytes_follow_a_rename_and_go_with_an_unlink(disk, tmp_path):
+def test_unsynced_bytes_are_lost_in_a_cut_also_after_a_rename(disk, tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("moved", "gone"):
         disk.open(str(tmp_path / "folder" / name), create=True).write([b"x"], 0)
@@ -114,7 +114,7 @@ def test_unsynced_bytes_follow_a_rename_and_go_with_an_unlink(disk, tmp_path):
     assert (tmp_path / "renamed" / "gone").read_bytes() == b""
 
 
-def test_after_vanish_no_write_reaches_the_disk_and_its_lock_is_free(disk, tmp_path):
+def test_after_vanish_every_disk_operation_raises_and_the_lock_is_free(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     disk.lock(str(tmp_path / "lock"))
     with pytest.raises(AlreadyLocked):
@@ -136,7 +136,7 @@ def test_after_vanish_no_write_reaches_the_disk_and_its_lock_is_free(disk, tmp_p
     ForgetfulDisk().lock(str(tmp_path / "lock")).release()
 
 
-def test_syncs_of_many_files_and_directories_cover_them_all(disk, tmp_path):
+def test_sync_all_of_a_forgetful_disk_makes_all_files_durable(disk, tmp_path):
     files = []
     for number in range(100):
         file = disk.open(str(tmp_path / str(number)), create=True)
@@ -165,7 +165,7 @@ def test_a_forgetful_disk_never_calls_the_devices_sync(tmp_path, monkeypatch):
         assert broker.failures == []
 
 
-def test_bytes_to_be_synced_in_one_call_are_written_and_synced_instead(disk, tmp_path):
+def test_a_forgetful_disk_replaces_synced_writes_by_a_write_and_a_sync(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     assert not file.write_blocks_synced([SECTORS], 0, len(SECTORS))
     file.write_synced([b"synced"], 0)

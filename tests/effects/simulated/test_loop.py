@@ -4,7 +4,7 @@ import pytest
 from fencepost.effects.simulated.loop import Deadlock, run
 
 
-def test_an_hour_of_simulated_time_passes_at_once():
+def test_sleeping_an_hour_advances_the_simulated_loops_time_by_3600_seconds():
     async def main():
         started = asyncio.get_running_loop().time()
         await asyncio.sleep(3600)
@@ -28,7 +28,7 @@ def test_timers_fire_in_order_at_their_time_and_never_early():
     assert all(0 <= at - when + 1e-9 < 1e-5 for when, at in fired)
 
 
-def test_waiting_repeatedly_for_the_remaining_time_ends():
+def test_sleeping_for_the_remaining_time_in_a_loop_reaches_the_deadline():
     async def main():
         loop = asyncio.get_running_loop()
         waits = 0
@@ -62,7 +62,7 @@ def test_the_loops_clock_has_reached_a_deadline_when_its_timer_fires():
     run(main())
 
 
-def test_a_wait_that_nothing_can_end_raises_deadlock():
+def test_a_simulated_loop_with_a_wait_that_nothing_can_end_raises_deadlock():
     async def main():
         await asyncio.get_running_loop().create_future()
 
@@ -70,7 +70,7 @@ def test_a_wait_that_nothing_can_end_raises_deadlock():
         run(main())
 
 
-def test_a_stopped_process_is_late_for_its_timers():
+def test_after_pass_time_overdue_timers_of_the_simulated_loop_fire_late():
     async def main():
         loop = asyncio.get_running_loop()
         due = loop.time() + 1
@@ -83,7 +83,7 @@ def test_a_stopped_process_is_late_for_its_timers():
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_a_seed_decides_the_order_of_timers_due_together(seed):
+def test_the_seed_decides_the_order_of_simulated_timers_due_together(seed):
     async def main():
         order = []
         for number in range(20):

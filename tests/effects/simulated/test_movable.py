@@ -13,7 +13,7 @@ def loop(request):
     loop.close()
 
 
-def test_the_clock_is_the_machines_plus_all_advances():
+def test_a_movable_clock_is_ahead_of_the_machines_by_all_advances():
     clock = MovableClock()
     wall, monotonic = clock.now_ms(), clock.monotonic_ms()
     clock.advance(3_600_000)
@@ -29,7 +29,7 @@ def test_advancing_a_clock_by_a_negative_time_is_refused():
         MovableClock().advance(-1)
 
 
-def test_timers_become_due_in_their_order_when_time_is_moved(loop):
+def test_timers_fire_in_order_when_the_loops_time_is_moved(loop):
     rung = []
 
     async def main():

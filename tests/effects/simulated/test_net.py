@@ -72,7 +72,9 @@ def test_simulated_bytes_arrive_in_order_after_their_latency():
 
 @pytest.mark.parametrize("delay_ms", [0.05, 1, 3.3, 50])
 def test_a_constant_latency_lets_simulated_time_advance(delay_ms):
-    """A timer that comes a rounding error before its time must not be set again for the same moment, for ever."""
+    """A timer that fires a rounding error too early must not be set again for the same moment, or time would stand
+    still.
+    """
 
     async def main():
         net = SimulatedNet()
@@ -96,7 +98,7 @@ def test_a_constant_latency_lets_simulated_time_advance(delay_ms):
     run(main())
 
 
-def test_a_connection_takes_a_round_trip():
+def test_connecting_in_the_simulated_net_takes_two_latencies():
     async def main():
         net = SimulatedNet()
         net.network.delay_ms = (10, 10)
@@ -107,7 +109,7 @@ def test_a_connection_takes_a_round_trip():
     assert run(main()) == pytest.approx(0.02)
 
 
-def test_a_reader_may_get_pieces_of_any_size():
+def test_with_fragments_a_simulated_reader_gets_pieces_of_any_size():
     async def main():
         net = SimulatedNet(seed=5)
         net.network.fragments = True
@@ -132,7 +134,7 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=30), st.integers(0, 1000), st.booleans(), st.sampled_from([200, 2000, 100_000]))
 @settings(max_examples=40)
-def test_whatever_the_traffic_no_byte_is_lost_doubled_or_moved(steps, seed, fragments, capacity_bytes):
+def test_the_simulated_net_loses_doubles_or_reorders_no_byte(steps, seed, fragments, capacity_bytes):
     async def main():
         net = SimulatedNet(seed=seed)
         net.network.delay_ms, net.network.fragments = (0, 10), fragments
@@ -167,7 +169,7 @@ def test_whatever_the_traffic_no_byte_is_lost_doubled_or_moved(steps, seed, frag
 # What can go wrong
 
 
-def test_held_bytes_arrive_when_released():
+def test_bytes_held_back_in_the_simulated_net_arrive_when_released():
     async def main():
         client, server, connection = await pair(SimulatedNet(), echo=True)
         connection.to_client.hold()
@@ -190,7 +192,7 @@ def test_held_bytes_arrive_when_released():
     run(main())
 
 
-def test_a_cut_is_seen_by_both_sides_and_loses_bytes_in_flight():
+def test_cutting_a_simulated_connection_resets_both_ends_and_loses_bytes_in_flight():
     async def main():
         net = SimulatedNet()
         net.network.delay_ms = (5, 5)
@@ -223,7 +225,7 @@ def test_a_simulated_connection_can_be_cut_unnoticed_by_one_side():
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 9])
-def test_a_connection_may_be_cut_at_any_byte(size):
+def test_a_simulated_connection_may_be_cut_at_any_byte(size):
     async def main():
         client, server, connection = await pair(SimulatedNet())
         connection.cut_after("server", size)
