@@ -1,1 +1,1 @@
-"""Who a client is, what it may do, and the log that keeps both."""
+"""Authentication and authorization of clients, and the log of users, rules of access and quotas."""

@@ -1,4 +1,4 @@
-"""Answers handlers whether the user of a connection may do something. Pure.
+"""Tells handlers whether the user of a connection has a right. Pure.
 
 The rule: without an authorizer everybody may do everything, so handlers always ask, whether there is one or not.
 docs/security.md lists the right that each request needs.
@@ -21,6 +21,7 @@ REFUSED = {
 
 
 def _bits(operations: Iterable[Operation]) -> int:
+    """Return a bit set with the bit of each operation's code."""
     return sum(1 << operation for operation in operations)
 
 
@@ -38,30 +39,32 @@ class Access:
 
     @property
     def version(self) -> int:
-        """A number that changes with every change of ACLs: remembered answers of another version are invalid."""
+        """A number that grows with every change of ACLs. Answers remembered at another version are invalid."""
         return self._authorizer.version
 
     def allows(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Return whether the user may do this with a resource of that name, existing or not."""
+        """Return whether the session's user may do this operation on a resource of that name, existing or not."""
         return not self.is_enforced or self._authorizer.allows(
             session.principal, session.host, operation, resource_type, name
         )
 
     def allows_on_cluster(self, session: Session, operation: Operation) -> bool:
-        """Whether the session has the right to this operation on the cluster."""
+        """Return whether the session's user may do this operation on the cluster."""
         return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def check(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Raise TOPIC_AUTHORIZATION_FAILED, or that of the other type, if the user lacks the right."""
+        """Raise the error of the resource's type, such as TOPIC_AUTHORIZATION_FAILED, if the session's user lacks the
+        right.
+        """
         if not self.allows(session, operation, resource_type, name):
             raise KafkaError(REFUSED[resource_type])
 
     def check_on_cluster(self, session: Session, operation: Operation) -> None:
-        """Raise CLUSTER_AUTHORIZATION_FAILED if the user lacks the right."""
+        """Raise CLUSTER_AUTHORIZATION_FAILED if the session's user lacks the right."""
         self.check(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_on_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether the user may do this with any resource of that type."""
+        """Return whether the session's user may do this operation on at least one resource of that type."""
         return not self.is_enforced or self._authorizer.allows_on_any(
             session.principal, session.host, operation, resource_type
         )
@@ -73,7 +76,7 @@ class Access:
         return {name for name in names if self.allows(session, operation, resource_type, name)}
 
     def operations(self, session: Session, resource_type: ResourceType, name: str) -> int:
-        """Return the operations that the user may do, as responses encode them (KIP-430): a bit for each code."""
+        """Return the operations that the session's user may do on a resource, as a bit set of their codes (KIP-430)."""
         if not self.is_enforced:
             return EVERY_OPERATION[resource_type]
         may = self._authorizer.allows

@@ -18,7 +18,7 @@ Change = tuple[bytes, bytes | None]
 
 
 class DamagedAclRecord(Exception):
-    """Raised for a record of the log that is not as this broker writes them."""
+    """Raised for a record of the log whose content this broker could not have written."""
 
 
 class NewerAclRecord(Exception):
@@ -36,7 +36,7 @@ def acl_removed(binding: AclBinding) -> Change:
 
 
 def apply_acl(authorizer: Authorizer, key: bytes, value: bytes | None) -> None:
-    """Apply a record. Raises DamagedAclRecord, NewerAclRecord; then nothing was changed."""
+    """Add or remove the ACL in a record. Raises DamagedAclRecord, NewerAclRecord; then nothing was changed."""
     binding = _binding_of(key)
     if value is None:
         authorizer.remove(binding)
@@ -56,6 +56,7 @@ def _key(binding: AclBinding) -> bytes:
 
 
 def _binding_of(key: bytes) -> AclBinding:
+    """Decode a record's key into an ACL. Raises DamagedAclRecord, NewerAclRecord."""
     kind, *parts = unpack_list(key, DamagedAclRecord)
     if kind != ACL or len(parts) != len(_CODES):
         _refuse("the key does not name an ACL")

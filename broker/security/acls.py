@@ -1,4 +1,4 @@
-"""Rules of access and filters over them, as values: Kafka's AclBinding, AclBindingFilter and their codes. Pure.
+"""ACLs and filters of ACLs as values: Kafka's AclBinding, AclBindingFilter and their codes. Pure.
 
 KIP-11, KIP-140, KIP-290 (prefixed patterns), KIP-939 (TWO_PHASE_COMMIT). Asked of Apache Kafka 4.3.1.
 """
@@ -143,6 +143,7 @@ class AclFilter(NamedTuple):
         )
 
     def _matches_name(self, binding: AclBinding) -> bool:
+        """Return whether the resource name and pattern type of the ACL match the filter."""
         wanted, name = self.pattern_type, self.resource_name
         if wanted not in (PatternType.ANY, PatternType.MATCH, binding.pattern_type):
             return False
@@ -156,7 +157,7 @@ class AclFilter(NamedTuple):
 
 
 def member_of(kind: type[AnyCode], code: int) -> AnyCode:
-    """Return the member with this code; UNKNOWN if there is none."""
+    """Return the enum's member with this code; UNKNOWN if there is none."""
     try:
         return kind(code)
     except ValueError:
@@ -192,7 +193,7 @@ def _wrong_with(binding: AclBinding) -> str | None:
 
 
 def check_filter(wanted: AclFilter) -> None:
-    """Check a filter for rules to remove. Raises INVALID_REQUEST if a code in it is unknown: it would match no rule."""
+    """Raise INVALID_REQUEST if the filter of a deletion has an unknown code."""
     kinds = (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission)
     if not all(kinds):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")

@@ -1,11 +1,11 @@
-"""Whether somebody may do something: the rules of access, indexed, as Kafka's StandardAuthorizer applies them. Pure.
+"""Decides by the ACLs, which it indexes, whether a principal has a right, as Kafka's StandardAuthorizer does. Pure.
 
 The rules: a super user may do everything. Else all rules count whose pattern fits the name, literally, by its
-beginning, or as `*`. One of them that denies wins over any number that allow; where none speaks of this principal,
-host and operation, the answer is no, or, with allow.everyone.if.no.acl.found, yes if no rule at all fits the name.
-Read, Write, Delete and Alter allow Describe with them, and AlterConfigs allows DescribeConfigs; to deny one of those
-denies nothing else. The cost of an answer grows with the length of the name and the rules that fit, not with all
-rules. Source: StandardAuthorizerData and Authorizer.authorizeByResourceType of 4.3.1.
+beginning, or as `*`. One of them that denies wins over any number that allow; where none speaks of this principal, host
+and operation, the answer is no, or, with allow.everyone.if.no.acl.found, yes if no rule at all fits the name. Read,
+Write, Delete and Alter allow Describe with them, and AlterConfigs allows DescribeConfigs; to deny one of those denies
+nothing else. The cost of an answer grows with the length of the name and the rules that fit, not with all rules.
+Source: StandardAuthorizerData and Authorizer.authorizeByResourceType of 4.3.1.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ _Rules: TypeAlias = dict[AclBinding, str]  # with its host, as it is compared
 
 
 class Authorizer:
-    """All rules of one broker, and the answers that follow from them."""
+    """All ACLs of one broker, with indexes and a cache of decisions."""
 
     def __init__(self, super_users: Collection[Principal] = (), *, allow_everyone_if_no_acl: bool = False) -> None:
         self._super_users = frozenset(super_users)
@@ -95,6 +95,7 @@ class Authorizer:
         self._changed()
 
     def _changed(self) -> None:
+        """Drop all cached decisions after a change of the ACLs."""
         self._answers.clear()
         self.version += 1
 
@@ -103,7 +104,7 @@ class Authorizer:
         return [binding for binding in self.near(wanted) if wanted.matches(binding)]
 
     def near(self, wanted: AclFilter) -> Collection[AclBinding]:
-        """Candidates for a filter: all rules that may match it, and as few others as the indexes allow."""
+        """Return candidates for a filter: all ACLs that may match it, and as few others as the indexes allow."""
         if wanted.resource_name is None or wanted.resource_type is ResourceType.ANY:
             return self._bindings if wanted.principal is None else self._of_principal(wanted.principal)
         kind, name = wanted.resource_type, wanted.resource_name
@@ -128,7 +129,7 @@ class Authorizer:
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Return whether the principal may do this with a resource. host: as plain_host() returns it."""
+        """Return whether the principal may do this operation on a resource. host: as plain_host() returns it."""
         key = (principal, host, operation, resource_type, name)
         answer = self._answers.get(key)
         if answer is None:
@@ -138,7 +139,7 @@ class Authorizer:
         return answer
 
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether the principal may do this with any resource of that type.
+        """Return whether the principal may do this operation on at least one resource of that type.
 
         As in Kafka, operations that others imply count only where rules hold for every name.
         """
@@ -152,6 +153,7 @@ class Authorizer:
         return answer
 
     def _keep(self, key: tuple[Principal, str, Operation, ResourceType, str | None], answer: bool) -> None:
+        """Cache a decision. The whole cache is dropped when it is full."""
         if len(self._answers) >= KEPT_ANSWERS:
             self._answers.clear()
         self._answers[key] = answer
@@ -159,6 +161,7 @@ class Authorizer:
     def _decide(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
+        """Decide by the ACLs, without the cache: a super user may do all; a matching DENY wins over any ALLOW."""
         if principal in self._super_users:
             return True
         is_allowed, is_found = False, False
@@ -175,7 +178,7 @@ class Authorizer:
         return is_allowed or (not is_found and self._allow_everyone_if_no_acl)
 
     def _fitting(self, kind: ResourceType, name: str) -> Iterator[dict[Principal, _Rules]]:
-        """Yield the ACLs of each pattern that matches the name."""
+        """Yield, for each resource pattern that matches the name, its ACLs by principal."""
         by_pattern = self._by_pattern
         for literal in {name, ANY_NAME}:
             if found := by_pattern.get((kind, PatternType.LITERAL, literal)):
@@ -185,7 +188,7 @@ class Authorizer:
                 yield found
 
     def _allows_one(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether a pattern is allowed that is not completely covered by a denied one."""
+        """Return whether an ALLOW rule exists whose pattern is not completely covered by a DENY rule."""
         named: dict[tuple[Permission, PatternType], set[str]] = {
             (permission, pattern): set() for permission in Permission for pattern in PatternType
         }

@@ -1,4 +1,6 @@
-"""The user of a client certificate: its subject as Kafka writes it, and the rules that map it to a user's name. Pure.
+"""The user's name for a client certificate: its subject as Kafka writes it, mapped by ssl.principal.mapping.rules.
+
+Pure.
 
 The rules: a subject is written as RFC 2253 has it and as Java's X500Principal.getName() does: `CN=a,OU=b,O=c`, the last
 part first. The first of ssl.principal.mapping.rules whose pattern fits all of it makes the name; where none fits,
@@ -32,19 +34,21 @@ class BadCertificate(Exception):
 
 
 class _Part(NamedTuple):
+    """One element of DER: its tag, its content, and the whole element with tag and length."""
+
     tag: int
     body: bytes
     whole: bytes
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the subject of a certificate in DER. Raises BadCertificate."""
+    """Return the subject of a DER certificate, such as `CN=alice,O=acme`. Raises BadCertificate."""
     parts = [_relative_name(part.body) for part in _parts(_fields(certificate)[4].body)]
     return ",".join(reversed(parts))
 
 
 def expires_ms(certificate: bytes) -> int:
-    """Return when the certificate expires, as wall time. Raises BadCertificate."""
+    """Return when the certificate expires, as wall time in ms. Raises BadCertificate."""
     try:
         tag, body, _ = list(_parts(_fields(certificate)[3].body))[1]
         text = body.decode("ascii")
@@ -56,7 +60,7 @@ def expires_ms(certificate: bytes) -> int:
 
 
 def _fields(certificate: bytes) -> list[_Part]:
-    """Return the fields of a certificate: serial number, algorithm, issuer, validity, subject, …"""
+    """Return the fields of a certificate: number, algorithm, issuer, validity, subject, … Raises BadCertificate."""
     try:
         (whole,) = _parts(certificate)
         fields = list(_parts(next(iter(_parts(whole.body))).body))
@@ -88,10 +92,12 @@ def _parts(data: bytes) -> Iterator[_Part]:
 
 
 def _relative_name(body: bytes) -> str:
+    """Return one relative distinguished name of a subject; several attributes are joined by +."""
     return "+".join(_attribute(part.body) for part in _parts(body))
 
 
 def _attribute(body: bytes) -> str:
+    """Return one attribute of a subject as `CN=alice`. Raises BadCertificate."""
     try:
         kind, value = _parts(body)
     except ValueError as error:
@@ -107,6 +113,7 @@ def _attribute(body: bytes) -> str:
 
 
 def _oid(body: bytes) -> str:
+    """Decode an object identifier into its dotted form. Raises BadCertificate."""
     numbers: list[int] = []
     number = 0
     for byte in body:
@@ -121,6 +128,7 @@ def _oid(body: bytes) -> str:
 
 
 def _escape(text: str) -> str:
+    """Escape a text for a subject as RFC 2253 requires, also blanks at its ends."""
     escaped = "".join("\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in text)
     inner = escaped.strip(" \r")
     begin = escaped.index(inner) if inner else len(escaped)
@@ -167,6 +175,7 @@ def mapping_rules(text: str) -> tuple[MappingRule, ...]:
 
 
 def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
+    """Return the rule. Raises ValueError for a bad pattern, or a replacement that names a missing group."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:

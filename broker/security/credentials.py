@@ -1,4 +1,4 @@
-"""What is stored of users' passwords (SCRAM credentials), and the table of all users. Pure.
+"""SCRAM credentials, which are stored instead of passwords, and the table of all users. Pure.
 
 The rules: of a password there is only what RFC 5802 calls StoredKey and ServerKey, from which nobody can log in; none
 of it is in a repr. Who asks for a user that does not exist gets a decoy (decoys.py), so that answers do not tell who
@@ -53,7 +53,7 @@ class Mechanism(IntEnum):
 
 
 class ScramCredential(NamedTuple):
-    """What one mechanism needs to check a proof of one user's password."""
+    """What the broker needs to check one user's password with one mechanism (RFC 5802)."""
 
     mechanism: Mechanism
     salt: bytes
@@ -65,7 +65,7 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential({self.mechanism.sasl_name}, {self.iterations} iterations)"
 
     def proves(self, auth_message: bytes, proof: bytes) -> bool:
-        """Return whether the proof was made with the password."""
+        """Return whether the client's proof was made with the password. auth_message: RFC 5802's AuthMessage."""
         digest = self.mechanism.digest
         signature = hmac.digest(self.stored_key, auth_message, digest)
         if len(proof) != len(signature):
@@ -78,18 +78,18 @@ class ScramCredential(NamedTuple):
         return hmac.digest(self.server_key, auth_message, self.mechanism.digest)
 
     def is_made_from(self, password: bytes) -> bool:
-        """Check a password. Takes milliseconds of CPU, during which the GIL is released."""
+        """Return whether this is the credential of the password. Takes milliseconds of CPU, with the GIL released."""
         salted = salted_password(self.mechanism, password, self.salt, self.iterations)
         return hmac.compare_digest(_keys(self.mechanism, salted)[0], self.stored_key)
 
 
 def salted_password(mechanism: Mechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """RFC 5802's SaltedPassword. password: its UTF-8 without SASLprep, as Kafka and its clients do."""
+    """Return RFC 5802's SaltedPassword. password: UTF-8 without SASLprep, as in Kafka and its clients."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password, salt, iterations)
 
 
 def credential_from(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Derive what may be stored from a SaltedPassword, which is as secret as the password itself."""
+    """Return the credential to store for a SaltedPassword, which itself is as secret as the password."""
     stored_key, server_key = _keys(mechanism, salted)
     return ScramCredential(mechanism, salt, iterations, stored_key, server_key)
 
@@ -101,18 +101,18 @@ def _keys(mechanism: Mechanism, salted: bytes) -> tuple[bytes, bytes]:
 
 
 class DamagedUserRecord(Exception):
-    """A record of the log cannot be parsed."""
+    """Raised for a record of the log that cannot be parsed."""
 
 
 class NewerUserRecord(Exception):
-    """The record was written by a later version of fencepost."""
+    """Raised for a record that a later version of fencepost wrote."""
 
 
 class ScramUsers:
     """All users, each with a credential for one mechanism or for both.
 
-    secret: what decoys are made of, random and known to nobody; empty until a record has set it. It is the same after a
-    restart, or a decoy would be known by its change.
+    secret: random bytes from which decoys (credentials for unknown users) are derived; empty until a record has set it.
+    It stays the same after a restart, or a client could recognise a decoy by its change.
     """
 
     def __init__(self) -> None:
@@ -140,6 +140,7 @@ class ScramUsers:
         return self._by_name.get(name, {}).values()
 
     def find(self, name: str, mechanism: Mechanism) -> ScramCredential | None:
+        """Return the user's credential for the mechanism; None if there is none."""
         return self._by_name.get(name, {}).get(mechanism)
 
     def find_or_decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
@@ -148,13 +149,15 @@ class ScramUsers:
         return self.find(name, mechanism) or decoy
 
     def any_or_decoy(self, name: str) -> ScramCredential:
-        """Return a credential of either mechanism, against which a plain password can be checked."""
+        """Return a credential of either mechanism, against which a plain password is checked; a decoy for an unknown
+        user.
+        """
         chosen = self._draw_mechanism(name)
         decoy = self._decoy(name, chosen)  # so that a check takes as long as for a known user
         return _credential_to_check(self._by_name.get(name, {})) or decoy
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """The only way to change users, live and at the start. Raises DamagedUserRecord, NewerUserRecord."""
+        """Apply a record of the log. No other method changes users. Raises DamagedUserRecord, NewerUserRecord."""
         kind, *rest = unpack_list(key, DamagedUserRecord)
         if kind == SECRET:
             self.secret = _fields(value or b"", (bytes,))[0]
@@ -165,6 +168,7 @@ class ScramUsers:
             raise NewerUserRecord(f"this broker does not know the kind of record {kind!r}")
 
     def _put(self, name: str, mechanism: Mechanism, credential: ScramCredential | None) -> None:
+        """Set or remove (None) a user's credential, and update the statistics for decoys."""
         credentials = self._by_name.setdefault(name, {})
         self._count_checked(credentials, -1)
         if old := credentials.pop(mechanism, None):
@@ -177,6 +181,7 @@ class ScramUsers:
             del self._by_name[name]
 
     def _count_checked(self, credentials: dict[Mechanism, ScramCredential], count: int) -> None:
+        """Count by which mechanism the user's plain password is checked. count: 1 or -1."""
         if checked := _credential_to_check(credentials):
             self._checked_by[checked.mechanism] += count
 
@@ -188,6 +193,7 @@ class ScramUsers:
         return Mechanism.SHA_512 if drawn * (by_256 + by_512) < by_512 else Mechanism.SHA_256
 
     def _decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
+        """Return a credential for an unknown user. It matches no password and is always the same for a name."""
         known = f"{mechanism.sasl_name} {name}".encode()
         seed, stored_key, server_key = (
             hmac.digest(self.secret, known + bytes([number]), "sha512") for number in range(3)
@@ -227,6 +233,7 @@ def _pack(fields: list[Any]) -> bytes:
 
 
 def _user_of(fields: list[Any]) -> tuple[str, Mechanism]:
+    """Decode user name and mechanism of a record's key. Raises DamagedUserRecord."""
     match fields:
         case [str(name), int(code)] if code in list(Mechanism):
             return name, Mechanism(code)
@@ -234,6 +241,7 @@ def _user_of(fields: list[Any]) -> tuple[str, Mechanism]:
 
 
 def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
+    """Decode a credential. Raises DamagedUserRecord, NewerUserRecord."""
     credential = ScramCredential(mechanism, *_fields(value, (bytes, int, bytes, bytes)))
     size = mechanism.bits // 8
     if not LEAST_ITERATIONS <= credential.iterations <= MOST_ITERATIONS:
@@ -246,7 +254,10 @@ def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
 
 
 def _fields(value: bytes, types: tuple[type, ...]) -> list[Any]:
-    """Parse the content after the version. No error quotes any of it."""
+    """Decode the fields of a record's value, which must have these types. Raises DamagedUserRecord, NewerUserRecord.
+
+    No error text quotes any of it, because it is secret.
+    """
     version, *fields = unpack_list(value, DamagedUserRecord)
     if isinstance(version, int) and version > RECORD_VERSION:
         raise NewerUserRecord(f"version {version}, where {RECORD_VERSION} is known")

@@ -1,10 +1,10 @@
-"""Answers to SCRAM logins with an unknown user's name: a salt and an iteration count like those of users. Pure.
+"""Makes salts and iteration counts for SCRAM logins of unknown users that look like those of real users. Pure.
 
 The rules: a name always gets the same decoy; the kinds of decoys are as frequent among names as the kinds of
 credentials are among users; a user that is added or removed changes the decoys of as few names as possible (weighted
 rendezvous hashing). Nobody without the secret can compute a decoy.
-Sources: RFC 5802, section 9; Kafka's ScramFormatter.secureRandomString; Schindelhauer and Schomaker, "Weighted
-distributed hash tables" (2005).
+Sources: RFC 5802, section 9; Kafka's
+ScramFormatter.secureRandomString; Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ DRAWS = 32  # at most, until a salt fits in no smaller alphabet than it should; 
 
 
 class Alphabet(IntEnum):
-    """What the bytes of a salt are drawn from. The first that fits counts."""
+    """The characters that a salt consists of. A salt is of the first alphabet that it fits."""
 
     DIGITS = 0
     HEX = 1
@@ -82,7 +82,7 @@ def _fits(salt: bytes, alphabet: Alphabet) -> bool:
 
 
 class Kinds:
-    """How many credentials of each kind there are, of one mechanism. usual: the kind where there are none."""
+    """The number of credentials of each kind, for one mechanism. usual: the kind to use while there are none."""
 
     def __init__(self, usual: Kind) -> None:
         self._usual = usual
@@ -104,8 +104,8 @@ class Kinds:
     def _choose(self, seed: bytes) -> Kind:
         """Choose a kind by the seed, each with the probability that a user has it.
 
-        Of equally seeded names only those change that go to a kind of which there are more now, or leave one of which
-        there are fewer.
+        When the counts change, the choice for a seed changes only towards a kind that has more users now, or away from
+        one that has fewer.
         """
         if self._commonest is None:
             counts = self._counts.items()
@@ -116,13 +116,15 @@ class Kinds:
 
 
 def _distance(seed: bytes, kind: Kind, weight: int) -> float:
-    """Return an exponentially distributed number of this rate. The kind with the least one is chosen."""
+    """Return an exponentially distributed number with rate `weight`, derived from the seed. The kind with the smallest
+    is chosen.
+    """
     drawn = int.from_bytes(hmac.digest(seed, b"kind %d %d %d" % kind, "sha256")[:7])
     return -math.log((drawn + 1) / (1 << 56)) / weight
 
 
 def _salt(kind: Kind, seed: bytes) -> bytes:
-    """Return a salt of this kind. It is drawn again, at most DRAWS times, while it looks like one of another kind."""
+    """Return a salt of this kind. It is drawn again, at most DRAWS times, while it also fits an earlier kind."""
     salt = b""
     for draw in range(DRAWS):
         salt = _draw(kind, seed + bytes([draw]))
@@ -147,6 +149,7 @@ def _draw(kind: Kind, seed: bytes) -> bytes:
 
 
 def _in_base_36(number: int) -> bytes:
+    """Encode a number in base 36, without leading zeros."""
     digits = bytearray()
     while number:
         number, digit = divmod(number, 36)

@@ -1,4 +1,4 @@
-"""Fetches the keys of tokens regularly, in a worker, while logins use the keys fetched before.
+"""Fetches the keys that verify tokens (JWKS) regularly in a worker thread; logins use the last ones meanwhile.
 
 The rules: one fetch at a time; a token of an unknown key brings the next one forward, but not by more than once in
 SOONEST_MS, whatever clients send; keys that cannot be fetched or read leave those before them in force.
@@ -18,7 +18,7 @@ SOONEST_MS = 10_000
 
 
 class KeyRefresher:
-    """Calls `put` with each set of keys that is read."""
+    """Fetches key sets regularly, and passes each to `put`."""
 
     def __init__(
         self,
@@ -29,7 +29,10 @@ class KeyRefresher:
         every_ms: int,
         shown: str,
     ) -> None:
-        """fetch: blocks for a bounded time, and returns a bounded number of bytes. shown: the source, for the log."""
+        """fetch: blocks for a limited time, and returns a limited number of bytes.
+
+        shown: the source, for log messages.
+        """
         self._fetch = fetch
         self._put = put
         self._executor = executor
@@ -46,7 +49,7 @@ class KeyRefresher:
         self._begin()
 
     def hurry(self) -> None:
-        """Fetch the keys as soon as SOONEST_MS allow, since a key is missing."""
+        """Fetch the keys at once, because a token names an unknown one; but not within SOONEST_MS of the last fetch."""
         if self._stopped or self._is_fetching:
             return
         since_ms = 0.0 if self._fetched_s is None else (self._loop.time() - self._fetched_s) * 1000
@@ -77,6 +80,7 @@ class KeyRefresher:
             )
 
     def _take_fetched(self, outcome: KeySet | BaseException) -> None:
+        """Pass on the keys that were fetched. After an error, log it and try again soon; the last keys stay in use."""
         self._is_fetching = False
         if self._stopped:
             return

@@ -1,9 +1,10 @@
-"""The login of a connection: which request may come when, the responses, and how long a session lasts. Pure.
+"""The login of a connection: which SASL request is allowed when, the responses, and how long a session lasts. Pure.
 
 The rules: SaslHandshake (v1) names a mechanism, SaslAuthenticate carries its messages; whatever is out of order ends
 the login. A session lasts for as long as the listener and the credential allow; before it ends the client logs in
-again, by the same mechanism and as the same user (KIP-368). Where Kafka closes the connection without a response,
-this one responds with the reason. Sources: KIP-43, KIP-152, KIP-368; asked of Apache Kafka 4.3.1.
+again, by the same mechanism and as the same user (KIP-368). Where Kafka closes the connection without a response, this
+one responds with the reason.
+Sources: KIP-43, KIP-152, KIP-368; asked of Apache Kafka 4.3.1.
 """
 
 from collections.abc import Callable
@@ -29,9 +30,9 @@ NOT_NOW = "SaslAuthenticate request received after successful authentication"
 
 @dataclass(frozen=True, slots=True)
 class LoginRules:
-    """What a listener requires. begin: starts the exchange of one of its mechanisms.
+    """What a listener requires of a login. begin: starts the exchange of a mechanism, by its name.
 
-    max_reauth_ms: after so long the client must log in again; 0: only when its credential expires.
+    max_reauth_ms: after this time the client must log in again; 0: only when its credential expires.
     """
 
     mechanisms: tuple[str, ...]
@@ -40,7 +41,7 @@ class LoginRules:
 
 
 class Times(NamedTuple):
-    """Now, by both clocks."""
+    """The present time in ms, by the wall clock and the monotonic clock."""
 
     wall_ms: int
     monotonic_ms: int
@@ -54,14 +55,19 @@ class Phase(Enum):
 
 
 class Reply(NamedTuple):
-    """A response. ends: the login has failed; it is sent after a delay, to slow down guessing, and is the last one."""
+    """A response of the login. ends: the login has failed, and the connection ends after this response.
+
+    Such a response is sent with a delay, to slow down guessing.
+    """
 
     response: Any
     ends: bool = False
 
 
 class Login:
-    """The login of one connection. name: the user, None before; expires_ms: of the session, by the monotonic clock."""
+    """The login of one connection. name: the user's, None before success. expires_ms: the session's end, by the
+    monotonic clock.
+    """
 
     __slots__ = (
         "_begun_ms",
@@ -118,7 +124,10 @@ class Login:
         return Reply(SaslHandshakeResponse(mechanisms=list(offered)))
 
     def authenticate(self, request: SaslAuthenticateRequest, now: Times) -> Reply | PasswordCheck:
-        """Handle SaslAuthenticate, the client's next message. After a PasswordCheck, call conclude() next."""
+        """Handle SaslAuthenticate, the client's next message.
+
+        Returns the response, or a PasswordCheck that the caller runs before it calls conclude().
+        """
         if self.phase is Phase.KNOWN:
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NOT_NOW, auth_bytes=b""
@@ -139,7 +148,7 @@ class Login:
         return self._succeed(outcome, now)
 
     def conclude(self, is_right: bool, now: Times) -> Reply:
-        """Continue the login with the result of the PasswordCheck."""
+        """Finish the login after the PasswordCheck. is_right: its result."""
         check, self._check = self._check, None
         assert check is not None
         return self._succeed(check.success, now) if is_right else self._fail(WRONG_PASSWORD)
@@ -147,14 +156,16 @@ class Login:
     # ---- what comes of them ----------------------------------------------------------------------------------
 
     def _may_renew(self, now: Times) -> bool:
-        """Whether the session may be renewed now: not too soon, since a password check takes milliseconds."""
+        """Return whether the client may log in again now: not too soon after the last time, since a check takes
+        milliseconds.
+        """
         if not self.is_renewable or (self._renewed and now.monotonic_ms - self._begun_ms < LEAST_BETWEEN_MS):
             return False
         self._renewed, self._begun_ms = True, now.monotonic_ms
         return True
 
     def _succeed(self, success: Success, now: Times) -> Reply:
-        """Take over the authenticated user. A renewal as another user is refused."""
+        """Note the authenticated user and when the session expires. A renewal as another user is refused."""
         who = success.identity
         if self.name is not None and who.name != self.name:
             text = f"Cannot change principals during re-authentication from {USER}.{self.name}: {USER}.{who.name}"
@@ -179,6 +190,7 @@ class Login:
         return Reply(SaslAuthenticateResponse(error_code=code, error_message=text, auth_bytes=b""), ends=True)
 
     def _fail_handshake(self, code: ErrorCode, offered: tuple[str, ...]) -> Reply:
+        """End the login. Returns the reply to SaslHandshake. offered: the mechanisms to name in it."""
         self._end()
         return Reply(SaslHandshakeResponse(error_code=code, mechanisms=list(offered)), ends=True)
 

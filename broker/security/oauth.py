@@ -1,9 +1,10 @@
-"""Checks tokens (JWT) of an identity provider: which user they name, and until when they are valid. Pure.
+"""Verifies tokens (JWT) of an identity provider: which user they name, and until when they are valid. Pure.
 
 The rules: a token counts only with a signature by a key of the set, chosen by its id, in an algorithm of that key's own
 kind, and so never `none` nor one with a shared secret. It has to name the issuer, the audience, an end that is still to
 come, and a principal. No error quotes it. Keys that could sign, and weak ones, are left out of the set.
-Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; CVE-2026-33557.
+Sources: RFC
+7515, RFC 7517, RFC 7519, RFC 8725; CVE-2026-33557.
 """
 
 import json
@@ -29,12 +30,14 @@ _SECRET_PARTS = ("d", "k", "p", "q")  # fields that only private or symmetric ke
 
 
 class BadKeySet(Exception):
-    """The fetched content is not a key set, or has no usable key."""
+    """Raised if the fetched content is not a key set, or has no usable key."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must contain. claim: the one with the user's name. skew_s: tolerated difference of clocks."""
+    """What a token must contain. claim: the name of the claim with the user's name. skew_s: tolerated difference of
+    clocks.
+    """
 
     issuer: str
     audiences: tuple[str, ...]
@@ -78,7 +81,7 @@ def read_key_set(text: bytes) -> KeySet:
 
 
 def _key_of(entry: Mapping[str, Any]) -> VerificationKey | None:
-    """Returns None for a key of another type or purpose, a weak key, and a private or symmetric key."""
+    """Return the key of an entry; None for another type or purpose, a weak key, and a private or symmetric key."""
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 
@@ -101,7 +104,7 @@ def _key_of(entry: Mapping[str, Any]) -> VerificationKey | None:
 
 
 class TokenVerifier:
-    """Verifies tokens and returns the user. keys: the current ones; empty until a key set has been read."""
+    """Verifies tokens. keys: the current keys by key id; empty until a key set has been fetched."""
 
     def __init__(self, rules: TokenRules, on_unknown_key: Callable[[], object] = lambda: None) -> None:
         """on_unknown_key: called when a token names a key that is not in the set. Raises ImportError without PyJWT."""
@@ -113,7 +116,7 @@ class TokenVerifier:
         self._jws = PyJWS(algorithms=[each for group in _ALGORITHMS.values() for each in group])
 
     def verify(self, token: str, now_ms: int) -> Identity:
-        """Verify a token. Raises TokenRefused, whose text quotes nothing of the token."""
+        """Verify a token. Returns the user it names. Raises TokenRefused, whose text quotes nothing of the token."""
         try:
             claims = json.loads(self._signed_payload(token))
         except TokenRefused:
@@ -125,6 +128,7 @@ class TokenVerifier:
         return self._judge(claims, now_ms / 1000)
 
     def _signed_payload(self, token: str) -> bytes:
+        """Check the token's signature, and return its payload. Raises TokenRefused and PyJWT's errors."""
         if token.find(".") > LONGEST_HEADER:
             raise TokenRefused(f"its header has more than {LONGEST_HEADER} bytes")
         header = self._jws.get_unverified_header(token)
@@ -137,7 +141,10 @@ class TokenVerifier:
         return payload
 
     def _key_for(self, name: object) -> VerificationKey:
-        """Find the key that a token names. A token without a key id is verified by the only key, if there is one."""
+        """Return the key that a token names; without a key id the only key, if there is just one.
+
+        Raises TokenRefused.
+        """
         if name is None and len(self.keys) == 1:
             return next(iter(self.keys.values()))
         found = self.keys.get(name) if isinstance(name, str) else None
@@ -147,6 +154,7 @@ class TokenVerifier:
         return found
 
     def _judge(self, claims: dict[str, Any], now_s: float) -> Identity:
+        """Check issuer, audience and times of the claims, and return the user. Raises TokenRefused."""
         rules = self._rules
         if claims.get("iss") != rules.issuer:
             raise TokenRefused("it has another issuer")
@@ -173,7 +181,7 @@ _LATEST_S = 1e11  # about three thousand years
 
 
 def _seconds(claims: dict[str, Any], name: str) -> float | None:
-    """Read a time claim; None if it is absent. Raises TokenRefused."""
+    """Return a time claim, in seconds since 1970; None if it is absent. Raises TokenRefused."""
     value = claims.get(name)
     if name not in claims:
         return None

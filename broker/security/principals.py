@@ -1,4 +1,4 @@
-"""Who a client is: a kind and a name, written `User:alice` as in Kafka (KafkaPrincipal). Pure."""
+"""The identity of a client: a kind and a name, written `User:alice` as in Kafka (KafkaPrincipal). Pure."""
 
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
@@ -35,7 +35,7 @@ def parse_super_users(text: str) -> frozenset[Principal]:
 
 
 def plain_host(text: str) -> str:
-    """Return the normal form of an address, for comparisons; any other text unchanged.
+    """Return the normal form of an IP address, so that equal ones compare equal; any other text unchanged.
 
     Java writes ::1 as 0:0:0:0:0:0:0:1, and a socket of both families writes 10.0.0.1 as ::ffff:10.0.0.1.
     """

@@ -3,7 +3,8 @@
 The rules: an exchange takes two messages at most; whoever fails learns no more than Kafka says, and the same whether
 the user exists or not; who asks to act as somebody else is refused. Nothing that came is in an error. A password is
 checked elsewhere, since that takes milliseconds. SCRAM's last message is checked to the letter: channel binding,
-nonce, proof. Sources: RFC 4616, RFC 5802, RFC 7628, KIP-43, KIP-84, KIP-255; CVE-2024-56128; texts asked of Kafka
+nonce, proof.
+Sources: RFC 4616, RFC 5802, RFC 7628, KIP-43, KIP-84, KIP-255; CVE-2024-56128; texts asked of Kafka
 4.3.1.
 """
 
@@ -30,7 +31,7 @@ class LoginFailed(Exception):
 
 
 class Identity(NamedTuple):
-    """Who logged in. expires_ms: wall time until which the credential holds; None: for ever."""
+    """The user who logged in. expires_ms: wall time until which the credential is valid; None: without limit."""
 
     name: str
     expires_ms: int | None = None
@@ -50,7 +51,7 @@ class Success(NamedTuple):
 
 
 class PasswordCheck(NamedTuple):
-    """A check of a password that is still to be run: Success if it is right, else WRONG_PASSWORD."""
+    """A password check that the caller must still run, because it takes long. success: the outcome if it is right."""
 
     credential: ScramCredential
     password: bytes
@@ -84,12 +85,13 @@ Verify = Callable[[str, int], Identity]
 
 
 class PlainExchange(Exchange):
-    """RFC 4616: name and password in one message."""
+    """The PLAIN mechanism (RFC 4616): name and password in one message."""
 
     def __init__(self, users: ScramUsers) -> None:
         self._users = users
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
+        """Return the check of the password in the client's only message. Raises LoginFailed."""
         if (tokens := message.count(b"\0") + 1) != 3:
             raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {tokens}")
         identity, user, password = message.split(b"\0")
@@ -127,10 +129,10 @@ def fresh_nonce(random: bytes) -> bytes:
 
 
 class ScramExchange(Exchange):
-    """RFC 5802: each side proves that it knows the password, or what is made from it."""
+    """The SCRAM mechanisms (RFC 5802): each side proves that it knows the password, or what is derived from it."""
 
     def __init__(self, users: ScramUsers, mechanism: Mechanism, nonce: bytes) -> None:
-        """nonce: our part of it, as fresh_nonce() makes it."""
+        """nonce: the broker's part of it, made by fresh_nonce()."""
         self._users = users
         self._mechanism = mechanism
         self._our_nonce = nonce
@@ -141,6 +143,7 @@ class ScramExchange(Exchange):
         self._exchanged = b""  # SCRAM's AuthMessage so far: the messages of both sides
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
+        """Handle the client's first message, then its final one. Raises LoginFailed."""
         if len(message) > LONGEST_SCRAM_MESSAGE:
             raise LoginFailed
         return self._first(message) if self._credential is None else self._final(message, self._credential)
@@ -205,7 +208,7 @@ _TOKEN = re.compile(rb"bearer +(?P<token>[-_.A-Za-z0-9]+) *", re.IGNORECASE)
 
 
 class BearerExchange(Exchange):
-    """RFC 7628: a token that somebody else has signed."""
+    """The OAUTHBEARER mechanism (RFC 7628): a token that an identity provider has signed."""
 
     def __init__(self, verify: Verify, refused: Callable[[str], None]) -> None:
         """refused: called with the reason why a token is refused, which is not sent to the client."""
@@ -214,6 +217,9 @@ class BearerExchange(Exchange):
         self._has_failed = False
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
+        """Verify the token in the client's message. Raises LoginFailed. An invalid token is first answered with an
+        error.
+        """
         if self._has_failed:  # RFC 7628: the client confirms the error with one byte of 1; other bytes change nothing
             raise LoginFailed(INVALID_TOKEN)
         if len(message) > LONGEST_BEARER_MESSAGE:
@@ -236,4 +242,5 @@ class BearerExchange(Exchange):
 
 
 def _pairs(text: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    """Split the message into (key, "=", value), separated by bytes of 1."""
     return [pair.partition(b"=") for pair in text.split(b"\x01") if pair]

@@ -1,9 +1,9 @@
-"""The log of who may log in, do what, and how much: rules of access, users and quotas, in memory and on disk.
+"""The security log: rules of access, users and quotas, in memory and on disk.
 
 The rules: the log is created with the first record, and the catalogue contains its id. A change is one unit of the
 journal, committed and applied in one step, and synced in every durability mode, so that a right that was removed does
-not come back after a power cut. If any of it cannot be read, the broker does not start, because the missing part may
-be a rule that denies access.
+not come back after a power cut. If any of it cannot be read, the broker does not start, because the missing part may be
+a rule that denies access.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this b
 
 
 class SecurityLogDamaged(Exception):
-    """Raised if the log is damaged: then nobody knows who must be refused, and the broker does not start."""
+    """Raised if the log is damaged. The broker does not start then, since it could not tell who must be refused."""
 
 
 class NewerSecurityLog(Exception):
@@ -35,7 +35,7 @@ class NewerSecurityLog(Exception):
 
 
 class SecurityLog:
-    """Reads the log at start and commits changes. state: the result, which only this class changes."""
+    """Reads the security log at start and commits changes. Only this class changes `state`."""
 
     def __init__(self, topics: Topics, store: Store, clock: Clock, state: SecurityState) -> None:
         self.state = state
@@ -64,7 +64,10 @@ class SecurityLog:
             raise SecurityLogDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """Make the changes, as one unit. Raises NoRoom, KAFKA_STORAGE_ERROR; then nothing was changed."""
+        """Write these changes as one unit, and apply them.
+
+        Raises NoRoom, KAFKA_STORAGE_ERROR; then nothing was changed.
+        """
         if not changes:
             return
         log_id = self._ensure()

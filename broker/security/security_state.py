@@ -1,4 +1,7 @@
-"""What the security log keeps: rules of access, users and quotas. Pure; only a record of the log changes it."""
+"""The state that the security log stores: rules of access, users and quotas.
+
+Only records of the log change it. Pure.
+"""
 
 import msgpack
 
@@ -10,7 +13,7 @@ from .credentials import SECRET, USER, DamagedUserRecord, NewerUserRecord, Scram
 
 
 class UnknownRecord(Exception):
-    """A record of a kind that only a later version of fencepost knows."""
+    """Raised for a record of a kind that only a later version of fencepost knows."""
 
 
 DAMAGED_RECORD = (DamagedAclRecord, DamagedUserRecord, DamagedQuotaRecord)
@@ -27,7 +30,7 @@ class SecurityState:
         self.quotas = Quotas()
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record: the only way to change the state. Raises the errors in DAMAGED_RECORD and NEWER_RECORD."""
+        """Apply a record of the log. Raises the errors in DAMAGED_RECORD and NEWER_RECORD."""
         kind = _kind_of(key)
         if kind == ACL:
             apply_acl(self.authorizer, key, value)
@@ -40,6 +43,7 @@ class SecurityState:
 
 
 def _kind_of(key: bytes) -> str:
+    """Return the kind of record, which begins its key. Raises DamagedAclRecord."""
     try:
         match msgpack.unpackb(key, raw=False):
             case [str(kind), *_]:

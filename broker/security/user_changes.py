@@ -1,4 +1,4 @@
-"""What a request to change or list users comes to. Pure.
+"""Decides about requests that change or list users with passwords. Pure.
 
 The rules are Kafka's: each user may be named once in a request, for one mechanism; what is refused of one user changes
 nothing of it, and nothing for the others. As there, a salt may be empty and a salted password of another size than its
@@ -48,10 +48,10 @@ UNKNOWN_MECHANISM = Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM
 def decide_changes(
     users: ScramUsers, request: AlterUserScramCredentialsRequest, most_users: int
 ) -> Generator[int, None, tuple[dict[str, Change], list[Altered]]]:
-    """Return the records to write, and the result for each user, in the order of the request.
+    """Return the records to write by user, and the result for each user, in the request's order. Yields after each
+    user.
 
-    Yields after each user.
-    most_users: that there may be, with those that the request adds.
+    most_users: the most users that may exist, including those that the request adds.
     """
     refused: dict[str, Refusal | None] = {}
     changes: dict[str, Change] = {}
@@ -101,6 +101,7 @@ def _unacceptable(text: str) -> Refusal:
 
 
 def _change(asked: Deletion | Upsertion) -> Change:
+    """Return the record that sets or removes the credential."""
     mechanism = Mechanism(asked.mechanism)
     if isinstance(asked, Deletion):
         return credential_removed(asked.name, mechanism)
@@ -109,6 +110,7 @@ def _change(asked: Deletion | Upsertion) -> Change:
 
 
 def _alter_result(name: str, why: Refusal | None) -> Altered:
+    """Return the result for a user. why: the refusal; None for success."""
     return Altered(user=name) if why is None else Altered(user=name, error_code=why.code, error_message=why.text)
 
 

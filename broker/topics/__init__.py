@@ -1,1 +1,1 @@
-"""Which topics and partitions there are, what lies between a handler and a log, and how the catalogue lasts."""
+"""Topics and partitions, the checks between a handler and a log, and the catalogue that stores topics and settings."""

@@ -1,4 +1,5 @@
-"""What the broker knows beside records: topics, settings changed while running, producer ids given out, who it is.
+"""The catalogue: topics, settings changed while running, producer ids given out, the cluster id. Its state, and its
+records.
 
 A pure state that changes only by applying a record of the catalogue's log. Each record holds the whole new state of its
 key, null where that is gone; so the last record of each key is all that counts, compaction keeps the log short, and a
@@ -29,7 +30,7 @@ class NewerCatalogue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """A topic: its name, its id, the log of each partition, and what it overrides."""
+    """A topic: its name, its id, the log id of each partition, and the settings that it overrides."""
 
     name: str
     topic_id: bytes
@@ -38,7 +39,7 @@ class TopicEntry:
 
 
 class MarkerDebt(NamedTuple):
-    """A marker that an offline partition lacks: it is appended when the partition is back."""
+    """A transaction marker that an offline partition lacks. It is appended when the partition is online again."""
 
     producer_epoch: int
     coordinator_epoch: int
@@ -59,7 +60,7 @@ class Catalogue:
     security_log: int | None = None  # its id; None while there is nothing to keep in it
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record: the only way to change the state. Raises NewerCatalogue, at start only."""
+        """Apply a record. No other method changes the state. Raises NewerCatalogue, at start only."""
         kind, *rest = msgpack.unpackb(key, raw=False)
         state: Any = None if value is None else msgpack.unpackb(value, raw=False)
         if kind == "topic":
@@ -86,6 +87,7 @@ class Catalogue:
             self.topics[topic_id] = TopicEntry(state["name"], topic_id, tuple(state["logs"]), dict(state["configs"]))
 
     def _apply_group_configs(self, group_id: str, state: dict[str, str] | None) -> None:
+        """Replace a group's own settings; without any, the group's entry is removed."""
         if state:
             self.group_configs[group_id] = dict(state)
         else:
@@ -99,6 +101,7 @@ class Catalogue:
             self.marker_debts[log_id, producer_id] = MarkerDebt(*state)
 
     def _apply_cluster(self, state: dict[str, Any]) -> None:
+        """Set version and cluster id. Raises NewerCatalogue if a later version of fencepost wrote them."""
         if state["version"] > VERSION:
             raise NewerCatalogue(f"version {state['version']}, where {VERSION} is known")
         self.version = state["version"]
@@ -122,27 +125,27 @@ def producer_ids_given(next_id: int) -> Change:
 
 
 def broker_configs_changed(broker: str, configs: Mapping[str, str]) -> Change:
-    """Return the record of settings changed while running. broker: a node id, or empty for all."""
+    """Return the record that sets the settings changed while running. broker: a node id; "" for all brokers."""
     return _change(["broker configs", broker], dict(configs) or None)
 
 
 def group_configs_changed(group_id: str, configs: Mapping[str, str]) -> Change:
-    """Return the record of all settings that a group has of its own."""
+    """Return the record that replaces a group's own settings."""
     return _change(["group configs", group_id], dict(configs) or None)
 
 
 def marker_owed(log_id: int, producer_id: int, debt: MarkerDebt) -> Change:
-    """Return the record that an offline log is owed this marker, before anything else is appended."""
+    """Return the record that an offline log is owed this marker, which must be appended there before anything else."""
     return _change(["marker debt", log_id, producer_id], list(debt))
 
 
 def marker_paid(log_id: int, producer_id: int) -> Change:
-    """The record that removes a marker debt: the log has its marker, or does not exist any more."""
+    """Return the record that removes a marker debt: the log has its marker, or was deleted."""
     return _change(["marker debt", log_id, producer_id], None)
 
 
 def security_log_made(log_id: int) -> Change:
-    """Return the record that names the log of ACLs and users."""
+    """Return the record that names the log of users, rules of access and quotas."""
     return _change(["security log"], {"log": log_id})
 
 
@@ -152,5 +155,6 @@ def cluster_begun(cluster_id: str) -> Change:
 
 
 def _change(key: list[Any], state: Any) -> Change:
+    """Encode a record of the catalogue. state None: a tombstone."""
     value = None if state is None else msgpack.packb(state, use_bin_type=True)
     return Change(msgpack.packb(key, use_bin_type=True), value)

@@ -1,4 +1,4 @@
-"""The catalogue's place on disk: log 0, an ordinary compacted log, written in the same unit as the logs that it names.
+"""Stores the catalogue in log 0, a compacted log; a change is written in one unit with the logs that it names.
 
 The rule: a change is one unit of the journal, committed and applied in one step, so that a topic and its logs come and
 go together whatever happens. An answer that names it waits for the unit like any other.
@@ -22,7 +22,7 @@ PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admissi
 
 
 class CatalogueDamaged(Exception):
-    """Raised if the catalogue is damaged: without it nobody knows which log belongs to which topic."""
+    """Raised if the catalogue is damaged: without it, it is unknown which log belongs to which topic."""
 
 
 class NoRoom(KafkaError):
@@ -57,7 +57,7 @@ class CatalogueLog:
     def commit(
         self, changes: Sequence[Change], parts: Sequence[Part] = (), *, internal: bool = True, frees: bool = False
     ) -> None:
-        """Make the changes, and `parts` with them, as one unit.
+        """Write these changes of the catalogue, together with `parts` of other logs, as one unit, and apply them.
 
         internal, frees: as in Store.admits. Raises NoRoom.
         """

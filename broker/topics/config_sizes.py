@@ -1,4 +1,4 @@
-"""How large the settings of topics and brokers may be, one by one, of one of them, and all together.
+"""Limits the size of settings: of one value, of one topic or broker, and of all together.
 
 The rule: what a request asks for is refused, never what is there already: a catalogue of an earlier version may hold
 more, and every change that does not add to it is taken. The bound of one value is Kafka's, whose older clients cannot
@@ -35,9 +35,9 @@ class ConfigSizes:
         self.total_bytes += size_bytes(after) - size_bytes(before)
 
     def check(self, before: Mapping[str, str], after: Mapping[str, str], most_bytes: int | None) -> None:
-        """Check that sizes allow a change from `before` to `after`. Raises INVALID_CONFIG, POLICY_VIOLATION.
+        """Check that the sizes allow a change of one resource's settings. Raises INVALID_CONFIG, POLICY_VIOLATION.
 
-        most_bytes: that all may take; None for one that is not counted.
+        most_bytes: the limit for all resources together; None: this one does not count towards it.
         """
         for name, text in after.items():
             if len(text) * 4 > LARGEST_VALUE_BYTES and text != before.get(name):
@@ -55,6 +55,7 @@ class ConfigSizes:
 
 
 def _check_value(text: str) -> None:
+    """Raise INVALID_CONFIG if the value is larger than LARGEST_VALUE_BYTES."""
     if len(text.encode()) > LARGEST_VALUE_BYTES:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,

@@ -1,4 +1,4 @@
-"""How much the broker decompresses, and how many records it looks at, for one Produce request.
+"""Limits how many bytes and records the broker decompresses for one Produce request.
 
 Why: 1.5 KB of zstd can hold millions of records, and a request can carry thousands of such batches. What a producer
 compresses sixteen to one passes whatever its size; what is refused is refused as a batch that is too large, since
@@ -15,7 +15,7 @@ FAILURE_COSTS_BYTES = 1 << 20  # what does not decompress was decompressed in pa
 
 
 class OverBudget(KafkaError):
-    """Raised for a batch that would decompress to too much. The client is sent the detail."""
+    """Raised for a batch that would decompress to too much. The answer contains its detail."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(
@@ -25,7 +25,7 @@ class OverBudget(KafkaError):
 
 
 class DecompressionBudget:
-    """How much one request may still decompress: RATIO times its bytes, and a record for each of its bytes."""
+    """What one request may still decompress: RATIO times its own bytes, and one record for each of its bytes."""
 
     def __init__(self, sent_bytes: int) -> None:
         counted = max(sent_bytes, LEAST_BYTES)
@@ -33,7 +33,9 @@ class DecompressionBudget:
         self._records = self._records_left = counted
 
     def payload_of(self, batch: Batch) -> bytes:
-        """Return the batch's records, decompressed. Raises: KafkaError, OverBudget if too little is left."""
+        """Return the batch's records, decompressed, and subtract them from the budget. Raises OverBudget; KafkaError
+        if they are damaged.
+        """
         if batch.record_count > self._records_left:
             raise OverBudget(f"{self._records} records")
         if not self._bytes_left:

@@ -1,9 +1,10 @@
-"""An internal topic as the log of a coordinator's state.
+"""An internal topic, in whose partitions a coordinator logs its state.
 
 The rules: an ordinary topic of the catalogue, made by the first who needs it and in one unit, never at start; only its
 coordinator writes to it; a replay looks at all batches of a partition before it applies the first, so nobody is served
 what was read only in part: a damaged partition is offline, and the others are served.
-Source: Kafka's GroupCoordinator and TransactionStateManager; S-57, S-58, S-59.
+Source: Kafka's GroupCoordinator
+and TransactionStateManager; S-57, S-58, S-59.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +72,7 @@ class InternalTopic:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.name}: {error.text}") from error
 
     def partition_for(self, key: str) -> int:
-        """Return the partition of a group or a transactional id (S-57)."""
+        """Return the partition that has the state of this key, such as a group id, as Kafka computes it."""
         return partition_for(key, self.partitions)
 
     def log(self, partition: int) -> PartitionLog:
@@ -82,7 +83,7 @@ class InternalTopic:
         return log
 
     def end_offset(self, partition: int) -> int:
-        """Return where the log of a partition ends, also of one that is offline."""
+        """Return the end offset of a partition's log (exclusive), also if it is offline."""
         return self._topics.by_name[self.name].partitions[partition].log.end_offset
 
     def part(
@@ -95,7 +96,11 @@ class InternalTopic:
         producer_epoch: int = NOBODY,
         transactional: bool = False,
     ) -> Part:
-        """Return the part of a unit that appends these (key, value) as one batch. now_ms: wall time."""
+        """Return the part of a unit that appends these (key, value) pairs to the partition as one batch. now_ms: wall
+        time.
+
+        Raises COORDINATOR_NOT_AVAILABLE if the partition is offline.
+        """
         batch = keyed_batch(
             contents, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional
         )
@@ -104,13 +109,15 @@ class InternalTopic:
     def append_of(
         self, partition: int, contents: Sequence[tuple[bytes, bytes | None]], *, now_ms: int
     ) -> tuple[PartitionLog, Batch]:
-        """Return (log, batch) for these (key, value), for a unit of batches only."""
+        """Return the partition's log and a batch of these (key, value) pairs, for a unit. Raises
+        COORDINATOR_NOT_AVAILABLE.
+        """
         return self.log(partition), keyed_batch(contents, now_ms)
 
     def commit(self, parts: Sequence[Part]) -> int:
-        """Write the parts as one unit, if there is room, and return the unit.
+        """Write the parts as one unit. Returns the number of the unit.
 
-        Raises KafkaError COORDINATOR_NOT_AVAILABLE while there is none; nothing was changed.
+        Raises KafkaError COORDINATOR_NOT_AVAILABLE if there is no room; then nothing was changed.
         """
         size = sum(sum(map(len, part.data)) for part in parts)
         if not self._store.admits(size, internal=True):
@@ -125,7 +132,7 @@ class InternalTopic:
     def is_sound(self, partition: int, offset: int) -> bool:
         """Return whether all batches from `offset` on are valid. If not, the partition goes offline.
 
-        Only at start, before anything is appended. Raises OSError for want of descriptors or memory.
+        Called only at start, before anything is appended. Raises OSError for want of descriptors or memory.
         """
         log = self._topics.by_name[self.name].partitions[partition].log
         at = offset = max(offset, log.start_offset)
@@ -140,15 +147,16 @@ class InternalTopic:
         return log.offline is None
 
     def _put_offline(self, log: PartitionLog, offset: int, error: KafkaError | CorruptBatch) -> None:
+        """Put the log offline because of damage at this offset. Its files are not changed."""
         reason = error.text if isinstance(error, KafkaError) else error.reason
         leave_as_it_is(log, f"{log.directory}: from offset {offset} on: {reason}")
         self._known_offline[log.directory] = log.offline or ""
 
     def load(self, apply: Apply) -> None:
-        """Call `apply` for every batch after the snapshot, checked, markers included, partition by partition.
+        """Call apply(partition, batch, records) for every batch after the coordinator's snapshot, markers included.
 
-        Nothing of a partition that is offline, or not sound: what it holds cannot be served, and log() says so.
-        Raises: InternalTopicDamaged, OSError. What was applied until then must not be served.
+        Batches are checked first. A partition that is offline or damaged is left out; log() then raises for it. Raises
+        InternalTopicDamaged, OSError; what was applied until then must not be served.
         """
         topic = self._topics.by_name.get(self.name)
         for partition in topic.partitions if topic else ():

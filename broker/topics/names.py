@@ -26,6 +26,7 @@ def check_name(name: str) -> None:
 
 
 def _wrong_with(name: str) -> str | None:
+    """Return why the name is invalid, in Kafka's words; None if it is valid."""
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
@@ -43,7 +44,10 @@ def unify(name: str) -> str:
 
 
 def check_collision(name: str, existing: Iterable[str]) -> None:
-    """Refuse a name that another differs from only in `.` and `_`. existing: those with the same unified()."""
+    """Raise INVALID_TOPIC_EXCEPTION if an existing topic's name differs from this one only in `.` and `_`.
+
+    existing: the topics with the same unify().
+    """
     for other in existing:
         if other != name:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")

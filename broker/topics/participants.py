@@ -1,4 +1,5 @@
-"""Who has something pending in transactions beside the partitions that are written to: offsets, and share partitions.
+"""What other modules add to a transaction's markers in their own topics: committed offsets, acknowledgements of share
+groups.
 
 The rule: what is pending there stands in a partition of an internal topic, and the marker in that partition decides.
 Whoever keeps it is asked, before the unit of the marker is committed, what else is to stand behind the marker, and is
@@ -16,9 +17,9 @@ Append = tuple[PartitionLog, Batch]
 
 
 class Settlement(NamedTuple):
-    """The end of a transaction in one such partition.
+    """What the end of a transaction changes in one partition of a participant's topic.
 
-    appends: what stands behind the marker there. apply: called with the marker's offset once the unit is committed.
+    appends: batches that follow the marker. apply: called with the marker's offset once the unit is committed.
     """
 
     appends: Sequence[Append]

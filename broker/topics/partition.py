@@ -1,4 +1,4 @@
-"""One partition as its leader sees it: what lies between a handler and the log.
+"""One partition: checks what producers send before it is appended to the log, and leader epochs.
 
 The rule: a batch reaches the log only through `accept`, which applies the topic's limits in Kafka's order: size,
 soundness, keys, timestamps, codec. The producer state is asked last. So a refused batch leaves no trace anywhere.
@@ -52,7 +52,7 @@ class AppendRules:
 
 
 class Partition:
-    """A partition of a topic, over the log that holds it."""
+    """A partition of a topic, with its log and the rules for what may be appended."""
 
     __slots__ = ("committed_only", "index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
 
@@ -68,7 +68,7 @@ class Partition:
 
     @property
     def appended_bytes(self) -> int:
-        """The bytes appended since the start: an upper bound of what a waiting fetch could get."""
+        """The bytes appended since the start. Between two reads it grows by at least what a waiting fetch could get."""
         return self.log.snapshots.taken_bytes
 
     def obey(self, rules: AppendRules) -> None:
@@ -84,7 +84,9 @@ class Partition:
         )
 
     def check_leader_epoch(self, current: int) -> None:
-        """Refuse a client that knows another epoch of this partition (KIP-320)."""
+        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client names another leader epoch (KIP-320). -1
+        means none.
+        """
         if current in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         older = current < self.leader_epoch
@@ -94,22 +96,24 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest known epoch not above `epoch`, and the offset after its last record.
 
-        (-1, -1) for an epoch that is still to come. There is one epoch, which goes on: its end is the high watermark.
+        (-1, -1) for an epoch that is still to come. There is only one epoch, which never ends: its end is the high
+        watermark.
         """
         if epoch == self.leader_epoch:
             return epoch, self.log.high_watermark
         return (epoch, 0) if epoch < NO_LEADER_EPOCH else (-1, -1)
 
     def check_online(self) -> None:
-        """Raise an error if the partition's log is offline, because its files are damaged or missing."""
+        """Raise KAFKA_STORAGE_ERROR if the partition's log is offline, because its files are damaged or missing."""
         if self.log.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.log.offline}")
 
     def accept(self, produced: memoryview, wall_ms: int, budget: DecompressionBudget | None = None) -> Batch:
-        """Check what a producer sent, and return the batch to append: the same bytes unless a setting requires others.
+        """Check what a producer sent, and return the batch to append: the same bytes, unless the topic's settings
+        require others.
 
-        budget: what its request may still decompress; None for a batch that is not compressed.
-        Raises: KafkaError; nothing was changed.
+        budget: what its request may still decompress; None: a new budget for this batch. Raises KafkaError; then
+        nothing was changed.
         """
         batch = self._sound(produced)
         if not self.plain or self._tells_the_future(batch, wall_ms):
@@ -117,7 +121,7 @@ class Partition:
         return self._fitting(batch)
 
     def work_inside(self, produced: memoryview, wall_ms: int) -> int:
-        """Return the work of `accept`, in records looked at; 0 if it looks at the header only.
+        """Return how many records accept() would look at; 0 if it looks at the header only.
 
         More than FEW_RECORDS if that is not known before the batch is decompressed.
         """
@@ -140,7 +144,7 @@ class Partition:
         return int(looks_inside) * max(int(count), 0) + int(recompresses) * (len(produced) // BYTES_LIKE_A_RECORD)
 
     def _sound(self, produced: memoryview) -> Batch:
-        """Return the batch, after checking its size and header."""
+        """Return the batch, after checking its size and header. Raises KafkaError."""
         if len(produced) > self.largest_bytes:
             self._check_size(len(produced))
         batch = batches.check_produced(produced)
@@ -149,11 +153,15 @@ class Partition:
         return batch
 
     def _fitting(self, batch: Batch) -> Batch:
+        """Return the batch. Raises RECORD_LIST_TOO_LARGE if it does not fit into a segment."""
         if batch.size > self.largest_bytes:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{batch.size} bytes are more than a segment may hold")
         return batch
 
     def _accept_by_rules(self, batch: Batch, wall_ms: int, budget: DecompressionBudget) -> Batch:
+        """Check keys and timestamps, and compress again or set timestamps, as the topic's settings require. Returns
+        the batch.
+        """
         rules = self.rules
         tells_the_future = not rules.log_append_time and self._tells_the_future(batch, wall_ms)
         checks_each = not rules.log_append_time and rules.timestamp_before_max_ms != FOREVER_MS
@@ -185,9 +193,10 @@ class Partition:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, {limit} are allowed")
 
     def _check_timestamps(self, batch: Batch, payload: bytes, wall_ms: int, tells_the_future: bool) -> None:
-        """Refuse records that are out of range, and name the first of them.
+        """Raise TimestampsRefused for records with a timestamp out of range, naming the first of them.
 
-        A header with a time in the future is refused whatever the records have.
+        tells_the_future: the header has a time too far in the future, so the batch is refused whatever its records
+        have.
         """
         rules = self.rules
         lowest, highest = wall_ms - rules.timestamp_before_max_ms, wall_ms + rules.timestamp_after_max_ms
@@ -202,7 +211,9 @@ class Partition:
 
 
 class TimestampsRefused(KafkaError):
-    """Raised for a batch with timestamps outside the topic's bounds; record_errors as in RecordsRefused."""
+    """Raised for a batch with timestamps out of range. record_errors: index of the record and message, as in
+    RecordsRefused.
+    """
 
     def __init__(self, detail: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_TIMESTAMP, detail)

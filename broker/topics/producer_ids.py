@@ -1,6 +1,7 @@
-"""Producer ids: unique for ever, given from blocks of 1000 that are durable before their first id is given to anybody.
+"""Gives out producer ids that are never given twice, from blocks of 1000 logged before their first id is used.
 
-The rule: what is left of a block when the broker ends, however it ends, is never given out (S-16). Source: Kafka's
+The rule: what is left of a block when the broker ends, however it ends, is never given out (S-16).
+Source: Kafka's
 RPCProducerIdManager; its AllocateProducerIds is a record of our catalogue.
 """
 
@@ -9,7 +10,7 @@ from .catalogue_log import CatalogueLog
 
 
 class ProducerIds:
-    """Gives out producer ids. A reply with one waits until the unit of its block is durable, like every reply."""
+    """Gives out producer ids. Replies wait until the unit with the id's block is durable, as every reply does."""
 
     def __init__(self, log: CatalogueLog) -> None:
         self._log = log

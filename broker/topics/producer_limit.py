@@ -1,11 +1,11 @@
-"""How many producers all partitions remember together: at most `max.producer.ids`.
+"""Limits how many producers all partitions together remember (max.producer.ids).
 
 The rule: a new producer takes the place of the one that was silent for longest, on whatever partition, and has no
 transaction open there. It is looked at once a round, so the bound is passed by no more than one round brings. A new
-producer is refused only where that cannot help: all that are remembered are in transactions, or its id was never
-given out. Eviction is not logged (see storage/producers/producers.py for why that is sound).
-Cost: a round looks at the logs that it moved; an eviction is O(log n) in the number of logs.
-Kafka has no such bound; it forgets by time alone. See KAFKA-8092 and KIP-936.
+producer is refused only where that cannot help: all that are remembered are in transactions, or its id was never given
+out. Eviction is not logged (see storage/producers/producers.py for why that is sound). Cost: a round looks at the logs
+that it moved; an eviction is O(log n) in the number of logs. Kafka has no such bound; it forgets by time alone. See
+KAFKA-8092 and KIP-936.
 """
 
 import logging
@@ -21,7 +21,7 @@ EVICTED_AT_ONCE = 2000  # in a round, beside as many as it brought: about 4 ms, 
 
 
 class ProducerLimit:
-    """Counts producers as rounds are released, and evicts."""
+    """Counts the producers of all partitions, and evicts those that were silent for longest."""
 
     __slots__ = ("_counted", "_drops", "_most", "_queue", "_queued", "_store", "count", "evicted")
 
@@ -40,7 +40,9 @@ class ProducerLimit:
             pass
 
     def look(self, moved: Collection[PartitionLog]) -> None:
-        """Count the producers of these logs again, and evict some if there are too many."""
+        """Count the producers of these logs again, and evict some if there are too many. Called after a round (write
+        of the journal).
+        """
         before = self.count
         for each in moved:
             producers, log_id = each.producers, each.log_id
@@ -59,7 +61,7 @@ class ProducerLimit:
 
     @property
     def full(self) -> bool:
-        """Whether a new producer needs the place of another."""
+        """Whether the limit is reached, so that a new producer needs an eviction."""
         self._subtract_deleted()
         return self.count >= self._most()
 
@@ -69,7 +71,9 @@ class ProducerLimit:
         return self._longest_silent() is not None
 
     def _evict(self, count: int) -> bool:
-        """Evict idle producers. Returns whether there were any."""
+        """Evict up to `count` producers without an open transaction, the longest silent first. Returns whether there
+        were any.
+        """
         went = 0
         while went < count and (of := self._longest_silent()) is not None:
             went += of.producers.evict()
@@ -81,7 +85,7 @@ class ProducerLimit:
         return went > 0
 
     def _longest_silent(self) -> PartitionLog | None:
-        """Return the log whose producer has been idle for longest. Corrects outdated ages in the queue."""
+        """Return the log with the producer that is silent for longest; None if none can be evicted."""
         queue = self._queue
         while queue:
             queued_ms, log_id = queue[0]

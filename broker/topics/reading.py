@@ -1,4 +1,4 @@
-"""Reading a log of the broker's own, whole, at its start."""
+"""Reads one of the broker's own logs as a whole, at start."""
 
 from collections.abc import Iterator
 
@@ -30,16 +30,18 @@ def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
 
 
 def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
-    """Raise the OSError behind `error` if it did not put the log offline: then it proves nothing about bytes.
+    """Raise the OSError behind `error`, unless it put the log offline.
 
-    Such an error of the system, for example no memory or no descriptors, does not mean that the bytes are damaged.
+    An error of the system, such as no memory or no descriptors, does not mean that the bytes are damaged.
     """
     if isinstance(error.__cause__, OSError) and log.offline is None:
         raise error.__cause__ from None
 
 
 def why_refused(error: Exception, log: PartitionLog) -> str:
-    """Return what is wrong with a log that the start needs. Raises an OSError that proves nothing about its bytes."""
+    """Return what is wrong with a log that the start needs. Raises the OSError behind it if that says nothing about
+    its bytes.
+    """
     cause = error.__cause__
     if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):
         raise cause from None

@@ -1,4 +1,4 @@
-"""The brokers on which a client wants a partition to be: only this one, once. Source: ReplicationControlManager."""
+"""Checks a client's replica assignment: only this broker, once, is valid. Source: ReplicationControlManager."""
 
 from collections.abc import Sequence
 

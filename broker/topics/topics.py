@@ -1,4 +1,4 @@
-"""Topics as handlers see them, over the catalogue that makes them last.
+"""All topics of a broker, in memory as handlers use them, and their changes through the catalogue.
 
 Every change is decided here, committed as one unit together with the logs it makes or ends, and then seen in the
 objects below: live and at start by the same step, `_reflect`. Nothing keeps a Topic across requests, so a deleted one
@@ -71,6 +71,8 @@ class Topic:
 
 
 class _Ruled(NamedTuple):
+    """The rules that follow from a topic's settings: for batches, and for its logs."""
+
     settings: TopicSettings
     cleanup: str | None
     rules: AppendRules
@@ -78,7 +80,7 @@ class _Ruled(NamedTuple):
 
 
 class Topics:
-    """All topics of a broker, and what else its catalogue holds."""
+    """All topics of a broker, and what else its catalogue stores: settings, producer ids, the cluster id."""
 
     def __init__(
         self,
@@ -187,7 +189,7 @@ class Topics:
     def auto_create(self, name: str) -> Topic:
         """Create a topic that a client names. Raises UNKNOWN_TOPIC_OR_PARTITION if auto-creation is off.
 
-        A coordinator's topic gets the partitions and configs that it has when its coordinator makes it: they stay.
+        An internal topic is created as its coordinator would, because its number of partitions cannot change later.
         """
         if not self._broker_settings.now.auto_create_topics_enable or name == CLUSTER_TOPIC:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -198,7 +200,10 @@ class Topics:
         return self.create(name, self._broker_settings.now.num_partitions)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic and its logs. Waiting fetches of it are answered."""
+        """Delete a topic and its logs in one unit, with what other modules store about it.
+
+        Waiting fetches are answered.
+        """
         logs = [partition.log for partition in topic.partitions]
         along = [goes_along(topic) for goes_along in self.at_deletion]
         parts = [self._store.drop_part(log) for log in logs]
@@ -211,7 +216,7 @@ class Topics:
         self._wake(logs)
 
     def add_partitions(self, topic: Topic, total: int) -> None:
-        """Grow a topic to `total` partitions. Raises KafkaError, and nothing was changed."""
+        """Increase a topic's number of partitions to `total`. Raises KafkaError; then nothing was changed."""
         entry = self.catalogue.topics[topic.id]
         self.check_room(total - len(entry.log_ids))
         new = [self._store.new_log_id() for _ in range(total - len(entry.log_ids))]
@@ -232,6 +237,7 @@ class Topics:
         self._reflect(topic.id)
 
     def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
+        """Return the settings that these overrides mean. Raises INVALID_CONFIG."""
         unknown = next((name for name in configs if name not in TOPIC_OPTIONS), None)
         if unknown is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown}")
@@ -263,6 +269,7 @@ class Topics:
         self._settings(configs)
 
     def _check_sizes(self, before: Mapping[str, str], after: Mapping[str, str], *, internal: bool = False) -> None:
+        """Raise KafkaError if the new settings are too large."""
         self._sizes.check(before, after, None if internal else self._broker_settings.now.configs_max_bytes)
 
     # ---- settings changed while running ----------------------------------------------------------------------
@@ -308,7 +315,7 @@ class Topics:
         return settings
 
     def _warn_of_left_over(self) -> None:
-        """Log the stored settings of an earlier version that this one ignores, so that they can be removed."""
+        """Log the stored broker settings that this version does not know and ignores, so that they can be removed."""
         for broker, configs in self.catalogue.broker_configs.items():
             unknown = sorted(configs.keys() - _known_settings(configs).keys() - SETTABLE)
             if unknown:
@@ -322,7 +329,7 @@ class Topics:
     # ---- from the catalogue to the objects -------------------------------------------------------------------
 
     def _reflect(self, topic_id: bytes) -> None:
-        """Update by_name and by_id from the catalogue's entry of one topic."""
+        """Update the topic in memory from its entry in the catalogue: create, change or remove it."""
         entry = self.catalogue.topics.get(topic_id)
         topic = self.by_id.get(topic_id)
         if entry is None:

@@ -1,1 +1,1 @@
-"""What goes on beside requests: flushing, checkpoints, cleaning, snapshots of the coordinators."""
+"""Background work: flushing, checkpoints, cleaning, snapshots of the coordinators."""

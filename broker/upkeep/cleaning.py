@@ -1,4 +1,4 @@
-"""What goes over all logs from time to time: retention, the expiry of producers, compaction.
+"""Regular passes over all logs: retention, expiry of producers, compaction.
 
 A pass visits one log after another and gives the loop back after each few milliseconds, so that thousands of logs, or
 one with 200,000 producers, stall nobody. What a visit decides is a unit like any other change. Durations count on the
@@ -98,13 +98,13 @@ class Cleaning:
             self._slice_began_ms = self._store.clock.monotonic_ms()
 
     async def retention(self, one: PartitionLog) -> None:
-        """Move the start of a log past the records that retention.ms and retention.bytes let go."""
+        """Delete the records that retention.ms and retention.bytes no longer keep: move the log start offset up."""
         start_offset = expired(one, self._store.age_ms())
         if start_offset is not None and self._store.admits(0, frees=True):
             self._store.commit([self._store.log_start_part(one, start_offset)])
 
     async def expiry(self, one: PartitionLog, expiration_ms: int) -> None:
-        """Remove the state of producers that were idle for long and have no open transaction."""
+        """Forget a log's producers that were idle for expiration_ms and have no open transaction."""
         try:
             while one.producers.expire(self._store.age_ms(), expiration_ms) and not self._tasks.ending:
                 await self._tasks.pause(PAUSE_S)
@@ -117,7 +117,7 @@ class Cleaning:
         return one.settings.compacts and one.log_id not in self.given_up
 
     async def compaction(self, one: PartitionLog) -> None:
-        """Compact a log if that is due: slices run in a worker, segments are replaced here."""
+        """Compact a log if that is due. Slices run in a worker thread; segments are replaced in the loop."""
         run = begin_compaction(one, self._store.age_ms(), self._store.clock.monotonic_ms)
         if run is None:
             return
@@ -154,6 +154,6 @@ class Cleaning:
         self._tell(error)
 
     def _tell(self, error: Exception) -> None:
-        """Call all callbacks for failures."""
+        """Pass an error that must never happen to the callbacks of on_failure."""
         for callback in self.on_failure:
             callback(error)

@@ -1,10 +1,10 @@
-"""What coordinators know, written down from time to time, so that a start does not replay all of their logs.
+"""Files with the state of all coordinators, written regularly so that a start need not replay their whole logs.
 
 The rules: a snapshot holds the entries that make up the state and, for each partition of the logs, from which offset on
 to replay; what is taken in slices while the state goes on is made right by that replay, which begins where the first
-slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the
-whole log, gives the same state. So it is with one that compaction has overtaken: the tombstones and markers
-that undo what it says may be gone. The last two are kept; docs/formats.md has them byte by byte.
+slice began. It is written when all it knows is synced. A damaged one is never silent: the one before, or else the whole
+log, gives the same state. So it is with one that compaction has overtaken: the tombstones and markers that undo what it
+says may be gone. The last two are kept; docs/formats.md has them byte by byte.
 """
 
 import errno
@@ -43,10 +43,11 @@ Positions = dict[str, list[tuple[int, int, int]]]  # by topic: partition, id of 
 
 
 class Source(NamedTuple):
-    """A coordinator, as a snapshot sees it.
+    """A coordinator whose state is part of the snapshots.
 
-    fields: names for what a row holds; a snapshot with others is of another version, and not used. rows: the state, of
-    plain values and tuples; it may change while one goes through it. read: a row as it was; put: has it in the state.
+    fields: the names of a row's values; a snapshot with others is of another version, and not used. rows: yields the
+    state as plain values and tuples; the state may change meanwhile. read: decodes a row. put: applies a decoded row to
+    the state.
     """
 
     topic: InternalTopic
@@ -57,7 +58,9 @@ class Source(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The content of a file. slices: by topic, each some packed rows."""
+    """The content of a snapshot file. positions: the offset in each log up to which it covers. slices: by topic,
+    packed rows.
+    """
 
     positions: Positions
     fields: dict[str, Row]
@@ -65,6 +68,7 @@ class Snapshot(NamedTuple):
     size_bytes: int
 
     def entries(self, topic: str) -> list[Row]:
+        """Return all rows of a topic, unpacked."""
         return [row for rows in self.slices.get(topic, ()) for row in _unpack(rows)]
 
 
@@ -74,7 +78,9 @@ def snapshot_number(name: str) -> int | None:
 
 
 def read_snapshot(disk: Disk, path: str) -> Snapshot:
-    """Decode a snapshot file. Raises: checkpoints.Damaged, NewerFormat; what _unpacked does."""
+    """Read and decode a snapshot file. Raises checkpoints.Damaged, NewerFormat; ValueError or msgpack's errors for bad
+    content.
+    """
     payload = checkpoints.read_file(disk, path, KIND, VERSION)
     positions, fields, slices = _unpack(payload)
     if not all(isinstance(part, dict) for part in (positions, fields, slices)):
@@ -86,13 +92,17 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
 
 
 def read_from(disk: Disk, directory: str) -> Callable[[LogEntry], int | None]:
-    """Return a function: the offset from which a start reads a coordinator's log; None for other logs.
+    """Return a function that gives the offset from which a start reads a coordinator's log; None for other logs.
 
-    Raises, when it is asked for the first of them: checkpoints.NewerFormat, OSError.
+    The function reads the newest snapshot when it is first asked about such a log; then it may raise
+    checkpoints.NewerFormat, OSError.
     """
     positions: Positions | None = None
 
     def of(entry: LogEntry) -> int | None:
+        """Return from which offset a start reads this log: that of the newest snapshot, else 0; None if it is no
+        coordinator's.
+        """
         nonlocal positions
         if entry.topic not in INTERNAL:
             return None
@@ -105,6 +115,7 @@ def read_from(disk: Disk, directory: str) -> Callable[[LogEntry], int | None]:
 
 
 def _newest_positions(disk: Disk, directory: str) -> Positions:
+    """Return the positions in the newest snapshot that can be read; empty if there is none."""
     for number in _numbers(disk, directory):
         try:
             return read_snapshot(disk, _path(directory, number)).positions
@@ -124,7 +135,7 @@ class CoordinatorSnapshots:
         halt: Callable[[BaseException], None],
         sources: Sequence[Source],
     ) -> None:
-        """halt: called with an error after which the bytes on disk are unknown."""
+        """halt: halts the broker, because of an error after which the bytes on disk are unknown."""
         self._store = shared.store
         self._topics = shared.topics
         self._housekeeping = housekeeping
@@ -163,6 +174,9 @@ class CoordinatorSnapshots:
             log.warning("no snapshot of the coordinators: all %d bytes of their logs are read", log_bytes)
 
     def _restore(self, number: int) -> None:
+        """Load one snapshot into the coordinators. Raises ValueError and others if it is not usable; then nothing was
+        changed.
+        """
         found = read_snapshot(self._disk, self._path(number))
         positions = found.positions
         self._check(positions, found.fields)
@@ -177,7 +191,7 @@ class CoordinatorSnapshots:
             self._taken_bytes = self._appended_bytes()  # another one would have the same content
 
     def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
-        """Check that the logs are those of the snapshot, with all that was appended since. Raises ValueError."""
+        """Raise ValueError unless the logs are those of the snapshot and contain all offsets that it covers."""
         if any(fields.get(each.topic.name, each.fields) != each.fields for each in self._sources):
             raise ValueError("its entries are of another version")
         by_name = self._topics.by_name
@@ -195,13 +209,16 @@ class CoordinatorSnapshots:
                     raise ValueError(f"{name}-{index} is offline")
 
     def _partitions(self) -> Iterator["Partition"]:
+        """Return the partitions of all coordinators' topics."""
         names = [source.topic.name for source in self._sources]
         return (each for name in names if (topic := self._topics.by_name.get(name)) for each in topic.partitions)
 
     # ---- taking one ------------------------------------------------------------------------------------------
 
     async def take_if_due(self) -> None:
-        """Take a snapshot if a replay would take long, or compaction has gone past the last one."""
+        """Take a snapshot if much was appended since the last one, or compaction has removed what a replay after it
+        needs.
+        """
         if self._overtaken() or self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
             try:
                 await self.take()
@@ -209,9 +226,10 @@ class CoordinatorSnapshots:
                 log.warning("no snapshot of the coordinators, the last one still counts: %s", error)
 
     async def take_last(self, has_time: Callable[[], bool] = lambda: True) -> None:
-        """Take a snapshot at an orderly stop, if anything was appended and the whole state was loaded.
+        """Take a snapshot at an orderly stop, if anything was appended since the last one and the whole state was
+        loaded.
 
-        One that is not whole when the time is over is dropped.
+        has_time: returns whether there is still time; if not, the snapshot is dropped.
         """
         self._has_time = has_time
         wanted = self.complete and not self._taking and self._store.halted is None and has_time()
@@ -225,16 +243,16 @@ class CoordinatorSnapshots:
             self._halt(error)
 
     def _overtaken(self) -> bool:
-        """Whether compaction has cleaned a log beyond what the last snapshot covers."""
+        """Return whether compaction has cleaned a log beyond what the last snapshot covers."""
         return any(each.log.cleaned_offset > _known_through(self._positions, each) for each in self._partitions())
 
     def _appended_bytes(self) -> int:
         return sum(partition.appended_bytes for partition in self._partitions())
 
     async def take(self) -> None:
-        """Write a snapshot, in slices. Raises TryLater (then the last one still counts), BrokerHalted.
+        """Write a snapshot, in slices. Raises TryLater (the last snapshot stays valid), BrokerHalted.
 
-        Not while a partition is offline, which may not have been read: the last one knows better what it held.
+        Does nothing while a partition is offline: its state may not have been loaded, and the last snapshot has it.
         """
         if any(each.log.offline is not None for each in self._partitions()):
             return
@@ -267,7 +285,7 @@ class CoordinatorSnapshots:
         self.taken += 1
 
     def _write(self, number: int, positions: Positions, slices: dict[str, list[bytes]]) -> int:
-        """Write a snapshot, in a worker. Returns its size."""
+        """Write a snapshot file and delete old ones, in a worker thread. Returns its size in bytes."""
         fields = {source.topic.name: source.fields for source in self._sources}
         payload = _pack([positions, fields, slices])
         checkpoints.write_file(self._disk, self._path(number), KIND, VERSION, payload)
@@ -294,13 +312,13 @@ def _path(directory: str, number: int) -> str:
 
 
 def _known_through(positions: Positions, partition: "Partition") -> int:
-    """Return up to which offset a snapshot covers a partition."""
+    """Return the offset (exclusive) up to which a snapshot covers a partition."""
     found = positions.get(partition.topic.name, ())
     return next((offset for index, _, offset in found if index == partition.index), 0)
 
 
 def _slice(rows: Iterator[Row]) -> Iterator[bytes]:
-    """Yield packed lists of rows, with fewer rows if they are large."""
+    """Yield packed lists of at most SLICE_ROWS rows and about SLICE_BYTES bytes."""
     pack = msgpack.Packer(use_bin_type=True, unicode_errors="surrogatepass").pack
     some: list[bytes] = []
     size = 0

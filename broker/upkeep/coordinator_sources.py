@@ -1,4 +1,4 @@
-"""Which states make up a snapshot of the coordinators, and how each becomes rows of plain values and is read again."""
+"""The coordinators whose states make up a snapshot, and how each is converted to rows of plain values and back."""
 
 from collections.abc import Iterator
 
@@ -49,6 +49,7 @@ def sources_of(
 
 
 def _transactions(coordinator: TransactionCoordinator) -> Iterator[Row]:
+    """Yield the state of each transactional id."""
     found = coordinator.transactions
     for transactional_id in list(found):
         state = found.get(transactional_id)
@@ -66,11 +67,13 @@ def _transaction(row: Row) -> Transaction:
 
 
 def _row(row: Row) -> tuple[bytes, bytes | None]:
+    """Return the key and value of a row."""
     key, value = row
     return key, value
 
 
 def _ledger(entries: Ledger) -> Iterator[Row]:
+    """Yield each ledger entry as the key and value of its record."""
     found = entries.entries
     for key in list(found):
         entry = found.get(key)

@@ -1,4 +1,4 @@
-"""What goes on beside requests: flushing, checkpoints, zero-filling, snapshots, and the cleaning of all logs.
+"""Background work on the store: flushing, checkpoints, zero-filling of journal files, snapshots, cleaning.
 
 While something is under way, two tasks look ten times a second; where nothing changes any more they sleep until stir().
 
@@ -35,7 +35,7 @@ SLICE_PAUSE_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingSettings:
-    """How often, and after how long; milliseconds."""
+    """Intervals of the background work, in milliseconds."""
 
     checkpoint_interval_ms: int = 10_000
     retention_check_interval_ms: int = 300_000
@@ -45,7 +45,7 @@ class HousekeepingSettings:
 
 
 class Housekeeping:
-    """Runs a store's upkeep on one loop."""
+    """Runs the background work of a store on one event loop."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Housekeeping:
         self.keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction, cleaning.may_compact))
 
     async def end_tasks(self) -> None:
-        """End all tasks after their present piece of work."""
+        """Stop all tasks; each ends after its present piece of work."""
         self._stopping.set()
         self._flush_wanted.set()
         self._fill_wanted.set()
@@ -175,9 +175,9 @@ class Housekeeping:
         return await future
 
     async def _make_room(self, error: TryLater) -> None:
-        """Wait before a retry. If descriptors ran out, close files of logs.
+        """Wait before a retry. If file descriptors ran out, close files of logs first.
 
-        Raises as OpenFiles.sync: then the broker must halt.
+        Raises what OpenFiles.sync raises; then the broker must halt.
         """
         if isinstance(error, CannotOpen):
             await self.job(self._store.open_files.give_way)
@@ -194,6 +194,7 @@ class Housekeeping:
         self._tasks.append(self._loop.create_task(self._halt_on_error(work)))
 
     async def _halt_on_error(self, work: Awaitable[None]) -> None:
+        """Await the work; an exception halts the broker."""
         try:
             await work
         except Exception as error:
@@ -202,7 +203,7 @@ class Housekeeping:
     # ---- reactions -------------------------------------------------------------------------------------------
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
-        """Wake the tasks that have work to do after a round was released."""
+        """Wake the tasks that have work to do after a round (write of the journal) was released."""
         if self._flush_is_due:
             self._flush_wanted.set()
         if self._store.journal.may_fill:
@@ -244,6 +245,7 @@ class Housekeeping:
         return plenty and not (store.tail_bytes or store.unflushed or self._congested or store.congested)
 
     def _look_at_congestion(self) -> None:
+        """Call the on_relief callbacks if the store was congested (nearly full) and is not any more."""
         self._store.look()
         congested = self._store.congested
         if self._congested and not congested:
@@ -253,12 +255,15 @@ class Housekeeping:
 
     @property
     def _flush_is_due(self) -> bool:
-        """Return whether tails hold much, absolutely or relative to their limit."""
+        """Return whether tails (batches in memory, not in segments yet) are large, absolutely or relative to their
+        limit.
+        """
         return self._store.tail_bytes >= FLUSH_AT_BYTES or self._store.tails_are_large
 
     # ---- flushing and filling --------------------------------------------------------------------------------
 
     async def _flush(self) -> None:
+        """Flush tails to segments whenever that is wanted, until housekeeping ends."""
         store = self._store
         while not self.ending:
             await self._flush_wanted.wait()
@@ -275,7 +280,10 @@ class Housekeeping:
                 self._flush_wanted.set()
 
     async def _flush_pass(self) -> bool:
-        """Flush as much as tails hold now. Returns whether there may be more. Raises like _flush_once()."""
+        """Flush as many bytes as tails have now.
+
+        Returns whether there may be more. Raises what _flush_once() raises.
+        """
         left = self._store.tail_bytes
         taken = await self._flush_once()
         while taken and (left := left - taken) > 0 and not self.ending:
@@ -283,7 +291,9 @@ class Housekeeping:
         return taken > 0
 
     async def _flush_once(self) -> int:
-        """Flush some tails. Returns how many bytes. Raises: TryLater; nothing is lost."""
+        """Write some tails to segments. Returns how many bytes; 0 if there was nothing. Raises TryLater; nothing is
+        lost.
+        """
         run = self._upkeep.begin_flush(pace=not self.ending)
         if run is None:
             return 0
@@ -302,7 +312,7 @@ class Housekeeping:
         return size_bytes
 
     async def _fill(self) -> None:
-        """Keep zero-filled journal files ahead."""
+        """Prepare zero-filled journal files before they are needed, until housekeeping ends."""
         journal = self._store.journal
         while not self.ending:
             await self._fill_wanted.wait()
@@ -318,6 +328,7 @@ class Housekeeping:
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     async def _checkpoint(self) -> None:
+        """Make a checkpoint at every interval, sooner if the journal fills up, until housekeeping ends."""
         interval_ms = self._settings.checkpoint_interval_ms
         last_ms = asked_ms = self._clock.monotonic_ms()
         while not await self._until_next_look():
@@ -347,9 +358,9 @@ class Housekeeping:
                 await self.pause(TICK_S)
 
     def _may_lose_ms(self) -> int:
-        """Return how many ms of the store's age a crash may lose.
+        """Return how many ms of the store's age may be lost by a crash, before the age is saved.
 
-        Fewer while a timeout is pending: else it would never end in a broker that is killed again and again.
+        Fewer while a timeout is pending: it would never end in a broker that is killed again and again.
         """
         return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
 
@@ -393,7 +404,7 @@ class Housekeeping:
         self._fill_wanted.set()
 
     async def _remove(self) -> None:
-        """Remove files that no checkpoint names, while the next one is made: deleting gigabytes takes seconds."""
+        """Delete files that no checkpoint names, while the next one is made: deleting gigabytes takes seconds."""
         while not self.ending:
             await self._removal_wanted.wait()
             self._removal_wanted.clear()
@@ -404,7 +415,9 @@ class Housekeeping:
                 await self._make_room(error)
 
     async def _remove_all(self) -> None:
-        """Remove in the order of checkpoints: an old one before the files that it names. Nothing after a halt."""
+        """Delete them in the order of checkpoints: an old checkpoint before the files that it names. Nothing after a
+        halt.
+        """
         while self._removals and self._store.halted is None and self._has_time():
             await self.job(self._removals[0].run)
             self._removals.popleft()
@@ -449,6 +462,7 @@ class Housekeeping:
                 self._store.check_running()
 
     async def _expire_producers(self, log: PartitionLog) -> None:
+        """Forget a log's idle producers (producer.id.expiration.ms), then call the on_expiry callbacks."""
         await self._cleaning.expiry(log, self._settings.producer_expiration_ms())
         for expired in self.on_expiry:
             expired(log)

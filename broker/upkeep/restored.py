@@ -1,15 +1,15 @@
-"""The first start on a directory that was restored from a backup: fences clients that know a newer state.
+"""The first start on a directory restored from a backup: fences clients that know a state newer than the backup.
 
 The rule: clients of the old broker went on after the moment of the backup. The ids, epochs and generations that they
 hold must not be equal to those that this broker gives to other clients from now on:
 
-    producer ids       the next one is far above all that the old broker may have given out
-    transactional ids  each gets a new producer id, and open transactions are aborted (transactions/states/renewal.py)
-    named producers    each gets a new epoch: its client opens it again, and reads the restored sequences
-    groups             have no members: a client with an old generation joins again, and reads the restored offsets
+producer ids the next one is far above all that the old broker may have given out transactional ids each gets a new
+producer id, and open transactions are aborted (transactions/states/renewal.py) named producers each gets a new epoch:
+its client opens it again, and reads the restored sequences groups have no members: a client with an old generation
+joins again, and reads the restored offsets
 
-All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted
-before is followed by one that does it again, with other ids. docs/guarantees.md describes what clients see.
+All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted before
+is followed by one that does it again, with other ids. docs/guarantees.md describes what clients see.
 """
 
 import logging
@@ -48,7 +48,9 @@ async def fence_all(
     transactions: TransactionCoordinator,
     producers: NamedProducers,
 ) -> None:
-    """Make all ids and generations of the old broker invalid. Raises KafkaError if the disk has no room for that."""
+    """Make all producer ids, epochs and group generations of the old broker invalid. Raises KafkaError if the disk has
+    no room.
+    """
     await with_room(shared.clock, lambda: shared.topics.skip_producer_ids(SKIPPED_PRODUCER_IDS))
     ids = iter(list(transactions.transactions))
     while some := list(islice(ids, SLICE)):
@@ -72,7 +74,9 @@ async def fence_all(
 
 
 def forget_mark(disk: Disk, directory: str, shared: Shared) -> None:
-    """Remove the mark, unless a coordinator's log could not be read: then the next start fences again."""
+    """Remove the mark of a restored directory. It stays if a coordinator's log is offline: the next start then fences
+    again.
+    """
     offline = [each for each in shared.store.logs.values() if each.topic in INTERNAL and each.offline is not None]
     if offline:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in offline)
