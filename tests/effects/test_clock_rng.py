@@ -10,7 +10,7 @@ def test_the_system_clock_counts_milliseconds():
     assert time.monotonic_ns() // 1_000_000 <= clock.monotonic_ms() <= time.monotonic_ns() // 1_000_000
 
 
-def test_the_system_rng_keeps_its_bounds_and_does_not_repeat():
+def test_the_system_rng_returns_different_bytes_and_numbers_within_bounds():
     rng = SystemRng()
     assert len(rng.bytes(16)) == 16
     assert rng.bytes(16) != rng.bytes(16)

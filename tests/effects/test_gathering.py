@@ -37,7 +37,7 @@ def pieces(cuts):
 
 @pytest.mark.parametrize("position", [0, 1, 4096, SLICE_BYTES - 1, SLICE_BYTES, SLICE_BYTES + 1])
 @pytest.mark.parametrize("cuts", CUTS, ids=len)
-def test_every_byte_is_written_once_at_its_place_in_slices(cuts, position):
+def test_write_gathered_writes_every_byte_once_at_its_position_in_slices(cuts, position):
     file = Writes()
     write_gathered(file, pieces(cuts), position, len(CONTENT), past_cache=False)
     at = position
@@ -52,19 +52,19 @@ def test_every_byte_is_written_once_at_its_place_in_slices(cuts, position):
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=len)
-def test_slices_keep_every_byte_in_order(cuts):
+def test_slices_splits_buffers_at_slice_boundaries_and_keeps_all_bytes_in_order(cuts):
     found = list(slices(pieces(cuts), 100, SLICE_BYTES))
     assert b"".join(map(b"".join, found)) == CONTENT
     assert [sum(map(len, part)) for part in found[:2]] == [SLICE_BYTES - 100, SLICE_BYTES]
 
 
-def test_up_to_one_slice_is_one_write_at_any_position():
+def test_write_gathered_of_up_to_one_slice_is_one_write_at_any_position():
     file = Writes()
     write_gathered(file, [CONTENT[:40_000], CONTENT[40_000:SLICE_BYTES]], 5_000, SLICE_BYTES, past_cache=False)
     assert [(at, b"".join(buffers)) for at, buffers in file.made] == [(5_000, CONTENT[:SLICE_BYTES])]
 
 
-def test_the_slice_size_can_be_enlarged():
+def test_write_gathered_with_a_larger_slice_size_makes_larger_writes():
     file = Writes()
     write_gathered(file, [CONTENT], 1, len(CONTENT), past_cache=False, slice_bytes=4 * SLICE_BYTES)
     assert [at for at, _ in file.made] == [1, *range(4 * SLICE_BYTES, len(CONTENT) + 1, 4 * SLICE_BYTES)]

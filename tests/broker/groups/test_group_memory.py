@@ -30,7 +30,9 @@ def test_metadata_of_members_is_bounded_over_all_groups_and_freed_when_they_leav
 
 
 def test_group_client_and_instance_ids_count_towards_the_group_memory(broker):
-    """Version 3 lets a member in at once: 3,000 joins with names of 30 KB held 190 MB, and 3,000 bytes were counted."""
+    """JoinGroup version 3 adds a member at once: 3,000 joins with names of 30 KB used 190 MB, of which only 3,000
+    bytes were counted.
+    """
     memory = broker.broker.groups.memory
     before = 0
     for number, more in enumerate([{}, {"instance_id": "i" * 30_000}, {"protocol_type": "t" * 30_000}]):
@@ -43,7 +45,7 @@ def test_group_client_and_instance_ids_count_towards_the_group_memory(broker):
 
 
 @pytest.mark.parametrize("name", ["x", "é", "中", "😀"])
-def test_names_are_counted_at_the_most_bytes_their_characters_can_take(broker, name):
+def test_group_memory_counts_names_with_the_most_bytes_a_character_can_take(broker, name):
     alone(broker, name * 5_000)
     assert broker.broker.groups.memory.size_bytes >= 5_000 * (1 if name == "x" else 4)
 
@@ -66,7 +68,7 @@ def fill(broker, letter="g", **more):
     raise AssertionError("there is no limit")
 
 
-def test_at_the_limit_members_rejoin_and_sync_and_only_new_ones_are_refused():
+def test_at_the_group_memory_limit_members_may_rejoin_and_new_ones_are_refused():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         member, generation = alone(broker, "honest", session_timeout_ms=600_000)
         others = fill(broker, session_timeout_ms=600_000)

@@ -213,7 +213,7 @@ def test_a_join_with_a_changed_subscription_starts_a_rebalance(changed: bytes) -
 
 
 def test_a_commit_without_a_member_id_needs_an_empty_group_or_a_transaction() -> None:
-    """Clients that manage their partitions themselves, while nobody is in the group; old ones in transactions."""
+    """Such commits come from clients that assign their partitions themselves, and from old clients in transactions."""
     driver = GroupDriver()
     assert driver.commit("", -1) is ErrorCode.NONE
     (member_id,) = driver.stable()

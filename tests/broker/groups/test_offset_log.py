@@ -49,7 +49,7 @@ def test_a_power_cut_keeps_exactly_the_committed_offsets() -> None:
 
 
 def test_kafka_15784_a_commit_is_one_unit_and_memory_never_differs_from_the_log() -> None:
-    """KAFKA-15784: the record and the memory of it could part."""
+    """KAFKA-15784: the state in memory could differ from the records in the log."""
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 2)
         commit(world, "g", "t", {0: 1})
@@ -222,7 +222,7 @@ def test_the_time_until_offsets_expire_continues_after_a_restart() -> None:
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_kafka_19163_offsets_do_not_expire_while_the_group_has_an_open_transaction(committed: bool) -> None:
-    """KAFKA-19163: a group was forgotten with the offsets of a transaction that was still open."""
+    """KAFKA-19163: the group was removed together with offsets of a transaction that was still open."""
     settings = kept_for(1)
     with SimulatedBroker(settings) as world:
         world.broker.topics.create("t", 2)
@@ -319,7 +319,7 @@ def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> No
 
 @pytest.mark.slow
 def test_a_long_group_id_is_not_stored_once_per_partition() -> None:
-    """Each record has the name in it: what 400 KB ask for would be 600 MB before anybody looked at its size."""
+    """Each record would contain the name: a request of 400 KB would make a batch of 600 MB."""
     name, many = "g" * 30_000, dict.fromkeys(range(9_000), 1)
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 9_000)
@@ -401,7 +401,7 @@ def test_kafka_13636_the_groups_state_and_topics_decide_which_offsets_expire(
     kept: set[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """KAFKA-13636: the offsets of a group in a rebalance were forgotten. The rules are those of KIP-211."""
+    """KAFKA-13636: offsets of a group in a rebalance expired. The rules are those of KIP-211."""
     with SimulatedBroker(kept_for(60)) as world:
         for name in ("t", "u"):
             world.broker.topics.create(name, 1)
@@ -470,7 +470,7 @@ def test_a_bug_while_one_groups_offsets_expire_does_not_affect_other_groups(monk
 
 
 def test_offset_delete_removes_an_offset_that_is_only_pending() -> None:
-    """Nothing was committed before, so only the open transaction knows it."""
+    """Nothing was committed before, so only the open transaction has the offset."""
     world = SimulatedBroker()
     world.broker.topics.create("t", 2)
     producer = Producer(world, "x")

@@ -211,7 +211,7 @@ def test_a_transactional_offset_applies_from_its_commit_and_never_after_an_abort
 
 
 def test_kafka_17507_a_marker_decides_only_its_own_producer_and_partition() -> None:
-    """KAFKA-17507: the offsets of the wrong transaction were made to count."""
+    """KAFKA-17507: a marker committed the pending offsets of another transaction."""
     state = Offsets()
     committed = Committed(5, -1, "", 0, 0, position=0)
     state.put(1, Place("g", "t", 0), committed, producer_id=7)
@@ -226,7 +226,7 @@ def test_kafka_17507_a_marker_decides_only_its_own_producer_and_partition() -> N
 
 @pytest.mark.parametrize("last", [Marker.ABORT, None])
 def test_replaying_over_a_later_state_commits_no_part_of_the_next_transaction(last: Marker | None) -> None:
-    """A snapshot that is taken in slices may know offsets that stand behind a marker which the replay then meets."""
+    """A snapshot that is taken in slices may contain offsets written after a marker that is then replayed."""
     log = Log()
     log.commit([PLACES[0]], 3, producer_id=5)
     log.end_transaction(5, Marker.COMMIT)

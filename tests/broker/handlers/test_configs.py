@@ -242,7 +242,9 @@ def test_a_dynamic_broker_setting_applies_to_topics_that_do_not_override_it(topi
 def test_a_limit_that_would_keep_all_clients_out_cannot_be_set_by_alter_configs(
     broker: SimulatedBroker, name: str, of: str
 ) -> None:
-    """It could not be set back: nobody could connect, over restarts too, and whatever a flag says."""
+    """It could not be changed back: no client could connect, not even after a restart, and a flag would not override
+    it.
+    """
     for value in ("0", "1", "9"):
         refused = change(broker, BROKER, of, (name, SET, value))
         assert refused[0] == ErrorCode.INVALID_REQUEST
@@ -296,7 +298,7 @@ def test_a_nonnumeric_broker_id_is_refused_and_other_resources_are_described(top
 def test_alter_configs_accepts_only_the_canonical_spelling_of_the_broker_id(
     broker: SimulatedBroker, spelling: str
 ) -> None:
-    """By another, settings were kept that nothing obeyed, with a bound of their own for each."""
+    """Settings under another spelling would be stored without effect, with a separate limit for each."""
     entry = "message.max.bytes", SET, "5000"
     refused = (42, f"Unexpected broker id, expected 1, but received {spelling}")
     assert change(broker, BROKER, spelling, entry) == change(broker, BROKER, spelling, entry, validate_only=True)
@@ -368,7 +370,7 @@ def test_passwords_and_other_spellings_of_settings_are_refused_and_not_stored(
     assert broker.broker.topics.broker_configs("1") == {}
 
 
-def test_no_dynamic_setting_is_a_secret() -> None:
+def test_no_setting_that_can_be_changed_at_runtime_is_a_password() -> None:
     assert not [row.name for row in BROKER_OPTIONS.values() if row.dynamic and row.is_secret]
 
 

@@ -393,7 +393,7 @@ def test_an_incremental_fetch_returns_only_changed_partitions(client):
 
 
 def test_a_fetch_session_reports_a_partition_that_goes_offline(client):
-    """Its reader has read everything, so there would be nothing else to say, for ever."""
+    """The reader is at the end of the partition, so nothing else would ever be reported to it."""
     fill(client, 1)
     session_id = session(client, parts("t", (0, 3), (1, 0)))
     assert named(client.ask(incremental(session_id, 1), NAMED)) == set()

@@ -186,7 +186,9 @@ def test_a_fetch_answer_lost_in_an_exception_releases_its_file_parts(client, fou
 
 
 def test_a_file_part_is_released_when_its_aborted_transactions_are_unreadable(client, found):
-    """The part lies in the first segment, the aborted transaction in the second, whose index has left memory."""
+    """The file part is in the first segment, the aborted transaction in the second, whose index is not in memory any
+    more.
+    """
     broker = client.broker
     broker.ask(create("long", segment_bytes=1 << 20))
     txn = Txn(broker, "x", 2)

@@ -61,7 +61,7 @@ def test_idempotent_produce_needs_only_write_on_the_topic(world: Guarded) -> Non
 
 @pytest.mark.requirement("S-35")
 def test_batches_are_authorized_by_their_own_producer_id_not_the_requests_id(world: Guarded) -> None:
-    """CVE-2018-17196: one batch of a transaction among others, with or without an id of the request."""
+    """CVE-2018-17196. The request has a transactional batch among others, and names a transactional id or none."""
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob ALL TRANSACTIONAL_ID = x")
     txn = Txn(world.broker, client=world.client)
     world.as_user("root", lambda: (txn.init(), txn.add("t", 0)))
@@ -79,7 +79,9 @@ def test_batches_are_authorized_by_their_own_producer_id_not_the_requests_id(wor
 @pytest.mark.requirement("S-35", "S-37")
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_user_without_the_transactional_id_cannot_write_with_its_producer_id(world: Guarded, version: int) -> None:
-    """Outside of transactions, where a request names no id: as its next batch, with a newer epoch, elsewhere first."""
+    """Also not in plain batches, where the request names no id: as the producer's next batch, with a newer epoch, or
+    in another partition.
+    """
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")
     txn = Txn(world.broker, version=version, client=world.client)
@@ -107,7 +109,7 @@ def test_a_user_without_the_transactional_id_cannot_write_with_its_producer_id(w
 def test_using_the_producer_of_a_transactional_id_needs_write_on_that_id(
     world: Guarded, right: str, expected: ErrorCode
 ) -> None:
-    """Outside of transactions, too."""
+    """This includes batches outside of transactions."""
     world.have("allow User:bob WRITE TOPIC = t", f"allow User:bob {right}")
     txn = Txn(world.broker, client=world.client)
     world.as_user("root", lambda: (txn.init(), txn.write("t", b"1"), txn.commit()))
@@ -131,7 +133,7 @@ def test_produce_with_a_producer_id_not_yet_assigned_is_refused(world: Guarded) 
 
 
 def test_errors_do_not_reveal_partition_counts_of_hidden_topics(world: Guarded) -> None:
-    """How many partitions a topic would get depends on whether it is there."""
+    """A different error for an existing topic would reveal that it exists."""
     many = 10_003
     growing = [CreatePartitionsRequest.Topic(name=name, count=many) for name in ("t", "none")]
     making = [CreateTopicsRequest.Topic(name=name, num_partitions=many) for name in ("t", "none")]
@@ -172,7 +174,9 @@ def test_an_unauthorised_commit_or_abort_leaves_the_transaction_open(world: Guar
 def test_a_list_transactions_pattern_is_not_matched_against_hidden_ids(
     world: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it takes too long would tell of them: only where the name begins so has it many states to follow."""
+    """The pattern takes too long only for ids that begin in a certain way, so its refusal would reveal that such an id
+    exists.
+    """
     monkeypatch.setattr(safe_pattern, "MOST_WORK", 1_000)
     world.as_user("root", lambda: Txn(world.broker, "hidden" + "a" * 200, client=world.client).init())
     request = ListTransactionsRequest(transactional_id_pattern="hidden(.*a.){40}")

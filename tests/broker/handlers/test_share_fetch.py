@@ -431,7 +431,7 @@ def test_share_sessions_beyond_the_limit_are_refused_after_a_delay(broker):
 
 
 def test_a_share_fetch_over_quota_acquires_nothing_new(broker, member):
-    """Kafka acquires first, answers nothing, and what was acquired waits for its locks to expire."""
+    """Kafka acquires records first and then returns none, so they wait for their locks to expire."""
     fill(broker, 40, value=b"v" * 1000)
     other = ShareClient(broker, member="n")  # of the same client id
     set_quota(broker, f"client-id={member.client.client_id}", consumer_byte_rate=1000)

@@ -202,7 +202,7 @@ def test_a_full_store_refuses_transactional_acknowledgements_without_a_trace(wor
 
 
 def test_transactions_of_protocol_tv1_cannot_acknowledge_share_records(world: SimulatedBroker) -> None:
-    """Their epoch stays the same, so a late acknowledgement would be one of the next transaction."""
+    """Their epoch does not change, so a late acknowledgement would count in the next transaction."""
     (key,) = begin(world, "orders")
     worker = ShareWorker(world, tv=1)
     acquire(world, key, 0, 2)

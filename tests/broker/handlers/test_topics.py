@@ -393,7 +393,7 @@ def test_delete_records_on_a_compacted_topic_is_refused(broker: SimulatedBroker)
 def test_delete_records_is_refused_while_the_journal_is_full(
     broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer has no message, so its code has to say what to do, which is to try again."""
+    """The response has no error message, so the error code has to tell the client to try again."""
     create(broker, New(name="a", num_partitions=1))
     produce(broker, "a", 4)
     with monkeypatch.context() as full:

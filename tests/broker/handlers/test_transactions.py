@@ -99,7 +99,7 @@ def test_describe_producers_gives_each_unknown_topic_its_own_error(broker: Simul
 
 
 def test_a_tv2_produce_adds_all_its_partitions_to_the_transaction_at_once(broker: SimulatedBroker) -> None:
-    """Each state that is written names all partitions: one by one, 10,000 of them were 600 MB and many seconds."""
+    """Each logged state names all partitions: adding 10,000 one by one would write 600 MB."""
     many = 200
     broker.ask(create("wide", many))
     txn = Txn(broker, "x", 2)
@@ -121,7 +121,7 @@ def test_a_tv2_produce_adds_all_its_partitions_to_the_transaction_at_once(broker
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_produce_to_a_topic_recreated_in_its_transaction_fails_with_the_reason(version):
-    """The code alone reads as if the client had made a mistake."""
+    """The error code alone would look like a mistake of the client."""
     with SimulatedBroker() as broker:
         broker.ask(create("t", 1))
         broker.ask(create("u", 1))
@@ -145,7 +145,7 @@ def test_a_produce_to_a_topic_recreated_in_its_transaction_fails_with_the_reason
 
 
 def test_a_produce_names_each_partition_recreated_inside_its_transaction():
-    """TV2 adds those of one request together, which must not make the broker forget that they are others now."""
+    """TV2 adds the partitions of one request together; the broker must still notice that they belong to a new topic."""
     with SimulatedBroker() as broker:
         broker.ask(create("t", 2))
         broker.ask(create("u", 1))

@@ -173,7 +173,7 @@ def test_no_request_is_served_while_a_login_fails_or_afterwards(broker, client):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_right", [True, False])
 def test_requests_behind_a_long_password_wait_until_it_is_checked(broker, client, is_right):
-    """A message that is read in steps takes another way."""
+    """A large frame is read in steps, by other code than a small one."""
     password = "x" * 2 * SMALL_BYTES
     salted = salted_password(Mechanism.SHA_256, password.encode(), b"salt", 4096)
     credential = credential_from(Mechanism.SHA_256, salted, b"salt", 4096)
@@ -337,7 +337,7 @@ def test_no_request_is_served_during_a_session_renewal(ending):
 
 @pytest.mark.parametrize("waits_s", [0, 15])
 def test_api_versions_is_not_answered_during_a_session_renewal(ending, waits_s):
-    """They would be told for ever over a connection whose session has ended. Kafka refuses them there as well."""
+    """Otherwise a client whose session has expired could ask for ever. Kafka refuses it there as well."""
     client = SimulatedClient(ending)
     log_in(client)
     choose(client, "SCRAM-SHA-256")

@@ -250,7 +250,7 @@ def test_tests_can_intercept_every_new_simulated_connection():
     run(main())
 
 
-def test_a_killed_process_leaves_its_peers_and_hears_nothing():
+def test_killing_a_simulated_process_closes_its_connections_at_the_other_end_only():
     async def main():
         net = SimulatedNet()
         other = net.host("127.0.0.1")

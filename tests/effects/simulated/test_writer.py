@@ -46,7 +46,7 @@ def with_bytes(*pairs):
     return bytes(content)
 
 
-def test_a_simulated_disk_without_async_writes_offers_no_writer(disk):
+def test_async_writer_of_a_simulated_disk_without_async_writes_returns_none(disk):
     disk.at_once = 0
     assert disk.async_writer() is None
     assert SimulatedDisk().async_writer() is None
@@ -89,7 +89,7 @@ def test_a_simulated_async_write_without_latency_ends_in_a_later_loop_turn(disk)
     run(main())
 
 
-def test_writes_begun_together_are_durable_and_reported_in_any_order(disk):
+def test_simulated_async_writes_begun_together_may_complete_in_any_order(disk):
     disk.latency = latencies((0.001, 0.008), (0.002, 0.004), (0.003, 0.001))
 
     async def main():
@@ -107,7 +107,7 @@ def test_writes_begun_together_are_durable_and_reported_in_any_order(disk):
     run(main())
 
 
-def test_writes_may_be_done_in_another_order_than_they_were_begun(disk):
+def test_overlapping_simulated_async_writes_may_be_applied_in_any_order(disk):
     disk.latency = latencies((0.002, 0.001), (0.001, 0.005))
 
     async def main():
@@ -122,7 +122,7 @@ def test_writes_may_be_done_in_another_order_than_they_were_begun(disk):
     assert [one.data for one in disk.operations if isinstance(one, Write)] == [BEFORE, b"second", b"first"]
 
 
-def test_a_power_cut_between_write_and_sync_may_lose_or_keep_the_write(disk):
+def test_a_power_cut_before_an_async_writes_sync_may_lose_or_keep_its_bytes(disk):
     disk.latency = lambda: (0.001, 0.002)
 
     async def main():
@@ -138,7 +138,7 @@ def test_a_power_cut_between_write_and_sync_may_lose_or_keep_the_write(disk):
 
 
 @pytest.mark.parametrize("history", [True, False])
-def test_a_write_covers_none_that_was_written_before_it_and_a_sync_of_the_file_all(history):
+def test_a_synced_async_write_makes_only_its_own_bytes_durable_and_a_sync_all_bytes(history):
     disk = SimulatedDisk(history=history)
     disk.at_once = 4
     disk.latency = latencies((0.001, 9.0), (0.002, 0.001), (8.0, 1.0))
@@ -166,7 +166,7 @@ def test_a_write_covers_none_that_was_written_before_it_and_a_sync_of_the_file_a
     run(main())
 
 
-def test_a_failed_write_is_reported_and_its_bytes_are_not_synced(disk):
+def test_a_failed_simulated_async_write_is_reported_and_not_synced(disk):
     fault = disk.fail(lambda one: isinstance(one, Write), error=errno.ENOSPC, after_bytes=2)
 
     async def main():
@@ -183,7 +183,7 @@ def test_a_failed_write_is_reported_and_its_bytes_are_not_synced(disk):
     assert durable(disk) == with_bytes((10, b"good"))
 
 
-def test_a_failed_sync_is_reported_and_no_later_one_makes_the_write_durable(disk):
+def test_bytes_of_an_async_write_whose_sync_failed_never_become_durable(disk):
     fault = disk.fail_sync(lambda path: path == "/d/f")
 
     async def main():
@@ -200,7 +200,7 @@ def test_a_failed_sync_is_reported_and_no_later_one_makes_the_write_durable(disk
     assert durable(disk) == with_bytes((10, b"good"))
 
 
-def test_a_failed_sync_of_one_write_takes_nothing_from_the_others_of_the_file(disk):
+def test_a_failed_sync_of_an_async_write_affects_no_other_bytes_of_its_file(disk):
     disk.fail(lambda one: isinstance(one, Sync) and one.only is not None)
 
     async def main():
@@ -227,7 +227,7 @@ def test_an_async_write_to_a_file_closed_meanwhile_fails_with_ebadf(disk):
     assert read(disk, "/d/f") == BEFORE
 
 
-def test_at_most_at_once_writes_run_and_a_callback_may_begin_the_next(disk):
+def test_a_simulated_writer_begins_at_most_at_once_writes_also_from_a_callback(disk):
     disk.latency = lambda: (0.001, 0.001)
     disk.at_once = 2
 
@@ -246,7 +246,7 @@ def test_at_most_at_once_writes_run_and_a_callback_may_begin_the_next(disk):
     assert durable(disk) == with_bytes((0, b"012"))
 
 
-def test_close_completes_begun_writes_and_calls_nobody(disk):
+def test_closing_a_simulated_writer_completes_begun_writes_without_a_callback(disk):
     disk.latency = latencies((0.001, 0.002), (0.005, 0.002), (0.001, 0.0))
 
     async def main():
@@ -266,7 +266,7 @@ def test_close_completes_begun_writes_and_calls_nobody(disk):
     run(main())
 
 
-def test_close_continues_after_a_begun_write_fails(disk):
+def test_closing_a_simulated_writer_completes_other_writes_if_one_fails(disk):
     disk.fail_sync(lambda path: True)
     disk.fail(lambda one: isinstance(one, Write) and one.data == b"failing")
 
@@ -302,7 +302,7 @@ def test_the_writers_of_a_killed_process_do_nothing_more(disk):
     assert durable(disk) == BEFORE
 
 
-def test_a_simulated_writer_that_completes_in_the_call_is_soon_disabled(disk):
+def test_a_simulated_writer_whose_begin_blocks_is_disabled_after_a_few_writes(disk):
     disk.begins_in_call = True
     disk.latency = lambda: (0.001, 0.002)
 

@@ -37,7 +37,7 @@ async def finish(executor, jobs):
     return results
 
 
-def test_a_executor_of_one_thread_keeps_the_order_and_answers_on_the_loop(run):
+def test_an_executor_of_one_thread_keeps_the_order_and_calls_done_on_the_loop(run):
     async def main():
         executor = SystemDisk().executor("journal")
         results = await finish(executor, [lambda i=i: (i, threading.current_thread()) for i in range(50)])
@@ -64,7 +64,7 @@ def test_the_exception_of_a_job_is_handed_to_done(run):
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, BaseException])
-def test_an_exit_raised_by_a_job_is_handed_over_and_the_next_job_runs(run, kind):
+def test_a_system_exit_raised_by_a_job_is_passed_to_done_and_the_next_job_runs(run, kind):
     async def main():
         executor = SystemDisk().executor("journal")
 
@@ -79,7 +79,7 @@ def test_an_exit_raised_by_a_job_is_handed_over_and_the_next_job_runs(run, kind)
     run(main)
 
 
-def test_several_threads_work_side_by_side(run):
+def test_three_threads_of_an_executor_run_three_jobs_at_once(run):
     async def main():
         executor = SystemDisk().executor("segments", threads=3)
         together = threading.Barrier(3)
@@ -152,7 +152,7 @@ def test_owners_with_waiting_jobs_take_turns_and_keep_their_own_order(run):
     run(main)
 
 
-def test_a_job_nobody_wants_any_more_is_dropped_and_the_next_is_run(run):
+def test_a_queued_job_whose_wanted_returns_false_is_dropped(run):
     async def main():
         busy = Busy()
         wanted = {"gone": True, "here": True}
@@ -187,7 +187,7 @@ def test_abandoning_an_executor_waits_for_no_job_and_refuses_new_ones(run):
     run(main)
 
 
-def test_close_drops_jobs_for_clients_and_runs_the_others(run):
+def test_closing_an_executor_drops_queued_jobs_with_a_wanted_callback(run):
     async def main():
         busy = Busy()
         for name in ("read", "sync", "another read"):
@@ -203,7 +203,7 @@ def test_close_drops_jobs_for_clients_and_runs_the_others(run):
     run(main)
 
 
-def test_an_idle_executor_keeps_no_job_alive(run):
+def test_an_idle_executor_keeps_no_reference_to_its_last_job(run):
     class Job:
         def __call__(self):
             return None
@@ -267,7 +267,7 @@ def ran(executor, took, ns, times):
         executor.run_here(lambda: setattr(took, "job_ns", ns))
 
 
-def test_a_executor_is_quick_when_its_jobs_have_been_for_a_while(executor, took):
+def test_an_executor_is_quick_once_its_average_job_time_is_below_quick_ns(executor, took):
     assert not executor.quick
     ran(executor, took, QUICK_NS // 2, 20)
     assert not executor.quick, "it began as slow as can be"
@@ -277,7 +277,7 @@ def test_a_executor_is_quick_when_its_jobs_have_been_for_a_while(executor, took)
     assert not executor.quick
 
 
-def test_one_slow_job_is_forgiven_after_some_quick_ones(executor, took):
+def test_an_executor_is_quick_again_40_quick_jobs_after_a_slow_one(executor, took):
     ran(executor, took, QUICK_NS // 4, 200)
     ran(executor, took, QUICK_NS * 100, 1)
     assert not executor.quick
@@ -285,7 +285,7 @@ def test_one_slow_job_is_forgiven_after_some_quick_ones(executor, took):
     assert executor.quick
 
 
-async def test_an_executor_whose_jobs_are_short_in_workers_becomes_quick(executor, took):
+async def test_an_executor_becomes_quick_from_jobs_that_its_threads_run(executor, took):
     def job():
         took.job_ns = QUICK_NS // 2
 
@@ -303,7 +303,7 @@ def test_run_here_runs_in_the_calling_thread_and_raises_there(executor, took):
         executor.run_here(lambda: None)
 
 
-def test_an_exception_of_a_job_keeps_no_object_of_the_job_alive(run):
+def test_the_exception_of_a_job_keeps_no_local_variable_of_the_job_alive(run):
     class Large:
         pass
 

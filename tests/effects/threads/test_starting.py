@@ -41,7 +41,7 @@ def test_a_lack_of_memory_for_a_thread_raises_cannot_start_thread(monkeypatch):
         start_thread(print, "journal")
 
 
-def test_an_executor_without_a_first_thread_does_not_begin():
+def test_creating_an_executor_without_any_free_thread_raises():
     with threads_left(0), pytest.raises(CannotStartThread):
         SystemDisk().executor("journal")
 
@@ -67,7 +67,7 @@ def test_an_executor_with_fewer_threads_than_it_may_have_does_all_its_jobs(run):
     run(main)
 
 
-def test_an_executor_tries_again_for_the_threads_that_it_lacks(run):
+def test_an_executor_starts_its_missing_threads_at_a_later_job(run):
     async def main():
         with threads_left(1):
             executor = ThreadExecutor("segments", 3)
@@ -83,7 +83,7 @@ def test_an_executor_tries_again_for_the_threads_that_it_lacks(run):
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 100])
-def test_many_syncs_are_all_made_with_however_few_threads(tmp_path, left):
+def test_sync_all_syncs_every_directory_however_few_threads_can_be_started(tmp_path, left):
     made = []
 
     class Noting(SystemDisk):
@@ -110,7 +110,7 @@ def test_call_all_raises_a_calls_own_error_before_a_lack_of_descriptors(left):
             call_all(calls[:2], "sync", 8)
 
 
-def test_a_call_in_a_thread_has_the_callers_context_and_gives_its_result_or_error(run):
+def test_call_in_thread_has_the_callers_context_and_returns_its_result_or_error(run):
     name = contextvars.ContextVar("name")
 
     async def main():
@@ -125,7 +125,7 @@ def test_a_call_in_a_thread_has_the_callers_context_and_gives_its_result_or_erro
     run(main)
 
 
-def test_a_call_that_cannot_have_a_thread_is_not_made_later(run):
+def test_call_in_thread_without_a_free_thread_raises_and_never_makes_the_call(run):
     made = []
 
     async def main():
@@ -153,7 +153,7 @@ def test_resolving_without_a_free_thread_raises_and_the_process_continues(run):
     run(main)
 
 
-def test_of_several_addresses_of_a_name_the_first_that_answers_is_taken(run, monkeypatch):
+def test_connect_tries_the_addresses_of_a_name_until_one_accepts(run, monkeypatch):
     closed, open_ = socket.create_server(("127.0.0.2", 0)), None
     port = closed.getsockname()[1]
     closed.close()
@@ -191,8 +191,8 @@ def test_a_fetch_without_threads_fails_with_the_reason(tmp_path, left):
 
 
 @pytest.mark.parametrize("left", [0, 1, 8])
-def test_the_caller_does_something_else_until_others_made_all_calls(left):
-    """Where no other thread can be started, it makes them itself."""
+def test_call_all_runs_meanwhile_in_the_caller_while_threads_make_the_calls(left):
+    """If no thread can be started, the calling thread makes the calls itself."""
     callers = []
     going_on = threading.Event()
 
@@ -224,7 +224,7 @@ def test_call_all_raises_an_error_only_after_all_threads_have_ended():
     assert made == [True, True], "what had begun was waited for"
 
 
-def test_one_thread_makes_the_calls_in_their_order_and_nothing_meanwhile():
+def test_call_all_with_one_thread_makes_the_calls_in_order_without_meanwhile():
     made = []
     call_all([partial(made.append, number) for number in range(3)], "part", 1, partial(made.append, "meanwhile"))
     assert made == [0, 1, 2]

@@ -143,7 +143,7 @@ def test_a_consumer_join_to_an_unreadable_classic_group_is_refused_until_it_is_e
 
 
 def test_the_error_for_an_unknown_group_has_kafkas_text(broker):
-    """Its kind is known to who sends a heartbeat, alone."""
+    """A heartbeat of a member speaks of a consumer group, any other request of a group."""
     assert beat(broker, "m", 3, "nosuch").error_message == "Consumer group nosuch not found."
     assert beat(broker, "m", -1, "nosuch").error_message == "Group nosuch not found."
     assert described(broker, "nosuch").error_message == "Group nosuch not found."
@@ -222,7 +222,7 @@ def test_many_regex_subscriptions_are_resolved_and_logged_in_portions(broker, mo
 
 
 def test_members_that_join_while_an_assignment_is_computed_start_no_second_one(broker, monkeypatch):
-    """What is due is begun in a later turn; until then each heartbeat finds it due."""
+    """A computation that is due begins in a later turn of the loop; each heartbeat until then finds it due."""
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
     begun = []
     begin_assignment = machine.ConsumerGroup.begin_assignment
@@ -281,7 +281,7 @@ def test_a_join_with_many_topics_does_not_delay_short_requests(broker, monkeypat
 
 @pytest.mark.slow
 def test_300_members_share_300_partitions_and_all_survive_a_restart(monkeypatch):
-    """Too large for one heartbeat, and for one batch of records."""
+    """The assignment is too large to be computed in one heartbeat, or to be logged in one batch."""
     members = 300
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", members // 2)
     monkeypatch.setattr(assigned_groups, "BATCH_BYTES", 600)

@@ -230,7 +230,9 @@ def test_the_classic_member_that_triggers_the_downgrade_gets_its_protocol(broker
 
 
 def test_a_downgraded_group_with_a_waiting_member_gets_a_new_assignment(broker):
-    """What the other waits for would have no reader, and nobody would be told to join."""
+    """Without one, the partitions that the member waits for would have no reader, and no member would be asked to join
+    again.
+    """
     fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=0, instance_id="i", **fields)
     assert broker.ask(request).error_code == NONE

@@ -12,7 +12,7 @@ def goal(*partitions: int, free: bool) -> Goal:
 
 
 def test_a_partition_reassigned_to_its_owner_needs_no_revocation():
-    """It is in the member's own record, so it is not free; nobody else can have it either."""
+    """The partition is in the member's own record, so no other member can have it."""
     before = Current(1, 1, MemberState.UNREVOKED, {}, {TOPIC: {0: 1}})
     after = reconcile(before, goal(0, free=False), {}, other_subscription=False)
     assert after == Current(2, 1, MemberState.STABLE, {TOPIC: {0: 2}})
@@ -34,7 +34,9 @@ def test_a_member_that_may_still_own_revoked_partitions_keeps_its_epoch(owned):
 
 
 def test_a_member_that_drops_a_topic_still_has_to_revoke_earlier_partitions():
-    """It has given up neither: what it was to give up first would be free, and another member given it."""
+    """It has revoked neither the earlier partitions nor the dropped topic's; if the earlier ones counted as free,
+    another member would get them too soon.
+    """
     other = bytes([1] * 16)
     before = Current(1, 1, MemberState.UNREVOKED, {other: {0: 1}, TOPIC: {1: 1}}, {TOPIC: {0: 1}})
     owned = {other: [0], TOPIC: [0, 1]}

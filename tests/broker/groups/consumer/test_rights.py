@@ -114,7 +114,7 @@ def world() -> Iterator[World]:
 
 @pytest.mark.parametrize("first", ["alice", "bob"])
 def test_a_regex_subscription_matches_only_topics_that_the_member_may_read(world: World, first: str) -> None:
-    """Whoever asked first, and so had its topics looked up."""
+    """This holds although the topics of the regex are looked up for the member that asks first."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(*([alice, bob] if first == "alice" else [bob, alice]))
@@ -190,7 +190,7 @@ def test_a_member_denied_describe_loses_the_topic_it_subscribes_to_by_name(world
 
 
 def test_a_member_that_lost_its_right_does_not_get_a_partition_it_waited_for(world: World) -> None:
-    """The assignment that has them was made before."""
+    """The assignment with that partition was made before the right was removed."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
     world.settle(alice)
@@ -268,7 +268,7 @@ def test_after_a_restart_each_member_keeps_its_readable_partitions(world: World)
 
 
 def test_a_classic_member_that_heartbeats_after_a_restart_loses_forbidden_topics(world: World) -> None:
-    """Its heartbeats say whose it is, as its join did before."""
+    """A heartbeat, like the join before, tells the broker which user the member is."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
     world.settle(alice, bob)
@@ -300,7 +300,7 @@ def test_the_user_of_a_member_is_forgotten_when_the_member_leaves(world: World, 
 
 
 def test_a_regex_does_not_reveal_whether_a_forbidden_topic_exists(world: World) -> None:
-    """What it matches would make an epoch."""
+    """If it matched the topic, the group's epoch would grow, and members would see that."""
     world.have("deny User:bob READ TOPIC = open")
     epochs = []
     for pattern in (SECRET, "nothing"):

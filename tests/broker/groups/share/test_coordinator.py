@@ -155,7 +155,9 @@ def test_a_share_group_begins_at_the_log_end_by_default(broker):
 
 
 def test_the_start_offset_of_a_share_group_survives_a_crash_before_the_first_read(broker):
-    """With Kafka a group that begins at the end is asked again after a restart, and misses what came meanwhile."""
+    """In Kafka, a group that begins at the log end looks up the end again after a restart, and misses records written
+    meanwhile.
+    """
     write(broker, 3)
     beat(broker, "m-1", 0)
     write(broker, 2)
@@ -198,7 +200,7 @@ def test_a_share_group_reads_an_added_partition_from_its_first_record(broker):
 
 
 def test_resetting_one_share_partition_leaves_the_default_start_of_the_others(broker):
-    """They would begin at their first record, if they counted as new partitions of a topic that the group knows."""
+    """If they counted as partitions added to a known topic, they would begin at their first record."""
     write(broker, 3)
     write(broker, 3, partition=1)
     broker.broker.share_groups.alter("g", {(broker.broker.topics.by_name["t"].id, 0): 1})

@@ -83,7 +83,7 @@ def test_a_share_member_without_read_gets_no_partitions_if_another_may_read(worl
 
 
 def test_a_topic_no_share_member_may_read_is_assigned_to_those_with_describe(world):
-    """Its fetch tells what is missing."""
+    """Their fetch then returns the authorization error."""
     assert world.beat("bob") is ErrorCode.NONE
     assert world.reads["bob"] == BOTH
 
@@ -108,7 +108,7 @@ def test_changed_rights_apply_with_the_next_share_heartbeats(world):
     assert world.reads["alice"] | world.reads["bob"] == BOTH
 
 
-def test_the_transaction_of_pending_records_is_named_to_those_who_may_describe_it(world):
+def test_a_transaction_with_pending_records_is_shown_only_with_its_describe_right(world):
     (key,) = begin_at_zero(world.broker, OPEN)
     acquire(world.broker, key, 0, 1)
     world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID = x")
