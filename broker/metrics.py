@@ -38,7 +38,7 @@ class Histogram:
         self.total = 0
 
     def add(self, value: int, times: int = 1) -> None:
-        """Count this value, 0 or more, so many times."""
+        """Count this value (0 or more) `times` times, in the range of the next power of two."""
         self.counts[(value - 1).bit_length()] += times
         self.total += value * times
 

@@ -44,7 +44,7 @@ class Timing(Protocol):
         ...
 
     def end_turn(self, waits: bool) -> None:
-        """Called at the end of a turn. waits: a round is open or being written."""
+        """Called at the end of a turn. waits: a round (write of the journal) is open or being written."""
         ...
 
     def count_answers(self) -> None:
@@ -52,11 +52,13 @@ class Timing(Protocol):
         ...
 
     def begin_round(self) -> None:
-        """Called when the open round begins to be written; later units go to the next one."""
+        """Called when the open round (write of the journal) begins to be written; later units go to the next one."""
         ...
 
     def end_round(self, is_last: bool) -> None:
-        """Called when the oldest round is durable. is_last: no other round is open or being written."""
+        """Called when the oldest round (write of the journal) is durable. is_last: no other is open or being
+        written.
+        """
         ...
 
 
@@ -64,7 +66,9 @@ class Pacing(Protocol):
     """Decides when rounds begin, if each costs something (ownership/pacing.py)."""
 
     def wait_ms(self, now_ms: int, open_bytes: int) -> int:
-        """Return how many ms the open round is to wait; 0 if it begins now, which is counted."""
+        """Return how many ms the open round (the next write of the journal) is to wait; 0 if it begins now, which is
+        counted.
+        """
         ...
 
 
@@ -95,9 +99,10 @@ class Rounds:
         writer: AsyncWriter | None = None,
         pace: Pacing | None = None,
     ) -> None:
-        """sync_every_ms: for logs in durability mode interval. In mode os nothing is synced, except for checkpoints.
+        """sync_every_ms: how often the journal is synced for logs in durability mode interval.
 
-        pace: None: rounds begin as soon as they can.
+        In mode os it is only synced for checkpoints. pace: None: rounds (writes of the journal) begin as soon as they
+        can.
         """
         self._store = store
         self._executor = executor
@@ -157,7 +162,7 @@ class Rounds:
         self._second_look.forget(connection)
 
     def sync_soon(self) -> None:
-        """Sync all units so far, in every durability mode; without new units, write an empty round.
+        """Sync all that was appended so far, in every durability mode; if there is nothing new, write an empty round.
 
         For when_synced(), the interval of that mode, the seal after the last round, and the end.
         """
@@ -165,7 +170,7 @@ class Rounds:
         self.changed()
 
     def when_synced(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back when everything up to and including this unit is synced; sync it if needed."""
+        """Call back when the journal is synced up to and including this unit (entry); sync it if needed."""
         if self._store.synced_unit >= unit:
             callback()
         else:
@@ -173,8 +178,9 @@ class Rounds:
             self.sync_soon()
 
     def when_released(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back when this unit is released (as durable as its mode requires); at once if it is. High watermarks
-        have moved.
+        """Call back when this unit (journal entry) is as durable as its mode requires; at once if it is.
+
+        High watermarks have moved by then.
         """
         if self._store.released_unit >= unit:
             callback()
@@ -182,7 +188,7 @@ class Rounds:
             self._released.append((unit, callback))
 
     def note_end_of_sync(self, job: SyncJob) -> None:
-        """Note that a sync outside of rounds has ended, and call the callbacks that waited for it."""
+        """Note that a sync of the journal outside of rounds has ended, and call the callbacks that waited for it."""
         self._store.journal.synced(job)
         self._tell_synced()
         if not (self._in_flight or self._store.journal.pending):
@@ -190,11 +196,13 @@ class Rounds:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no round is open or being written."""
+        """Whether no round (write of the journal) is open or being written."""
         return not (self._in_flight or self._sync_next or self._store.journal.pending)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back when no round is open or being written, at once if so; or when the broker has failed."""
+        """Call back when no round (write of the journal) is open or being written, at once if so; or when the broker
+        fails.
+        """
         if self.is_idle:
             callback()
         else:
@@ -202,7 +210,9 @@ class Rounds:
             self.changed()
 
     def _end_of_turn(self) -> None:
-        """Begin to write the open round, unless it must wait, and send the replies that need no more waiting."""
+        """Begin to write the open round to the journal, unless it must wait, and send the replies that need not wait
+        for it.
+        """
         self._scheduled = False
         store = self._store
         store.look()
@@ -237,23 +247,26 @@ class Rounds:
         return wait_ms > 0
 
     def _is_due(self) -> None:
-        """Begin the round that waited, at the end of this turn. Called by the timer."""
+        """Begin the round (write of the journal) that waited, at the end of this turn. Called by the timer."""
         self._paced = None
         self.changed()
 
     def _looks_again(self) -> bool:
-        """Return whether the loop is to read its sockets once more before the open round is written."""
+        """Return whether the loop is to read its sockets once more before the open round is written to the journal."""
         if self._in_flight or self._sync_next or not self._store.sync_wanted:
             return False
         return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._here())
 
     def _here(self) -> set[Replying]:
-        """Return the connections that wait for the open round, or had a request in this turn."""
+        """Return the connections whose replies wait for the next write of the journal, or that had a request in this
+        turn.
+        """
         return self._waiting.keys() | self._touched.keys()
 
     def _may_overlap(self) -> bool:
-        """Return whether the open round may be written while others are. One that a worker writes would only wait for
-        them.
+        """Return whether the open round may be written to the journal while earlier ones still are.
+
+        Not beside one that a worker thread writes: it would only wait for that.
         """
         writer = self._writer
         if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].begun:
@@ -262,8 +275,10 @@ class Rounds:
         return len(self._in_flight) < writer.at_once and writer.from_bytes <= size_bytes <= writer.largest_bytes
 
     def _begin(self) -> None:
-        """Take the units of the open round, and begin to write and sync them: here, in a worker thread, or by the
-        kernel.
+        """Take all units (entries) of the open round, and begin to write them to the journal, and to sync it if
+        needed.
+
+        That is done here, in a worker thread, or asynchronously by the kernel.
         """
         store = self._store
         sync = True if self._sync_next else None
@@ -295,8 +310,9 @@ class Rounds:
             self._ended(None)
 
     def _ended(self, result: BaseException | None) -> None:
-        """Release all rounds that are written, the oldest first. Called when one was; an error or a bug halts the
-        broker.
+        """Release all rounds that are written to the journal, the oldest first. Called when one was.
+
+        result: the error of the write, which halts the broker, as does a bug in a callback.
         """
         if isinstance(result, BaseException):
             self._in_flight.clear()
@@ -308,7 +324,9 @@ class Rounds:
             self.halt(error)
 
     def _release(self, write: RoundWrite) -> None:
-        """Release the oldest round: move high watermarks, wake readers, and send the replies that waited for it."""
+        """Release the oldest round, which is in the journal: move high watermarks, wake readers, send waiting
+        replies.
+        """
         moved = self._store.round_finished(write)
         self.finished += 1
         self._metrics.round_bytes.add(write.size_bytes)
@@ -331,14 +349,14 @@ class Rounds:
             self._rest(write)
 
     def _flush(self, connections: dict[Replying, None]) -> None:
-        """Send the replies of these connections; note those that still wait for a unit."""
+        """Send the replies of these connections; note those that still wait for a unit of the journal."""
         released = self._store.released_unit
         for connection in connections:
             if connection.flush(released):
                 self._waiting[connection] = None
 
     def _call_released(self) -> None:
-        """Call the callbacks that wait for a unit which is released now."""
+        """Call the callbacks that wait for a journal unit which is as durable as its mode requires now."""
         released = self._store.released_unit
         due = [callback for unit, callback in self._released if unit <= released]
         self._released = [entry for entry in self._released if entry[0] > released]
@@ -346,7 +364,7 @@ class Rounds:
             callback()
 
     def _tell_synced(self) -> None:
-        """Call the callbacks that wait for a unit which is synced now."""
+        """Call the callbacks that wait for a journal unit which is synced now."""
         synced = self._store.synced_unit
         due = [entry for entry in self._synced if entry[0] <= synced]
         self._synced = [entry for entry in self._synced if entry[0] > synced]
@@ -360,13 +378,13 @@ class Rounds:
             self._seal_soon()
 
     def _call_idle(self) -> None:
-        """Call the callbacks that wait until no round is open or being written."""
+        """Call the callbacks that wait until nothing is being written to the journal."""
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
 
     def _seal_soon(self) -> None:
-        """Set the timer for a seal (an empty round) if the last synced round has none yet."""
+        """Set the timer for a seal: an empty round after the last one, if that has none yet."""
         if self._seal_timer is None and self._store.journal.lacks_seal:
             self._seal_timer = self._later(SEAL_AFTER_MS, self._seal)
 
@@ -375,13 +393,13 @@ class Rounds:
         return None if self._ending else self._loop.call_later(ms / 1000, call)
 
     def _seal(self) -> None:
-        """Write an empty round, which records that the last one was synced. Called by the timer."""
+        """Write an empty round to the journal, which records that the last one was synced. Called by the timer."""
         self._seal_timer = None
         if not self._store.journal.pending and not self._in_flight:
             self.sync_soon()
 
     def _sync_later(self) -> None:
-        """In durability mode interval, sync the rounds that were only written. Called by the timer."""
+        """In durability mode interval, sync what was only written to the journal. Called by the timer."""
         self._interval_timer = None
         self.sync_soon()
 
@@ -399,7 +417,7 @@ class Rounds:
         self._call_idle()
 
     def end(self) -> None:
-        """Set no timers any more: from now on rounds are written only on request."""
+        """Set no timers any more: from now on the journal is written only on request."""
         self._ending = True
         for timer in (self._seal_timer, self._interval_timer):
             if timer is not None:

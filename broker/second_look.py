@@ -33,11 +33,11 @@ class SecondLook:
         self._pause = 0
 
     def is_wanted(self, here: Connections) -> bool:
-        """Return whether the loop should read its sockets once more before the open round begins, at most once a
-        round.
+        """Return whether the loop should read its sockets once more before it writes to the journal, at most once a
+        write.
 
-        So it is if a connection of the last round is not here yet. After True the caller reads the sockets and calls
-        this again, which then returns False.
+        So it is if a connection that waited for the last write has not sent anything yet. After True the caller reads
+        the sockets and calls this again, which then returns False.
         """
         if self._is_taken or self._pause:
             return False
@@ -46,8 +46,9 @@ class SecondLook:
         return self._is_taken
 
     def round_begins(self, here: Connections) -> None:
-        """Note that a round begins with these connections. If a second look brought none of them, pause for some
-        rounds.
+        """Note that a round (write of the journal) begins with these connections.
+
+        If a second look brought none of those it was for, pause for some rounds.
         """
         if self._is_taken:
             if self._missing.isdisjoint(here):

@@ -220,11 +220,11 @@ def build(
     log_append_time: int | None = None,
     leader_epoch: int = -1,
 ) -> bytes:
-    """Encode a whole batch. Offsets of records are absolute: the first at `base_offset` or, once cleaned, above.
+    """Encode a whole batch. Offsets of records are absolute: the first is base_offset or, after compaction, above it.
 
-    last_offset_delta: where cleaning took the last records; otherwise that of the last record.
-    log_append_time: sets the bit that goes with it, and the timestamp in the header.
-    Raises: KafkaError INVALID_RECORD, if timestamps are so far apart that no delta can say it.
+    last_offset_delta: if compaction has removed the last records; by default that of the last record. log_append_time:
+    sets the bit for it, and the timestamp in the header. Raises KafkaError INVALID_RECORD if timestamps differ by more
+    than a delta can encode.
     """
     base_timestamp = contents[0].timestamp if contents else -1
     max_timestamp = max((record.timestamp for record in contents), default=-1)

@@ -24,7 +24,7 @@ AUTOLOADED = "pyspark_fencepost"
 
 
 def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that Spark needs: JAVA_HOME, and PYSPARK_PYTHON if it is not set.
+    """Return the variables that Spark needs: JAVA_HOME; and PYSPARK_PYTHON as it is set, or else this Python.
 
     Without PYSPARK_PYTHON workers are the `python3` of the PATH, which need not have our packages.
 

@@ -84,8 +84,8 @@ def measurable(full: bool) -> list[str]:
 def outside(
     wanted: Collection[str], names: Collection[str], full: bool, size: Size, progress: Progress
 ) -> Iterator[Measured]:
-    """Measure what is wanted of measurable(). names: the servers to measure. A failure is reported, and its figure is
-    missing.
+    """Measure those of measurable() that are wanted. names: the servers to measure. A failure is reported, and its
+    figure is missing.
     """
     if "start" in wanted:
         yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, progress)
@@ -325,7 +325,7 @@ class Initialise:
         many_ids.load(peer.host, peer.port, 0, IN_USE)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Measure one window. Raises: LoadFailed."""
+        """Send InitProducerId requests for so many seconds, and return what was measured. Raises: LoadFailed."""
         frames = b"".join(many_ids.id_frame(number) for number in range(IN_USE))
         error_at = load.error_place(
             INIT_PRODUCER_ID,

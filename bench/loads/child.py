@@ -112,8 +112,8 @@ class Timed(Protocol):
 
 
 def window(load: "Callable[[dict[str, Any], Window], Outcome]", timed: Timed, peer: Peer) -> Sample:
-    """Measure one window of a load on a peer. load: a function of this package, run in a child. timed: its arguments.
-    Raises: LoadFailed.
+    """Run a load on a peer once, and return what was measured. load: a function of this package, run in a child
+    process. timed: its arguments. Raises: LoadFailed.
     """
     patience_s = timed.seconds + timed.warm_seconds + PATIENCE_S
     return run(f"{load.__module__}:{load.__name__}", asdict(timed), Books(peer), patience_s)

@@ -62,7 +62,7 @@ class Consume(InChild):
         preload(peer, self.topic, self.partitions, self.records, self.record_bytes)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Measure one window of reading. Raises: LoadFailed."""
+        """Read from the peer for so many seconds, and return what was measured. Raises: LoadFailed."""
         load = TimedConsume(
             peer.bootstrap, self.topic, self.partitions, self.records, seconds, warm_seconds=self.warm_seconds
         )
@@ -93,7 +93,9 @@ class ConsumeTransactions(InChild):
         _preload_transactions(peer.bootstrap, self)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Measure one window of reading at the scenario's isolation level. Raises: LoadFailed."""
+        """Read from the peer for so many seconds, at the scenario's isolation level, and return what was measured.
+        Raises: LoadFailed.
+        """
         records = self.transactions * self.records
         if self.level == "read_committed":
             records -= -(-self.transactions // ABORTED_EVERY) * self.records

@@ -69,7 +69,9 @@ class Produce(InChild):
         """Do nothing: each window makes its own topic."""
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Measure one window. Raises: LoadFailed, also if the log holds fewer records than were acknowledged."""
+        """Send to a new topic for so many seconds, and return what was measured. Raises: LoadFailed, also if the log
+        has fewer records than were acknowledged.
+        """
         with own_topic(peer, self.partitions) as topic:
             load = TimedProduce(peer.bootstrap, topic, self.record_bytes, seconds, self.codec, self.warm_seconds)
             sample = child.window(produce, load, peer)

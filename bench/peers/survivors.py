@@ -23,7 +23,7 @@ EMPTIED_S = 10.0  # a server that is killed may write until it is gone
 
 @contextlib.contextmanager
 def watched(what: int | Path) -> Iterator[None]:
-    """If this process is killed within the block, have a process (by its id) killed or a directory removed."""
+    """Have a process (by its id) killed, or a directory removed, if this process is killed within the block."""
     named = str(what) if isinstance(what, Path) else what
     _tell("more", named)
     try:

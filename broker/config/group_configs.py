@@ -189,8 +189,8 @@ def _shown(name: str, text: str) -> str:
 
 
 def _whose(name: str) -> str:
-    """Return an addition to the error for an unknown config, if it is one of a kind of group that does not exist here;
-    else "".
+    """Return an addition to the error for an unknown config: that its kind of group does not exist here; "" for
+    others.
     """
     kind = next((kind for kind in OF_OTHER_KINDS if name.startswith(kind)), None)
     return f" (there are no {kind[:-1]} groups here)" if kind else ""

@@ -258,7 +258,7 @@ class _Reader:
         return found
 
     def tags(self) -> dict[int, bytes]:
-        """Read the tagged fields at this place: their contents, by number. Empty if the version has none."""
+        """Read the tagged fields: their contents, by number. Empty if the version has none."""
         found: dict[int, bytes] = {}
         for _ in range(self._uvarint() if self._flexible else 0):
             tag = self._uvarint()

@@ -261,7 +261,7 @@ class Group(Roster):
         self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """Begin the next generation with the members that have joined and all static ones; remove the others."""
+        """Begin the next generation with the members that have joined and all static ones; remove all other members."""
         for member in list(self.members.values()):
             if member.join is None and member.instance_id is None:
                 self._remove(member.member_id)

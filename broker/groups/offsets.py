@@ -105,7 +105,9 @@ class Offsets:
             of_group[key] = committed
 
     def remove(self, place: Place, position: int) -> None:
-        """Apply a tombstone at this position of the log: remove earlier offsets of the place, committed and pending."""
+        """Apply a tombstone at this position of the log: remove earlier offsets of the partition, committed and
+        pending.
+        """
         key = place.topic, place.partition
         for owner in list(self._pending_of.get(place.group, {}).get(key, ())):
             if self.pending[owner][place].position < position:
@@ -138,7 +140,7 @@ class Offsets:
             self.pending.pop(owner, None)
 
     def _no_longer_pending(self, place: Place, owner: tuple[int, int]) -> None:
-        """Forget that this owner (log partition and producer id) has a pending offset for the place."""
+        """Forget that this owner (log partition and producer id) has a pending offset for this group and partition."""
         of_group = self._pending_of[place.group]
         key = place.topic, place.partition
         of_group[key].discard(owner)

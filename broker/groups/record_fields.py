@@ -164,7 +164,7 @@ class Reader:
         return tuple(self.text() for _ in range(self.count()))
 
     def tags(self) -> dict[int, "Reader"]:
-        """Read the tagged fields at this place: a Reader of each one's content, by number."""
+        """Read the tagged fields: a Reader of each one's content, by number."""
         found: dict[int, Reader] = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()

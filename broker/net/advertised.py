@@ -12,9 +12,9 @@ IPV4_IN_IPV6 = "::ffff:"
 
 
 def advertised_address(listener: ListenerSettings, reached: tuple[str, int]) -> tuple[str, int]:
-    """Return the host and port that a client of this listener is told.
+    """Return the host and port to which clients of this listener are to connect.
 
-    reached: our own address at which its connection arrived; used where the listener has no address of its own.
+    reached: our own address at which the client's connection arrived; used if the listener has no address of its own.
     """
     host, port = listener.advertised or (listener.host, listener.port)
     if host in EVERY_INTERFACE:

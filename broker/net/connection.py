@@ -139,7 +139,7 @@ class Connection:
             self._take_apart(chunk)
 
     def _take_apart(self, chunk: bytes) -> None:
-        """Split the received bytes into requests, and handle the complete ones; keep the rest for later."""
+        """Split the received bytes into requests, and handle the complete ones; keep an incomplete one."""
         framer = self._framer
         try:
             frames = framer.feed(chunk)
@@ -222,7 +222,7 @@ class Connection:
                 self._owner.soon(self._go_on)
 
     def _make_room(self) -> None:
-        """Reserve memory for the rest of a large request, or pause; release that of one which was handled."""
+        """Reserve memory for a large request that arrives, or pause; release that of one which was handled."""
         if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # the frame may be waiting there
             return
         framer = self._framer
@@ -266,7 +266,7 @@ class Connection:
         self._allow(STORE_IS_FULL)
 
     def put_back(self, frame: Readable) -> None:
-        """Put the current request back in front of the others, and handle none until go_on_now() is called."""
+        """Put the current request back in front of later ones; handle none until go_on_now() is called."""
         self._backlog.appendleft(frame)
         self.hold()
 
@@ -308,7 +308,7 @@ class Connection:
     # ---- replies out -----------------------------------------------------------------------------------------
 
     def reply(self, reply: list[Buffer], unit: int) -> None:
-        """Reply to the current request: sent after all earlier replies, when this unit (0: none) is durable."""
+        """Reply to the current request: sent after earlier replies, when this journal unit (0: none) is durable."""
         first = reply[0]
         self.newest_unit = unit or self.newest_unit
         if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:
@@ -329,7 +329,7 @@ class Connection:
         return slot
 
     def take_back(self) -> tuple[int, list[Buffer] | Slot]:
-        """Remove the last reply, in the turn in which it was set, and return (unit, reply). For faults in tests."""
+        """Remove the last reply, in the turn in which it was set; return (journal unit, reply). For tests."""
         unit, reply = self.slots.pop()
         assert reply is not None
         if isinstance(reply, bytes):
@@ -353,7 +353,7 @@ class Connection:
             self._stop(TOO_MUCH_AHEAD)
 
     def flush(self, released_unit: int) -> bool:
-        """Send, in order, the replies whose unit is durable. Returns whether the next one waits for a unit."""
+        """Send, in order, replies whose journal unit is durable. Returns whether the next one waits for its unit."""
         slots, transport = self.slots, self.transport
         if self._other_replies or self._stopped or not slots or transport is None:
             return self._flush_in_turn(released_unit)

@@ -92,7 +92,9 @@ class Overflow(Transport):
     def __init__(
         self, sender: Sender, transport: Transport, out: Sequence[Buffer | Elsewhere], metrics: Metrics
     ) -> None:
-        """out: what is to be sent. transport: the one replaced, which is used again when all was sent."""
+        """out: the buffers and parts of files to be sent. transport: the one replaced, which is used again after
+        that.
+        """
         self._sender = sender
         self._transport: Any = transport
         self._metrics = metrics
@@ -193,11 +195,11 @@ class Overflow(Transport):
     # ---- as a transport --------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> None:
-        """Append these bytes to what is to be sent."""
+        """Append these bytes to those that are to be sent."""
         self._left.append(data)
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:
-        """Append these buffers to what is to be sent."""
+        """Append these buffers to those that are to be sent."""
         self._left.extend(join_neighbours(list_of_data, SMALL_BYTES))
 
     def pause_reading(self) -> None:

@@ -305,7 +305,9 @@ class Server:
 
     @staticmethod
     def let_in(connection: ServedConnection) -> None:
-        """Begin to serve a connection: its listener may ask for a login first. Called once its rate allows it."""
+        """Begin to serve a connection; its listener may demand a login first. Called once the rate of connections
+        allows it.
+        """
         connection.admission.connection_opened(connection)
 
     def _is_refused(self, host: str) -> bool:
@@ -343,7 +345,7 @@ class Server:
         admission.handshake_ended(handshake)
 
     def lost(self, connection: Connection) -> None:
-        """Forget a connection that has ended, add its bytes to the metrics, and tell the listeners in at_end."""
+        """Forget a connection that has ended, add its bytes to the metrics, and call the functions in at_end."""
         if connection in self.connections:
             del self.connections[connection]
             self.metrics.left(connection)

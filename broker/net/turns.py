@@ -53,7 +53,7 @@ SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up:
 
 
 def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) -> Steps[list[R]]:
-    """Return [answer(item) for item in items], computed in steps. units: the cost of each item, yielded after it."""
+    """Return [answer(item) for item in items], computed in steps. units: the cost of each item, in units of work."""
     answers = []
     for item in items:
         answers.append(answer(item))
@@ -72,7 +72,7 @@ class AnswerRoom:
 
     @property
     def is_full(self) -> bool:
-        """Whether the answer is full, so that the client must ask for the rest in another request."""
+        """Whether the answer is full, so that the client must ask for further items in another request."""
         return self.left_bytes <= 0
 
     def take(self, size_bytes: int) -> None:
@@ -98,7 +98,8 @@ class Job:
         self.finish: Callable[[Any], object] = lambda result: None
 
     def work(self, clock: Clock, until_ms: int, most_units: int) -> tuple[bool, int]:
-        """Run steps until until_ms, or until they cost most_units. Returns (whether it is done, its cost in units).
+        """Run steps until until_ms, or until they cost most_units units of work. Returns (whether it is done, its
+        cost).
 
         An exception of the steps becomes the result; only BrokerHalted is raised.
         """
@@ -159,13 +160,13 @@ class Turns:
         return self.left <= 0
 
     def _renew(self) -> None:
-        """Set the units left to a full turn's, if a new turn of the loop has begun."""
+        """Set the units of work that are left to a full turn's, if a new turn of the loop has begun."""
         if self._turn != self._store.turn:
             self._turn = self._store.turn
             self.left = ARRIVAL_UNITS
 
     def spend(self, units: int) -> None:
-        """Subtract the cost of work that was done, in units, from what is left in this turn."""
+        """Subtract the cost of work that was done, in units of work, from what this turn of the loop has left."""
         self.left -= units
 
     def begin(self, job: Job) -> bool:

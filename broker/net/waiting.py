@@ -67,7 +67,9 @@ class Parked:
             on_answer(self.given)
 
     def pass_on_to(self, place: "Parked") -> None:
-        """Pass the answer, when it is given, to `place`: another Parked, which has a place among the replies."""
+        """Pass the answer, when it is given, to `place`: another Parked, which has its place among the connection's
+        replies.
+        """
         if place.cancelled:
             self.cancel()
         place.on_cancel = self.cancel

@@ -78,11 +78,13 @@ class Beating(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no round is open or being written."""
+        """Whether no round (write of the journal) is open or being written."""
         ...
 
     def sync_soon(self) -> None:
-        """Write and sync all that was appended so far, in every durability mode; with nothing new, an empty round."""
+        """Write and sync all that was appended so far, in every durability mode; with nothing new, write an empty
+        round.
+        """
         ...
 
 
@@ -204,7 +206,7 @@ class StoreOwner:
             silence.saw(newest, self._clock.monotonic_ms())
 
     def _newest(self) -> Place:
-        """Return the newest round or seal (end of an epoch) in the store, by a listing. Blocks.
+        """Return the newest round (write of the journal) or seal (end of an epoch) in the store, by a listing. Blocks.
 
         Before there is any round, return a place that counts the objects of a broker which is putting its directory
         there.
@@ -226,9 +228,9 @@ class StoreOwner:
         return isinstance(there, Seal) and there.by != epoch
 
     def _newer(self, known: Place) -> tuple[Place, bool]:
-        """Return the newest round of the epoch, starting from a known one, and whether its owner has handed over.
+        """Return the newest round (write of the journal) of the epoch, and whether its owner has handed over. Blocks.
 
-        It tries the next names one by one, which costs less than a listing. Blocks.
+        known: an earlier round of it. The next names are tried one by one, which costs less than a listing.
         """
         place = known
         while True:
@@ -256,11 +258,12 @@ class StoreOwner:
     # ---- while it is the owner -------------------------------------------------------------------------------
 
     def writer(self, loop: asyncio.AbstractEventLoop) -> ObjectWriter:
-        """Return a writer that creates the rounds in the store as objects."""
+        """Return a writer that creates rounds (writes of the journal) as objects in the store."""
         return ObjectWriter(self._executor, self._clock, loop.call_later, self._answered)
 
     async def beat(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
-        """Create an empty round whenever nothing was written for a heartbeat, to show that the owner is alive.
+        """Write an empty round to the journal whenever nothing was written for a heartbeat, to show that the owner is
+        alive.
 
         pause: waits so many seconds, and returns whether the broker stops.
         """

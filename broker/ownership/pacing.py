@@ -17,7 +17,8 @@ class Pace:
         self._counted_ms: int | None = None
 
     def wait_ms(self, now_ms: int, open_bytes: int) -> int:
-        """Return how many ms the open round is to wait; 0 if it may be written now, which takes a token.
+        """Return how many ms the open round (the next write of the journal) is to wait; 0 to write it now, which takes
+        a token.
 
         open_bytes: its size so far. A large round need not wait.
         """

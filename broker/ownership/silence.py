@@ -16,7 +16,7 @@ class Silence:
         self._since_ms: int | None = None
 
     def saw(self, newest: Place, now_ms: int) -> None:
-        """Note the newest round or seal in the store; NOWHERE if there is none."""
+        """Note the newest round (write of the journal) or seal in the store; NOWHERE if there is none."""
         if newest > self.newest or self._since_ms is None:
             self.newest = newest
             self._since_ms = now_ms

@@ -65,7 +65,9 @@ class ConnectionLimits(Generic[K]):
         self._new.discard(key)
 
     def wait(self, key: K) -> None:
-        """Note that the request is answered and the next may come. The answer may still be on its way."""
+        """Note that the request is answered and the connection waits for the next. The answer may still be on
+        its way.
+        """
         if key in self._addresses:
             self._waiting[key] = None
 

@@ -124,14 +124,14 @@ class ClusterModel:
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether somebody looks: an event stream is open, or a page asked in the last LOOK_MS."""
+        """Return whether somebody needs views now: an event stream is open, or a page asked in the last LOOK_MS."""
         return self._events.watchers > 0 or self._clock.monotonic_ms() < self._wanted_until_ms
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Read the cluster again and again while somebody looks. A failed reading is published as a problem, and tried
-        again.
+        """Read the cluster again and again while somebody needs views. A failed reading is published as a problem, and
+        tried again.
         """
         while self.is_wanted or self._next is not None:  # a pause may be longer than somebody who waits counts
             began_ms = self._clock.monotonic_ms()

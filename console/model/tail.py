@@ -60,7 +60,9 @@ class Tail:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, new_consumer: Callable[[], Consumer]) -> None:
-        """Read new records of all partitions and pass them on, until nobody looks or the broker refuses."""
+        """Read new records of all partitions and pass each to on_record, until no page needs them or the broker
+        refuses.
+        """
         try:
             topic = (await (await self._connect()).describe_topics([TOPIC]))[TOPIC]
             async with new_consumer() as consumer:

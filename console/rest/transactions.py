@@ -69,7 +69,7 @@ async def transaction(asked: Asked) -> dict[str, Any]:
 
 
 async def _owner(asked: Asked, name: str) -> dict[str, Any] | None:
-    """Return which client owns the transactional id; None if nobody does any more, or the broker does not tell."""
+    """Return which client owns the transactional id; None if that client has gone, or the broker does not tell."""
     try:
         found = (await (await asked.admin()).describe_transaction_owners(name)).get(name)
     except (UnsupportedVersionError, AuthorizationError):

@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self._inner.resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count the connection no more, and tell aiohttp unless it was refused."""
+        """Remove the connection from the limits' count, and tell aiohttp unless it was refused."""
         for each in self._timers.values():
             each.cancel()
         self._limits.remove(self._transport)

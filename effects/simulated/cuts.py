@@ -64,8 +64,8 @@ class Cut:
         """Return the disk's contents after a power failure in which only some of the unsynced operations reached the
         device.
 
-        kept: the indices of those that did (None: all); dropped: those that did not. torn: how some were damaged, by
-        index. order: operations that reached the device in this order among themselves.
+        kept: the indices of those that did (None: all); dropped: of those that did not. torn: how some writes were
+        damaged, by index. order: operations (by index) that reached the device in this order among themselves.
         """
         volume = self.base.copy()
         for operation in self._in_order(order):

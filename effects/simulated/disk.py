@@ -225,7 +225,9 @@ class SimulatedDisk(Disk):
         return writer if self.at_once else None
 
     def beside(self) -> "SimulatedDisk":
-        """Return the same disk for another process that runs at the same time. Locks of one exclude the other."""
+        """Return the same disk for another process that runs at the same time. Locks of one process exclude the
+        other.
+        """
         twin = self._twin(self._history)
         twin._opened, twin._nameless, twin._locked = self._opened, self._nameless, self._locked
         return twin

@@ -34,6 +34,9 @@ class SimulatedLock(Lock):
     def __init__(
         self, file: _File | None, inodes: Collection[int], locked: set[int], hold: Lock, *, signed: bool
     ) -> None:
+        """locked: the set of locked inodes, to which these are added. signed: the file names the process, and is
+        emptied at release.
+        """
         self._file = file
         self._inodes = inodes
         self._locked = locked

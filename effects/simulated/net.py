@@ -52,8 +52,8 @@ class SimulatedConnection:
         self.to_client.release()
 
     def cut(self, *, tell: tuple[Side, ...] = ("client", "server")) -> None:
-        """Cut the connection: bytes in flight are lost. tell: the sides that see a reset now, others not before
-        tell().
+        """Cut the connection: bytes in flight are lost. Sides in `tell` see a reset now; another one when tell() is
+        called.
         """
         self.to_server.kill()
         self.to_client.kill()

@@ -10,6 +10,7 @@ relied on: a name is never used again. While no unit comes, rounds are heartbeat
 is named again then, with a later first round.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -251,6 +252,14 @@ def read_point(objects: Objects, place: tuple[int, int], pause: Pause) -> Point:
         raise ObjectDamaged(objects.where, name, damage.reason) from damage
 
 
+def newest_checkpoint(disk: Disk, directory: str) -> tuple[int, StoreCheckpoint | None]:
+    """Return number and content of the newest checkpoint of a directory that can be read; (0, None): there is none."""
+    for number in store_checkpoint.numbers(disk, directory):
+        with contextlib.suppress(checkpoints.Damaged, FileNotFoundError):
+            return number, store_checkpoint.read(disk, directory, number)
+    return 0, None
+
+
 def fetch_point(
     objects: Objects,
     disk: Disk,
@@ -258,12 +267,15 @@ def fetch_point(
     point: Point,
     pause: Pause,
     report: Callable[[int, int], None] = lambda done, of: None,
+    here: Mapping[str, ShippedFile] | None = None,
 ) -> None:
-    """Make an empty data directory of a point; its checkpoint comes last. Raises: Missing, ObjectDamaged, OSError.
+    """Make a data directory one of a point. Bytes that it has are not fetched. Raises: Missing, ObjectDamaged, OSError.
 
-    The checkpoint names no journal: that was the owner's, and this directory has not owned an epoch yet.
+    It has no checkpoint until all is there, so whoever finds that this was cut short does it again. The checkpoint
+    names no journal: that was the owner's, and this directory has not owned an epoch yet. here: as in Fetching.
     """
-    fetching = Fetching(objects, disk, directory, partial(_wait, pause), report=report)
+    empty_directory(disk, directory, besides=point.files)
+    fetching = Fetching(objects, disk, directory, partial(_wait, pause), report=report, here=here or {})
     try:
         written = fetching.fetch_files(point)
     except Lost as lost:
@@ -274,15 +286,37 @@ def fetch_point(
     store_checkpoint.write(disk, directory, point.checkpoint, checkpoint)
 
 
-def empty_directory(disk: Disk, directory: str) -> None:
-    """Remove what a data directory holds of another time: logs, checkpoints and snapshots; not its lock and mark."""
+def empty_directory(disk: Disk, directory: str, besides: Iterable[str] = ()) -> None:
+    """Remove what a data directory holds of another time, besides these files: its checkpoints first, then logs.
+
+    Its lock and the mark of its store stay.
+    """
+    kept = set(besides)
+    folders = {path.rpartition("/")[0] for path in kept}
     for name in disk.list(directory):
-        path = f"{directory}/{name}"
-        if disk.is_directory(path) and name in _FOLDERS:
-            disk.remove_tree(path)
-        elif not disk.is_directory(path) and any(layout.parse_number(name, prefix) is not None for prefix in _FILES):
-            disk.unlink(path)
+        if name not in kept and any(layout.parse_number(name, prefix) is not None for prefix in _FILES):
+            disk.unlink(f"{directory}/{name}")
+    if MARK not in kept and disk.exists(mark_path(directory)):
+        disk.unlink(mark_path(directory))
     disk.sync_directory(directory)
+    for folder in _FOLDERS:
+        if disk.is_directory(f"{directory}/{folder}"):
+            _remove_others(disk, directory, folder, kept | folders)
+    disk.sync_directory(directory)
+
+
+def _remove_others(disk: Disk, directory: str, folder: str, kept: set[str]) -> None:
+    """Remove what is below a folder, but for the files and folders to be kept."""
+    names_there = disk.list(f"{directory}/{folder}")
+    for path in (f"{folder}/{name}" for name in names_there):
+        if not disk.is_directory(f"{directory}/{path}"):
+            if path not in kept:
+                disk.unlink(f"{directory}/{path}")
+        elif path in kept:
+            _remove_others(disk, directory, path, kept)
+        else:
+            disk.remove_tree(f"{directory}/{path}")
+    disk.sync_directory(f"{directory}/{folder}")
 
 
 _FOLDERS = tuple(

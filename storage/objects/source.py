@@ -6,14 +6,13 @@ is of (storage/store_mark.py). One that has a journal of its own is put into a s
 its first round names a checkpoint with all of it.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk
 from ...effects.objects import Missing, Objects
-from .. import checkpoints, layout, store_checkpoint, store_mark
+from .. import layout, store_checkpoint, store_mark
 from ..journal.format import EVERYTHING, FlatPart
 from ..journal.preparing import PREPARING, file_sequence
 from ..journal.scan import Scan
@@ -95,7 +94,7 @@ class JournalOfObjects:
         self.check()
         self._identity = read_identity(self._objects, self._pause, self._identity)
         mark = self._checked_mark()
-        number, local = self._newest_checkpoint()
+        number, local = points.newest_checkpoint(self._disk, self._directory)
         least = max(self._claim.epoch, local.incarnation + 1 if local else 1)
         taken = self.taken = Takeover(self._objects, self._pause, self._claim._replace(epoch=least)).run()
         if mark is None or (mark.adopting and not self._has_begun(mark)):
@@ -113,6 +112,15 @@ class JournalOfObjects:
             self._fill(taken, number, local)
         except Missing as missing:
             raise Overtaken(f"{missing.name} is gone: another broker has taken over") from missing
+
+    def mark_directory(self) -> bool:
+        """Note in the directory, if it is empty, that it is a copy of this store; the store has been begun.
+
+        Returns False if it has data of its own. Raises: StoreDamaged, if it is another's copy.
+        """
+        self._identity = read_identity(self._objects, self._pause, self._identity)
+        mark = self._checked_mark()
+        return mark is not None and not mark.adopting
 
     # ---- whose data it is ------------------------------------------------------------------------------------
 
@@ -152,20 +160,14 @@ class JournalOfObjects:
 
     # ---- what is read ----------------------------------------------------------------------------------------
 
-    def _newest_checkpoint(self) -> tuple[int, StoreCheckpoint | None]:
-        """Return number and content of the newest checkpoint of the directory that can be read."""
-        for number in store_checkpoint.numbers(self._disk, self._directory):
-            with contextlib.suppress(checkpoints.Damaged, FileNotFoundError):
-                return number, store_checkpoint.read(self._disk, self._directory, number)
-        return 0, None
-
     def _fill(self, taken: Taken, number: int, local: StoreCheckpoint | None) -> None:
         """Make the directory one from which the rounds that were found go on. number: of its checkpoint."""
         place = taken.last.point if taken.last else NO_POINT
         point = points.read_point(self._objects, place, self._pause) if place != NO_POINT else None
         if local is None or not self._reaches(taken.runs, local):
-            points.empty_directory(self._disk, self._directory)
-            if point is not None:
+            if point is None:
+                points.empty_directory(self._disk, self._directory)
+            else:
                 points.fetch_point(self._objects, self._disk, self._directory, point, self._pause)
                 self._shipped = point.files
         elif point is not None and place[0] == local.incarnation and number >= point.checkpoint:

@@ -6,11 +6,13 @@ is missing or damaged in the store is named. If the point has gone meanwhile, be
 that is said, and a newer one is taken.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+
+from crc32c import crc32c
 
 from ...effects.disk import AlreadyLocked, Disk, File
 from ...effects.objects import Missing, Objects
@@ -51,7 +53,11 @@ class _Collected(Exception):
 
 @dataclass
 class Fetching:
-    """A restore. say: called with a line for people. report: with the bytes done, and how many there are."""
+    """A restore. say: called with a line for people. report: with the bytes done, and how many there are.
+
+    here: files of the directory that are known to begin so; of others the bytes that are there are compared with their
+    checksums, and only what differs is fetched.
+    """
 
     objects: Objects
     disk: Disk
@@ -60,6 +66,7 @@ class Fetching:
     say: Callable[[str], None] = lambda line: None
     report: Report = lambda done, of: None
     threads: int = THREADS
+    here: Mapping[str, ShippedFile] = field(default_factory=dict)
     _done_bytes: int = 0
     _of_bytes: int = 0
 
@@ -205,15 +212,17 @@ class Fetching:
             self.disk.make_directory(f"{self.directory}/{folder}")
 
     def _fetch_file(self, path: str, shipped: ShippedFile) -> None:
+        known = set(_placed(self.here[path])) if path in self.here else set()
         file = self.disk.open(f"{self.directory}/{path}", create=True)
         try:
-            position = 0
-            for extent in shipped.extents:
-                data = read_extent(self.objects, extent, self.wait)
-                file.write([data], position)
-                position += len(data)
-                self._done_bytes += len(data)
+            there = file.size()
+            for position, extent in _placed(shipped):
+                if not ((position, extent) in known or _has(file, there, position, extent)):
+                    file.write([read_extent(self.objects, extent, self.wait)], position)
+                self._done_bytes += extent.length
                 self.report(self._done_bytes, max(self._done_bytes, self._of_bytes))
+            if there > shipped.shipped_bytes:  # behind the extents are zeros, whatever was there
+                file.truncate(shipped.shipped_bytes)
             _set_size(file, shipped.size_bytes)
         finally:
             file.close()
@@ -265,6 +274,24 @@ def _remove(disk: Disk, path: str) -> None:
 def _order(point: Point, path: str) -> tuple[bool, int, str]:
     """The journal first, so that a directory that was left half-made shows it; then the largest files."""
     return not path.startswith("journal/"), -point.files[path].size_bytes, path
+
+
+def _placed(shipped: ShippedFile) -> Iterator[tuple[int, Extent]]:
+    """The extents of a file, each with its position there."""
+    position = 0
+    for extent in shipped.extents:
+        yield position, extent
+        position += extent.length
+
+
+def _has(file: File, size_bytes: int, position: int, extent: Extent) -> bool:
+    """Whether a file of this size has the bytes of an extent at a position. What cannot be read it has not."""
+    if position + extent.length > size_bytes:
+        return False
+    try:
+        return crc32c(file.read(extent.length, position)) == extent.crc
+    except OSError:
+        return False
 
 
 def _set_size(file: File, size_bytes: int) -> None:

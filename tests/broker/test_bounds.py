@@ -34,7 +34,7 @@ def is_served(client):
 
 
 @pytest.mark.parametrize("name", ["max_connections", "max_connections_per_ip"])
-def test_max_connections_are_served_and_one_more_once_another_has_closed(name):
+def test_a_connection_beyond_the_limit_is_refused_until_another_closes(name):
     with begin(**{name: 5}) as broker:
         clients = [SimulatedClient(broker) for _ in range(6)]
         assert [is_served(client) for client in clients] == [True] * 5 + [False]
@@ -48,7 +48,7 @@ def test_max_connections_are_served_and_one_more_once_another_has_closed(name):
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_request_of_the_maximum_size_is_served_a_byte_more_disconnects(version):
+def test_a_request_one_byte_above_the_maximum_size_closes_its_connection(version):
     with begin(socket_request_max_bytes=100_000, queued_max_request_bytes=100_000) as broker:
         broker.ask(create("t"))
         overhead = len(SimulatedClient(broker).encoded(produce("t", batch(value=bytes(90_000))), version)[2]) - 90_000
@@ -65,7 +65,7 @@ def test_a_request_of_the_maximum_size_is_served_a_byte_more_disconnects(version
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_batch_of_the_maximum_size_is_accepted_a_byte_more_is_refused(version):
+def test_a_batch_one_byte_above_max_message_bytes_is_refused(version):
     with begin() as broker:
         broker.ask(create("t", max_message_bytes=5_000))
         overhead = len(batch(value=bytes(1_000))) - 1_000
@@ -75,8 +75,10 @@ def test_a_batch_of_the_maximum_size_is_accepted_a_byte_more_is_refused(version)
             assert answers(broker.ask(produce("t", data), version))[0][0] == code
 
 
-def test_request_bytes_in_flight_stay_within_the_limit_and_one_request():
-    """Each of ten clients announces a megabyte and sends most of it. Room is given in steps while any is left."""
+def test_received_request_bytes_exceed_the_limit_by_at_most_one_request():
+    """Each of ten clients announces a request of a megabyte and sends most of it. Memory is reserved in steps while
+    any is left; small requests are served all the same.
+    """
     for limit, served in ((3 * STEP_BYTES - 1, 3), (3 * STEP_BYTES, 3), (3 * STEP_BYTES + 1, 4)):
         with begin(socket_request_max_bytes=MIB + 200, queued_max_request_bytes=limit) as broker:
             clients = [SimulatedClient(broker) for _ in range(10)]
@@ -95,8 +97,8 @@ def test_request_bytes_in_flight_stay_within_the_limit_and_one_request():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [63, 64, 65, 150])
-def test_open_files_stay_within_the_limit_and_everything_can_be_read(count):
-    """64 is the least that max.open.files may be. Each topic has a file of its own."""
+def test_open_segment_files_stay_within_max_open_files_and_all_records_can_be_read(count):
+    """64 is the lowest value of max.open.files. Each topic has a file of its own."""
     with begin(max_open_files=64) as broker:
         for number in range(count):
             broker.ask(create(f"t{number}"))
@@ -118,7 +120,7 @@ def test_open_files_stay_within_the_limit_and_everything_can_be_read(count):
 # ---- fetch sessions ------------------------------------------------------------------------------------------
 
 
-def test_the_fetch_session_limit_is_kept_and_further_clients_get_no_session():
+def test_a_fetch_beyond_the_fetch_session_limit_is_answered_without_a_session():
     with begin(max_incremental_fetch_session_cache_slots=3) as broker:
         broker.ask(create("t"))
         clients = [SimulatedClient(broker) for _ in range(4)]
@@ -132,7 +134,7 @@ def test_the_fetch_session_limit_is_kept_and_further_clients_get_no_session():
 # ---- partitions ----------------------------------------------------------------------------------------------
 
 
-def test_max_partitions_are_created_and_more_once_some_are_deleted():
+def test_partitions_beyond_max_partitions_are_refused_until_some_are_deleted():
     text = "there are {} partitions, and 5 are allowed: max.partitions"
     full, full_again = ((ErrorCode.POLICY_VIOLATION, text.format(count)) for count in (5, 1))
     with begin(max_partitions=5) as broker:
@@ -169,8 +171,8 @@ def test_max_partitions_are_created_and_more_once_some_are_deleted():
 
 
 @pytest.mark.slow
-def test_the_unflushed_tail_stays_within_its_limit_and_producers_wait():
-    """The segments' executor stands still: above the limit produce requests are not read, and readers are served."""
+def test_producers_wait_while_unflushed_batches_exceed_their_limit():
+    """Flushing is delayed by 30 s: above the limit produce requests are not read, and fetches are served."""
     disk = SimulatedDisk(history=False)
     delays = slow(disk)
     with begin(disk, log_tail_max_bytes=MIB, journal_max_bytes=16 * MIB) as broker:
@@ -196,7 +198,7 @@ def test_the_unflushed_tail_stays_within_its_limit_and_producers_wait():
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [FAST, GENERAL])
 def test_large_batches_wait_for_new_journal_files_and_none_is_refused(version):
-    """Those that are ready are small and few: 1 MiB and twice that."""
+    """The journal's first files are small (1 MiB and 2 MiB), so most batches need a new file."""
     with begin() as broker:
         broker.ask(create("t"))
         clients = [SimulatedClient(broker) for _ in range(12)]
@@ -210,7 +212,7 @@ def test_large_batches_wait_for_new_journal_files_and_none_is_refused(version):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_batch_no_journal_can_hold_is_refused_for_good_and_the_largest_is_taken(version):
+def test_a_batch_too_large_for_any_journal_file_gets_an_error_that_is_not_retriable(version):
     with begin(message_max_bytes=8 * MIB, journal_max_bytes=8 * MIB, socket_request_max_bytes=16 * MIB) as broker:
         broker.ask(create("t", max_message_bytes=8 * MIB))
         largest = broker.broker.store.largest_append_bytes

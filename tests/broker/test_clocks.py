@@ -204,7 +204,7 @@ def test_a_tombstone_stays_for_delete_retention_ms(broker, jump_ms):
 
 @pytest.mark.slow
 @JUMPS
-def test_the_age_of_a_data_directory_is_its_uptime_whatever_any_clock_says(jump_ms):
+def test_the_age_of_a_data_directory_grows_only_by_monotonic_time_while_served(jump_ms):
     disk = SimulatedDisk()
     age = 0
     for life in range(5):
@@ -231,7 +231,9 @@ def test_a_crash_loses_at_most_ten_minutes_of_the_directorys_age(leave):
 
 
 def test_ages_ahead_of_the_recovered_directory_age_count_from_now(broker):
-    """What was appended after the last checkpoint is not taken for older than it is."""
+    """A crash sets the directory's age back to its last checkpoint; records appended later than that are not taken for
+    older than they are.
+    """
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
     broker.wait(30)
     broker.ask(produce("t", idempotent(0)), FAST)
@@ -246,8 +248,8 @@ def test_ages_ahead_of_the_recovered_directory_age_count_from_now(broker):
 @pytest.mark.parametrize("leave", [kill, unplug], ids=["killed", "unplugged"])
 @pytest.mark.parametrize("silence_s", [0, 500], ids=["a new broker", "after a long silence"])
 @pytest.mark.parametrize("life_s", [11, 15, 25])
-def test_an_open_transaction_is_aborted_in_time_by_a_broker_killed_over_and_over(leave, silence_s, life_s):
-    """Each life saves its age at every interval of checkpoints, so that less than half of it is lost."""
+def test_an_open_transaction_times_out_although_the_broker_is_killed_again_and_again(leave, silence_s, life_s):
+    """Each start saves the directory's age at every checkpoint interval, so that less than half of its time is lost."""
     broker = begin(settings=small())
     broker.ask(create("t"))
     broker.wait(silence_s)

@@ -108,7 +108,7 @@ def delete_records(broker, name, offset):
 # ---- what is said of it ----------------------------------------------------------------------------------------
 
 
-def test_low_space_and_its_end_are_logged_and_refusals_name_the_setting(disk, caplog):
+def test_low_disk_space_is_logged_as_an_error_and_its_end_as_a_warning(disk, caplog):
     caplog.set_level(logging.INFO, "fencepost.storage")
     with begin(disk) as broker:
         broker.ask(create("t"))
@@ -128,7 +128,7 @@ def said(caplog):
     return [(each.levelname, each.getMessage()) for each in caplog.records if "storage.min.free.bytes" in each.message]
 
 
-def test_a_first_start_without_room_is_refused_with_the_setting(disk):
+def test_a_first_start_without_disk_space_is_refused_naming_the_setting(disk):
     disk.capacity_bytes = FLOOR // 4
     with pytest.raises(DiskLow, match=r"storage\.min\.free\.bytes") as refused, begin(disk):
         pass
@@ -139,8 +139,8 @@ def test_a_first_start_without_room_is_refused_with_the_setting(disk):
 
 
 @pytest.mark.parametrize("transactional_id", [None, "x"])
-def test_a_producer_that_starts_on_a_full_disk_is_asked_to_try_again(disk, transactional_id):
-    """The response has no message, so the code alone must not blame the files of a partition."""
+def test_init_producer_id_on_a_full_disk_gets_a_retriable_error(disk, transactional_id):
+    """The response has no error message, so its code must not say that files of a partition are damaged."""
     with begin(disk) as broker:
         broker.ask(create("t"))
         disk.capacity_bytes = VOLUME - disk.free_bytes("/")
@@ -158,7 +158,7 @@ def test_a_producer_that_starts_on_a_full_disk_is_asked_to_try_again(disk, trans
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_produce_is_refused_retriably_before_the_last_byte_is_used(broker, disk, version):
+def test_produce_gets_a_retriable_error_before_the_disk_is_completely_full(broker, disk, version):
     producer = Producer(broker)
     producer.fill()
     assert producer.acknowledged > 50
@@ -229,7 +229,9 @@ def test_producing_resumes_when_delete_records_freed_space(disk):
 
 
 def test_journal_files_made_ahead_leave_space_for_producing():
-    """A journal larger than the volume takes no more of it than leaves the floor free: deleting frees what is left."""
+    """journal.max.bytes exceeds the volume, but files made ahead leave storage.min.free.bytes free, so deleting a
+    topic makes room for new records again.
+    """
     disk = SimulatedDisk(capacity_bytes=40 * MIB, history=False)
     with begin(disk, journal_max_bytes=256 * MIB, storage_min_free_bytes=12 * MIB) as broker:
         for life in range(3):
@@ -243,7 +245,7 @@ def test_journal_files_made_ahead_leave_space_for_producing():
 
 
 @pytest.mark.parametrize("leave", [kill, unplug, None], ids=["killed", "unplugged", "stopped"])
-def test_after_a_restart_on_a_full_disk_everything_acknowledged_is_there(broker, disk, leave):
+def test_a_restart_on_a_full_disk_has_all_acknowledged_records(broker, disk, leave):
     producer = Producer(broker)
     producer.fill()
     if leave is None:
@@ -284,7 +286,7 @@ def test_a_disk_filled_by_others_stops_only_produce_until_space_is_free(broker, 
     producer.check(broker)
 
 
-def test_retention_goes_on_when_others_have_taken_the_last_byte(disk):
+def test_retention_still_deletes_segments_when_no_byte_of_disk_is_free(disk):
     with begin(disk) as broker:
         broker.ask(create("t", retention_ms=15_000, segment_ms=1_000))
         producer = Producer(broker)
@@ -301,7 +303,7 @@ def test_retention_goes_on_when_others_have_taken_the_last_byte(disk):
 
 
 def test_a_disk_that_fills_between_two_space_checks_loses_no_records(broker, disk):
-    """Writes behind the journal meet the end of the disk: what they had stays in tail and journal."""
+    """Flushes fail because the disk is full; the records stay in the unflushed tail and in the journal."""
     producer = Producer(broker)
     for _ in range(10):
         assert producer.send() == OK
@@ -317,7 +319,7 @@ def test_a_disk_that_fills_between_two_space_checks_loses_no_records(broker, dis
         assert producer.send() == OK
 
 
-def test_a_start_on_a_disk_without_room_is_refused_and_changes_nothing_that_counts(broker, disk):
+def test_a_start_refused_for_lack_of_disk_space_loses_no_acknowledged_records(broker, disk):
     producer = Producer(broker)
     for _ in range(30):
         assert producer.send() == OK
@@ -370,8 +372,10 @@ def kind_of(one) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("times", [1, 40])
-def test_no_space_for_a_flush_a_roll_a_checkpoint_or_a_file_made_ready_loses_nothing(busy_operations, times):
-    """Each kind of write and name; once, at its last place, or from the first on so often that several tries fail."""
+def test_enospc_at_a_flush_roll_checkpoint_or_new_journal_file_loses_no_records(busy_operations, times):
+    """Each kind of write and of change of a name fails: once at its last place, or so often from its first place on
+    that several tries fail.
+    """
     places: dict[tuple[str, str], list[int]] = {}
     for one in busy_operations:
         places.setdefault(kind_of(one), []).append(one.index)
@@ -398,8 +402,8 @@ def test_no_space_for_a_flush_a_roll_a_checkpoint_or_a_file_made_ready_loses_not
             end(again)
 
 
-def test_no_space_in_the_journal_itself_halts():
-    """It is zero-filled, so this is no full disk: what the disk does is not known any more."""
+def test_enospc_in_a_write_to_the_journal_halts_the_broker():
+    """A journal file is filled with zeros beforehand, so this cannot mean a full disk; the disk's state is unknown."""
     disk = SimulatedDisk()
     broker = begin_busy(disk)
     disk.fail(lambda one: isinstance(one, Write) and one.path.endswith(".journal"), error=errno.ENOSPC)

@@ -123,7 +123,7 @@ class Producer:
                     offset += 1
 
 
-def test_a_real_small_volume_filled_and_emptied_loses_nothing_acknowledged(volume):
+def test_filling_and_emptying_a_real_small_volume_loses_no_acknowledged_record(volume):
     options = {
         "storage.min.free.bytes": 4 * MIB,
         "journal.max.bytes": 8 * MIB,

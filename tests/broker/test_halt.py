@@ -72,7 +72,7 @@ def sites() -> dict[str, list[int]]:
     return found
 
 
-def test_the_scripted_run_syncs_every_kind_of_file(sites):
+def test_the_test_workload_syncs_every_kind_of_file(sites):
     names = "\n".join(sites)
     for part in (
         "journal.py:_sync_each Sync",  # rounds
@@ -107,8 +107,8 @@ def failing(index: int, error: int = errno.EIO):
 
 
 @pytest.mark.requirement("S-11", "S-31")
-def test_a_failed_sync_of_any_file_halts_the_broker_no_ack_no_reply(sites):
-    """The first and the last sync of each place that asks for one."""
+def test_a_failed_sync_of_any_file_halts_the_broker_without_an_answer(sites):
+    """Tried with the first and the last sync of each place in the code that syncs."""
     for site, indexes in sites.items():
         for index in sorted({indexes[0], indexes[-1]}):
             broker, late = failing(index)
@@ -122,7 +122,7 @@ def test_a_failed_sync_of_any_file_halts_the_broker_no_ack_no_reply(sites):
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_a_failed_sync_of_a_checkpoint_halts_the_broker(number, monkeypatch):
-    """With durability os: what is finished is synced by a job of the checkpoint's, and by no round."""
+    """With durability os the checkpoint itself syncs journal files that no round has synced."""
     jobs, run = [], SyncJob.run
 
     def noted(job):
@@ -147,7 +147,9 @@ def test_a_failed_sync_of_a_checkpoint_halts_the_broker(number, monkeypatch):
 
 
 def test_a_sync_that_fails_with_enospc_halts_and_is_not_retried(sites):
-    """It happens with delayed allocation, quotas and network disks: pages are marked clean, so a second sync lies."""
+    """It happens with delayed allocation, quotas and network disks. The kernel marks the pages clean, so a second sync
+    would succeed without writing them.
+    """
     for site, indexes in sites.items():
         broker, late = failing(indexes[-1], errno.ENOSPC)
         left = broker.disk.after_power_cut()
@@ -188,7 +190,7 @@ def halted():
 
 
 def test_the_cause_of_a_halt_is_known_before_connections_end(monkeypatch):
-    """Whoever sees its connection end may ask for the cause at once, from another thread."""
+    """A client thread that sees its connection closed may ask for the cause at once."""
     with SimulatedBroker(SETTINGS) as broker:
         order: list[str] = []
         broker.broker.on_halt.append(lambda error: order.append("cause"))
@@ -252,7 +254,9 @@ def test_stopping_a_halted_broker_writes_nothing_and_unlocks_the_directory(halte
 
 
 def test_a_start_after_a_halt_in_the_same_process_recovers_from_the_files(halted):
-    """An embedded broker is halted, stopped and made anew: what only a failed sync had covered is written again."""
+    """An embedded broker is halted, stopped and started again: recovery writes and syncs again what only the failed
+    sync had covered.
+    """
     broker, _ = halted
     broker.stop()
     again = SimulatedBroker(SETTINGS, disk=broker.disk)
@@ -266,7 +270,7 @@ def test_a_start_after_a_halt_in_the_same_process_recovers_from_the_files(halted
 
 
 def test_a_bug_in_a_background_task_halts_the_broker(halted, monkeypatch):
-    """Nobody can say what it has touched."""
+    """Nobody can know which state the failed task has left behind."""
     disk = SimulatedDisk()
     broker = begin(disk)
     monkeypatch.setattr(broker.broker.housekeeping._upkeep, "begin_capture", lambda: 1 / 0)
@@ -285,7 +289,7 @@ def syncs_of_a_start(disk: SimulatedDisk) -> list[int]:
     return found
 
 
-def test_a_sync_that_fails_at_the_start_ends_it_and_the_next_one_loses_nothing():
+def test_a_failed_sync_during_a_start_fails_the_start_and_the_next_loses_no_records():
     disk = SimulatedDisk()
     broker = begin(disk)
     run_traffic(broker, "before", 5.0)
@@ -367,8 +371,8 @@ def test_a_process_whose_sync_fails_exits_with_70_and_keeps_acknowledged_records
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed; the tests above do the same")
-def test_a_process_whose_syncs_the_kernel_fails_ends_with_code_70(tmp_path):
-    """The same by failing the system calls themselves: small rounds are one call, others a write and a sync."""
+def test_a_process_whose_sync_system_calls_fail_exits_with_70(tmp_path):
+    """strace makes fdatasync and pwritev2 fail: small rounds are one pwritev2 call, others a write and an fdatasync."""
     strace = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync,pwritev2")
     strace += ("-e", "inject=fdatasync:error=EIO:when=25+", "-e", "inject=pwritev2:error=EIO:when=500+")
     tried = subprocess.run([*strace, "true"], capture_output=True, text=True, check=False)

@@ -337,7 +337,7 @@ def play(kind, moment, passer, end):
 
 
 @pytest.mark.parametrize("kind", [*REQUESTS, *OF_THEMSELVES])
-def test_changes_made_during_a_delayed_background_job_lose_and_repeat_nothing(kind):
+def test_requests_during_a_delayed_background_job_lose_or_duplicate_no_records(kind):
     combinations = [combination for combination in ALL if combination[0] == kind]
     random.Random(f"{SEED} {kind}").shuffle(combinations)
     met = 0

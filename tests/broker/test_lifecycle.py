@@ -32,7 +32,7 @@ class Busy(asyncio.Protocol):
 
 
 @pytest.mark.slow
-def test_a_broker_under_all_kinds_of_load_stops():
+def test_a_broker_under_constant_produce_load_stops_within_30_seconds():
     disk = SimulatedDisk(history=False)
     slow(disk, journal=0.004)
     one = SimulatedBroker(small(), disk=disk)
@@ -78,7 +78,7 @@ def test_a_producer_id_expiration_changed_at_run_time_takes_effect():
     one.stop()
 
 
-def test_a_bug_in_a_round_callback_halts_the_broker_and_ends_all_waits():
+def test_an_exception_in_a_release_callback_halts_the_broker_and_closes_connections():
     one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
 

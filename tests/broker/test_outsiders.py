@@ -92,7 +92,7 @@ def test_a_moved_directory_contains_all_acknowledged_records() -> None:
         assert end_of(again, "t") == 3
 
 
-def test_a_directory_moved_and_moved_back_at_once_does_not_halt_the_broker() -> None:
+def test_a_data_directory_moved_and_moved_back_at_once_does_not_halt_the_broker() -> None:
     disk = SimulatedDisk(history=False)
     world = served(SimulatedBroker(SETTINGS, disk=disk))
     world.wait(60)

@@ -69,7 +69,7 @@ async def test_in_mode_os_a_reply_leaves_at_the_end_of_the_turn_without_a_sync(d
 
 @driven_by("os")
 async def test_in_mode_os_released_units_do_not_count_as_synced(disk, driven, log, rounds):
-    """A checkpoint names what when_synced says, and a power cut must not take any of that back."""
+    """A checkpoint may name only synced units, because a power cut must not undo what it names."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
     await asyncio.sleep(0.01)
@@ -121,7 +121,7 @@ async def test_units_that_arrive_during_a_sync_share_the_next_one(disk, driven, 
 
 
 @driven_by("fsync")
-async def test_a_quiet_moment_records_on_disk_that_the_last_round_was_synced(disk, driven, log, rounds):
+async def test_an_idle_journal_records_once_on_disk_that_its_last_round_was_synced(disk, driven, log, rounds):
     driven.append(log, [b"x"])
     await asyncio.sleep(1)
     rounds_written = driven.store.journal.next_round
@@ -151,7 +151,7 @@ def test_a_failed_sync_halts_and_sends_no_reply(quick):
 
 
 @pytest.mark.parametrize("halt", [Rounds.halt, Rounds.halt_unheard])
-def test_a_halt_ends_the_wait_for_an_idle_journal(halt):
+def test_a_halt_calls_callbacks_that_wait_for_an_idle_journal(halt):
     @driven_by("fsync")
     async def test(disk, driven, log, rounds):
         driven.append(log, [b"x"])
@@ -165,7 +165,7 @@ def test_a_halt_ends_the_wait_for_an_idle_journal(halt):
 
 @driven_by("fsync")
 async def test_a_round_that_ends_well_after_a_halt_releases_nothing(disk, driven, log, rounds):
-    """A kill halts while the disk takes nothing more, and says so of nothing."""
+    """A killed broker halts while a write is under way; its success must not be reported."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
     client, heard = Client(rounds, unit), []
@@ -193,7 +193,9 @@ async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, lo
 
 @driven_by("fsync")
 async def test_touch_first_sends_its_replies_before_connections_that_wait_longer(disk, driven, log, rounds):
-    """The leader of a group before its followers, whose connections wait for something of their own."""
+    """Touch first is used for the leader of a group, whose SyncGroup answer goes out before those of followers that
+    wait already.
+    """
     reported = []
 
     class Replying:
@@ -234,7 +236,7 @@ def test_while_stopping_rounds_are_written_only_on_request(mode):
 
 
 @driven_by("fsync")
-async def test_when_released_calls_back_with_the_release_of_its_own_unit(disk, driven, log, rounds):
+async def test_when_released_calls_back_as_soon_as_its_own_unit_is_released(disk, driven, log, rounds):
     released = []
     for data in (b"x", b"y", b"z"):
         driven.append(log, [data])
@@ -383,7 +385,7 @@ async def test_a_sync_that_is_asked_for_waits_for_no_second_look(disk, driven, l
 
 
 @driven_by("fsync", quick=True)
-async def test_a_round_without_a_sync_takes_no_second_look_and_causes_none(disk, driven, log, rounds):
+async def test_an_unsynced_round_does_not_wait_for_clients_nor_make_the_next_round_wait(disk, driven, log, rounds):
     unsynced = driven.create("b", durability_mode="os")
     synced = ask(driven, log, rounds)
     await end_of_turn()

@@ -73,7 +73,7 @@ def in_world(scenario):
 
 
 @in_world
-async def test_a_round_is_begun_beside_those_in_flight_and_released_behind_them(world):
+async def test_up_to_three_rounds_are_written_at_once_and_released_in_their_order(world):
     for number in range(3):
         assert await world.send() == number
     assert len(world.writer.steps) == 3
@@ -88,7 +88,7 @@ async def test_a_round_is_begun_beside_those_in_flight_and_released_behind_them(
 
 
 @in_world
-async def test_a_round_beside_others_waits_for_no_second_look(world):
+async def test_a_round_begun_while_others_are_in_flight_does_not_wait_for_more_clients(world):
     await world.send()
     world.driven.append(world.fsync, [b"x"])
     Reply(world.rounds, world.driven, world.left)
@@ -97,7 +97,7 @@ async def test_a_round_beside_others_waits_for_no_second_look(world):
 
 
 @in_world
-async def test_a_round_that_ends_before_an_earlier_one_releases_no_units_yet(world):
+async def test_units_of_a_round_that_ends_before_an_earlier_one_are_not_released_yet(world):
     await world.send()
     await world.send()
     world.writer.steps[0].end()
@@ -181,7 +181,7 @@ def test_a_failed_round_halts_and_none_behind_it_is_released(failing):
 
 @in_world
 async def test_a_failed_later_round_halts_before_earlier_rounds_are_released(world):
-    """What is on the disk is in doubt from then on."""
+    """After a failed write, nobody can know what is on the disk."""
     for _ in range(3):
         await world.send()
     world.writer.steps[2].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
@@ -192,8 +192,8 @@ async def test_a_failed_later_round_halts_before_earlier_rounds_are_released(wor
 
 
 @in_world
-async def test_when_synced_calls_back_also_under_a_load_without_a_gap(world):
-    """The next round is not begun beside those in flight, so that they come to an end."""
+async def test_when_synced_calls_back_even_if_units_arrive_without_a_pause(world):
+    """The next round is not begun while others are in flight, so that there is a moment when all are synced."""
     synced = []
     await world.send()
     await world.send()
@@ -247,7 +247,7 @@ async def test_a_log_dropped_while_its_round_is_in_flight_is_not_moved(world):
 
 
 @in_world
-async def test_each_round_tells_how_long_its_sync_took(world):
+async def test_the_sync_time_of_each_round_in_flight_is_counted_in_the_metrics(world):
     for _ in range(2):
         await world.send()
     for step in world.writer.steps:
@@ -268,7 +268,7 @@ async def test_rounds_without_a_sync_continue_beside_a_sync_of_earlier_ones(worl
 
 
 @in_world
-async def test_an_idle_journal_records_rounds_synced_beside_others_without_a_seal(world):
+async def test_an_idle_journal_records_rounds_that_a_sync_job_synced(world):
     await world.send(world.os)
     job = world.driven.store.journal.sync_job()
     job.run()
@@ -307,7 +307,7 @@ async def test_when_released_calls_back_at_once_for_a_released_unit(world):
 
 @in_world
 async def test_no_round_is_begun_beside_one_that_a_worker_writes(world):
-    """Rounds that are not synced go alone, and behind any other it would only wait."""
+    """A worker writes unsynced rounds one at a time; a round begun meanwhile could not be released before it."""
     halted = []
     world.rounds.on_halt.append(halted.append)
     with mock.patch.object(rounds, "WRITTEN_HERE_BYTES", 0):
@@ -318,7 +318,7 @@ async def test_no_round_is_begun_beside_one_that_a_worker_writes(world):
 
 
 @in_world
-async def test_a_round_too_large_to_begin_gathers_units_until_its_turn(world):
+async def test_a_round_too_large_for_the_async_writer_waits_and_gathers_later_units(world):
     await world.send()
     world.writer.largest_bytes = 100
     for _ in range(3):
@@ -347,7 +347,7 @@ async def test_without_an_async_writer_units_gather_in_one_round_at_a_time(world
 
 
 @in_world
-async def test_the_error_of_a_round_that_was_begun_names_the_round(world):
+async def test_the_error_of_an_asynchronously_written_round_names_the_round(world):
     halted = []
     world.rounds.on_halt.append(halted.append)
     await world.send()

@@ -15,12 +15,12 @@ ARCHIVES = sorted(FOLDER.glob("*.tar.xz"), key=lambda path: path.name)
 every_archive = pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
 
 
-def test_a_data_directory_of_this_version_is_stored() -> None:
+def test_the_repository_stores_a_data_directory_of_the_current_version() -> None:
     assert f"{__version__}.tar.xz" in [path.name for path in ARCHIVES]
 
 
 @every_archive
-def test_a_stored_directory_has_files_of_every_kind_and_units_in_no_segment(archive: Path) -> None:
+def test_a_stored_directory_has_files_of_every_kind_and_unflushed_journal_units(archive: Path) -> None:
     names = [name for name, _ in unpacked(archive)]
     assert {kind_of(name) for name in names} >= set(KINDS)
     assert any(name.startswith("coordinators-") for name in names)
@@ -40,7 +40,7 @@ def test_clients_find_the_records_offsets_and_groups_of_a_stored_directory(archi
 
 @pytest.mark.slow
 @every_archive
-def test_log_verify_calls_a_stored_directory_sound_and_log_dump_shows_it(archive: Path, tmp_path: Path) -> None:
+def test_log_verify_and_log_dump_read_a_stored_directory_without_errors(archive: Path, tmp_path: Path) -> None:
     for name, content in unpacked(archive):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)

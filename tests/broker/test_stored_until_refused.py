@@ -161,7 +161,9 @@ def check_that_groups_and_transactions_work(world: SimulatedBroker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
-def test_entries_stored_until_the_limit_are_there_after_a_restart(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_entries_added_until_a_limit_refuses_more_are_all_there_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr(quota_changes, "MOST_ENTITIES", 500)
     row = ROWS[name]
     world = SimulatedBroker(guarded(**row.limits))

@@ -47,14 +47,14 @@ def test_a_jdk_of_java_home_is_preferred_to_one_of_the_path(tmp_path, nowhere):
     assert shlex.quote(str(mine / "bin" / "java")) in (found / "bin" / "java").read_text()
 
 
-def test_a_java_that_is_too_old_is_skipped_and_that_is_reported(tmp_path, nowhere, caplog):
+def test_a_java_that_is_too_old_is_skipped_with_a_warning(tmp_path, nowhere, caplog):
     old, new = java_that_says(tmp_path / "old", "1.8"), java_that_says(tmp_path / "new", "17")
     found = java.java_home(nowhere | {"JAVA_HOME": str(old), "PATH": str(new / "bin")})
     assert str(new) in (found / "bin" / "java").read_text()
     assert "of JAVA_HOME is 8 and Spark needs 17" in caplog.text
 
 
-def test_a_java_home_that_leads_nowhere_is_skipped_and_that_is_reported(tmp_path, nowhere, caplog):
+def test_a_java_home_without_a_java_is_skipped_with_a_warning(tmp_path, nowhere, caplog):
     java.java_home(nowhere | {"JAVA_HOME": str(tmp_path / "gone")})
     assert "of JAVA_HOME does not run" in caplog.text
 

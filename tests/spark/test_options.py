@@ -96,7 +96,7 @@ def test_the_option_assign_selects_the_partitions_in_its_json():
     assert options.selection.named == ("a", "b")
 
 
-def test_the_isolation_level_has_kafkas_name_as_an_alias_and_they_may_not_disagree():
+def test_isolation_level_has_kafkas_name_as_an_alias_and_both_must_agree():
     assert not stream(isolationLevel="read_uncommitted").reads_committed
     assert not stream(**{"kafka.isolation.level": "READ_UNCOMMITTED"}).reads_committed
     both = {"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}

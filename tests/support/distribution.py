@@ -1,4 +1,4 @@
-"""What is to be published, looked into: nothing but the package, and in the sdist what builds it.
+"""Looks into what is to be published: it has nothing but the package, and the sdist also what builds it.
 
 Usage: python distribution.py dist/fencepost-*.whl dist/fencepost-*.tar.gz. Exit status 1 names what does not belong.
 """
@@ -14,7 +14,7 @@ NOT_PUBLISHED = {"tests", ".ci", ".venv", "build", "results"}
 
 
 def names_in(path: Path) -> list[str]:
-    """Of an sdist without the folder that all of it is in."""
+    """Return the names of the files in a wheel or an sdist; of an sdist without the folder that has all of them."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             return wheel.namelist()
@@ -23,7 +23,7 @@ def names_in(path: Path) -> list[str]:
 
 
 def foreign_in(path: Path, names: Iterable[str]) -> list[str]:
-    """The names that do not belong into what is published."""
+    """Return the names that do not belong into what is published."""
     tops = {name: name.partition("/")[0] for name in names}
     if path.suffix == ".whl":
         return [name for name, top in tops.items() if top not in IN_WHEEL and not top.endswith(".dist-info")]
@@ -31,7 +31,7 @@ def foreign_in(path: Path, names: Iterable[str]) -> list[str]:
 
 
 def main(paths: Iterable[str]) -> int:
-    """The exit status."""
+    """Check these distributions, and return the exit status."""
     status = 0
     for path in map(Path, paths):
         names = names_in(path)

@@ -6,7 +6,9 @@ import threading
 
 @contextlib.contextmanager
 def threads_left(count):
-    """From the next one on; yields the names of those that were refused."""
+    """During the block, let this process start only `count` more threads. Yields the list of names of those that were
+    refused.
+    """
     started, refused, really = [], [], threading.Thread.start
 
     def start(thread):

@@ -13,7 +13,7 @@ LEFT_OUT = shutil.ignore_patterns(
 
 
 def wheel(folder: Path) -> Path:
-    """Built from a copy, without a network."""
+    """Build a wheel from a copy of this tree, without a network, and return its path."""
     shutil.copytree(ROOT, folder / "tree", ignore=LEFT_OUT)
     pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, folder / "tree")
     (made,) = folder.glob("fencepost-*.whl")
@@ -21,7 +21,9 @@ def wheel(folder: Path) -> Path:
 
 
 def environment(folder: Path, *packages: str | Path) -> Path:
-    """With these installed, and all that this Python has besides. Returns its python. Raises CalledProcessError."""
+    """Create a virtual environment with these packages, and with everything that this Python has besides. Returns its
+    python. Raises CalledProcessError.
+    """
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     site = next((folder / "lib").glob("python*/site-packages"))

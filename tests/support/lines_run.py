@@ -11,7 +11,7 @@ from typing import Any
 
 
 def lines_run(call: Callable[[], Any]) -> int:
-    """The lines that `call` runs, those of all it calls among them."""
+    """Return how many lines of Python `call` runs, with those of all functions that it calls."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """Beyond what was there before."""
+    """Return how many bytes `call` allocates at its peak, beyond what was allocated before."""
     tracemalloc.start()
     try:
         call()

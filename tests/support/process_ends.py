@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def gone(pid: int) -> bool:
-    """Whether the process ended, which it is given ten seconds for."""
+    """Return whether the process has ended; waits ten seconds for it."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:

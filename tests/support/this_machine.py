@@ -13,7 +13,7 @@ _CACHESTAT = 451
 
 
 def has_ipv6() -> bool:
-    """An address of it that can be listened on, that is; Python knows the family anyhow."""
+    """Return whether this machine has an IPv6 address that can be listened on; Python knows the family in any case."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -23,7 +23,7 @@ def has_ipv6() -> bool:
 
 
 def congestion_controls() -> set[str]:
-    """Those of TCP that any process may choose. None where the system does not say."""
+    """Return the TCP congestion controls that any process may choose; None if the system does not tell."""
     try:
         return set(Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split())
     except OSError:
@@ -31,12 +31,12 @@ def congestion_controls() -> set[str]:
 
 
 def has_compiler() -> bool:
-    """For C."""
+    """Return whether there is a C compiler."""
     return any(shutil.which(name) for name in ("cc", "gcc"))
 
 
 def has_cachestat() -> bool:
-    """cachestat(2): Linux since 6.5, where no sandbox forbids it."""
+    """Return whether the system call cachestat(2) works: Linux since 6.5, unless a sandbox forbids it."""
     if sys.platform != "linux":
         return False
     ctypes.CDLL(None, use_errno=True).syscall(_CACHESTAT, -1, None, None, 0)
@@ -44,7 +44,9 @@ def has_cachestat() -> bool:
 
 
 def goes_past_cache(directory: Path) -> bool:
-    """Whether O_DIRECT leaves nothing in memory there. A tmpfs refuses it, or takes it and keeps everything."""
+    """Return whether O_DIRECT leaves nothing in the page cache there. A tmpfs refuses it, or accepts it and keeps
+    everything in memory.
+    """
     path = directory / "past-cache"
     try:
         fd = os.open(path, os.O_CREAT | os.O_WRONLY | getattr(os, "O_DIRECT", 0))
@@ -61,7 +63,10 @@ def goes_past_cache(directory: Path) -> bool:
 
 
 def bytes_in_memory(path: str) -> int:
-    """Of a file. A read that does not wait says less: it asks for the bytes, and they may come soon enough."""
+    """Return how many bytes of a file are in the page cache.
+
+    A read that does not wait tells less: it starts reading the bytes, and they may arrive soon enough.
+    """
     with open(path, "r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
         first = ctypes.c_char.from_buffer(mapped)
         resident = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()

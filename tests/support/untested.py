@@ -17,7 +17,7 @@ LONGEST = 70
 
 
 def note(reports: Iterable[Any]) -> None:
-    """Add the reasons of these skipped tests to the file, where there is one."""
+    """Append the reasons of these skipped tests to the file that a variable of the environment names, if it is set."""
     if path := os.environ.get(VARIABLE):
         reasons = [str(report.longrepr[2]) for report in reports if isinstance(report.longrepr, tuple)]
         with Path(path).open("a") as file:
@@ -25,7 +25,7 @@ def note(reports: Iterable[Any]) -> None:
 
 
 def line_of(reasons: Sequence[str]) -> str:
-    """Each reason once, the commonest first, without what explains it."""
+    """Return one line with each reason once, the most frequent first, in its short form."""
     counted = Counter(map(_short, reasons))
     if not counted:
         return "nothing was left out: all that these tests need is here"

@@ -195,7 +195,7 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- start and end ---------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Load one record of the log, at start: keep it until start() makes the groups. Raises UnreadableRecord, a
+        """Load one record of the log, at start; start() makes the groups from all records. Raises UnreadableRecord, a
         ValueError.
         """
         group_id, change = self._read(key, value)

@@ -45,6 +45,7 @@ class TopicView(Protocol):
 def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
     """Return a hash of the existing topics among `names`; creating, deleting or growing one changes it.
 
-    A hash of our own: nobody else compares it. Ids are random, so a sum is enough, and their order does not matter.
+    It is not Kafka's, because only this broker compares it. Ids are random, so a sum is enough, and their order does
+    not matter.
     """
     return sum(int.from_bytes(topic_id, "big") * (size + 1) for topic_id, size in topics.sizes(names)) % LARGE_PRIME

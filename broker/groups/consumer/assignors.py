@@ -67,7 +67,7 @@ def _subscribers(
 
 
 def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> AssignmentSteps:
-    """Assign by `uniform`, in steps: members keep what they have, the rest goes to those with the fewest partitions.
+    """Assign by `uniform`, in steps: members keep their partitions; free ones go to those with the fewest partitions.
 
     Then some partitions are moved, so that loads differ as little as possible. Yields the cost of each step; returns
     the assignment.

@@ -289,8 +289,8 @@ class MixedGroup(ConsumerGroup):
         return errors
 
     def _go_on(self) -> None:
-        """After members were removed: become a classic group if all others are classic and it may; else begin a new
-        epoch.
+        """After members were removed: become a classic group if only classic ones are left and it may; else begin a
+        new epoch.
         """
         goes_back = self.is_all_classic and self._may_go_back
         if not goes_back or self._go_back(was_replaced=False) is None:

@@ -76,7 +76,9 @@ def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: 
 
 
 def _advance(current: Current, goal: Goal, owned: Owned | None) -> Current:
-    """Move the member one step towards its target: give up what is not in it, then its epoch, then get what is free."""
+    """Move the member one step towards its target: it gives up what is not in it, then gets the epoch and free
+    partitions.
+    """
     assigned: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}
     for topic_id, epochs in current.assigned.items():

@@ -47,7 +47,8 @@ def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assi
 def _share(
     places: Sequence[TopicIdPartition], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
 ) -> Generator[int, None, None]:
-    """Divide these partitions among the subscribers, in steps: they keep what they have, and get more from the rest.
+    """Divide these partitions among the subscribers, in steps: they keep what they have, and get more of the free
+    ones.
 
     subscribers: indices of members. given: the partitions of each member, by index; those assigned here are added.
     """

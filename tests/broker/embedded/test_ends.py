@@ -137,7 +137,7 @@ def just_ended(monkeypatch):
         monkeypatch.undo()
 
 
-def test_calls_to_a_broker_that_has_just_ended_return_or_raise(just_ended):
+def test_after_a_broker_ended_advance_still_works_and_inside_raises(just_ended):
     before = just_ended.clock.monotonic_ms()
     begin(just_ended.advance, 600).result(WITHIN_S)
     assert 600_000 <= just_ended.clock.monotonic_ms() - before < 1_200_000
@@ -147,7 +147,7 @@ def test_calls_to_a_broker_that_has_just_ended_return_or_raise(just_ended):
     gc.collect()  # a coroutine that nobody awaited is a warning, and so an error
 
 
-def test_a_broker_that_has_just_ended_is_not_paused(just_ended):
+def test_pausing_a_broker_that_has_just_ended_returns_without_effect(just_ended):
     begin(just_ended.pause).result(WITHIN_S)
     assert not just_ended.paused
 

@@ -73,7 +73,7 @@ def test_forgetting_empty_groups_continues_after_a_full_disk_and_after_a_bug(mon
 
 
 def test_a_bug_in_the_timer_of_one_group_delays_no_other_and_is_retried(broker):
-    """Its alarm rang again and again, in the past, and nothing else was ever served."""
+    """Without a delay, the failed timer would fire again at once for ever and no other request would be served."""
     bad, good = SimulatedClient(broker), SimulatedClient(broker)
     alone(bad, "bad", session_timeout_ms=6_000)
     alone(good, "good", session_timeout_ms=6_000)
@@ -91,7 +91,7 @@ def test_a_bug_in_the_timer_of_one_group_delays_no_other_and_is_retried(broker):
 
 
 def test_a_group_timer_set_in_the_past_does_not_block_other_requests(broker):
-    """A wrong time is a bug as well, and raises nothing."""
+    """A wrong time raises no exception, but the timer would fire again and again."""
     alone(broker, "bad")
     group = broker.broker.groups.groups["bad"]
     calls = []
@@ -109,7 +109,7 @@ def test_a_group_timer_set_in_the_past_does_not_block_other_requests(broker):
 # ---- clients and time ----------------------------------------------------------------------------------------
 
 
-def test_a_client_that_goes_while_it_waits_to_join_stays_until_its_session_ends(broker):
+def test_a_member_that_disconnects_during_its_join_is_kept_until_its_session_ends(broker):
     member, generation = alone(broker)
     other = SimulatedClient(broker)
     described = other.ask(joining("g"))
@@ -146,7 +146,7 @@ def test_a_first_join_waits_three_seconds_for_others_by_default():
         assert 3 <= broker.loop.time() - began < 3.1
 
 
-def test_kafka_8653_before_version_1_a_member_has_its_session_to_come_back(broker):
+def test_kafka_8653_join_group_v0_uses_the_session_timeout_as_rebalance_timeout(broker):
     old = broker.ask(joining("g", session_timeout_ms=6_000, rebalance_timeout_ms=-1), 0)
     broker.ask(syncing("g", old.member_id, 1, {old.member_id: b"all"}), 0)
     newcomer = SimulatedClient(broker)
@@ -341,7 +341,7 @@ def test_find_coordinator_fails_while_the_offsets_topic_cannot_be_created(broker
 
 
 def test_listing_groups_fails_while_their_log_is_offline(broker):
-    """Whoever was told so took a group for deleted that is there again when its log is."""
+    """A list without them would tell the client that these groups were deleted."""
     broker.ask(FindCoordinatorRequest(key="g"), 3)
     topic = broker.broker.group_offsets.topic
     topic.log(topic.partition_for("g")).offline = "a test"
@@ -353,7 +353,7 @@ def test_listing_groups_fails_while_their_log_is_offline(broker):
 
 
 def test_classic_members_get_a_retriable_error_while_the_groups_log_is_offline(broker):
-    """Told that nobody knows them, they began anew under another id, and nothing was left of the generation."""
+    """With UNKNOWN_MEMBER_ID they would join again under a new id and lose the generation."""
     member, generation = alone(broker)
     topic = broker.broker.group_offsets.topic
     log = topic.log(topic.partition_for("g"))
@@ -377,7 +377,7 @@ def test_classic_members_get_a_retriable_error_while_the_groups_log_is_offline(b
 
 
 def test_consumer_members_get_a_retriable_error_while_the_groups_log_is_offline(broker):
-    """Told that there is no such group they gave up everything; and nobody joins one that nothing is known of."""
+    """With an error saying that the group does not exist, members would give up all partitions."""
     broker.broker.topics.create("t", 1)
     joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
     requests = [
@@ -402,7 +402,9 @@ def test_consumer_members_get_a_retriable_error_while_the_groups_log_is_offline(
 
 
 def test_memory_for_member_ids_whose_clients_never_rejoin_is_bounded_and_freed():
-    """Each new group's first join is held for half an hour, if it asks for such a session."""
+    """Each first join gets a member id with a session of half an hour. Beyond the memory limit further joins are
+    refused, and all memory is free after the sessions end.
+    """
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         asked = [joining(f"{number}{'g' * 30_000}", session_timeout_ms=1_800_000) for number in range(60)]
         described = [broker.ask(each).error_code for each in asked]

@@ -127,7 +127,7 @@ def test_metadata_creates_a_missing_topic_if_auto_creation_is_allowed(broker: Si
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__fencepost_ledger"])
 def test_metadata_creates_an_internal_topic_with_the_coordinators_settings(name: str) -> None:
-    """With one partition it would have had to serve for good."""
+    """Otherwise an internal topic would be auto-created with one partition and could never get more."""
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=True)
     with SimulatedBroker(BrokerSettings(num_partitions=3)) as asked, SimulatedBroker() as ensured:
         asked.ask(request)

@@ -53,8 +53,12 @@ INITS = [(version, False) for version in range(7)] + [(version, True) for versio
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "keep"), INITS)
-def test_no_init_producer_id_ends_a_held_transaction_in_any_version(version, keep):
-    """keep: with the pair that it has (KIP-360). Version 6 is served with two-phase commit only."""
+def test_init_producer_id_on_a_held_transaction_gets_an_error_and_does_not_end_it(version, keep):
+    """The error asks the client to wait (CONCURRENT_TRANSACTIONS) in every request version.
+
+    keep: the request names the producer id and epoch that the transaction has (KIP-360). Version 6 is served with
+    two-phase commit only.
+    """
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True)) as broker:
         txn = held(topics(broker))
         units = broker.broker.store.last_unit
@@ -68,7 +72,7 @@ def test_no_init_producer_id_ends_a_held_transaction_in_any_version(version, kee
 
 
 @pytest.mark.parametrize("pair", ["before", "old", "to come", "another"])
-def test_an_init_producer_id_with_a_wrong_pair_waits_as_well(broker, pair):
+def test_init_producer_id_with_a_wrong_epoch_or_id_does_not_end_a_held_transaction(broker, pair):
     txn = Txn(broker, "t")
     for _ in range(3):
         txn.init()
@@ -89,7 +93,7 @@ def test_an_init_producer_id_with_a_wrong_pair_waits_as_well(broker, pair):
 
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("later", [0, 1])
-def test_an_admins_marker_does_not_touch_a_held_transaction(broker, commit, later):
+def test_write_txn_markers_of_an_admin_is_refused_for_a_held_transaction(broker, commit, later):
     txn = held(broker)
     assert mark(broker, txn, commit=commit, epoch=txn.epoch + later) == BAD_STATE
     assert decide(broker, txn).error_code == 0
@@ -98,7 +102,7 @@ def test_an_admins_marker_does_not_touch_a_held_transaction(broker, commit, late
 
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_end_txn_with_the_exact_pair_ends_a_held_transaction(broker, commit, version):
+def test_end_txn_ends_a_held_transaction_only_with_its_exact_producer_epoch(broker, commit, version):
     txn = held(broker, version=version)
     right = txn.epoch
     for wrong in (right - 1, right + 1):
@@ -109,7 +113,7 @@ def test_an_end_txn_with_the_exact_pair_ends_a_held_transaction(broker, commit, 
     assert values(broker, "a") == ([b"t"] if commit else [])
 
 
-def test_a_held_transaction_ends_by_its_own_timeout_if_it_has_one(broker):
+def test_a_held_transaction_is_aborted_at_the_timeout_given_in_its_prepare(broker):
     txn = held(broker, timeout_ms=90_000)
     broker.wait(80)  # beyond the timeout of the transaction itself
     assert state(broker, "t") == "Ongoing"
@@ -118,7 +122,7 @@ def test_a_held_transaction_ends_by_its_own_timeout_if_it_has_one(broker):
     assert decide(broker, txn).error_code == BAD_STATE
 
 
-def test_a_held_transaction_without_limit_waits_for_ever():
+def test_a_held_transaction_without_a_timeout_survives_a_power_cut_undecided():
     with SimulatedBroker(BrokerSettings(transaction_two_phase_commit_enable=True)) as broker:
         txn = held(topics(broker), timeout_ms=-1)
         broker.wait(200)
@@ -129,8 +133,10 @@ def test_a_held_transaction_without_limit_waits_for_ever():
             assert values(again, "a") == [b"t"]
 
 
-def test_a_decision_that_does_not_list_a_held_transaction_is_refused_whole(broker):
-    """Neither an empty one nor a higher number passes it by: afterwards it could never be decided."""
+def test_a_ledger_decision_that_omits_a_held_transaction_is_refused_entirely(broker):
+    """This also holds for a decision with an empty list or a higher number: afterwards the held transaction could
+    never be decided.
+    """
     txn, other = held(broker, "t", 5), prepared(broker, "other", 5, partition=1)
     units = broker.broker.store.last_unit
     for number, listed in ((5, ()), (6, ()), (5, (other,))):
@@ -145,7 +151,7 @@ def test_a_decision_that_does_not_list_a_held_transaction_is_refused_whole(broke
 
 
 @pytest.mark.parametrize("wrong", [{"epoch": 1}, {"epoch": -1}, {"producer_id": 1}, {"number": 1}])
-def test_a_decision_about_a_held_transaction_names_exactly_its_pair_and_number(broker, wrong):
+def test_a_ledger_decision_with_a_wrong_producer_id_epoch_or_number_is_refused(broker, wrong):
     txn = held(broker, "t", 5)
     listed = Txn(broker, "t")
     listed.producer_id, listed.epoch = txn.producer_id + wrong.get("producer_id", 0), txn.epoch + wrong.get("epoch", 0)
@@ -156,7 +162,7 @@ def test_a_decision_about_a_held_transaction_names_exactly_its_pair_and_number(b
     assert decide(broker, txn, number=5).error_code == 0
 
 
-def test_the_same_prepare_again_succeeds_and_one_without_the_hold_is_refused(broker):
+def test_a_repeated_prepare_succeeds_only_with_the_same_hold_flag(broker):
     txn = held(broker)
     assert prepare(txn, hold=True).error_code == 0
     assert prepare(txn).error_code == BAD_STATE
@@ -164,7 +170,7 @@ def test_the_same_prepare_again_succeeds_and_one_without_the_hold_is_refused(bro
     assert prepare(plain, hold=True).error_code == BAD_STATE
 
 
-def test_a_late_prepare_is_refused_and_aborted_with_a_hold_as_well(broker):
+def test_a_prepare_with_hold_after_the_decision_is_refused_and_aborted(broker):
     decide(broker, committed=False)
     late = written(broker, "late")
     assert prepare(late, hold=True).error_code == CONFLICT
@@ -172,7 +178,7 @@ def test_a_late_prepare_is_refused_and_aborted_with_a_hold_as_well(broker):
     assert late.init() == 0
 
 
-def test_a_held_transaction_survives_a_restart_from_a_snapshot(broker):
+def test_a_held_transaction_can_be_decided_after_a_restart_from_a_snapshot(broker):
     txn = held(broker)
     with broker.again() as again:
         assert Txn(again, "t").init() == WAIT
@@ -186,7 +192,7 @@ def test_a_held_transaction_survives_a_restart_from_a_snapshot(broker):
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_gives_the_pair_with_which_the_producer_goes_on(broker, commit):
+def test_a_ledger_decision_returns_the_producers_next_id_and_epoch(broker, commit):
     txn = held(broker, version=2)
     before = txn.producer_id, txn.epoch
     answer = decide(broker, txn, committed=commit)
@@ -199,7 +205,7 @@ def test_a_decision_gives_the_pair_with_which_the_producer_goes_on(broker, commi
     assert values(broker, "a") == ([b"t", b"next"] if commit else [b"next"])
 
 
-def test_a_repeated_decision_gives_no_pair_of_a_later_producer(broker):
+def test_a_repeated_decision_returns_no_identity_after_a_new_init_producer_id(broker):
     txn = held(broker)
     decide(broker, txn)
     assert Txn(broker, "t").init() == 0
@@ -207,7 +213,7 @@ def test_a_repeated_decision_gives_no_pair_of_a_later_producer(broker):
     assert (answer.already_decided, answer.ended) == (True, [])
 
 
-def test_a_repeated_decision_gives_no_pair_once_the_next_transaction_is_open(broker):
+def test_a_repeated_decision_returns_no_identity_once_the_next_transaction_is_open(broker):
     txn = held(broker, version=2)
     next_pair = pairs(decide(broker, txn))[0][1:]
     listed = Txn(broker, "t")
@@ -217,12 +223,12 @@ def test_a_repeated_decision_gives_no_pair_once_the_next_transaction_is_open(bro
     assert decide(broker, listed).ended == []
 
 
-def test_an_id_that_goes_with_its_transaction_is_given_no_next_pair(broker):
+def test_a_decision_returns_no_next_identity_for_an_ephemeral_transactional_id(broker):
     txn = held(broker, "fencepost.once.t")
     assert decide(broker, txn).ended == []
 
 
-def test_the_next_pair_is_given_where_epochs_are_used_up(broker):
+def test_a_decision_at_the_last_epoch_returns_a_new_producer_id_with_epoch_0(broker):
     txn = Txn(broker, "t")
     txn.init()
     coordinator = broker.broker.transactions
@@ -240,7 +246,7 @@ def test_the_next_pair_is_given_where_epochs_are_used_up(broker):
 # Its place in the ledger ---------------------------------------------------------------------------------------------
 
 
-def test_the_limit_of_ledger_keys_is_met_at_the_hold_and_never_at_its_decision():
+def test_max_ledger_entries_can_refuse_a_hold_but_not_its_later_decision():
     with SimulatedBroker(BrokerSettings(max_ledger_entries=2)) as broker:
         topics(broker)
         txn = held(broker, "t", key="one")
@@ -255,7 +261,7 @@ def test_the_limit_of_ledger_keys_is_met_at_the_hold_and_never_at_its_decision()
             assert last_number(again, "one") == 1
 
 
-def test_a_held_transaction_that_an_end_txn_ends_leaves_its_place_to_others():
+def test_ending_a_held_transaction_by_end_txn_frees_its_ledger_entry():
     with SimulatedBroker(BrokerSettings(max_ledger_entries=1)) as broker:
         txn = held(topics(broker), "t", key="one")
         assert decide(broker, key="two").error_code == LIMIT
@@ -263,7 +269,7 @@ def test_a_held_transaction_that_an_end_txn_ends_leaves_its_place_to_others():
         assert decide(broker, key="two").error_code == 0
 
 
-def test_the_key_that_a_held_transaction_waits_for_is_not_removed(broker):
+def test_removing_a_ledger_key_with_a_held_transaction_is_refused(broker):
     assert decide(broker, committed=False).error_code == 0
     held(broker, "t", 2)
     assert remove(broker, "sink") == [BAD_STATE]
@@ -272,7 +278,8 @@ def test_the_key_that_a_held_transaction_waits_for_is_not_removed(broker):
 # A topic that went ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_of_a_held_transaction_is_committed_and_the_rest_is_named(broker, caplog):
+def test_committing_a_held_transaction_names_its_deleted_partitions(broker, caplog):
+    """The partitions that still exist are committed; answer and log name those that were deleted before."""
     txn = held(broker)
     txn2 = written(broker, "u", topic="b", partition=1)
     txn2.write("b", b"u", 2)
@@ -287,13 +294,13 @@ def test_what_is_left_of_a_held_transaction_is_committed_and_the_rest_is_named(b
     assert [values(broker, "a"), values(broker, "a", 1), values(broker, "b", 1)] == [[b"t"], [b"u"], []]
 
 
-def test_nothing_is_named_as_deleted_where_a_held_transaction_is_aborted(broker):
+def test_aborting_a_held_transaction_names_no_deleted_partitions(broker):
     txn = held(broker, topic="b")
     delete_b(broker)
     assert decide(broker, txn, committed=False).deleted == []
 
 
-def test_a_held_transaction_of_which_nothing_is_left_still_ends(broker):
+def test_a_held_transaction_whose_topics_are_all_deleted_can_be_committed(broker):
     txn = held(broker, topic="b")
     delete_b(broker)
     answer = decide(broker, txn)
@@ -301,7 +308,7 @@ def test_a_held_transaction_of_which_nothing_is_left_still_ends(broker):
     assert last_number(broker) == 1
 
 
-def test_one_that_is_not_held_is_still_refused_where_its_topic_went(broker):
+def test_committing_a_not_held_transaction_with_a_deleted_topic_is_refused(broker):
     txn, plain = held(broker), prepared(broker, "plain", topic="b")
     delete_b(broker)
     answer = decide(broker, txn, plain)
@@ -311,7 +318,7 @@ def test_one_that_is_not_held_is_still_refused_where_its_topic_went(broker):
 # What is shown -------------------------------------------------------------------------------------------------------
 
 
-def test_describe_ledger_answers_by_prefix_and_says_what_is_held(broker):
+def test_describe_ledger_by_prefix_returns_matching_keys_and_the_hold_flag(broker):
     held(broker, "t", key="sql:1:t")
     prepared(broker, "u", key="sql:2:u", partition=1)
     decide(broker, key="sql:1:done")

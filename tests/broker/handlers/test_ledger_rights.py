@@ -60,7 +60,7 @@ def test_a_ledger_decision_needs_rights_on_the_key_and_on_each_transaction(world
 
 
 def test_who_may_write_the_key_may_abort_all_transactions_prepared_under_it(world: Guarded) -> None:
-    """Whoever prepares under a key has agreed to that: it takes the right to the key, too."""
+    """Preparing a transaction under a key needs the right to write that key, so its owner has agreed to this."""
     mine = prepared(world, "mine-1")
     prepared(world, "others-1")
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = sink", "allow User:alice WRITE TRANSACTIONAL_ID ^ mine-")
@@ -86,7 +86,8 @@ def test_prepare_needs_rights_on_id_and_key_and_one_more_to_wait_without_a_timeo
     assert waiting(world) == ["mine-1"]
 
 
-def test_a_hold_needs_the_rights_of_a_prepare_and_is_named_to_who_may_see_it(world: Guarded) -> None:
+def test_a_held_transaction_is_named_only_to_users_who_may_describe_it(world: Guarded) -> None:
+    """To prepare with a hold, a user needs the same rights as to prepare without one."""
     txn = begun(world, "mine-1")
 
     def ask(timeout_ms: int = 1_000_000) -> int:

@@ -68,7 +68,9 @@ def in_transaction(world: World) -> Any:
         (in_transaction, {"P": RANGES}),
     ],
 )
-def test_a_request_of_many_ranges_takes_no_more_than_its_turn(world: World, asking: Any, after: dict[str, int]) -> None:
+def test_acknowledging_many_ranges_keeps_each_loop_turn_within_its_line_limit(
+    world: World, asking: Any, after: dict[str, int]
+) -> None:
     request = asking(world if asking is in_transaction else world.member)
     work = work_of(world.broker, [frame_of(request)])
     assert work.most_lines <= TURN_LINES
@@ -100,7 +102,7 @@ def code_of(answer: Any) -> int:
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
 @pytest.mark.parametrize("offset", [0, 3_000, RANGES - 1])
-def test_a_record_acknowledged_between_the_steps_refuses_the_whole_request(
+def test_a_request_is_refused_whole_if_its_record_is_released_between_its_steps(
     world: World, meanwhile: Any, long: Any, offset: int
 ) -> None:
     meanwhile(lambda: world.acknowledge(AckRange(offset, offset, [RELEASE])))
@@ -109,7 +111,8 @@ def test_a_record_acknowledged_between_the_steps_refuses_the_whole_request(
     assert world.broker.broker.transactions.open == {}
 
 
-def test_a_record_that_becomes_pending_between_the_steps_refuses_the_request(world: World, meanwhile: Any) -> None:
+def test_a_request_is_refused_whole_if_its_record_becomes_pending_meanwhile(world: World, meanwhile: Any) -> None:
+    """Between two steps of the request, another transaction acknowledges one of its records."""
     asked = share_work.in_transaction(world, world.member, {0: [(3_000, 3_000, ACCEPT)]}, "other")
 
     def become_pending() -> None:
@@ -127,7 +130,9 @@ def test_a_record_that_becomes_pending_between_the_steps_refuses_the_request(wor
 
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
-def test_the_end_of_a_session_between_the_steps_refuses_the_request(world: World, meanwhile: Any, long: Any) -> None:
+def test_a_request_is_refused_whole_if_its_share_session_ends_between_its_steps(
+    world: World, meanwhile: Any, long: Any
+) -> None:
     sessions = world.broker.broker.share_sessions
     meanwhile(lambda: list(end_session(world.broker.broker, sessions.find(share_work.GROUP, "m"))))
     expected = ErrorCode.SHARE_SESSION_NOT_FOUND if long is plain else NOT_ACQUIRED
@@ -135,7 +140,7 @@ def test_the_end_of_a_session_between_the_steps_refuses_the_request(world: World
     assert world.states() == {"A": RANGES}
 
 
-def test_a_session_that_counts_on_between_the_steps_refuses_the_request(world: World, meanwhile: Any) -> None:
+def test_a_request_is_refused_if_its_session_epoch_grows_between_its_steps(world: World, meanwhile: Any) -> None:
     sessions = world.broker.broker.share_sessions
     meanwhile(lambda: sessions.go_on(share_work.GROUP, "m", world.member.epoch))
     assert code_of(world.broker.ask(plain(world))) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
@@ -143,10 +148,12 @@ def test_a_session_that_counts_on_between_the_steps_refuses_the_request(world: W
 
 
 @pytest.mark.parametrize("long", [plain, in_transaction])
-def test_acknowledgements_of_another_member_between_the_steps_do_no_harm(
+def test_acknowledgements_of_another_member_between_steps_change_no_result(
     world: World, meanwhile: Any, long: Any
 ) -> None:
-    """It has a record among those of the request, and those behind."""
+    """The other member rejects three of its own records, which lie between those of the long request, and still has
+    records behind them.
+    """
     key = SharePartitionKey(share_work.GROUP, *world.place)
     machine = world.shares.state_log.known[key].machine
     theirs = [AcquiredRange(offset, offset, 1) for offset in (2_000, 3_000, 7_000)]

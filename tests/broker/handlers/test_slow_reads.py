@@ -89,7 +89,9 @@ def seen(part):
 
 
 def test_a_slow_fetch_of_dropped_segments_lists_their_aborted_transactions(client):
-    """One checkpoint on: the log does not count the segments any more, but their files are still there."""
+    """DeleteRecords drops the segments while a worker reads them; the log does not count them any more, but their
+    files still exist.
+    """
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     first = f"{log.directory}/{log.segments[0].stem}.log"
     request, dropped = fetch("t", 0, committed=True), lambda: log.segments[0].base_offset > 0
@@ -102,14 +104,14 @@ def test_a_slow_fetch_of_dropped_segments_lists_their_aborted_transactions(clien
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_fetch_below_the_new_start_is_out_of_range(client, committed):
+def test_a_fetch_from_below_a_log_start_moved_during_its_read_is_out_of_range(client, committed):
     part = fetched(slowly(client, fetch("t", 0, committed=committed), NAMED, lambda: delete_below(client, 9)))
     assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert client.broker.broker.topics.by_name["t"].partitions[0].log.offline is None
 
 
-def test_a_fetch_above_the_new_start_is_answered_with_its_aborted_transactions(client):
-    """Segments before it went, and the index from which its aborts are derived tells them no more."""
+def test_a_fetch_above_a_log_start_moved_during_its_read_lists_aborted_transactions(client):
+    """The index of aborted transactions has to be derived while earlier segments disappear."""
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     for name in client.broker.disk.list(log.directory):
         if name.endswith(".txnindex"):
@@ -147,7 +149,9 @@ def forbid(client):
 @pytest.mark.parametrize("version", [NAMED, NAMED + 1])
 @pytest.mark.parametrize("may_still", [True, False])
 def test_a_slow_fetch_checks_the_right_to_read_again_before_it_answers(door, version, may_still):
-    """The first read came too late for what was aborted; the second would bring records."""
+    """The first read has to be repeated because segments disappeared; the repeated read must not return records after
+    the right was removed.
+    """
     client = door.client
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     for name in client.broker.disk.list(log.directory):
@@ -194,7 +198,9 @@ def test_list_offsets_by_time_skips_records_deleted_during_the_lookup(client, ti
 
 
 def test_the_broker_prepares_few_answers_ahead_for_a_pipelining_client(client):
-    """Each of these may bring 1 MiB or so from the disk, and none leaves while the client does not read."""
+    """Each answer may take about 1 MiB of memory and none can be sent while the client does not read, so a second cold
+    read does not begin.
+    """
     files, executor = client.broker.broker.store.open_files, client.broker.broker.read_executor
     for path in list(files._entries):
         files.forget(path)
@@ -211,7 +217,7 @@ def test_the_broker_prepares_few_answers_ahead_for_a_pipelining_client(client):
         assert bytes_of(fetched(client.receive()))
 
 
-def test_the_waiting_fetches_of_one_client_are_limited(client):
+def test_of_100_pipelined_waiting_fetches_only_a_limited_number_is_parked(client):
     for _ in range(100):
         client.send(fetch("t", 18, max_wait_ms=10_000), NAMED)
     client.broker.wait(BEGUN_S)

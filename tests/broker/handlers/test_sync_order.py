@@ -60,7 +60,7 @@ def answered_in_order(broker, members):
 @pytest.mark.slow
 @pytest.mark.parametrize("apart_s", [0, 0.01, 1])
 @pytest.mark.parametrize("first", [0, 1, 3])
-def test_the_leader_is_given_its_assignment_before_its_followers(broker, members, apart_s, first):
+def test_sync_group_is_answered_to_the_leader_before_its_followers(broker, members, apart_s, first):
     order = answered_in_order(broker, members)
     for index in (*range(first, MEMBERS), *range(first)):
         members[index][0].send(syncing(members, index), 3)

@@ -90,7 +90,10 @@ def known(broker: SimulatedBroker) -> bool:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_login_with_any_byte_changed_cut_or_late_authenticates_nobody_else(mechanism: str, fault: str) -> None:
+def test_a_damaged_cut_or_delayed_login_never_authenticates_another_user(mechanism: str, fault: str) -> None:
+    """For each of many byte positions: the byte is changed, the stream ends there, or the rest comes late. A late
+    login succeeds; a cut one does not.
+    """
     with SimulatedBroker(asking()) as broker:
         add_users(broker.broker)
         for at in range(POSITIONS):

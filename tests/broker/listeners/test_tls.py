@@ -197,7 +197,7 @@ def test_only_the_configured_cipher_suites_are_accepted(authority):
             connect(broker, other)
 
 
-def test_a_client_that_does_not_speak_tls_is_cut_and_others_are_served(broker, authority):
+def test_a_plaintext_client_on_a_tls_port_is_disconnected_and_others_are_served(broker, authority):
     with WireClient("127.0.0.1", port(broker, 1)) as plain:
         plain.send(ApiVersionsRequest(), 0)
         with contextlib.suppress(Closed):

@@ -21,7 +21,7 @@ def test_one_unauthenticated_connection_above_the_total_limit_closes_the_oldest(
     assert "a" not in clients
 
 
-def test_the_earliest_deadline_is_late_first_and_removed_clients_do_not_count():
+def test_clients_are_late_at_their_login_deadline_unless_they_were_removed():
     clients = UnauthenticatedClients()
     assert clients.next_deadline_ms() is None
     for at, name in enumerate("abc"):

@@ -241,7 +241,7 @@ PRODUCE = b"\x00\x00rest"
 OTHER = b"\x00\x01rest"
 
 
-def test_a_full_store_delays_only_requests_that_append():
+def test_a_congested_store_delays_produce_and_the_requests_sent_after_it():
     connection, owner, wire = connect(echo)
     owner.store.congested = True
     connection.data_received(frame(OTHER) + frame(PRODUCE) + frame(OTHER))
@@ -257,7 +257,7 @@ def test_a_full_store_delays_only_requests_that_append():
 
 @pytest.mark.parametrize("backlog", [b"", frame(OTHER)])
 def test_a_large_request_waits_until_a_journal_file_has_room_for_it(backlog):
-    """It, and what comes behind it; a small one is not asked about."""
+    """Requests behind it on its connection wait too; a small request does not wait for room."""
     connection, owner, wire = connect(echo)
     large = PRODUCE + bytes(module.RESERVE_FROM_BYTES)
     asked = []
@@ -340,7 +340,7 @@ def test_a_large_frame_waits_for_request_memory():
     assert owner.pool_left == size
 
 
-def test_a_delayed_large_frame_keeps_its_request_memory():
+def test_a_large_frame_keeps_its_request_memory_while_a_congested_store_delays_it():
     connection, owner, _ = connect(echo, pool_bytes=100_000)
     sent = frame(PRODUCE + LARGE)
     connection.data_received(sent[:100])

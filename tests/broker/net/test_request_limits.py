@@ -207,7 +207,7 @@ def test_a_fetch_of_very_many_partitions_closes_its_connection(version):
             read(request, version)
 
 
-def test_a_topic_with_many_own_settings_is_described_beside_others(served):
+def test_each_topic_is_described_with_its_own_value_even_if_named_twice(served):
     with served.connect() as client:
         client.call(create("plain"))
         client.call(create("special", retention_ms=77))

@@ -126,7 +126,9 @@ def test_all_request_memory_is_released_in_the_end(world):
 
 @small_pool
 def test_requests_that_together_exceed_the_request_memory_all_succeed(world):
-    """Each has a part of it; the oldest goes on, beyond the room if need be, and then the next."""
+    """Each request holds a part of the memory; the oldest may exceed the limit, is completed and frees its part for
+    the next.
+    """
     large = batch(value=bytes(900_000))
     world.ask(create("many", 10))
     clients = [SimulatedClient(world) for _ in range(6)]
@@ -143,7 +145,9 @@ def test_requests_that_together_exceed_the_request_memory_all_succeed(world):
 
 @small_pool
 def test_a_client_with_many_large_requests_waits_for_memory_before_each(world):
-    """It has the oldest request at first; were it the oldest for ever, whoever waits would never go on."""
+    """At first it has the oldest request, which may exceed the limit. If all its later requests counted as the oldest
+    too, other clients would wait for ever.
+    """
     streams = SimulatedClient(world)
     frame = streams.encoded(produce("t", LARGE), 9)[2]
     half = len(frame) // 2

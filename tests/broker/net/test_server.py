@@ -93,7 +93,7 @@ def test_a_reader_that_does_not_read_is_not_served_ahead_and_memory_stays_bounde
 # Who is let in.
 
 
-def test_connections_beyond_the_limit_are_closed_and_those_within_go_on():
+def test_connections_beyond_the_limit_are_closed_and_open_ones_are_still_served():
     with ServedBroker(max_connections=3) as served:
         kept = [served.connect() for _ in range(3)]
         assert all(client.call(ApiVersionsRequest(), 0).error_code == OK for client in kept)
@@ -114,7 +114,7 @@ def test_connections_beyond_the_limit_of_an_address_are_closed():
         served.close_clients()
 
 
-def test_an_idle_connection_is_closed_and_an_active_one_is_not():
+def test_an_idle_connection_is_closed_and_an_active_one_stays_open():
     with (
         Broker(connections_max_idle_ms=60_000) as broker,
         WireClient(broker.host, broker.port) as silent,
@@ -288,8 +288,8 @@ def test_large_requests_on_many_connections_are_received_in_turns():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_random_bytes_close_their_connection_and_harm_no_other(served, client, topic, seed):
-    """Random bytes, random cuts and flips of good requests; the broker goes on, and no exception escapes."""
+def test_random_or_damaged_requests_close_only_their_own_connection(served, client, topic, seed):
+    """Random bytes, and valid requests cut or with flipped bits; the broker keeps running and no exception escapes."""
     rng = random.Random(seed)
     good = [
         client.encoded(request, version)[0]
@@ -357,7 +357,7 @@ def rest_of(client):
             yield answers(client.receive())[0][0]
 
 
-def test_a_failed_sync_cuts_every_connection_without_an_answer():
+def test_a_failed_sync_closes_every_connection_without_an_answer():
     with ServedBroker() as served, served.connect() as client, served.connect() as other:
         client.call(create("t"))
         client.call(produce("t", batch()))

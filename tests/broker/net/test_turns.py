@@ -310,7 +310,7 @@ def test_a_short_request_does_not_wait_until_thirty_long_ones_have_ended(turns_b
     assert len(done) == 31
 
 
-def test_a_job_that_yields_behind_short_continues_after_all_short_jobs():
+def test_a_job_that_yields_behind_short_continues_after_all_queued_short_jobs():
     store, later, done = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 
@@ -349,7 +349,7 @@ def test_a_cancelled_job_is_closed_and_reported_without_running():
     assert not later
 
 
-def test_requests_that_arrive_after_queued_work_get_the_full_allowance():
+def test_after_a_slice_of_queued_work_arriving_requests_have_the_full_allowance():
     store, later = SimpleNamespace(turn=0), []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
     queue.spend(turns.ARRIVAL_UNITS)

@@ -131,7 +131,7 @@ def test_the_answer_of_a_cancelled_parked_reply_is_dropped():
 
 @pytest.mark.parametrize("end", [lambda parked: parked.answer("here"), lambda parked: parked.cancel()])
 def test_an_answered_parked_reply_is_freed_without_the_garbage_collector(end):
-    """What is made for it refers to it and is kept by it until then; serve freezes what it finds alive."""
+    """A reply and its callbacks refer to each other; answering or cancelling it breaks that cycle."""
     parked = Parked()
     parked.then(lambda _: parked.cancelled)
     parked.on_cancel = lambda: parked.answer(None)

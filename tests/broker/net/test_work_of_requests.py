@@ -412,13 +412,13 @@ def check_work(name: str, world: World) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in READING])
-def test_the_worst_request_of_each_api_exceeds_no_turn(short_turns, name):
+def test_the_worst_case_request_of_each_api_stays_within_the_limits_of_a_loop_turn(short_turns, name):
     world = World()
     check_work(name, world)
     world.broker.stop()
 
 
-def test_the_worst_request_of_each_reading_api_exceeds_no_turn(short_turns):
+def test_the_worst_case_request_of_each_reading_api_stays_within_a_loop_turn(short_turns):
     world = World()
     for name in sorted(READING):
         check_work(name, world)
@@ -466,7 +466,7 @@ def test_items_that_do_not_fit_in_the_answer_get_a_retriable_error(monkeypatch, 
     world.broker.stop()
 
 
-def test_connections_share_the_bytes_that_answers_may_hold(monkeypatch):
+def test_the_more_connections_the_fewer_bytes_one_answer_may_have(monkeypatch):
     world = World()
     connections = len(world.broker.broker.server.connections)
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 20_000)

@@ -41,7 +41,7 @@ def records(broker: SimulatedBroker) -> bytes:
     return bytes_of(fetched(SimulatedClient(broker).ask(fetch("t"), 11)))
 
 
-def test_a_broker_with_an_empty_disk_has_all_that_a_killed_one_acknowledged():
+def test_a_successor_with_an_empty_disk_has_all_records_its_predecessor_acknowledged():
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -55,7 +55,7 @@ def test_a_broker_with_an_empty_disk_has_all_that_a_killed_one_acknowledged():
     second.stop()
 
 
-def test_it_waits_until_the_owner_is_silent_for_a_lease_and_no_longer():
+def test_a_new_owner_waits_one_lease_after_the_last_round_of_a_dead_owner():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)
@@ -65,7 +65,7 @@ def test_it_waits_until_the_owner_is_silent_for_a_lease_and_no_longer():
     second.stop()
 
 
-def test_it_does_not_wait_in_its_own_directory():
+def test_the_last_owner_restarts_in_its_own_directory_without_waiting():
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -78,7 +78,7 @@ def test_it_does_not_wait_in_its_own_directory():
     again.stop()
 
 
-def test_in_its_own_directory_it_waits_if_its_epoch_was_taken_from_it():
+def test_a_former_owner_waits_a_lease_if_another_node_ended_its_epoch():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)
@@ -89,7 +89,7 @@ def test_in_its_own_directory_it_waits_if_its_epoch_was_taken_from_it():
     again.stop()
 
 
-def test_in_its_own_directory_it_waits_if_late_rounds_stand_behind_the_seal():
+def test_a_former_owner_waits_a_lease_if_late_rounds_are_stored_behind_the_seal():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(5)
@@ -106,7 +106,7 @@ def test_in_its_own_directory_it_waits_if_late_rounds_stand_behind_the_seal():
     again.stop()
 
 
-def test_a_directory_that_was_filled_from_the_store_waits_for_the_owner():
+def test_a_broker_on_a_directory_fetched_from_the_store_waits_a_lease():
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -125,7 +125,7 @@ def test_a_directory_that_was_filled_from_the_store_waits_for_the_owner():
     second.stop()
 
 
-def test_an_owner_with_nothing_to_write_keeps_its_lease():
+def test_an_idle_owner_creates_an_empty_round_about_every_two_seconds():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)
@@ -136,7 +136,7 @@ def test_an_owner_with_nothing_to_write_keeps_its_lease():
 
 
 @pytest.mark.slow
-def test_an_idle_owner_leaves_few_rounds_to_read_for_a_takeover():
+def test_an_owner_idle_for_25_minutes_leaves_fewer_than_40_rounds_to_a_takeover():
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.ask(create("t"))
@@ -157,7 +157,7 @@ def test_an_idle_owner_leaves_few_rounds_to_read_for_a_takeover():
     second.stop()
 
 
-def test_an_owner_that_was_only_stopped_meets_the_seal_and_answers_nobody():
+def test_a_suspended_owner_that_was_replaced_halts_fenced_without_an_answer():
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -176,7 +176,7 @@ OF_A_GROUP = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", t
 
 
 @pytest.mark.parametrize("request_", [OF_A_GROUP, DescribeLedgerRequest(keys=None)], ids=["offsets", "ledger"])
-def test_a_replaced_owner_does_not_answer_requests_that_clients_act_on(request_):
+def test_a_replaced_owner_closes_the_connection_instead_of_answering(request_):
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -190,7 +190,7 @@ def test_a_replaced_owner_does_not_answer_requests_that_clients_act_on(request_)
 
 
 @pytest.mark.slow
-def test_points_are_taken_and_rounds_before_them_deleted_while_the_broker_serves():
+def test_a_serving_owner_keeps_2_or_3_points_and_deletes_rounds_before_them():
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.ask(create("t"))
@@ -207,7 +207,7 @@ def test_points_are_taken_and_rounds_before_them_deleted_while_the_broker_serves
     second.stop()
 
 
-def test_while_the_store_is_away_nothing_is_answered_and_then_everything():
+def test_produce_is_answered_only_once_an_unreachable_store_is_back():
     objects = SimulatedObjects()
     owner = serve(objects)
     seen = owner.broker._in_store.objects
@@ -256,7 +256,7 @@ def test_with_any_store_errors_acknowledged_records_are_kept_exactly_once(seed):
     last.stop()
 
 
-def test_rounds_are_created_as_often_as_may_be_and_large_ones_at_once():
+def test_an_owner_creates_at_most_ten_small_rounds_a_second():
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.ask(create("t"))
@@ -271,7 +271,7 @@ def test_rounds_are_created_as_often_as_may_be_and_large_ones_at_once():
     owner.stop()
 
 
-def test_a_directory_whose_journal_is_in_a_store_needs_that_store_to_be_served():
+def test_a_directory_with_its_journal_in_a_store_is_refused_without_that_store():
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.stop()
@@ -287,7 +287,7 @@ def plain_directory() -> SimulatedDisk:
         return broker.disk
 
 
-def test_a_directory_with_a_journal_of_its_own_is_put_into_the_store():
+def test_a_directory_with_a_local_journal_is_adopted_by_an_empty_store():
     objects = SimulatedObjects()
     owner = serve(objects, plain_directory())
     assert answers(owner.ask(produce("t", batch(1)), 11)) == [(OK, 2)]
@@ -297,7 +297,7 @@ def test_a_directory_with_a_journal_of_its_own_is_put_into_the_store():
     second.stop()
 
 
-def test_a_directory_is_refused_at_once_though_the_store_has_an_owner_at_work():
+def test_a_directory_with_other_data_is_refused_without_waiting_for_the_owner():
     objects = SimulatedObjects()
     owner = serve(objects)
     with pytest.raises(StoreDamaged, match="other data"):
@@ -306,7 +306,7 @@ def test_a_directory_is_refused_at_once_though_the_store_has_an_owner_at_work():
     owner.stop()
 
 
-def test_others_wait_while_a_directory_is_put_into_the_store():
+def test_a_broker_waits_a_lease_while_another_is_putting_its_directory_in_the_store():
     objects = SimulatedObjects()
     objects.content["0/owners/0000000001"] = b"of one that is at work, or was"
     second = serve(objects)
@@ -323,7 +323,7 @@ class BothWin(SimulatedObjects):
         super().create(name, content)
 
 
-def test_a_store_on_which_two_can_create_one_name_is_refused():
+def test_a_store_that_lets_two_clients_create_one_name_is_refused():
     with pytest.raises(StoreDamaged, match=r"of 4 creates of one name \d succeeded"):
         SimulatedBroker(SETTINGS, in_store=InStore(BothWin(), lambda seconds: None))
 
@@ -336,14 +336,14 @@ class EverythingExists(SimulatedObjects):
         raise Exists(name, "412")
 
 
-def test_a_store_that_says_of_every_new_name_that_it_exists_is_refused():
+def test_a_store_that_answers_exists_to_every_create_is_refused():
     objects = EverythingExists()
     with pytest.raises(StoreDamaged, match="of 50 new names it said each time that they exist"):
         SimulatedBroker(SETTINGS, in_store=InStore(objects, lambda seconds: None))
     assert not objects.content
 
 
-def test_a_store_with_a_backup_is_refused():
+def test_a_store_that_holds_a_backup_is_refused_for_a_journal():
     objects = SimulatedObjects()
     objects.content["0/claims/0000000001"] = b"of a follower"
     with pytest.raises(StoreDamaged, match="it holds a backup"):

@@ -14,7 +14,7 @@ def begun(pace: Pace, until_ms: int, open_bytes: int = 100) -> int:
     return count
 
 
-def test_a_round_after_a_pause_does_not_wait():
+def test_ten_rounds_after_a_pause_need_no_wait_and_the_eleventh_waits_100_ms():
     pace = Pace(10, 10)
     assert [pace.wait_ms(0, 100) for _ in range(11)] == [0] * 10 + [100]
     assert pace.wait_ms(60_000, 100) == 0

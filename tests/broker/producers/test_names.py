@@ -100,7 +100,7 @@ def applied(rows) -> Names:
 
 
 @given(st.lists(EVENTS, max_size=40))
-def test_no_sequence_is_written_twice_and_a_replay_gives_the_same_state(events):
+def test_named_producers_never_write_a_sequence_twice_and_replay_to_the_same_state(events):
     model = Model()
     for event, *arguments in events:
         getattr(model, event)(*arguments)

@@ -112,7 +112,7 @@ def test_each_partition_gets_its_own_answer(broker, client, workers):
 
 
 @pytest.mark.parametrize(("acks", "written"), [(0, [(0, MANY)]), (1, []), (-1, [])])
-def test_after_a_client_left_only_its_acks_0_requests_are_appended(broker, client, workers, acks, written):
+def test_a_produce_of_a_disconnected_client_is_appended_only_with_acks_0(broker, client, workers, acks, written):
     begun(client, workers, produce("keys", long(), acks=acks))
     client.close()
     finish(client, workers)
@@ -205,7 +205,7 @@ def test_a_halt_while_a_worker_checks_records_leaves_the_request_unanswered(brok
     assert not broker.broker.metrics.failures
 
 
-def test_a_stop_while_a_worker_checks_records_is_orderly(broker, client, workers):
+def test_a_stop_while_a_worker_checks_records_appends_nothing_and_does_not_halt(broker, client, workers):
     begun(client, workers, produce("keys", long()))
     with broker.again() as successor:
         assert successor.broker.halted is None
@@ -282,7 +282,7 @@ def test_many_small_batches_of_one_request_together_are_given_to_a_worker(broker
 
 
 def test_a_negative_record_count_does_not_reduce_the_work_of_other_batches(broker, client, workers):
-    """A count below zero, of which only the check of the whole batch would tell."""
+    """The batch header has a record count below zero; the sum of the counts still sends the other batch to a worker."""
     negative = bytearray(batch(key=b"k"))
     negative[57:61] = (-MANY).to_bytes(4, "big", signed=True)
     begun(client, workers, produce("keys", bytes(negative), long()))
@@ -294,7 +294,7 @@ def test_a_negative_record_count_does_not_reduce_the_work_of_other_batches(broke
 
 
 def test_a_request_of_many_small_batches_that_decompress_to_much_is_refused_in_part(broker, client, workers):
-    """Ten batches of 6 KB, of 6 MB each."""
+    """Ten batches of 6 KB decompress to 6 MB each: two are accepted, eight get MESSAGE_TOO_LARGE."""
     broker.ask(create("many", 10, cleanup_policy="compact"))
     sent = packed(1, value=bytes(6_000_000))
     assert len(sent) < 10_000

@@ -20,7 +20,7 @@ def begin(**settings: object) -> SimulatedBroker:
     return SimulatedBroker(small(**settings), disk=SimulatedDisk(history=False))
 
 
-def test_members_of_a_share_group_up_to_the_limit_are_let_in() -> None:
+def test_a_share_group_refuses_members_beyond_its_maximum_size() -> None:
     def beating(member: str, epoch: int = 0) -> int:
         names = ["t"] if epoch == 0 else None
         asked = ShareGroupHeartbeatRequest(
@@ -36,7 +36,7 @@ def test_members_of_a_share_group_up_to_the_limit_are_let_in() -> None:
         assert [beating(name) for name in "de"] == [OK, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
-def test_share_sessions_up_to_the_limit_are_opened() -> None:
+def test_a_share_session_beyond_the_limit_is_refused_until_one_is_closed() -> None:
     with begin(group_share_max_size=1, group_share_max_share_sessions=3) as broker:
         broker.ask(create("t"))
         initialize(broker, "t", 0)
@@ -51,7 +51,7 @@ def test_share_sessions_up_to_the_limit_are_opened() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("records", [99, 100, 101])
-def test_records_up_to_the_limit_are_in_flight(records: int) -> None:
+def test_a_share_partition_delivers_at_most_max_record_locks_unacknowledged_records(records: int) -> None:
     with begin() as broker:
         broker.ask(create("t"))
         initialize(broker, "t", 0)
@@ -70,8 +70,10 @@ def test_records_up_to_the_limit_are_in_flight(records: int) -> None:
 
 
 @pytest.mark.slow
-def test_runs_of_all_share_partitions_are_bounded_and_acknowledging_frees_room() -> None:
-    """Many ranges make as many runs: above the limit nothing new is given, above twice that nothing is split."""
+def test_the_runs_of_all_share_partitions_are_limited_and_acknowledging_frees_them() -> None:
+    """A run is consecutive records of one state; many acknowledged ranges make many runs. Above the limit no records
+    are delivered; above twice the limit no acknowledgement may split a run.
+    """
     limit = 1 << 20
     runs = limit // RUN_BYTES
     with begin(group_metadata_max_bytes=limit) as broker:
@@ -101,8 +103,8 @@ def test_runs_of_all_share_partitions_are_bounded_and_acknowledging_frees_room()
 
 
 @pytest.mark.slow
-def test_a_group_full_of_runs_keeps_no_other_group_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    """Nor any partition of its own that has few; and what is the matter has a name."""
+def test_a_share_group_that_uses_its_run_memory_does_not_block_other_groups(caplog: pytest.LogCaptureFixture) -> None:
+    """Partitions of the same group that have few runs are served too, and the log names the limit."""
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         broker.ask(create("t", 9))
         for group in ("hoarder", "other"):

@@ -92,7 +92,7 @@ def test_metrics_show_how_many_records_are_pending_and_since_when(broker: Simula
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_metrics_count_acknowledgements_in_a_transaction_and_what_its_end_archives(
+def test_metrics_count_transactional_acknowledgements_and_what_a_commit_archives(
     broker: SimulatedBroker, commit: bool
 ) -> None:
     broker.broker.topics.create("t", 1)

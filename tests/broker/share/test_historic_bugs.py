@@ -37,8 +37,8 @@ def fill(broker: SimulatedBroker, count: int, topic: str = "t") -> None:
 # ---- the state of records --------------------------------------------------------------------------------------
 
 
-def test_kafka_18084_19463_an_acknowledgement_not_logged_keeps_the_locks(broker: SimulatedBroker) -> None:
-    """There, records stayed in a transition whose write had failed: acknowledging hung, and they were skipped."""
+def test_kafka_18084_19463_an_acknowledgement_that_is_not_logged_keeps_the_locks(broker: SimulatedBroker) -> None:
+    """In Kafka, a failed write left records in transition: acknowledging hung, and the records were skipped."""
     (key,) = begin(broker, "t")
     acquire(broker, key, 0, 4)
     shares = broker.broker.share_partitions
@@ -53,8 +53,10 @@ def test_kafka_18084_19463_an_acknowledgement_not_logged_keeps_the_locks(broker:
     assert states(broker, key) == "3 LL"
 
 
-def test_kafka_19630_a_log_start_archives_below_it_whatever_the_state() -> None:
-    """There, `||` between two methods that archive left the second one out once the first had found something."""
+def test_kafka_19630_all_records_below_a_new_log_start_are_archived() -> None:
+    """They are archived whether available, acknowledged or pending. In Kafka, `||` between two methods that archive
+    skipped the second one if the first had found something.
+    """
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", ack(1, 1, AckType.RELEASE), ack(3, 3, AckType.ACCEPT))
@@ -81,7 +83,7 @@ def test_kafka_19954_and_19632_runs_do_not_overlap_after_a_replay() -> None:
 
 
 def test_kafka_20034_23112_the_count_of_complete_records_survives_a_restart(broker: SimulatedBroker) -> None:
-    """There, the number behind the lag was wrong after a restart, and where the log began later."""
+    """The lag is computed from this count. In Kafka it was wrong after a restart and after the log start had moved."""
     (key,) = begin(broker, "t")
     acquire(broker, key, 0, 9)
     shares = broker.broker.share_partitions
@@ -112,7 +114,7 @@ def test_kafka_23074_the_start_offset_never_moves_back() -> None:
             start = driver.machine.start
 
 
-def test_kafka_21426_a_pruned_log_still_begins_with_the_snapshot(broker: SimulatedBroker) -> None:
+def test_kafka_21426_pruning_the_state_log_keeps_the_newest_snapshot(broker: SimulatedBroker) -> None:
     (key,) = begin(broker, "t")
     state_log = broker.broker.share_partitions.state_log
     home = state_log.home(key)
@@ -139,7 +141,7 @@ def test_kafka_19485_the_first_fetch_of_a_session_may_not_acknowledge(broker: Si
     assert member.states() == "LLLLL"
 
 
-def test_kafka_20736_a_partition_that_a_session_forgets_gives_it_no_records(broker: SimulatedBroker) -> None:
+def test_kafka_20736_a_partition_forgotten_by_a_share_session_returns_no_records(broker: SimulatedBroker) -> None:
     initialize(broker, "t", 0)
     member = ShareClient(broker)
     fill(broker, 1)
@@ -177,7 +179,7 @@ def test_kfake_20a5749a_a_recreated_topic_has_no_share_state_of_the_old_one(brok
     assert ShareClient(broker, member="n").take(0) == [(0, 1, 1)]
 
 
-def test_kafka_19662_the_offset_of_a_topic_can_be_set_that_the_group_does_not_read(broker: SimulatedBroker) -> None:
+def test_kafka_19662_a_share_offset_can_be_set_for_a_topic_the_group_does_not_read(broker: SimulatedBroker) -> None:
     initialize(broker, "t", 0)
     broker.ask(create("other"))
     made = AlterShareGroupOffsetsRequest.Topic
@@ -186,7 +188,7 @@ def test_kafka_19662_the_offset_of_a_topic_can_be_set_that_the_group_does_not_re
     assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
 
 
-def test_kafka_20330_an_acknowledgement_after_a_restart_is_refused(
+def test_kafka_20330_an_acknowledgement_after_a_restart_gets_session_not_found(
     broker: SimulatedBroker,
 ) -> None:
     initialize(broker, "t", 0)
@@ -217,7 +219,7 @@ def test_pulsar_19451_records_pending_in_a_transaction_are_not_delivered(broker:
     ]
 
 
-def test_pulsar_14371_an_abort_gives_back_all_that_was_acknowledged(broker: SimulatedBroker) -> None:
+def test_pulsar_14371_an_abort_makes_all_acknowledged_records_available_again(broker: SimulatedBroker) -> None:
     (key,) = begin(broker, "t")
     worker = ShareWorker(broker)
     acquire(broker, key, 0, 99)
@@ -229,7 +231,7 @@ def test_pulsar_14371_an_abort_gives_back_all_that_was_acknowledged(broker: Simu
     assert sum(last - first + 1 for first, last, _ in again) == 100
 
 
-def test_pulsar_14889_a_consumer_reads_past_records_pending_for_another(broker: SimulatedBroker) -> None:
+def test_pulsar_14889_a_share_member_reads_past_records_pending_in_a_transaction(broker: SimulatedBroker) -> None:
     initialize(broker, "t", 0)
     fill(broker, 5)
     member = ShareClient(broker)

@@ -66,7 +66,9 @@ def holders(world: SimulatedBroker) -> set[str]:
     return {one.member for kept in known for *_, one in kept.machine.runs if one.state is State.ACQUIRED}
 
 
-def test_a_sessions_end_is_released_in_steps_of_few_runs_before_it_is_answered(world: SimulatedBroker, logged) -> None:
+def test_closing_a_share_session_releases_its_records_in_steps_before_the_answer(
+    world: SimulatedBroker, logged
+) -> None:
     client = with_many_runs(world)
     closed = client.client.ask(client.acknowledging({}, epoch=-1), 2)
     assert closed.error_code == 0
@@ -75,7 +77,7 @@ def test_a_sessions_end_is_released_in_steps_of_few_runs_before_it_is_answered(w
     assert max(logged) == STEP
 
 
-def test_a_connections_end_releases_in_steps_between_which_others_are_served(world, logged, monkeypatch) -> None:
+def test_records_released_by_a_disconnect_reach_waiting_members_between_the_steps(world, logged, monkeypatch) -> None:
     client, other = with_many_runs(world), ShareClient(world, member="n")
     other.fetch(*range(PARTITIONS))
     acquire, steps_before = SharePartitions.acquire, []
@@ -95,7 +97,7 @@ def test_a_connections_end_releases_in_steps_between_which_others_are_served(wor
     assert 0 < steps_before[0] < len(logged) / 2, "it need not wait for all of them"
 
 
-def test_locks_that_time_out_end_in_steps_of_few_runs(world: SimulatedBroker, logged: list[int]) -> None:
+def test_acquisition_locks_that_time_out_are_released_in_small_units(world: SimulatedBroker, logged: list[int]) -> None:
     client = with_many_runs(world)
     world.wait(LOCK_S - 1)
     assert client.states() == "L" * RECORDS
@@ -106,7 +108,9 @@ def test_locks_that_time_out_end_in_steps_of_few_runs(world: SimulatedBroker, lo
     assert world.broker.metrics.share_locks_timed_out == PARTITIONS * RECORDS
 
 
-def test_one_lock_that_was_cut_into_many_runs_times_out_in_steps(world: SimulatedBroker, logged: list[int]) -> None:
+def test_one_lock_over_many_separate_records_times_out_in_small_units(
+    world: SimulatedBroker, logged: list[int]
+) -> None:
     client = ShareClient(world)
     assert client.take(0) == [(0, RECORDS - 1, 1)]
     assert client.acknowledge(*[(n, n, ACCEPT) for n in range(1, RECORDS, 2)]) == 0
@@ -117,7 +121,7 @@ def test_one_lock_that_was_cut_into_many_runs_times_out_in_steps(world: Simulate
     assert max(logged) <= STEP
 
 
-def test_a_reopened_session_keeps_what_it_acquires_while_the_old_one_ends(world: SimulatedBroker) -> None:
+def test_a_reopened_share_session_keeps_its_records_while_the_old_one_is_released(world: SimulatedBroker) -> None:
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     again = ShareClient(world, member="m")
@@ -129,7 +133,7 @@ def test_a_reopened_session_keeps_what_it_acquires_while_the_old_one_ends(world:
     assert not shares.locks._releases
 
 
-def test_locks_of_an_ended_session_are_released_once_the_log_takes_it(world, logged, monkeypatch) -> None:
+def test_locks_of_an_ended_session_stay_until_their_release_can_be_logged(world, logged, monkeypatch) -> None:
     client = with_many_runs(world)
 
     def refuse(self: ShareStateLog, changes: Any) -> None:
@@ -146,7 +150,7 @@ def test_locks_of_an_ended_session_are_released_once_the_log_takes_it(world, log
     assert max(logged) == STEP
 
 
-def test_one_range_over_many_runs_is_decided_in_steps_and_is_one_unit(world: SimulatedBroker, logged) -> None:
+def test_an_acknowledged_range_is_checked_in_steps_and_logged_as_one_unit(world: SimulatedBroker, logged) -> None:
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     acks = {(client.topic_id, number): [AckRange(0, RECORDS - 1, [ACCEPT])] for number in range(PARTITIONS)}

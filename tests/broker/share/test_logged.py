@@ -16,7 +16,9 @@ def states_of(batches: list[StateBatch]) -> dict[int, tuple[int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_snapshot_has_changes_made_while_it_was_encoded(interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_share_states_encoded_in_steps_include_changes_made_between_the_steps(
+    interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logged, "RUNS", 3)
     for seed in range(60):
         chance = random.Random(seed)
@@ -46,7 +48,7 @@ def test_a_snapshot_has_changes_made_while_it_was_encoded(interrupted: bool, mon
 
 
 @pytest.mark.parametrize("meanwhile", [False, True])
-def test_a_snapshot_encoded_while_the_offset_is_set_lower_has_all_states(
+def test_share_states_encoded_while_the_start_offset_is_lowered_are_complete(
     meanwhile: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logged, "RUNS", 2)
@@ -64,7 +66,7 @@ def test_a_snapshot_encoded_while_the_offset_is_set_lower_has_all_states(
     assert found == EncodedStates(len(driver.machine.durable()), encode_states(driver.machine.durable()))
 
 
-def test_a_snapshot_encoded_before_has_the_bytes_of_one_that_is_encoded_at_once() -> None:
+def test_a_share_snapshot_of_pre_encoded_states_has_the_same_bytes() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     driver.acknowledge("me", *(AckRange(offset, offset, [1 + offset % 2]) for offset in range(10)))

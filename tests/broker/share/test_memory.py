@@ -19,7 +19,9 @@ keys = st.builds(key, st.sampled_from("abc"), st.integers(0, 3))
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(keys, st.integers(0, 300)), max_size=30))
-def test_runs_are_counted_and_the_parts_of_all_are_no_more_than_the_limit(counts: list[tuple[SharePartitionKey, int]]):
+def test_run_memory_counts_all_runs_and_its_shares_add_up_to_at_most_the_limit(
+    counts: list[tuple[SharePartitionKey, int]],
+):
     memory, runs = RunMemory(), dict[SharePartitionKey, int]()
     for each, count in counts:
         memory.count(each, count)
@@ -36,7 +38,7 @@ def test_runs_are_counted_and_the_parts_of_all_are_no_more_than_the_limit(counts
 
 
 @given(st.lists(st.tuples(keys, st.integers(1, 300)), max_size=30))
-def test_a_share_partition_without_runs_always_has_room(counts: list[tuple[SharePartitionKey, int]]):
+def test_a_share_partition_without_runs_may_always_add_one(counts: list[tuple[SharePartitionKey, int]]):
     memory = RunMemory()
     for each, count in counts:
         memory.count(each, count)
@@ -44,7 +46,7 @@ def test_a_share_partition_without_runs_always_has_room(counts: list[tuple[Share
     assert memory.has_room(key("a", 9), MOST)
 
 
-def test_above_the_limit_a_share_partition_has_room_up_to_its_part():
+def test_above_the_memory_limit_each_share_partition_has_room_up_to_its_share():
     memory = RunMemory()
     memory.count(key("a", 0), 95)
     memory.count(key("b", 0), 1)

@@ -83,7 +83,8 @@ def lives() -> Iterator[tuple[ShareDriver, Others, random.Random]]:
 
 
 @pytest.mark.slow
-def test_portions_are_decided_again_after_another_member_changed_them() -> None:
+def test_acknowledgements_checked_in_portions_apply_as_if_checked_at_the_end() -> None:
+    """A portion that another member's change made stale is checked again."""
     stale = made = 0
     for driver, others, chance in lives():
         machine = driver.machine
@@ -120,7 +121,7 @@ def test_portions_are_decided_again_after_another_member_changed_them() -> None:
 
 
 @pytest.mark.slow
-def test_a_transactions_portions_are_decided_again_after_a_change() -> None:
+def test_transactional_acknowledgements_in_portions_apply_as_if_checked_at_the_end() -> None:
     made = 0
     for driver, others, _ in lives():
         machine = driver.machine
@@ -155,7 +156,7 @@ def test_locks_renewed_in_portions_last_until_the_new_deadline() -> None:
 
 
 @pytest.mark.parametrize("ranges", [3, 4, 5])
-def test_a_range_that_repeats_the_end_of_the_portion_before_is_refused(ranges: int) -> None:
+def test_a_range_that_repeats_the_last_range_of_an_earlier_portion_is_refused(ranges: int) -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 9))
     acks = [AckRange(n, n, [1]) for n in range(ranges)]
@@ -175,7 +176,9 @@ def in_runs_of_one() -> SharePartition:
 
 @pytest.mark.parametrize("kind", [AckType.ACCEPT, AckType.RELEASE, AckType.RENEW])
 @pytest.mark.parametrize(("first", "last"), [(0, 9), (1, 8), (3, 3), (5, 6)])
-def test_one_range_over_many_runs_is_cut_into_portions_of_few(kind: AckType, first: int, last: int) -> None:
+def test_a_range_checked_in_portions_has_the_effect_of_one_range_per_record(
+    kind: AckType, first: int, last: int
+) -> None:
     machine, whole = in_runs_of_one(), in_runs_of_one()
     of = of_member(machine, [AckRange(first, last, [kind])])
     touched = list(of.decide_ahead())
@@ -197,7 +200,7 @@ def test_one_range_over_many_runs_is_cut_into_portions_of_few(kind: AckType, fir
         (AckRange(0, 9, [1]), ErrorCode.INVALID_RECORD_STATE),
     ],
 )
-def test_a_range_that_is_wrong_in_a_later_portion_is_refused_whole(ack: AckRange, code: ErrorCode) -> None:
+def test_a_range_invalid_in_a_later_portion_is_refused_and_changes_nothing(ack: AckRange, code: ErrorCode) -> None:
     machine = in_runs_of_one()
     machine.acquire([AcquiredRange(7, 7, 3)], "other", UNTIL)
     before = view(machine)
@@ -208,7 +211,7 @@ def test_a_range_that_is_wrong_in_a_later_portion_is_refused_whole(ack: AckRange
     assert view(machine) == before
 
 
-def test_a_range_that_begins_below_the_window_touches_only_what_is_in_it() -> None:
+def test_a_range_that_begins_below_the_window_changes_only_records_in_the_window() -> None:
     machine = in_runs_of_one()
     for n in range(4):
         accepted = of_member(machine, [AckRange(n, n, [1])])

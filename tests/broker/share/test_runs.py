@@ -136,14 +136,14 @@ TestRuns.settings = settings(max_examples=25, stateful_step_count=30)
 
 
 @pytest.mark.long
-def test_runs_agree_with_a_dict_in_many_long_histories() -> None:
+def test_runs_give_the_same_states_as_a_dict_by_offset_in_many_histories() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(RunsBesideADict, settings=settings(max_examples=2_000, stateful_step_count=50))
 
 
 @given(st.lists(st.booleans(), max_size=30))
-def test_offsets_that_are_alike_are_one_run_in_whatever_order_they_come(flags: list[bool]) -> None:
+def test_adjacent_offsets_of_equal_state_are_one_run_in_any_order_of_puts(flags: list[bool]) -> None:
     forth, back = Runs(), Runs()
     for offset, done in enumerate(flags):
         forth.put(offset, offset, DONE if done else FREE)
@@ -154,7 +154,7 @@ def test_offsets_that_are_alike_are_one_run_in_whatever_order_they_come(flags: l
 
 
 @pytest.mark.slow
-def test_kafka_20691_one_record_after_another_is_put_in_little_time() -> None:
+def test_kafka_20691_putting_100_000_records_one_by_one_merges_them_into_one_run() -> None:
     runs = Runs()
     for offset in range(100_000):
         runs.put(offset, offset, DONE)

@@ -301,10 +301,10 @@ def check(examples: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-def test_share_partitions_are_as_their_records_one_by_one_whatever_happens() -> None:
+def test_share_partitions_agree_with_a_model_of_single_records() -> None:
     check(examples=4, steps=60)
 
 
 @pytest.mark.long
-def test_share_partitions_are_as_their_records_one_by_one_in_many_histories() -> None:
+def test_share_partitions_agree_with_a_model_of_single_records_in_many_histories() -> None:
     check(examples=1_000, steps=100)

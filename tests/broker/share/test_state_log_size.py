@@ -51,13 +51,13 @@ def log() -> Iterator[Log]:
 
 
 @pytest.mark.parametrize("ranges", [1, 2, 50])
-def test_a_request_takes_160_bytes_and_20_for_each_further_range(log: Log, ranges: int) -> None:
+def test_logging_an_acknowledgement_takes_160_bytes_plus_20_per_further_range(log: Log, ranges: int) -> None:
     before = log.size_bytes
     log.acknowledge(0, ranges, (1, 3) if ranges > 1 else (1,))
     assert 100 < log.size_bytes - before <= 160 + 20 * (ranges - 1)
 
 
-def test_a_request_in_a_transaction_takes_as_much_and_the_name_of_its_member(log: Log) -> None:
+def test_logging_a_transactional_acknowledgement_adds_5_bytes_per_range(log: Log) -> None:
     worker = ShareWorker(log.world)
     log.acquire(0, 100)
     before = log.size_bytes
@@ -66,8 +66,8 @@ def test_a_request_in_a_transaction_takes_as_much_and_the_name_of_its_member(log
 
 
 @pytest.mark.slow
-def test_the_log_of_states_stays_short_however_much_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group's long name is in each record, so that a few make a long log."""
+def test_the_share_state_log_stays_below_2_mib_under_many_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group has a long name, which is in each record, so that few records make a long log."""
     monkeypatch.setattr(state_log, "PRUNE_AFTER_BYTES", MIB // 8)
     with SimulatedBroker(SETTINGS) as world:
         log, most, logged = Log(world, "g" * 4_000), 0, 0
@@ -83,7 +83,7 @@ def test_the_log_of_states_stays_short_however_much_is_acknowledged(monkeypatch:
 
 
 @pytest.mark.slow
-def test_the_log_of_states_stays_short_however_much_transactions_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_share_state_log_stays_short_under_transactional_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_log, "PRUNE_AFTER_BYTES", MIB // 8)
     with SimulatedBroker(SETTINGS) as world:
         log, most, logged = Log(world, "g" * 4_000), 0, 0
@@ -105,7 +105,7 @@ def test_the_log_of_states_stays_short_however_much_transactions_acknowledge(mon
 
 
 @pytest.mark.long
-def test_ten_million_acknowledgements_leave_8_mib_of_states() -> None:
+def test_ten_million_acknowledgements_leave_at_most_8_mib_of_share_state_log() -> None:
     with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
         log, most = Log(world), 0
         for number in range(200_000):
@@ -118,7 +118,7 @@ def test_ten_million_acknowledgements_leave_8_mib_of_states() -> None:
 
 
 @pytest.mark.long
-def test_ten_million_acknowledgements_in_transactions_leave_8_mib_of_states() -> None:
+def test_ten_million_transactional_acknowledgements_leave_at_most_8_mib_of_log() -> None:
     with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
         log, most = Log(world), 0
         worker = ShareWorker(world)

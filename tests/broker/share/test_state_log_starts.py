@@ -53,8 +53,10 @@ def take(world: SimulatedBroker) -> None:
 
 
 @pytest.mark.slow
-def test_records_pending_since_a_reset_are_not_delivered_after_a_start(world: SimulatedBroker) -> None:
-    """The window began above it when the snapshot was taken, and what set it lower was pruned."""
+def test_records_pending_since_an_offset_reset_are_not_delivered_after_a_restart(world: SimulatedBroker) -> None:
+    """The snapshot of the coordinators has a higher start offset than the reset, and the record of the reset was
+    pruned from the state log.
+    """
     (key,) = begin(world, "t")
     acquire(world, key, 0, 9)
     accept(world, key, 0, 9)
@@ -72,10 +74,12 @@ def test_records_pending_since_a_reset_are_not_delivered_after_a_start(world: Si
 
 
 @pytest.mark.slow
-def test_acknowledgements_during_a_coordinator_snapshot_survive_a_start(
+def test_acknowledgements_during_a_coordinator_snapshot_survive_a_restart(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row has it, and the replay begins at the acknowledgement, with a snapshot that says it was available."""
+    """The coordinator snapshot has the acknowledgement; the replay begins at a state snapshot that has the records as
+    available.
+    """
     monkeypatch.setattr(coordinator_snapshots, "SLICE_ROWS", 1)
     (key,) = begin(world, "t")
     for number in range(9):
@@ -96,7 +100,7 @@ def test_acknowledgements_during_a_coordinator_snapshot_survive_a_start(
         assert states(later, key) == "4"
 
 
-def test_rows_are_taken_although_a_log_goes_offline_meanwhile(world: SimulatedBroker) -> None:
+def test_a_coordinator_snapshot_has_all_rows_although_a_state_log_goes_offline(world: SimulatedBroker) -> None:
     keys = [*begin(world, "t"), *begin(world, "t", "h")]
     log = world.broker.share_partitions.state_log
     rows = log.rows()
@@ -130,7 +134,7 @@ def of_a_longer_log(fields: dict[str, Any], entries: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [as_of_an_earlier_version, of_a_longer_log])
-def test_a_start_does_not_use_a_snapshot(
+def test_a_start_ignores_an_unusable_coordinator_snapshot_and_replays_the_log(
     change: Callable[[dict[str, Any], dict[str, Any]], None], world: SimulatedBroker
 ) -> None:
     (key,) = begin(world, "t")
@@ -147,10 +151,10 @@ def test_a_start_does_not_use_a_snapshot(
 
 
 @pytest.mark.slow
-def test_short_lives_do_not_keep_the_log_of_an_idle_share_partition(
+def test_frequent_restarts_do_not_keep_the_state_log_of_an_idle_partition_unpruned(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them logs less than what makes a share partition due to be written whole."""
+    """Between two restarts too little is logged to make the idle share partition due for a full snapshot."""
     monkeypatch.setattr(state_log, "COLD_BYTES", 5_000)
     (cold,), (busy,) = begin(world, "t"), begin(world, "t", "busy")
     at = 0

@@ -21,6 +21,6 @@ def test_the_model_detects_each_planted_flaw(flaw: Flaw) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_share_transaction_model_holds_with_many_faults(scene: str) -> None:
+def test_the_share_transaction_model_keeps_its_invariants_with_many_faults(scene: str) -> None:
     scenario = Scenario(SCENES[scene])
     assert explore(scenario.first, scenario.after) > 100_000

@@ -14,7 +14,7 @@ LINES_OF_A_RUN = 0.5  # with a line for each run in Python alone, a thousand sha
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["the log", "a snapshot of the coordinators"])
-def test_a_start_has_little_work_for_each_run_of_a_share_partition(source: str) -> None:
+def test_loading_share_state_at_a_start_executes_few_lines_per_run(source: str) -> None:
     with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=1)) as world:
         world.broker.topics.create("orders", SHARE_PARTITIONS)
         keys, state_log = begin(world, "orders", partitions=SHARE_PARTITIONS), world.broker.share_partitions.state_log

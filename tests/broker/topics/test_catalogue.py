@@ -36,7 +36,7 @@ def compacted(changes: list[Change]) -> list[Change]:
     return [change for number, change in enumerate(changes) if last[change.key] == number]
 
 
-def test_the_last_catalogue_record_of_a_topic_applies() -> None:
+def test_of_several_catalogue_records_of_a_topic_the_last_one_applies() -> None:
     grown = TopicEntry("a", IDS[0], (1, 2, 7), {})
     catalogue = replayed([topic_changed(TOPIC), topic_changed(grown)])
     assert catalogue.topics == {IDS[0]: grown}

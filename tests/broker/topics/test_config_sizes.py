@@ -47,8 +47,8 @@ def test_the_size_of_a_config_value_is_counted_in_bytes_not_characters(broker: S
 
 
 @pytest.mark.slow
-def test_hostile_requests_for_settings_leave_a_catalogue_that_opens(topic: SimulatedBroker) -> None:
-    """Each alone may be within all bounds of a request; together they would make a record that no start takes."""
+def test_many_huge_config_changes_leave_a_catalogue_that_the_next_start_can_read(topic: SimulatedBroker) -> None:
+    """Each request is within all limits; added up they would make a catalogue record that is too large to be read."""
     for number in range(100):
         entries = ",".join(f"{number * 3000 + each}:1" for each in range(3_000))
         change(topic, TOPIC, "a", (REPLICAS, APPEND, entries))

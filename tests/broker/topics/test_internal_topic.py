@@ -64,7 +64,7 @@ def test_an_internal_topic_keeps_the_partition_count_it_was_created_with() -> No
         assert topic.partition_for("hello") == 99162322 % 5
 
 
-def test_without_disk_space_the_topic_is_not_created_and_ensure_raises() -> None:
+def test_ensure_without_disk_space_raises_and_creates_no_internal_topic() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         world.broker.store.space_low = True
@@ -86,7 +86,7 @@ def test_committing_to_an_internal_topic_without_space_writes_nothing() -> None:
 
 
 @pytest.mark.requirement("S-59")
-def test_committed_records_and_markers_replay_in_order_after_a_power_cut() -> None:
+def test_records_and_markers_of_an_internal_topic_replay_in_order_after_a_power_cut() -> None:
     world = SimulatedBroker()
     topic = topic_of(world.broker)
     topic.ensure()
@@ -149,7 +149,7 @@ def read_until_refused(log: Any, sound_reads: int, refuse: Callable[[], NoReturn
 
 
 @pytest.mark.parametrize("sound_reads", [0, 1], ids=["when it looks", "when it applies"])
-def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
+def test_a_start_without_free_descriptors_fails_and_marks_no_partition_as_damaged(
     monkeypatch: pytest.MonkeyPatch, sound_reads: int
 ) -> None:
     with SimulatedBroker() as world:
@@ -169,10 +169,10 @@ def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
         assert replayed(world.broker) == [(1, 0, b"a", b"1")]
 
 
-def test_a_sound_log_that_cannot_be_read_a_second_time_is_not_damaged(
+def test_a_read_error_in_the_middle_of_a_replay_fails_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By then some of it was applied: the start ends, with the device's error and not with a hint to restore."""
+    """Some records are applied by then; the start fails with the device's error and calls no log damaged."""
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         topic.ensure()
@@ -217,7 +217,7 @@ def test_clients_cannot_produce_to_an_internal_topic() -> None:
 
 
 def test_clients_can_neither_delete_nor_extend_an_internal_topic() -> None:
-    """Apache Kafka lets them, and loses every group's offsets, or looks for them in another partition."""
+    """Apache Kafka allows it: then all groups lose their offsets, or look for them in another partition."""
     with SimulatedBroker() as world:
         topic_of(world.broker).ensure()
         answer = world.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=NAME)], timeout_ms=0))
@@ -228,7 +228,7 @@ def test_clients_can_neither_delete_nor_extend_an_internal_topic() -> None:
         assert topic_of(world.broker).partitions == 3
 
 
-def test_logs_of_coordinators_are_compacted_whatever_their_settings_say() -> None:
+def test_coordinator_logs_are_only_compacted_even_if_their_settings_say_delete() -> None:
     with SimulatedBroker() as world:
         topics = world.broker.topics
         topic = topics.create("__consumer_offsets", 2, {"cleanup.policy": "delete", "retention.ms": "1"})

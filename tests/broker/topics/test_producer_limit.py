@@ -47,7 +47,7 @@ def remembered(broker):
 
 @pytest.mark.slow
 @BOTH
-def test_a_new_producer_at_the_limit_evicts_the_longest_idle_one(version):
+def test_a_new_producer_id_at_max_producer_ids_evicts_the_longest_idle_one(version):
     with begin(max_producer_ids=4) as broker:
         broker.ask(create("t", 2))
         ids = [new_producer(broker) for _ in range(8)]
@@ -60,7 +60,9 @@ def test_a_new_producer_at_the_limit_evicts_the_longest_idle_one(version):
 
 @pytest.mark.slow
 def test_a_sink_that_uses_new_transactional_ids_is_never_refused():
-    """Ids that are used once: each leaves an entry in every partition it wrote to."""
+    """Each id is used for one transaction and leaves an entry in every partition that it wrote to; such idle entries
+    are evicted.
+    """
     with begin(max_producer_ids=10) as broker:
         broker.ask(create("t", 4))
         for number in range(30):
@@ -70,7 +72,7 @@ def test_a_sink_that_uses_new_transactional_ids_is_never_refused():
             assert len(remembered(broker)) <= 10
 
 
-def test_an_open_transaction_is_never_evicted_and_blocks_nobody_while_one_is_idle():
+def test_producers_with_an_open_transaction_are_never_evicted_only_idle_ones():
     with begin(max_producer_ids=3) as broker:
         broker.ask(create("t", 2))
         txn = begun(broker, 2, "x")
@@ -82,7 +84,7 @@ def test_an_open_transaction_is_never_evicted_and_blocks_nobody_while_one_is_idl
         assert txn.commit() == OK
 
 
-def test_when_all_are_in_transactions_a_new_one_is_refused_until_one_of_them_ends():
+def test_a_new_producer_is_refused_while_all_known_ones_have_open_transactions():
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t", 2))
         txn = begun(broker, 2, "x")
@@ -99,7 +101,7 @@ def test_when_all_are_in_transactions_a_new_one_is_refused_until_one_of_them_end
         assert write(broker, newcomer) == OK
 
 
-def test_producers_above_the_limit_after_a_restart_are_evicted():
+def test_a_restart_with_a_lower_max_producer_ids_evicts_the_longest_idle_ones():
     broker = begin(SimulatedDisk(), max_producer_ids=10)
     broker.ask(create("t"))
     ids = [new_producer(broker) for _ in range(6)]
@@ -124,7 +126,7 @@ def test_a_marker_without_data_does_not_count_towards_the_producer_limit():
         assert remembered(broker) == set()
 
 
-def test_an_id_never_given_out_evicts_nobody_and_its_client_may_ask_for_a_new_one():
+def test_at_the_limit_a_producer_id_never_assigned_is_refused_and_evicts_no_other():
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t"))
         ids = [new_producer(broker) for _ in range(2)]
@@ -135,13 +137,13 @@ def test_an_id_never_given_out_evicts_nobody_and_its_client_may_ask_for_a_new_on
         assert write(broker, new_producer(broker)) == OK, "the same id, given out by now"
 
 
-def test_below_the_limit_a_producer_id_of_another_broker_is_accepted():
+def test_below_the_limit_a_producer_id_that_was_never_assigned_is_accepted():
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t"))
         assert write(broker, 1 << 40, 17) == OK
 
 
-def test_producers_of_a_deleted_topic_and_of_an_expired_one_need_no_eviction():
+def test_deleted_and_expired_producer_entries_make_room_without_an_eviction():
     with begin(
         max_producer_ids=4, producer_id_expiration_ms=10_000, producer_id_expiration_check_interval_ms=1_000
     ) as broker:

@@ -70,7 +70,7 @@ def test_a_compacted_catalogue_gives_the_same_topics(monkeypatch: pytest.MonkeyP
             assert pictured(unplugged.broker.topics) == before
 
 
-def test_a_change_is_one_unit_with_the_logs_it_makes_or_ends() -> None:
+def test_creating_growing_or_deleting_a_topic_is_one_unit_of_the_journal() -> None:
     with SimulatedBroker() as broker:
         store, topics = broker.broker.store, broker.broker.topics
         before = store.last_unit
@@ -106,7 +106,7 @@ def test_the_broker_refuses_to_start_with_a_damaged_catalogue() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [["topic"], ["marker debt", 1], []])
-def test_a_record_of_the_catalogue_with_too_few_fields_is_damage(key: list[str]) -> None:
+def test_a_catalogue_record_with_too_few_fields_prevents_the_start_as_damage(key: list[str]) -> None:
     broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
     store, disk = broker.broker.store, broker.disk
     record = Record(0, 0, msgpack.packb(key), msgpack.packb({"name": "t", "logs": [], "configs": {}}))
@@ -157,7 +157,7 @@ def test_log_ids_and_topic_ids_are_never_reused() -> None:
     broker.stop()
 
 
-def test_topic_ids_are_random_uuids_whose_text_looks_like_no_flag() -> None:
+def test_topic_ids_are_version_4_uuids_whose_text_does_not_begin_with_a_hyphen() -> None:
     with SimulatedBroker() as broker:
         for number in range(70):
             topic_id = broker.broker.topics.create(f"t{number}", 1).id
@@ -166,7 +166,7 @@ def test_topic_ids_are_random_uuids_whose_text_looks_like_no_flag() -> None:
             assert len(text_id(topic_id)) == 22
 
 
-def test_a_refused_change_leaves_no_trace() -> None:
+def test_a_refused_topic_change_writes_nothing_and_leaves_all_topics_as_before() -> None:
     with SimulatedBroker() as broker:
         topics = broker.broker.topics
         topic = topics.create("a", 1)
@@ -190,7 +190,7 @@ def test_when_space_is_low_topics_can_still_be_deleted() -> None:
         assert broker.broker.topics.by_name == {}
 
 
-def test_a_fetch_that_waits_is_answered_when_its_topic_is_deleted() -> None:
+def test_deleting_a_topic_answers_a_fetch_that_waits_for_its_records() -> None:
     with SimulatedBroker() as broker:
         (made,) = broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")])).topics
         partition = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1000)
@@ -203,7 +203,7 @@ def test_a_fetch_that_waits_is_answered_when_its_topic_is_deleted() -> None:
         assert broker.loop.time() - began < 2
 
 
-def test_a_topic_deletion_is_not_answered_before_it_is_durable() -> None:
+def test_an_answered_topic_deletion_survives_a_power_cut() -> None:
     broker = SimulatedBroker()
     broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
     (answer,) = broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="a")], timeout_ms=1)).responses

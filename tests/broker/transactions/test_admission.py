@@ -47,7 +47,7 @@ def test_a_plain_batch_of_a_producer_with_a_transaction_open_there_is_refused(br
     ]
 
 
-def test_the_fast_path_of_produce_and_the_general_way_leave_the_same():
+def test_transactional_produce_has_the_same_result_on_the_fast_and_general_path():
     def after(version: int) -> tuple[list, list, list]:
         with SimulatedBroker() as broker:
             broker.ask(create("t"))

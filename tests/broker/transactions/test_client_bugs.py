@@ -28,7 +28,9 @@ def begun(broker: SimulatedBroker, version: int = 1) -> Txn:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_librdkafka_1_7_a_marker_in_a_partition_without_data_hides_nothing(broker, commit):
-    """The consumer took the next committed records for aborted ones: nothing may be listed for such a marker."""
+    """The consumer took the next committed records for aborted ones, so the aborted list must have no entry for such a
+    marker.
+    """
     txn = begun(broker)
     assert txn.add("t", 0, 1) == [OK, OK]
     assert txn.send("t", b"x") == OK
@@ -57,7 +59,9 @@ def test_librdkafka_2_5_a_retry_with_other_records_is_refused(broker, version):
 
 
 def test_librdkafka_3575_a_new_epoch_inside_a_transaction_prevents_its_commit(broker):
-    """A client that took a new epoch in the middle of a transaction and went on must not commit half of it."""
+    """The client took a new epoch in the middle of a transaction and continued; it must not commit only the second
+    half.
+    """
     txn = begun(broker)
     txn.write("t", b"first half")
     assert txn.init(keep=True) == OK

@@ -61,7 +61,7 @@ def test_aborted_records_stay_in_the_log_and_read_committed_skips_them(broker, v
 
 @BOTH
 @pytest.mark.requirement("S-80", "S-99", "S-97")
-def test_an_open_transaction_holds_up_committed_readers_of_its_partition_alone(broker, version):
+def test_an_open_transaction_stops_read_committed_only_in_its_own_partition(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"open")
     broker.ask(produce("t", idempotent(0), idempotent(0)))
@@ -94,7 +94,7 @@ def test_the_last_stable_offset_never_moves_back(broker, version):
 
 
 @pytest.mark.requirement("S-76", "S-136", "C-12")
-def test_an_empty_transaction_writes_nothing_to_partitions(broker):
+def test_committing_a_transaction_without_records_writes_only_its_marker(broker):
     txn = begun(broker)
     assert state(broker) == "Empty"
     assert txn.add("t", 0) == [OK]
@@ -103,7 +103,7 @@ def test_an_empty_transaction_writes_nothing_to_partitions(broker):
     assert offset_at(broker, "t", -1) == 1  # its marker
 
 
-def test_partitions_are_added_to_a_transaction_all_or_none(broker):
+def test_add_partitions_with_one_unknown_partition_adds_none(broker):
     txn = begun(broker)
     missing, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
     assert txn.add("t", 0, 7) == [others, missing]
@@ -146,14 +146,14 @@ def test_tv2_bumps_the_epoch_with_every_transaction_and_restarts_sequences(broke
     assert values(broker, "t") == [b"0", b"2", b"4"]
 
 
-def test_tv2_a_first_batch_begins_with_sequence_0(broker):
+def test_tv2_a_first_batch_with_another_sequence_than_0_is_refused(broker):
     txn = begun(broker, 2)
     assert txn.send("t", b"x", sequence=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state(broker) == "Empty"
     assert txn.send("t", b"x", sequence=0) == OK
 
 
-def test_tv2_a_lost_answer_to_end_txn_may_be_asked_for_again(broker):
+def test_tv2_a_repeated_end_txn_returns_the_same_producer_id_and_epoch(broker):
     txn = begun(broker, 2)
     txn.write("t", b"x")
     pair = txn.producer_id, txn.epoch
@@ -180,7 +180,7 @@ def test_one_transactional_id_may_use_tv1_and_tv2_in_turn(broker):
 
 @BOTH
 @pytest.mark.requirement("S-84", "S-85", "S-89", "S-91")
-def test_offsets_sent_in_a_transaction_count_from_its_commit_on(broker, version):
+def test_offsets_sent_in_a_transaction_are_committed_only_with_it(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"out")
     txn.write_offset("u", 7)
@@ -199,7 +199,7 @@ def test_offsets_sent_in_a_transaction_count_from_its_commit_on(broker, version)
 @pytest.mark.slow
 @BOTH
 @pytest.mark.requirement("S-110", "S-111", "C-9")
-def test_a_transaction_open_for_too_long_is_aborted_and_its_producer_fenced(broker, version):
+def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(broker, version):
     txn = Txn(broker, version=version)
     assert txn.init(timeout_ms=30_000) == OK
     txn.write("t", b"slow")
@@ -231,7 +231,7 @@ def test_the_timeout_of_an_open_transaction_runs_on_over_restarts(broker):
 
 @pytest.mark.slow
 @pytest.mark.requirement("S-113")
-def test_an_unused_id_expires_and_is_still_gone_after_a_restart():
+def test_an_unused_transactional_id_expires_and_stays_unknown_after_a_restart():
     settings = BrokerSettings(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=1_000
     )
@@ -272,7 +272,7 @@ def marked(broker: SimulatedBroker, request: WriteTxnMarkersRequest) -> int:
 
 
 @BOTH
-def test_an_admins_abort_of_one_partition_ends_the_transaction_and_refuses_commit(broker, version):
+def test_an_admins_abort_marker_in_one_partition_aborts_the_whole_transaction(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)
     assert marked(broker, marker(txn, commit=True)) == STATE
@@ -300,7 +300,7 @@ def test_late_requests_of_a_transaction_an_admin_aborted_are_refused(broker, ver
     assert values(broker, "t") == [b"begun anew"]
 
 
-def test_write_txn_markers_by_an_admin_is_checked_like_any_marker(broker):
+def test_write_txn_markers_with_a_stale_epoch_or_bad_partition_is_refused(broker):
     zombie = begun(broker)
     zombie.write("t", b"x")
     begun(broker)
@@ -374,7 +374,7 @@ def delete(broker: SimulatedBroker, topic: str) -> None:
 
 @pytest.mark.slow
 @BOTH
-def test_a_topic_deleted_inside_a_transaction_does_not_block_its_end(broker, version):
+def test_a_transaction_can_be_committed_although_one_of_its_topics_was_deleted(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x")
     txn.write("u", b"y")
@@ -408,7 +408,7 @@ def test_tv1_must_add_a_recreated_topic_again(broker):
 
 @pytest.mark.slow
 @pytest.mark.requirement("S-60", "S-61")
-def test_ids_epochs_and_open_transactions_outlast_a_power_cut(broker):
+def test_transactional_ids_epochs_and_open_transactions_survive_a_power_cut(broker):
     kept, done = begun(broker, 1, "kept"), begun(broker, 2, "done")
     kept.write("t", b"open")
     done.write("t", b"done", 1)

@@ -43,7 +43,7 @@ def fill(broker, count, key="sink", number=1, partitions=3, topic="a"):
 
 
 @pytest.mark.slow
-def test_a_decision_about_thousands_of_transactions_is_one_unit_made_in_slices(broker):
+def test_a_ledger_decision_about_1000_transactions_is_one_unit_of_the_journal(broker):
     txns = fill(broker, 1000)
     before = broker.broker.store.last_unit
     answer = decide(broker, *txns)
@@ -54,7 +54,7 @@ def test_a_decision_about_thousands_of_transactions_is_one_unit_made_in_slices(b
 
 
 @pytest.mark.slow
-def test_the_same_decision_again_aborts_waiting_transactions_in_slices(broker):
+def test_a_repeated_decision_aborts_120_late_prepared_transactions_in_three_units(broker):
     first = fill(broker, 1)
     assert decide(broker, *first).error_code == 0
     late = fill(broker, 120)
@@ -67,8 +67,8 @@ def test_the_same_decision_again_aborts_waiting_transactions_in_slices(broker):
 
 
 @pytest.mark.slow
-def test_10_000_markers_take_a_bounded_number_of_steps_each(broker):
-    """The last step makes them all at once, before anybody else has a turn."""
+def test_a_decision_of_10_000_markers_executes_at_most_60_lines_per_marker(broker):
+    """The last step makes all markers at once, before any other request is served."""
     from fencepost.broker.transactions.deciding import Deciding
     from fencepost.broker.transactions.ledger import Item, Proposal, Verdict
 
@@ -83,8 +83,8 @@ def test_10_000_markers_take_a_bounded_number_of_steps_each(broker):
     assert lines[-1] < 60 * 10_000
 
 
-def test_a_decision_looks_again_at_transactions_that_changed_meanwhile(broker):
-    """Through the parts of it, step by step, as other requests would come in between."""
+def test_a_decision_is_refused_if_a_transaction_ended_after_it_was_checked(broker):
+    """The decision is made in steps; another request ends one of its transactions between two steps."""
     from fencepost.broker.transactions.deciding import Deciding
     from fencepost.broker.transactions.ledger import Item, Proposal, Verdict
 
@@ -119,7 +119,7 @@ def test_a_transaction_of_more_partitions_than_one_unit_holds_is_refused(broker,
     assert len(waiting(broker)) == 2
 
 
-def test_a_decision_without_room_in_the_journal_changes_nothing(broker, monkeypatch):
+def test_a_ledger_decision_without_room_in_the_journal_gets_a_retriable_error(broker, monkeypatch):
     txn = prepared(broker, "t")
     with monkeypatch.context() as full:
         full.setattr(broker.broker.store, "admits", lambda *_, **__: False)
@@ -128,7 +128,8 @@ def test_a_decision_without_room_in_the_journal_changes_nothing(broker, monkeypa
     assert decide(broker, txn).error_code == 0
 
 
-def test_pipelined_a_decision_sees_the_prepare_before_and_is_seen_by_the_one_after(broker):
+def test_pipelined_prepare_decision_and_prepare_are_processed_in_order(broker):
+    """The decision finds the transaction prepared before it; the prepare after it gets a conflict."""
     txn, late = written(broker, "t"), written(broker, "late", partition=1)
     client = SimulatedClient(broker)
 
@@ -162,7 +163,7 @@ def test_a_repeated_decision_is_not_answered_before_its_first_attempt_is_durable
 @pytest.mark.slow
 @pytest.mark.parametrize("point", range(12))
 def test_a_power_cut_at_any_moment_of_a_decision_leaves_all_of_it_or_nothing(broker, point):
-    """The loop goes `point` steps on from the request, then the power is gone."""
+    """The power is cut `point` steps of the event loop after the request was sent."""
     listed = [prepared(broker, f"t{n}", topic=topic, partition=n) for n, topic in enumerate("aab")]
     left_over = prepared(broker, "left", topic="b")
     client = SimulatedClient(broker)

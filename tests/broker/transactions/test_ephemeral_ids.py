@@ -118,7 +118,7 @@ def test_2000_ended_ephemeral_ids_leave_no_state_after_a_power_cut(broker, versi
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_late_request_is_refused_because_its_transaction_is_unknown(broker, version):
+def test_a_late_request_of_an_ended_ephemeral_id_is_refused(broker, version):
     txn = Txn(broker, "once-1", version)
     txn.init()
     txn.write("a", b"v")
@@ -145,7 +145,7 @@ def test_an_ephemeral_id_that_is_used_again_gets_a_new_producer_id(broker):
 
 @pytest.mark.long
 def test_one_million_ended_ephemeral_ids_leave_no_state(broker):
-    """By the coordinator itself: what requests add is the same for all ids."""
+    """The ids are given to the coordinator directly, because the request handlers treat all ids alike."""
     coordinator = broker.broker.transactions
     coordinator.topic.ensure()
     partition = broker.broker.topics.by_name["a"].partitions[0]

@@ -3,7 +3,7 @@
 from fencepost.broker.transactions.fence import HIGHEST_TV1_VERSION, Fence, Fences, Kind
 
 
-def test_a_request_over_an_older_connection_is_dropped():
+def test_after_a_newer_connection_was_used_requests_over_an_older_one_are_refused():
     fence = Fence()
     assert fence.passes(Kind.COORDINATOR, 5)
     assert fence.passes(Kind.COORDINATOR, 5)
@@ -12,7 +12,7 @@ def test_a_request_over_an_older_connection_is_dropped():
     assert fence.passes(Kind.COORDINATOR, 8)
 
 
-def test_each_kind_of_request_has_a_connection_of_its_own():
+def test_a_fence_compares_connections_only_between_requests_of_the_same_kind():
     fence = Fence()
     assert fence.passes(Kind.COORDINATOR, 9)
     assert fence.passes(Kind.DATA, 3)
@@ -20,8 +20,8 @@ def test_each_kind_of_request_has_a_connection_of_its_own():
     assert not fence.passes(Kind.DATA, 2)
 
 
-def test_a_new_epoch_begins_without_a_fence():
-    """The older connection may be the one that the new producer has had open all along."""
+def test_a_new_producer_epoch_accepts_any_connection_first():
+    """The new producer may have had its older connection open all along."""
     fences = Fences()
     assert fences.of("id", 7, 0).passes(Kind.COORDINATOR, 9)
     assert fences.of("id", 7, 1).passes(Kind.COORDINATOR, 4)

@@ -27,7 +27,7 @@ def broker():
 
 
 @pytest.mark.requirement("S-62")
-def test_a_tv1_request_that_a_newer_connection_overtook_is_dropped_and_closed(broker):
+def test_a_late_tv1_end_over_an_older_connection_is_dropped_and_closes_it(broker):
     txn = begun(broker)
     txn.write("t", b"1")
     old = txn.client
@@ -97,8 +97,8 @@ def test_with_policy_refuse_only_tv2_requests_are_served():
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [0, 3, 4])
 @pytest.mark.parametrize("writes", [False, True], ids=["idle", "open"])
-def test_a_late_init_producer_id_of_tv1_takes_nothing_from_a_newer_connection(broker, version, writes):
-    """Its answer would go to nobody, and the living producer would be fenced."""
+def test_a_late_tv1_init_producer_id_does_not_fence_the_newer_connections_producer(broker, version, writes):
+    """It comes over an older connection, where nobody waits for its answer, so it is dropped."""
     txn = begun(broker)
     old = txn.client
     txn.client = SimulatedClient(broker)
@@ -116,7 +116,9 @@ def test_a_late_init_producer_id_of_tv1_takes_nothing_from_a_newer_connection(br
 
 @pytest.mark.parametrize("version", [0, 3, 4])
 def test_a_late_txn_offset_commit_of_tv1_changes_no_offset_of_a_later_transaction(broker, version):
-    """With the same epoch it would otherwise count in the transaction that is open when it arrives."""
+    """Both transactions have the same epoch, so without the fence it would count in the one that is open when it
+    arrives.
+    """
     txn = begun(broker)
     assert txn.add_offsets() == OK
     assert txn.send_offset("t", 5, version=version) == OK
@@ -133,7 +135,7 @@ def test_a_late_txn_offset_commit_of_tv1_changes_no_offset_of_a_later_transactio
     assert broker.broker.metrics.fenced_connections == 1
 
 
-def test_a_producer_that_takes_an_id_over_is_logged_with_the_one_that_it_fences(broker, caplog):
+def test_a_producer_that_takes_over_a_transactional_id_is_logged(broker, caplog):
     caplog.set_level(logging.INFO, "fencepost.broker")
     txn = begun(broker)
     assert not [each for each in caplog.records if "fences" in each.getMessage()], "it is the first"

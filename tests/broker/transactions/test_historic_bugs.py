@@ -53,7 +53,9 @@ def markers(broker: SimulatedBroker, topic: str = "t", partition: int = 0) -> li
 @BOTH
 @pytest.mark.parametrize("end", ["timeout", "successor"])
 def test_kafka_20090_a_late_batch_of_a_producer_out_of_epochs_is_refused(broker, version, end):
-    """The partition has forgotten the retired producer: the fence is the coordinator's, also after a power cut."""
+    """The partition has forgotten the producer, so it is the coordinator that refuses the batch, also after a power
+    cut.
+    """
     txn = begun(broker, version)
     become(broker, producer_epoch=HIGHEST)
     txn.goes_on_as(txn.producer_id, HIGHEST)
@@ -81,7 +83,7 @@ def test_kafka_20090_a_late_batch_of_a_producer_out_of_epochs_is_refused(broker,
 
 
 def test_kafka_20090_a_plain_batch_under_a_retired_producer_id_opens_no_transaction(broker):
-    """No client sends one. The partition does not know the producer any more, so it is a plain batch as any other."""
+    """No client sends such a batch. The partition does not know the producer any more: a plain batch."""
     txn = begun(broker)
     become(broker, producer_epoch=HIGHEST)
     txn.goes_on_as(txn.producer_id, HIGHEST)
@@ -113,8 +115,8 @@ def test_kafka_14402_a_late_batch_after_the_marker_leaves_no_transaction_hanging
 
 
 @BOTH
-def test_kafka_14884_no_batch_under_way_with_an_abort_lands_behind_the_marker(broker, version):
-    """Whether the partition is in the transaction was asked before the abort, and the batch appended after it."""
+def test_kafka_14884_no_batch_sent_during_an_abort_is_appended_after_its_marker(broker, version):
+    """In Kafka, the batch passed the check of its transaction before the abort, and was appended after it."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     other = SimulatedClient(broker)
@@ -132,7 +134,9 @@ def test_kafka_14884_no_batch_under_way_with_an_abort_lands_behind_the_marker(br
 
 @BOTH
 def test_kafka_14920_no_batch_is_accepted_before_an_earlier_refused_one(broker, version):
-    """The first was turned away for now, the second taken for the first of an unknown producer: stuck for ever."""
+    """In Kafka, the first batch was refused for the moment and the second was accepted as the first of an unknown
+    producer, so that the first could never be written.
+    """
     txn = begun(broker, version)
     if version == 1:
         assert txn.add("t", 0) == [OK]
@@ -150,7 +154,7 @@ def test_kafka_14920_no_batch_is_accepted_before_an_earlier_refused_one(broker, 
     assert values(broker, "t") == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_kafka_17754_a_late_tv1_end_over_an_older_connection_ends_nothing(broker):
+def test_kafka_17754_a_late_tv1_end_over_an_older_connection_is_dropped(broker):
     txn = begun(broker)
     txn.write("t", b"1")
     old, late = txn.client, txn.ending(True)
@@ -162,7 +166,7 @@ def test_kafka_17754_a_late_tv1_end_over_an_older_connection_ends_nothing(broker
     assert (state(broker), values(broker, "t")) == ("Ongoing", [b"1"])
 
 
-def test_kafka_17754_a_late_tv2_end_ends_nothing_over_any_connection(broker):
+def test_kafka_17754_a_late_tv2_end_is_refused_over_any_connection(broker):
     txn = begun(broker, 2)
     txn.write("t", b"1")
     late = txn.ending(False)
@@ -191,7 +195,7 @@ def test_kafka_18042_an_older_epoch_is_refused_before_anything_is_written(broker
 
 
 @BOTH
-def test_kafka_9600_an_epoch_that_was_never_given_out_moves_nothing(broker, version):
+def test_kafka_9600_requests_with_an_epoch_never_issued_are_refused(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x")
     pair = txn.producer_id, txn.epoch
@@ -221,7 +225,7 @@ def test_kafka_6119_a_timed_out_producer_cannot_write_to_that_transaction(broker
 @pytest.mark.slow
 @BOTH
 def test_kafka_18654_the_next_transaction_never_waits_for_the_markers_of_the_last(broker, version):
-    """Markers on their way made every second transaction fail, or wait for a retry."""
+    """In Kafka, every second transaction failed or had to be retried while markers were being written."""
     txn = begun(broker, version)
     for number in range(20):
         txn.write("t", b"%d" % number, 0, 1)
@@ -233,7 +237,9 @@ def test_kafka_18654_the_next_transaction_never_waits_for_the_markers_of_the_las
 @pytest.mark.slow
 @BOTH
 def test_kafka_16352_the_end_of_one_epoch_does_not_lose_the_markers_of_another(broker, version):
-    """Markers owed to an offline partition by one epoch were dropped when another epoch ended, and it hung."""
+    """In Kafka, markers owed to an offline partition by one epoch were dropped when another epoch ended, and the
+    transaction stayed open there.
+    """
     one, two = begun(broker, version), begun(broker, version, "y")
     for txn in (one, two):
         txn.write("t", b"first", 0, 1)
@@ -250,7 +256,7 @@ def test_kafka_16352_the_end_of_one_epoch_does_not_lose_the_markers_of_another(b
 
 
 @BOTH
-def test_kafka_10080_two_ends_under_way_together_complete_once(broker, version):
+def test_kafka_10080_two_simultaneous_end_txn_requests_write_one_marker(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"x")
     other = SimulatedClient(broker)
@@ -268,8 +274,10 @@ def test_kafka_10080_two_ends_under_way_together_complete_once(broker, version):
 @pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
-def test_kafka_9777_a_topic_deleted_and_a_newcomer_leave_no_end_unfinished(broker, version, commit):
-    """Completion and a change of partitions or epoch at the same moment: it never came."""
+def test_kafka_9777_an_unfinished_end_completes_although_its_topic_was_deleted(broker, version, commit):
+    """In Kafka, an end never completed if partitions or epoch changed at the same moment. Here a new producer asks for
+    the id meanwhile.
+    """
     txn = begun(broker, version)
     txn.write("t", b"x", 0, 1)
     become(broker, status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT)
@@ -284,7 +292,7 @@ def test_kafka_9777_a_topic_deleted_and_a_newcomer_leave_no_end_unfinished(broke
         assert values(second, "t") == [b"y"]
 
 
-def test_redpanda_00fb835_an_abort_that_fails_is_tried_again_with_the_next_sweep(monkeypatch):
+def test_redpanda_00fb835_a_timeout_abort_that_fails_is_retried_every_interval(monkeypatch):
     settings = BrokerSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000)
     with SimulatedBroker(settings) as broker:
         broker.ask(create("t"))
@@ -309,7 +317,7 @@ def test_redpanda_00fb835_an_abort_that_fails_is_tried_again_with_the_next_sweep
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
 def test_kafka_5376_a_fetch_that_waited_for_the_end_lists_the_aborted_transaction(broker, version, commit):
-    """The aborted list was missing in answers that had been delayed."""
+    """In Kafka, the aborted list was missing in answers that had been delayed."""
     txn = begun(broker, version)
     txn.write("t", b"x")
     reader = SimulatedClient(broker)
@@ -336,7 +344,7 @@ def test_kafka_5522_a_look_up_by_time_does_not_pass_an_open_transaction(broker, 
 @BOTH
 @pytest.mark.parametrize("bug", ["12386", "26234"])
 def test_pulsar_the_last_stable_offset_is_the_same_after_a_recovery(broker, version, bug):
-    """#12386: the position moved ahead during recovery. #26234: it did not move on afterwards."""
+    """Pulsar #12386: the last stable offset moved ahead during recovery. #26234: it did not advance afterwards."""
     txn = begun(broker, version)
     broker.ask(produce("t", idempotent(0)))
     txn.write("t", b"x")
@@ -364,7 +372,7 @@ def test_pulsar_18833_an_unfinished_decision_does_not_block_the_recovery_of_othe
 
 
 @BOTH
-def test_pulsar_14327_the_input_of_an_aborted_transaction_is_processed_once_more(broker, version):
+def test_pulsar_14327_an_abort_leaves_the_input_offset_so_the_input_is_read_again(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"in 0 and 1")
     txn.write_offset("t", 2)
@@ -382,8 +390,10 @@ def test_pulsar_14327_the_input_of_an_aborted_transaction_is_processed_once_more
 
 @pytest.mark.slow
 @BOTH
-def test_redpanda_1a301657_a_restart_between_any_requests_loses_no_half(version):
-    """What was added was in memory only: the first half was lost, and the commit succeeded."""
+def test_redpanda_1a301657_a_power_cut_between_any_requests_loses_no_partition(version):
+    """In Redpanda, added partitions were in memory only: records of before a restart were lost, and the commit
+    succeeded.
+    """
     broker = SimulatedBroker()
     broker.ask(create("t", 2))
     txn = begun(broker, version)
@@ -408,7 +418,7 @@ def test_redpanda_1a301657_a_restart_between_any_requests_loses_no_half(version)
 
 
 @pytest.mark.slow
-def test_redpanda_10669_one_id_has_one_state_in_one_partition_after_a_replay(broker):
+def test_redpanda_10669_a_replay_restores_exactly_one_state_per_transactional_id(broker):
     names = [f"id {number}" for number in range(60)]
     for name in names:
         txn = begun(broker, 1 + len(name) % 2, name)
@@ -427,8 +437,10 @@ def test_redpanda_10669_one_id_has_one_state_in_one_partition_after_a_replay(bro
 @pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
-def test_redpanda_17827_14624_a_decision_ends_although_the_producer_is_forgotten(version, commit):
-    """The replayed commit was refused for a producer that had been evicted: stuck in PREPARE_COMMIT for ever."""
+def test_redpanda_17827_14624_a_prepared_end_completes_for_an_evicted_producer(version, commit):
+    """In Redpanda, the replayed commit was refused because the partition had evicted the producer; the transaction
+    stayed in PREPARE_COMMIT.
+    """
     settings = BrokerSettings(max_producer_ids=1)
     with SimulatedBroker(settings) as broker:
         broker.ask(create("t", 1))
@@ -450,7 +462,7 @@ def test_redpanda_17827_14624_a_decision_ends_although_the_producer_is_forgotten
 
 @pytest.mark.slow
 def test_kafka_19999_a_restart_completes_a_commit_whose_marker_is_already_there(broker):
-    """The marker was there, its COMPLETE record not: the same marker again was refused, again and again."""
+    """The log has the marker and not the COMPLETE record. In Kafka, the repeated marker was refused again and again."""
     txn = begun(broker, 2)
     txn.write("t", b"x")
     before = broker.broker.transactions.transactions["x"]

@@ -18,7 +18,7 @@ def known(broker):
 
 @pytest.mark.slow
 @BOTH
-def test_a_new_transactional_id_takes_the_place_of_the_longest_unused_for_good(version):
+def test_a_new_transactional_id_at_the_limit_evicts_the_longest_unused_one(version):
     with SimulatedBroker(BrokerSettings(max_transactional_ids=3)) as broker:
         broker.ask(create("t", 1))
         first = begun(broker, version, "a")
@@ -56,7 +56,7 @@ def test_new_ids_are_refused_only_if_all_ids_have_an_open_transaction(version):
 
 @pytest.mark.slow
 @BOTH
-def test_a_flood_of_new_ids_evicts_none_that_is_open_or_prepared(version):
+def test_new_ids_never_evict_an_id_with_an_open_or_prepared_transaction(version):
     with SimulatedBroker(BrokerSettings(max_transactional_ids=4)) as broker:
         broker.ask(create("t", 1))
         open_, prepared = (begun(broker, version, name) for name in ("open", "prepared"))
@@ -96,7 +96,7 @@ def test_a_producer_whose_id_was_evicted_begins_again_with_init_producer_id():
         assert values(broker, "t") == [b"x"]
 
 
-def test_ids_of_an_offline_partition_of_the_log_hold_up_no_eviction():
+def test_ids_whose_log_is_offline_are_skipped_when_another_id_is_evicted():
     with SimulatedBroker(BrokerSettings(max_transactional_ids=5)) as broker:
         coordinator = broker.broker.transactions
         names = [f"x{number}" for number in range(200)]
@@ -115,7 +115,7 @@ def test_ids_of_an_offline_partition_of_the_log_hold_up_no_eviction():
 
 
 @pytest.mark.slow
-def test_a_limit_that_was_lowered_is_reached_little_by_little():
+def test_after_the_id_limit_was_lowered_each_new_id_evicts_at_most_20_others():
     with SimulatedBroker() as broker:
         for number in range(100):
             assert Txn(broker, f"x{number}").init() == OK

@@ -31,7 +31,7 @@ def asked(number=5, owner="A", digest=b"d", commit=True, takeover=False, items=(
     return Proposal("sink", number, owner, digest, commit, takeover, items)
 
 
-def test_every_proposal_against_an_entry_has_the_answer_of_the_documentation():
+def test_every_proposal_against_a_ledger_entry_has_the_documented_verdict():
     for number, owner, digest, commit, takeover in product((4, 5, 6), "AB", (b"d", b"e"), (True, False), (True, False)):
         verdict = judge(STANDS, asked(number, owner, digest, commit, takeover))
         if number == 6 and (owner == "A" or takeover):
@@ -42,7 +42,7 @@ def test_every_proposal_against_an_entry_has_the_answer_of_the_documentation():
             assert verdict is Verdict.CONFLICT
 
 
-def test_without_an_entry_any_number_is_a_decision():
+def test_for_a_key_without_a_ledger_entry_any_number_is_decided():
     assert judge(None, asked(0, takeover=True)) is Verdict.DECIDE
     assert judge(None, asked(10**15)) is Verdict.DECIDE
 
@@ -77,7 +77,7 @@ def test_a_ledger_number_never_decreases_and_is_decided_only_once(calls):
         (prepared(), 0),
     ],
 )
-def test_a_listed_transaction_must_wait_for_exactly_this_decision(txn, code):
+def test_a_listed_transaction_that_is_not_prepared_for_this_decision_gets_an_error(txn, code):
     assert wrong_with(ITEM, txn, asked(3), lambda _: True) == code
 
 

@@ -97,7 +97,7 @@ def test_a_record_written_by_kafka_is_read_and_written_in_the_same_bytes(name):
 
 
 def test_transaction_records_of_version_0_are_decoded():
-    """From before KIP-890; written with the layout of Kafka's message definition."""
+    """They are from before KIP-890; the test writes them with the layout of Kafka's message definition."""
     old = struct.pack(">hqhib", 0, 56, 3, 60000, 1)
     old += struct.pack(">ih4sii", 1, 4, b"px-a", 2, 0) + struct.pack(">i", 2) + struct.pack(">qq", 2000, 1000)
     txn = Transaction(NAME, 56, 3, 60000, Status.ONGOING, {(A, 0): -1, (A, 2): -1}, 1000, 2000)
@@ -143,8 +143,10 @@ def test_a_transaction_reads_back_as_it_was_written(txn):
     assert (name, found) == (txn.transactional_id, txn)
 
 
-def test_a_record_of_before_the_flag_is_of_two_phase_commit_by_its_timeout():
-    """That is how Kafka's records say it, and how ours did; with the flag beside it the timeout may be one."""
+def test_a_record_without_two_phase_flag_has_it_if_its_timeout_is_2_to_31_minus_1():
+    """Kafka's records and older ones of fencepost mark two-phase commit by that timeout. A record with the flag may
+    have it as an ordinary timeout.
+    """
     plain = in_state("ONGOING")._replace(timeout_ms=TWO_PHASE_TIMEOUT_MS)
     written = value(plain)
     assert read(key("id"), written)[1].enable_2pc is False
@@ -156,13 +158,13 @@ def test_a_record_of_before_the_flag_is_of_two_phase_commit_by_its_timeout():
     assert read(key("id"), before)[1] == plain._replace(enable_2pc=True)
 
 
-def test_the_partitions_of_a_large_transaction_keep_their_logs():
+def test_10_000_partitions_of_a_transaction_read_back_with_their_log_ids():
     partitions = {(f"topic-{n % 100}", n): n * 7 for n in range(10_000)}
     txn = in_state("ONGOING")._replace(partitions=partitions)
     assert read(key("id"), value(txn))[1].partitions == partitions
 
 
-def test_tagged_fields_that_are_not_known_are_stepped_over():
+def test_unknown_tagged_fields_of_a_transaction_record_are_skipped():
     txn = in_state("ONGOING")
     written = value(txn)
     _, end = records._partitions(written, records._HEAD.size)
@@ -186,7 +188,7 @@ def test_newer_transaction_records_raise_an_error_naming_the_version(key_bytes, 
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, NewerTransactionRecord), (-1, DamagedTransactionRecord)])
-def test_a_transaction_of_a_protocol_that_is_not_known_here_is_refused(version, error):
+def test_a_transaction_record_with_an_unknown_client_version_is_refused(version, error):
     txn = in_state("EMPTY")
     written = value(txn._replace(client_version=2))
     at = written.index(b"\x02\x02\x00\x02") + 2
@@ -196,14 +198,14 @@ def test_a_transaction_of_a_protocol_that_is_not_known_here_is_refused(version, 
 
 @pytest.mark.parametrize("topics", [1, 1000, 2**31 - 1])
 @pytest.mark.parametrize("size", [-1, -6, -(2**15), 2**15 - 1])
-def test_a_name_of_a_topic_that_leads_backwards_or_too_far_is_refused(topics, size):
+def test_a_topic_name_length_that_is_negative_or_too_large_is_refused(topics, size):
     head = b"\x00\x00" + value(in_state("ONGOING"))[2 : records._HEAD.size]
     array = topics.to_bytes(4, "big") + size.to_bytes(2, "big", signed=True) + bytes(30)
     with pytest.raises(DamagedTransactionRecord, match=r"the length of (the|a) name is"):
         read(key("id"), head + array)
 
 
-def test_a_null_name_of_a_topic_is_refused():
+def test_a_transaction_record_with_a_null_topic_name_is_refused():
     head = value(in_state("ONGOING"))[: records._HEAD.size]
     with pytest.raises(DamagedTransactionRecord, match=r"the length of (the|a) name is"):
         read(key("id"), head + b"\x02\x00" + bytes(30))

@@ -33,8 +33,8 @@ def broker():
 
 @BOTH
 @pytest.mark.requirement("S-69", "C-6")
-def test_each_step_that_was_answered_is_in_the_log_after_a_power_cut(version):
-    """There are no followers to wait for here: acks=all is the disk, and no acknowledged step depends on less."""
+def test_each_answered_step_of_a_transaction_survives_a_power_cut(version):
+    """There are no followers: acks=all means that the disk has it."""
     broker = SimulatedBroker()
     broker.ask(create("t", 2))
     txn = Txn(broker, version=version)
@@ -55,7 +55,7 @@ def test_each_step_that_was_answered_is_in_the_log_after_a_power_cut(version):
 
 @BOTH
 @pytest.mark.requirement("S-73")
-def test_a_partition_of_the_coordinators_log_that_is_offline_stops_only_its_own_ids(broker, version):
+def test_an_offline_transaction_state_partition_stops_only_ids_stored_in_it(broker, version):
     names = [f"id-{number}" for number in range(40)]
     open_ones = {name: begun(broker, version, name) for name in names}
     for txn in open_ones.values():
@@ -79,7 +79,7 @@ def test_a_partition_of_the_coordinators_log_that_is_offline_stops_only_its_own_
 @BOTH
 @pytest.mark.requirement("S-74")
 def test_an_offline_partition_cannot_delay_or_prevent_a_commit(broker, version):
-    """The outcome is known with the decision; a participant that is away gets to know it later; time is limited."""
+    """The outcome is decided without it; the offline partition gets its marker later."""
     txn = begun(broker, version, timeout_ms=20_000)
     txn.write("t", b"x", 0, 1)
     broker.broker.topics.by_name["t"].partitions[1].log.offline = "its disk is gone"
@@ -104,7 +104,7 @@ def test_records_of_an_open_transaction_survive_a_power_cut_and_stay_undecided(b
 
 @BOTH
 @pytest.mark.requirement("S-91")
-def test_a_transaction_of_offsets_only_works_like_a_commit(broker, version):
+def test_a_transaction_that_only_sends_offsets_works_like_an_offset_commit(broker, version):
     commit_offsets(broker, "g", "t", {0: 1})
     txn = begun(broker, version)
     txn.write_offset("t", 5)
@@ -146,7 +146,7 @@ def filtered(broker: SimulatedBroker, topic: str, wanted: int, limit: int) -> li
 @pytest.mark.requirement("S-101", "S-102", "S-103", "S-104", "C-8")
 @pytest.mark.requirement("S-127")
 def test_the_aborted_list_lets_clients_skip_exactly_the_aborted_records(broker, version):
-    """From every offset and with every size of answer; producers abort, commit and write without transactions."""
+    """Fetched from every offset with limits of every size; producers abort, commit and write without transactions."""
     txns = [begun(broker, version, f"id-{number}") for number in range(3)]
     expected: list[int] = []
     for turn in range(12):
@@ -167,8 +167,10 @@ def test_the_aborted_list_lets_clients_skip_exactly_the_aborted_records(broker, 
 
 
 @pytest.mark.requirement("S-105")
-def test_a_reader_goes_on_behind_a_batch_whose_tail_was_compacted_away():
-    """Going on behind the last record that is left would ask for the same batch for ever."""
+def test_a_reader_continues_after_the_last_offset_of_a_compacted_batch():
+    """The batch's last records were removed. A reader that continued after the last record it got would fetch the same
+    batch for ever.
+    """
     with SimulatedBroker(small(log_checkpoint_interval_ms=1_000, log_cleaner_backoff_ms=1_000)) as broker:
         broker.ask(create("c", cleanup_policy="compact", segment_ms=1_000, min_cleanable_dirty_ratio=0))
         broker.ask(produce("c", batch(count=5, key=b"same", producer_id=7, producer_epoch=0, base_sequence=0)))
@@ -207,7 +209,7 @@ def test_the_broker_withholds_undecided_records_so_readers_need_not_buffer_them(
 
 @BOTH
 @pytest.mark.requirement("S-108")
-def test_a_large_transaction_delays_committed_readers_of_its_partition_to_its_end(broker, version):
+def test_read_committed_waits_in_its_partition_until_a_long_transaction_ends(broker, version):
     txn = begun(broker, version, timeout_ms=600_000)
     began = broker.loop.time()
     reader, elsewhere = SimulatedClient(broker), SimulatedClient(broker)
@@ -233,8 +235,8 @@ def test_a_large_transaction_delays_committed_readers_of_its_partition_to_its_en
 
 @pytest.mark.requirement("S-114")
 @pytest.mark.parametrize("limited", [True, False])
-def test_without_transaction_timeouts_abandoned_ones_block_readers(limited):
-    """30 producers begin a transaction and are never heard of again; KIP-939 lets one ask for no timeout."""
+def test_abandoned_transactions_block_read_committed_only_if_they_have_no_timeout(limited):
+    """30 producers begin a transaction and stop; with two-phase commit (KIP-939) a producer may ask for no timeout."""
     settings = BrokerSettings(
         transaction_two_phase_commit_enable=True,
         transactional_id_expiration_ms=60_000,
@@ -264,7 +266,7 @@ def test_without_transaction_timeouts_abandoned_ones_block_readers(limited):
 
 
 @BOTH
-def test_the_timeout_that_counts_is_the_one_its_producer_asked_for(broker, version):
+def test_a_transaction_times_out_after_the_timeout_its_producer_asked_for(broker, version):
     txn = begun(broker, version, timeout_ms=12_345)
     (reported,) = broker.ask(DescribeTransactionsRequest(transactional_ids=["x"])).transaction_states
     assert reported.transaction_timeout_ms == 12_345
@@ -275,7 +277,7 @@ def test_the_timeout_that_counts_is_the_one_its_producer_asked_for(broker, versi
 
 @pytest.mark.parametrize(("version", "waits"), [(1, False), (2, True)], ids=["1-open", "2-prepared"])
 def test_retention_deletes_nothing_from_the_first_open_transaction_on(version, waits):
-    """Its records are an hour too old by any retention, also after a power cut; with its end they go like any other."""
+    """Its records are older than retention.ms, also after a power cut; after its end they are deleted."""
     settings = small(log_retention_check_interval_ms=500, log_checkpoint_interval_ms=100)
     with SimulatedBroker(settings) as broker:
         broker.ask(create("t", retention_ms=5_000, segment_ms=1_000))

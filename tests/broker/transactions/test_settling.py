@@ -69,7 +69,7 @@ def test_a_marker_for_an_offline_partition_is_written_first_once_back(broker, ve
             assert offset_at(third, "t", -1, 1) == 2
 
 
-def test_of_two_markers_owed_to_an_offline_partition_the_first_counts(broker):
+def test_of_two_markers_owed_to_an_offline_partition_the_first_decides(broker):
     txn = begun(broker, 2)
     txn.write("t", b"x", 1)
     log = put_offline(broker, "t", 1)
@@ -87,7 +87,7 @@ def test_of_two_markers_owed_to_an_offline_partition_the_first_counts(broker):
 
 
 @pytest.mark.slow
-def test_offsets_owed_to_an_offline_partition_count_when_it_is_back(broker):
+def test_offsets_committed_to_an_offline_partition_are_there_once_it_is_back(broker):
     txn = begun(broker, 2)
     txn.write("t", b"x")
     txn.write_offset("t", 7)
@@ -99,7 +99,7 @@ def test_offsets_owed_to_an_offline_partition_count_when_it_is_back(broker):
         assert offset_of(second, "t", stable=True) == 7
 
 
-def test_an_offline_partition_stops_no_start_and_a_deleted_one_owes_nothing(broker):
+def test_markers_owed_to_an_offline_partition_are_forgotten_if_it_is_deleted(broker):
     txn = begun(broker)
     txn.write("t", b"x", 0, 1)
     put_offline(broker, "t", 1)
@@ -146,8 +146,8 @@ def test_ids_whose_partition_of_transaction_state_is_offline_get_a_retriable_err
 
 
 @pytest.mark.slow
-def test_ids_whose_log_is_damaged_are_offline_alone_until_it_is_restored(broker):
-    """A bad byte in what a start replays neither stops it nor ends what it does not know."""
+def test_a_damaged_transaction_state_partition_affects_only_ids_stored_in_it(broker):
+    """Those ids get a retriable error until the file is restored; their transactions stay open."""
     home_of = broker.broker.transactions.home
     other = next(name for name in map(str, range(100)) if home_of(name)[0] != home_of("x")[0])
     lost, served = Txn(broker, "x"), Txn(broker, other)

@@ -32,7 +32,7 @@ def many(broker: SimulatedBroker, count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.requirement("S-113")
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_kafka_13099_ids_that_expire_all_at_once_go_in_slices_and_stay_away(count, monkeypatch):
+def test_kafka_13099_ids_that_expire_together_are_removed_500_at_a_time(count, monkeypatch):
     """KAFKA-13099: tombstones that did not fit into one batch were never written."""
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, count)
@@ -47,7 +47,7 @@ def test_kafka_13099_ids_that_expire_all_at_once_go_in_slices_and_stay_away(coun
             assert second.broker.transactions.transactions == {}
 
 
-def test_an_id_that_is_used_again_while_others_expire_stays():
+def test_a_transactional_id_used_while_others_expire_is_not_removed():
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, 1000)
         coordinator = broker.broker.transactions
@@ -64,8 +64,8 @@ def test_an_id_that_is_used_again_while_others_expire_stays():
         assert set(coordinator.transactions) == {"id-999"}
 
 
-def test_kafka_7519_ids_whose_log_is_offline_stay_and_do_not_block_others():
-    """KAFKA-7519: one failure made ids untouchable."""
+def test_kafka_7519_expired_ids_whose_log_is_offline_stay_and_others_are_removed():
+    """KAFKA-7519: after one failed removal an id could not be used any more."""
     with SimulatedBroker(EXPIRING) as broker:
         many(broker, 500)
         coordinator = broker.broker.transactions
@@ -82,7 +82,7 @@ def test_kafka_7519_ids_whose_log_is_offline_stay_and_do_not_block_others():
 
 
 def test_kafka_9666_6119_a_transaction_that_cannot_be_aborted_keeps_its_epoch():
-    """KAFKA-9666, KAFKA-6119: epochs that moved without a record."""
+    """KAFKA-9666, KAFKA-6119: the epoch was incremented without a record in the log."""
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         stuck, late = Txn(broker, "stuck"), Txn(broker, "late", 2)
@@ -105,7 +105,7 @@ def test_kafka_9666_6119_a_transaction_that_cannot_be_aborted_keeps_its_epoch():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["again", "after_power_cut"])
-def test_a_transaction_that_is_too_old_when_the_broker_starts_is_aborted_at_once(way):
+def test_a_transaction_past_its_timeout_is_aborted_as_soon_as_the_broker_starts(way):
     with SimulatedBroker(BrokerSettings(log_checkpoint_interval_ms=1_000)) as broker:
         broker.ask(create("t"))
         txn = Txn(broker)
@@ -119,7 +119,7 @@ def test_a_transaction_that_is_too_old_when_the_broker_starts_is_aborted_at_once
             assert values(second, "t") == []
 
 
-def test_a_transaction_that_is_not_too_old_when_the_broker_starts_goes_on():
+def test_a_transaction_within_its_timeout_stays_open_over_a_restart():
     with SimulatedBroker() as broker:
         broker.ask(create("t"))
         txn = Txn(broker)

@@ -138,7 +138,7 @@ def test_neither_sending_offsets_nor_its_retry_is_answered_before_it_is_durable(
         assert offset_of(after, "t", stable=True) == 1
 
 
-def test_a_commit_on_its_way_moves_no_stable_offset_that_a_power_cut_would_move_back(broker, open_txn):
+def test_the_last_stable_offset_moves_only_once_the_commit_is_durable(broker, open_txn):
     client, reader = SimulatedClient(broker), SimulatedClient(broker)
     client.send(open_txn.ending(True), 3 if open_txn.version == 1 else 5)
     assert client.quiet(0.1)

@@ -85,7 +85,7 @@ def filled(broker, kinds):
 @pytest.mark.parametrize(
     "kinds", [["batch"], ["marker"], ["ahead"], ["batch", "marker", "ahead"], ["ahead", "batch", "marker", "batch"]]
 )
-def test_a_unit_asks_for_the_room_of_all_its_parts_and_writes_all_or_nothing(kinds):
+def test_a_transaction_unit_without_journal_room_for_all_parts_writes_none(kinds):
     broker = Partitions(0)
     unit, size = filled(broker, kinds)
     broker.room_bytes = size - 1
@@ -97,7 +97,7 @@ def test_a_unit_asks_for_the_room_of_all_its_parts_and_writes_all_or_nothing(kin
     assert [len(parts) for parts in broker.written] == [len(kinds)]
 
 
-def test_several_markers_for_one_partition_of_offsets_follow_each_other():
+def test_markers_of_one_unit_in_one_offsets_partition_get_consecutive_offsets():
     broker = Partitions(40, 90)
     unit = TransactionUnit(broker, broker, broker.participants)
     unit.mark(order(7, {OFFSETS: 0}), 1_000)
@@ -117,7 +117,7 @@ def test_partitions_with_a_deleted_log_are_skipped_in_a_transaction_unit():
 
 
 @pytest.mark.parametrize("earlier", [None, MarkerDebt(2, 0, False), MarkerDebt(9, 0, True)])
-def test_a_debt_to_an_offline_log_is_logged_and_an_earlier_one_decides(earlier):
+def test_a_marker_owed_to_an_offline_log_keeps_the_outcome_of_an_earlier_one(earlier):
     broker = Partitions(0, 0)
     broker.logs[1].offline = "damaged"
     if earlier is not None:
@@ -130,7 +130,7 @@ def test_a_debt_to_an_offline_log_is_logged_and_an_earlier_one_decides(earlier):
     assert broker.logged == [marker_owed(1, 7, MarkerDebt(epoch, 0, commit))]
 
 
-def test_records_added_by_a_participant_follow_its_marker_and_count_for_room():
+def test_records_a_participant_adds_follow_its_marker_and_count_in_the_units_size():
     broker = Partitions(40, 90)
     unit = TransactionUnit(broker, broker, broker.participants)
     added = batch_of(memoryview(batch(records=3)))

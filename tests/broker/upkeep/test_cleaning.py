@@ -35,7 +35,7 @@ def begun():
         yield broker
 
 
-def test_a_bug_while_compacting_a_log_changes_neither_log_nor_broker(begun, monkeypatch, caplog):
+def test_an_exception_in_a_compaction_stops_compacting_only_that_log(begun, monkeypatch, caplog):
     original = Compaction.run_slice
 
     def run_slice(run: Compaction) -> None:
@@ -75,7 +75,7 @@ def test_a_compaction_that_lacks_memory_or_descriptors_is_retried_later(begun, m
     assert cleaned_offset(begun, "sound") > 0
 
 
-def test_a_sync_that_fails_under_a_compaction_halts_the_broker_whatever_its_error(begun, monkeypatch):
+def test_a_failed_sync_in_a_compaction_halts_the_broker_even_with_enomem(begun, monkeypatch):
     def sync() -> None:
         raise OSError(errno.ENOMEM, "in a sync")
 
@@ -91,7 +91,7 @@ def test_a_sync_that_fails_under_a_compaction_halts_the_broker_whatever_its_erro
 
 
 @pytest.mark.parametrize("error", [OSError(5, "the disk is gone"), DirectoryMoved("/data")])
-def test_a_disk_that_fails_under_a_compaction_halts_the_broker(begun, monkeypatch, error):
+def test_a_disk_error_in_a_compaction_halts_the_broker(begun, monkeypatch, error):
     def run_slice(run: Compaction) -> None:
         raise error
 

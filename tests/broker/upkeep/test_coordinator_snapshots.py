@@ -120,7 +120,9 @@ def test_after_an_orderly_stop_the_next_start_replays_no_coordinator_log() -> No
 
 
 @pytest.mark.slow
-def test_snapshots_are_taken_while_the_logs_grow_and_two_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_snapshots_are_taken_as_logs_grow_and_the_last_two_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(coordinator_snapshots, "AFTER_BYTES", 2_000)
     with SimulatedBroker(SETTINGS) as world:
         for seed in range(4):
@@ -135,7 +137,9 @@ def test_snapshots_are_taken_while_the_logs_grow_and_two_are_kept(monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damaged", [1, 2])
-def test_damaged_snapshots_are_named_and_the_state_is_the_same(damaged: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_coordinator_snapshots_are_logged_and_the_state_is_replayed(
+    damaged: int, caplog: pytest.LogCaptureFixture
+) -> None:
     world = SimulatedBroker(SETTINGS)
     for seed in (1, 2):
         busy(world, seed)
@@ -208,7 +212,7 @@ def test_a_coordinator_snapshot_with_unexpected_content_is_ignored(
 
 
 @pytest.mark.slow
-def test_a_snapshot_of_other_logs_or_newer_than_its_logs_is_not_used(
+def test_a_coordinator_snapshot_newer_than_its_directorys_logs_is_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = SimulatedBroker(SETTINGS)
@@ -239,8 +243,8 @@ def test_a_snapshot_of_a_later_version_raises_newer_format() -> None:
 
 
 @pytest.mark.slow
-def test_a_snapshot_holds_nothing_that_a_power_cut_could_undo() -> None:
-    """It waits until all it knows is synced, so it can never speak of what a recovery does not find."""
+def test_a_coordinator_snapshot_contains_only_durable_state() -> None:
+    """A snapshot is written only after all units that it knows are synced."""
     settings = BrokerSettings(log_dir="/d", durability_mode="os", offsets_topic_num_partitions=3)
     for seed in range(5):
         world = SimulatedBroker(settings, seed=seed)
@@ -281,7 +285,9 @@ OFTEN_CLEANED = BrokerSettings(
 def test_offsets_deleted_long_ago_do_not_come_back_from_an_older_snapshot(
     newer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compaction takes the tombstone away in the end, and then a replay does not find what undoes the snapshot."""
+    """Compaction removes the tombstone in the end; a replay then would not find the deletion that the snapshot does
+    not have.
+    """
     if not newer:
         monkeypatch.setattr(coordinator_snapshots.CoordinatorSnapshots, "take_if_due", _never_due)
     world = SimulatedBroker(OFTEN_CLEANED)
@@ -326,8 +332,8 @@ def content(disk: SimulatedDisk, directory: str) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_snapshot", [False, True])
-def test_a_partition_that_is_damaged_is_offline_as_a_whole_and_never_written_down(with_snapshot: bool) -> None:
-    """What a snapshot says of it counts no more than what it says itself: either alone is a part."""
+def test_a_damaged_coordinator_partition_is_offline_and_left_out_of_new_snapshots(with_snapshot: bool) -> None:
+    """Neither the snapshot nor the readable part of the log is used for it, because each alone is incomplete."""
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
     world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
@@ -395,7 +401,7 @@ def test_a_damaged_partition_is_restored_from_a_copy_and_the_journal(with_snapsh
 
 
 def test_the_state_of_an_offline_partition_is_replayed_when_it_is_back() -> None:
-    """Nobody read it meanwhile, so no snapshot of that time may say that it is known."""
+    """No snapshot written while it was offline may count as having its state."""
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
     world.wait(60)
@@ -422,7 +428,7 @@ def test_the_state_of_an_offline_partition_is_replayed_when_it_is_back() -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [DiskFull(errno.ENOSPC, "full"), OSError(errno.EIO, "broken")])
-def test_a_last_snapshot_that_cannot_be_written_does_not_keep_the_broker_from_ending(
+def test_the_broker_stops_although_its_last_snapshot_cannot_be_written(
     error: OSError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = SimulatedBroker(SETTINGS)

@@ -47,7 +47,7 @@ def idle():
         yield broker
 
 
-def test_an_idle_broker_runs_no_housekeeping(idle, monkeypatch):
+def test_an_idle_broker_examines_its_logs_less_than_once_in_four_seconds(idle, monkeypatch):
     asked = looks(idle, monkeypatch)
     idle.wait(IDLE_S)
     assert len(asked) < IDLE_S / 4  # passes over all logs; ten looks a second would be thousands
@@ -68,7 +68,7 @@ def test_after_a_long_idle_time_housekeeping_flushes_and_checkpoints_again(idle)
 
 
 @pytest.mark.slow
-def test_while_a_transaction_is_open_its_age_is_saved_every_interval_and_no_longer(idle):
+def test_checkpoints_continue_every_interval_while_a_transaction_is_open(idle):
     housekeeping = idle.broker.housekeeping
     txn = begun(idle, timeout_ms=600_000)
     txn.write("t", b"x")
@@ -83,7 +83,7 @@ def test_while_a_transaction_is_open_its_age_is_saved_every_interval_and_no_long
     assert housekeeping.checkpoints == before
 
 
-def test_the_age_at_which_a_transaction_began_after_a_silence_is_saved_in_seconds(idle):
+def test_a_transaction_begun_after_idle_time_is_checkpointed_within_two_seconds(idle):
     idle.wait(IDLE_S)
     begun(idle).write("t", b"x")
     idle.wait(2)
@@ -91,7 +91,7 @@ def test_the_age_at_which_a_transaction_began_after_a_silence_is_saved_in_second
 
 
 def test_a_request_without_room_in_the_journal_wakes_the_task_that_makes_files():
-    """The files made ahead are smaller."""
+    """The request is larger than the files made ahead."""
     with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -100,7 +100,7 @@ def test_a_request_without_room_in_the_journal_wakes_the_task_that_makes_files()
         assert broker.broker.metrics.stalls == 1
 
 
-def test_a_broker_that_rested_since_its_start_has_a_journal_ready_for_a_client():
+def test_a_broker_idle_since_its_start_has_journal_files_ready():
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
         with broker.again() as rested:
@@ -110,7 +110,7 @@ def test_a_broker_that_rested_since_its_start_has_a_journal_ready_for_a_client()
 
 
 @pytest.mark.slow
-def test_a_journal_that_fills_within_one_tick_is_recycled_within_it():
+def test_a_journal_filled_at_400_mb_a_second_is_recycled_without_congestion():
     with SimulatedBroker(small(journal_max_bytes=32 << 20, message_max_bytes=8 << 20)) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -121,7 +121,7 @@ def test_a_journal_that_fills_within_one_tick_is_recycled_within_it():
             assert not broker.broker.store.congested
 
 
-def test_a_deleted_topic_leaves_the_disk_within_seconds():
+def test_the_files_of_a_deleted_topic_are_removed_within_five_seconds():
     with SimulatedBroker(BrokerSettings()) as broker:
         broker.ask(create("t"))
         broker.ask(produce("t", batch()), BY_NAME)
@@ -134,7 +134,7 @@ def test_a_deleted_topic_leaves_the_disk_within_seconds():
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENOTEMPTY, errno.EIO])
-def test_a_deleted_topic_that_the_system_keeps_on_the_disk_is_named_and_harms_nobody(error, caplog):
+def test_a_deleted_topic_whose_files_cannot_be_removed_is_logged(error, caplog):
     with SimulatedBroker(BrokerSettings()) as broker:
         for name in ("t", "u"):
             broker.ask(create(name))
@@ -188,7 +188,7 @@ def test_slow_removal_of_files_does_not_delay_checkpoints(monkeypatch):
         assert len(checkpoint_files(broker)) == 2
 
 
-def test_a_broker_that_stops_first_removes_the_files_due_for_removal(monkeypatch):
+def test_a_stopping_broker_waits_until_files_due_for_removal_are_removed(monkeypatch):
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
         free = held_back(broker, monkeypatch, Removal)
@@ -202,8 +202,8 @@ def test_a_broker_that_stops_first_removes_the_files_due_for_removal(monkeypatch
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_lets_go_of_nothing_is_not_followed_by_another_at_once(monkeypatch):
-    """A flush takes long, or the disk has no room for it: the journal stays half used, and rounds go on."""
+def test_a_checkpoint_that_frees_no_journal_file_is_not_repeated_at_once(monkeypatch):
+    """A flush takes long or lacks disk space, so the journal stays half used while produce requests continue."""
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -225,7 +225,7 @@ def test_a_checkpoint_that_lets_go_of_nothing_is_not_followed_by_another_at_once
         assert not store.journal.half_used
 
 
-def test_a_halted_broker_that_is_stopped_removes_nothing_any_more():
+def test_stopping_a_halted_broker_removes_no_files():
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -243,7 +243,7 @@ def checkpoint_files(broker):
 
 
 def test_a_flush_with_one_failed_part_ends_only_when_all_parts_ended(monkeypatch):
-    """The other part is at work still: nothing is captured again before it has ended."""
+    """Nothing is flushed again before the other part has ended."""
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t", 2))
         for partition in range(2):
@@ -278,7 +278,7 @@ def test_the_last_flush_before_a_stop_is_written_at_full_speed(monkeypatch):
         assert broker.broker.store.tail_bytes == 0
 
 
-def test_tails_are_flushed_at_once_at_a_quarter_of_their_limit():
+def test_unflushed_batches_are_flushed_within_300_ms_at_a_quarter_of_their_limit():
     with SimulatedBroker(small(log_tail_max_bytes=1 << 20)) as broker:
         broker.ask(create("t", 1))
         broker.wait(5)
@@ -328,7 +328,7 @@ def test_a_flush_takes_only_batches_that_were_in_tails_when_it_began(monkeypatch
 
 
 @pytest.mark.parametrize("nearly_full", [False, True])
-def test_snapshots_of_many_logs_do_not_keep_a_nearly_full_journal_waiting(monkeypatch, nearly_full):
+def test_with_a_nearly_full_journal_a_checkpoint_takes_few_producer_snapshots(monkeypatch, nearly_full):
     count = SNAPSHOTS_A_RUN + 6
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t", count))
@@ -344,7 +344,7 @@ def test_snapshots_of_many_logs_do_not_keep_a_nearly_full_journal_waiting(monkey
 
 
 def test_in_mode_os_a_checkpoint_is_synced_without_a_synced_round(monkeypatch):
-    """A round that is synced would have all answers wait until everything before it is on the device."""
+    """All answers would have to wait for a synced round of the journal, so a separate job syncs the files."""
     with SimulatedBroker(small(durability_mode="os")) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -370,7 +370,7 @@ def test_in_mode_os_a_checkpoint_is_synced_without_a_synced_round(monkeypatch):
 
 
 @pytest.mark.slow
-def test_in_mode_os_files_of_the_journal_are_used_again_and_never_synced():
+def test_in_mode_os_journal_files_are_reused_and_synced_only_when_made():
     with SimulatedBroker(small(durability_mode="os"), disk=SimulatedDisk()) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -385,7 +385,7 @@ def test_in_mode_os_files_of_the_journal_are_used_again_and_never_synced():
         assert len(synced) == len(set(synced))  # each when it was made
 
 
-def test_a_checkpoint_that_needs_no_sync_is_not_written_after_a_halt_either(monkeypatch):
+def test_a_halt_during_a_capture_that_needs_no_sync_prevents_the_checkpoint(monkeypatch):
     with SimulatedBroker(small(durability_mode="os")) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)
@@ -404,7 +404,7 @@ def test_a_checkpoint_that_needs_no_sync_is_not_written_after_a_halt_either(monk
         assert checkpoint_files(broker) == kept
 
 
-def test_a_sync_beside_rounds_that_ends_after_a_halt_is_followed_by_no_checkpoint(monkeypatch):
+def test_a_sync_job_that_ends_after_a_halt_is_followed_by_no_checkpoint(monkeypatch):
     with SimulatedBroker(small(durability_mode="os")) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)

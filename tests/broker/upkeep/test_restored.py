@@ -56,7 +56,7 @@ def taking_over(txn, broker):
     return other
 
 
-def test_no_producer_id_is_given_that_was_given_after_the_backup(origin):
+def test_a_restored_broker_gives_no_producer_id_given_since_the_backup(origin):
     copy = restored(origin)
     later = [given_producer_id(origin) for _ in range(3)]
     with copy:
@@ -64,7 +64,7 @@ def test_no_producer_id_is_given_that_was_given_after_the_backup(origin):
         assert begun(copy).producer_id > max(later) + 1_000_000_000
 
 
-def test_a_named_producer_is_opened_again_and_goes_on_from_what_was_restored(origin):
+def test_a_restored_named_producer_is_fenced_until_opened_again(origin):
     epoch = opened(origin, "sensor", a=2)
     write(origin, "sensor", epoch, 1, topic="a")
     with restored(origin) as copy:
@@ -98,7 +98,9 @@ def test_a_restored_open_transaction_is_aborted_and_its_producer_fenced(origin, 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_transaction_begun_after_the_backup_cannot_be_committed(origin, version):
-    """With version 1 the pair is the same as before: the commit would be taken for a retry, and succeed."""
+    """With protocol version 1 producer id and epoch did not change since the commit in the backup, so the new commit
+    would succeed as a retry of that one.
+    """
     txn = begun(origin, version)
     txn.write("a", b"one")
     assert txn.commit() == 0
@@ -109,7 +111,7 @@ def test_a_transaction_begun_after_the_backup_cannot_be_committed(origin, versio
         assert values(copy, "a") == [b"one"]
 
 
-def test_producer_ids_given_out_after_the_backup_are_not_given_out_again(origin):
+def test_no_producer_id_and_epoch_issued_since_the_backup_is_issued_again(origin):
     txn = begun(origin)
     copy = restored(origin)
     pairs = {(txn.producer_id, txn.epoch)}
@@ -144,7 +146,7 @@ def test_offsets_of_a_restored_open_transaction_are_not_committed(origin):
         assert offset_of(copy, "a", stable=True) == -1
 
 
-def test_a_member_of_a_share_group_joins_again_and_its_group_goes_on(origin):
+def test_a_restored_share_group_keeps_its_offsets_and_its_members_rejoin(origin):
     assert share_groups.beat(origin, "m-1", 0, topics=("a",)).member_epoch == 2
     begun = share_groups.starts(origin, topic="a")
     with restored(origin) as copy:
@@ -153,7 +155,7 @@ def test_a_member_of_a_share_group_joins_again_and_its_group_goes_on(origin):
         assert share_groups.starts(copy, topic="a") == begun
 
 
-def test_a_group_member_joins_again_after_a_restore(origin):
+def test_a_restored_group_is_empty_and_its_members_have_to_join_again(origin):
     member_id, generation = alone(origin)
     with restored(origin) as copy:
         assert state_of(copy) == "Empty"
@@ -178,7 +180,7 @@ def test_a_restored_directory_is_prepared_only_at_its_first_start(origin):
 
 
 @pytest.mark.slow
-def test_a_first_start_that_is_cut_short_prepares_the_directory_again(origin):
+def test_a_restored_directory_is_prepared_again_if_its_first_start_was_cut_short(origin):
     txn = begun(origin)
     txn.write("a", b"open")
     directory = origin.settings.log_dir
@@ -195,7 +197,7 @@ def test_a_first_start_that_is_cut_short_prepares_the_directory_again(origin):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_backup_during_a_transaction_has_all_of_it_or_nothing(script):
+def test_a_backup_taken_during_a_transaction_has_the_whole_transaction_or_nothing(script):
     recorded = SimulatedDisk()
     stage = Script(recorded)
     script(stage)

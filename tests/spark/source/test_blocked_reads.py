@@ -37,7 +37,7 @@ def blocker(description):
     return Blocker(OpenTransaction(T0, producer), 3, 9, description)
 
 
-def test_the_log_line_names_partition_transaction_and_its_age():
+def test_the_warning_about_a_blocked_partition_names_transaction_and_age():
     known = TransactionDescription("job-1", "Ongoing", 7, 0, 60_000, 100_000, 1, (T0,))
     assert describe(blocker(known), 142_000) == (
         "t-0 is blocked at offset 3, below its end at 9, by transaction 'job-1', open for 42 s"

@@ -1,4 +1,5 @@
-"""An application that copies every record once, in all the ways at once that the SDK allows, by chance.
+"""An application that copies every record exactly once, and chooses at random between all ways that the SDK offers for
+it.
 
 It reads batches, several records, or one; it passes its transaction the consumer, batches, or numbers; it commits,
 fails, or gets no answer, and tries again or reads on; sometimes it writes without a transaction, and its consumer
@@ -25,7 +26,7 @@ OUT = "out"
 
 
 class Failure(Exception):
-    """What the application raises to have its transaction aborted."""
+    """Raised by the application to have its transaction aborted."""
 
 
 class MixedWork:
@@ -105,7 +106,9 @@ class MixedWork:
     # ---- transactions ----------------------------------------------------------------------------------------
 
     async def _transactions(self) -> None:
-        """The same work until it is done, or comes again."""
+        """Repeat a transaction with the same records until it has committed, or return to the committed offsets, so
+        that they are read again.
+        """
         pending, batches = self._taken()
         source = self._rng.choice(("consumer", "numbers", *(("batches",) * 3 if batches else ())))
         while not await self._transaction(source, pending, batches or []):
@@ -116,7 +119,7 @@ class MixedWork:
                 return
 
     async def _transaction(self, source: str, pending: list[Record], batches: list[Any]) -> bool:
-        """Whether it is done."""
+        """Run one transaction with these records. Returns whether it has committed."""
         if self._producer._driver.state is State.UNKNOWN_OUTCOME:  # type: ignore[union-attr]
             await self._producer._driver.resolve()  # type: ignore[union-attr]
         end = self._rng.choice(("commit", "commit", "failure", "failure", "before_write", "after_write"))

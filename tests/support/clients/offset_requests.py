@@ -14,7 +14,7 @@ Asked = Any  # whoever has ask(request, version)
 
 
 def commit(asked: Asked, group: str, topic: str, offsets: dict[int, int], **more: Any) -> list[int]:
-    """The errors, by partition."""
+    """Commit offsets, and return the error code of each partition."""
     made = OffsetCommitRequest.Topic
     partitions = [made.Partition(partition_index=index, committed_offset=at) for index, at in offsets.items()]
     request = OffsetCommitRequest(group_id=group, topics=[made(name=topic, partitions=partitions)], **more)
@@ -25,7 +25,9 @@ def commit(asked: Asked, group: str, topic: str, offsets: dict[int, int], **more
 def fetch(
     asked: Asked, group: str, topics: dict[str, list[int]] | None = None, stable: bool = False
 ) -> dict[tuple[str, int], int]:
-    """(topic, partition) → offset, or the error below zero and below -100."""
+    """Return the committed offset by (topic, partition): -1 for none, -100 minus the error code for an error. stable:
+    require stable offsets.
+    """
     made = OffsetFetchRequest.Group
     wanted = None if topics is None else [made.Topic(name=name, partition_indexes=all) for name, all in topics.items()]
     request = OffsetFetchRequest(groups=[made(group_id=group, topics=wanted)], require_stable=stable)
@@ -39,14 +41,14 @@ def fetch(
 
 
 def delete(asked: Asked, group: str, topic: str, *partitions: int) -> Any:
-    """The answer of OffsetDelete."""
+    """Send OffsetDelete for these partitions, and return its response."""
     made = OffsetDeleteRequest.Topic
     parts = [made.Partition(partition_index=index) for index in partitions]
     return asked.ask(OffsetDeleteRequest(group_id=group, topics=[made(name=topic, partitions=parts)]), 0)
 
 
 class Producer:
-    """A transactional producer that commits offsets, as a client of version 1 or 2 of transactions does."""
+    """A transactional producer that commits offsets, with transaction version 1 or 2."""
 
     def __init__(self, asked: Asked, transactional_id: str, *, tv: int = 1) -> None:
         self.asked = asked
@@ -66,7 +68,7 @@ class Producer:
         }
 
     def send_offsets(self, group: str, topic: str, offsets: dict[int, int], **more: Any) -> list[int]:
-        """The errors, by partition."""
+        """Commit offsets in the transaction, and return the error code of each partition."""
         if self.tv == 1:
             added = self.asked.ask(AddOffsetsToTxnRequest(**self.who, group_id=group), 3)
             assert not added.error_code, added

@@ -41,7 +41,7 @@ def connected(bootstrap: str) -> WireClient:
 
 
 class OldClient:
-    """One transactional id. `producer_id` and `epoch` stay as init() made them."""
+    """A transactional producer with one transactional id. `producer_id` and `epoch` are those that init() got."""
 
     def __init__(self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
         self.bootstrap = bootstrap
@@ -58,7 +58,7 @@ class OldClient:
         self._connections.clear()
 
     def init(self) -> None:
-        """A new epoch."""
+        """Send InitProducerId, which gives a new epoch."""
         self.call("coordinator", FindCoordinatorRequest(key=self.transactional_id, key_type=1), 3)
         answer = self.call(
             "coordinator",
@@ -69,11 +69,11 @@ class OldClient:
         self.sequences.clear()
 
     def begin(self) -> None:
-        """Nothing that a broker hears of."""
+        """Begin a transaction, of which the broker is not told."""
         self._added.clear()
 
     def add(self, topic: str, *partitions: int) -> None:
-        """Partitions, into the transaction."""
+        """Add partitions to the transaction."""
         self._added.update((topic, partition) for partition in partitions)
         self.call(
             "coordinator",
@@ -87,7 +87,7 @@ class OldClient:
         )
 
     def send(self, topic: str, value: bytes, partition: int = 0) -> int:
-        """One record. Returns its offset."""
+        """Send one record, and return its offset."""
         if (topic, partition) not in self._added:
             self.add(topic, partition)
         request = self.produce_request(topic, value, partition)
@@ -97,7 +97,9 @@ class OldClient:
         return offset
 
     def give_up(self, topic: str, value: bytes, partition: int = 0) -> None:
-        """Send a record, and when the connection dies do not ask again: the sequence stays."""
+        """Send a record whose connection dies, and do not send it again: the next record has the same
+        sequence number.
+        """
         connection = self._connection("data")
         connection.send(self.produce_request(topic, value, partition), _PRODUCE)
         try:
@@ -124,7 +126,7 @@ class OldClient:
         )
 
     def send_offset(self, group: str, topic: str, offset: int) -> None:
-        """The offset of partition 0, for a group without members, into the transaction."""
+        """Commit the offset of partition 0 in the transaction, for a group without members."""
         self.call(
             "coordinator",
             AddOffsetsToTxnRequest(
@@ -169,7 +171,9 @@ class OldClient:
         )
 
     def call(self, kind: str, request: Any, version: int) -> Any:
-        """A request and its answer; again where its connection dies or the broker wants patience. Raises KafkaError."""
+        """Send a request and return its answer; send it again if its connection dies or the error is retriable. Raises
+        KafkaError.
+        """
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -205,7 +209,7 @@ _PATIENCE = {
 
 
 def _codes(value: Any) -> Iterator[int]:
-    """Every error code in an answer."""
+    """Yield every error code in an answer."""
     if isinstance(value, list):
         for item in value:
             yield from _codes(item)
@@ -219,7 +223,7 @@ def _codes(value: Any) -> Iterator[int]:
 
 
 class Looker:
-    """Reads what others wrote, at once and without a group."""
+    """Reads what others have written, without a group."""
 
     def __init__(self, bootstrap: str) -> None:
         self._client = connected(bootstrap)
@@ -231,7 +235,7 @@ class Looker:
         self._client.close()
 
     def topic(self, name: str, partitions: int = 1) -> str:
-        """Make a topic and wait until it can be read."""
+        """Create a topic and wait until it can be read."""
         (created,) = self._client.call(create(name, partitions), 5).topics
         assert not created.error_code, created.error_message
         for partition in range(partitions):
@@ -242,20 +246,20 @@ class Looker:
         return name
 
     def committed(self, topic: str, partition: int = 0, *, at: int = 0) -> list[bytes]:
-        """The values that a read_committed reader gets from an offset on, in one fetch that waits for nothing."""
+        """Return the values that a read_committed reader gets from offset `at` on, in one fetch that does not wait."""
         return self._values(topic, partition, at, committed=True)
 
     def all(self, topic: str, partition: int = 0) -> list[bytes]:
-        """The values that a read_uncommitted reader gets."""
+        """Return the values that a read_uncommitted reader gets."""
         return self._values(topic, partition, 0, committed=False)
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
-        """(last stable offset, high watermark)."""
+        """Return (last stable offset, high watermark)."""
         part = fetched(self._client.call(fetch(topic, 0, partition=partition, committed=True), 11))
         return part.last_stable_offset, part.high_watermark
 
     def offset(self, group: str, topic: str, partition: int = 0) -> int:
-        """The committed offset of a group, once none is pending."""
+        """Return the committed offset of a group, once no transaction has one pending."""
         Topic = OffsetFetchRequest.Topic
         request = OffsetFetchRequest(
             group_id=group, topics=[Topic(name=topic, partition_indexes=[partition])], require_stable=True
@@ -285,7 +289,7 @@ class Looker:
 
 
 def visible(batches: list[Batch], aborted: list[tuple[int, int]]) -> Iterator[Batch]:
-    """The batches that a reader shows: neither markers nor what the list of aborted transactions takes out."""
+    """Yield the batches that a read_committed reader shows: no markers, and none of the aborted transactions."""
     waiting = list(aborted)
     out: set[int] = set()
     for batch in batches:

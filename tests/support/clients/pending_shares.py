@@ -16,7 +16,9 @@ LIMIT = 100  # group.share.partition.max.record.locks of the broker; as many ack
 
 @contextmanager
 def pending(bootstrap: str, transactional_id: str, topic: str, group: str) -> Iterator[None]:
-    """The transaction is open from here to the end, and is committed then. The topic has one partition."""
+    """Acknowledge as many records as a share window has in one transaction, which stays open during the block and is
+    committed at its end. The topic has one partition.
+    """
     done, has = threading.Event(), threading.Event()
     failures: list[Exception] = []
 

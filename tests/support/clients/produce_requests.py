@@ -22,14 +22,14 @@ def batch(
 
 
 def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, **more: Any) -> bytes:
-    """A batch of an idempotent producer."""
+    """Return a batch of an idempotent producer."""
     return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **more)
 
 
 def produce(
     topic: str, *batches: bytes | None, partition: int = 0, acks: int = -1, transactional_id: str | None = None
 ) -> ProduceRequest:
-    """Batches into consecutive partitions of one topic."""
+    """Return a Produce request with these batches for consecutive partitions of one topic."""
     parts = [
         ProduceRequest.Topic.Partition(index=index, records=None if records is None else memoryview(records))
         for index, records in enumerate(batches, partition)
@@ -43,18 +43,18 @@ def produce(
 
 
 def answers(response: Any) -> list[tuple[int, int]]:
-    """(error code, base offset) of each partition of a ProduceResponse."""
+    """Return (error code, base offset) of each partition of a ProduceResponse."""
     return [(part.error_code, part.base_offset) for topic in response.responses for part in topic.partition_responses]
 
 
 def one(response: Any) -> Any:
-    """The one partition of a ProduceResponse."""
+    """Return the only partition of a ProduceResponse."""
     ((part,),) = (topic.partition_responses for topic in response.responses)
     return part
 
 
 def code(response: Any) -> ErrorCode:
-    """The error code of the one partition of a ProduceResponse."""
+    """Return the error code of the only partition of a ProduceResponse."""
     return ErrorCode(one(response).error_code)
 
 
@@ -76,7 +76,7 @@ def fetch(
     topics: Iterable[FetchRequest.Topic] | None = None,
     forget: Iterable[FetchRequest.ForgottenTopic] = (),
 ) -> FetchRequest:
-    """A Fetch of one partition, or of `topics`."""
+    """Return a Fetch request for one partition, or for `topics`."""
     if topics is None:
         part = FetchRequest.Topic.Partition(
             partition=partition,
@@ -99,20 +99,20 @@ def fetch(
 
 
 def fetched(response: Any) -> Any:
-    """The one partition of a FetchResponse."""
+    """Return the only partition of a FetchResponse."""
     ((part,),) = (topic.partitions for topic in response.responses)
     return part
 
 
 def bytes_of(part: Any) -> bytes:
-    """The records of a partition of a FetchResponse, in one piece."""
+    """Return the records of a partition of a FetchResponse as one bytes object."""
     return b"".join(part.records)
 
 
 def list_offsets(
     topic: str, timestamp: int, *, partition: int = 0, committed: bool = False, **more: Any
 ) -> ListOffsetsRequest:
-    """A ListOffsets of one partition."""
+    """Return a ListOffsets request for one partition."""
     part = ListOffsetsRequest.Topic.Partition(partition_index=partition, timestamp=timestamp, **more)
     return ListOffsetsRequest(
         isolation_level=int(committed), topics=[ListOffsetsRequest.Topic(name=topic, partitions=[part])]
@@ -120,7 +120,7 @@ def list_offsets(
 
 
 def create(name: str, partitions: int = 1, **configs: object) -> CreateTopicsRequest:
-    """A CreateTopics of one topic; `_` in a config's name stands for `.`."""
+    """Return a CreateTopics request for one topic; `_` in a config's name stands for `.`."""
     given = [
         CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
     ]

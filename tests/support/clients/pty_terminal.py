@@ -23,7 +23,9 @@ for number in range(1, len(sys.argv)):
 
 
 def at_terminal(lines: Sequence[Sequence[str]], bootstrap: str, given: bytes = b"") -> list[str]:
-    """What a terminal was sent for each line of words, which hold no U+001F. given: the input of all of them."""
+    """Run a command for each line of words, and return what the terminal was sent for each. A word has no U+001F.
+    given: the input of all commands.
+    """
     terminal, end = pty.openpty()
     environment = _environment(bootstrap)
     command = [sys.executable, "-c", _RUN, *("\x1f".join(each) for each in lines)]
@@ -41,7 +43,7 @@ def at_terminal(lines: Sequence[Sequence[str]], bootstrap: str, given: bytes = b
 
 
 def until_shown(words: Sequence[str], bootstrap: str, text: str) -> str:
-    """What a terminal was sent by a command that is ended by Ctrl-C once it has shown `text`."""
+    """Run a command until it has shown `text`, end it with Ctrl-C, and return what the terminal was sent."""
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "fencepost", *words]
     with subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=_environment(bootstrap)) as process:
@@ -59,7 +61,7 @@ def _environment(bootstrap: str) -> dict[str, str]:
 
 
 def _read(terminal: int, text: bytes | None = None) -> bytearray:
-    """Until `text`, or to the end."""
+    """Read from the terminal until `text`, or to the end."""
     got = bytearray()
     try:
         while (text is None or text not in got) and (some := os.read(terminal, 65_536)):

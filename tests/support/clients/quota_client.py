@@ -14,7 +14,7 @@ def parts(text: str) -> list[tuple[str, str | None]]:
 
 
 def entry(text: str, **quotas: float | None) -> _Asked:
-    """None removes."""
+    """Return the alteration of one entity's quotas; a quota of None is removed."""
     ops = [
         _Asked.Op(key=key, value=0.0 if value is None else value, remove=value is None) for key, value in quotas.items()
     ]
@@ -32,7 +32,7 @@ def describing(*components: tuple[str, int, str | None], strict: bool = False) -
 
 
 def altered(broker: Any, *entries: _Asked) -> list[int]:
-    """The error codes of the entities, in the order of the answer."""
+    """Alter quotas, and return the error code of each entity in the order of the answer."""
     return [each.error_code for each in broker.ask(altering(*entries)).entries]
 
 
@@ -41,7 +41,7 @@ def set_quota(broker: Any, text: str, **quotas: float | None) -> None:
 
 
 def described(broker: Any, *components: tuple[str, int, str | None], strict: bool = False) -> dict[str, Any]:
-    """Quotas by entity."""
+    """Return the quotas of each entity that matches."""
     answer = broker.ask(describing(*components, strict=strict))
     assert answer.error_code == 0, answer
     return {

@@ -18,14 +18,16 @@ PATIENT_S = 15
 
 
 class Corruption(Exception):
-    """What the application was told, or told the broker, is not what readers see."""
+    """Raised if readers see something else than the application was told by the broker."""
 
 
 class Racer:
-    """One client behind a proxy of its own, and one who looks from outside."""
+    """One client behind a proxy of its own, and a reader that connects directly."""
 
     def __init__(self, bootstrap: str, client: str, name: str, patience_ms: int | None = None) -> None:
-        """patience_ms: the client is not cut off, it gives up by itself when a request takes so long."""
+        """patience_ms: the client's connection is not cut; instead it gives up by itself when a request takes
+        so long.
+        """
         self.cut = patience_ms is None
         self.patience_ms = patience_ms
         self.proxy = ChaosProxy(bootstrap)
@@ -58,7 +60,7 @@ class Racer:
         return LIBRARIES[self.client](self.proxy.bootstrap, f"{self.name}-id", self.patience_ms)
 
     def again(self) -> None:
-        """A new client with the same id, for when the old one is of no use any more."""
+        """Replace a client that cannot be used any more by a new one with the same transactional id."""
         self.proxy.clear()
         self.producer.close()
         self.producer = self.made()
@@ -69,12 +71,14 @@ class Racer:
         self.late.append(held.arrive(PATIENT_S))
 
     def transaction(self, value: bytes) -> None:
-        """Begin one, and write a record."""
+        """Begin a transaction, and write a record in it."""
         self.producer.begin()
         self.producer.send(self.topic, value)
 
     def check(self) -> None:
-        """Raises Corruption unless just what was committed can be read. (Kafka's markers take a while.)"""
+        """Raise Corruption unless exactly the committed records can be read. Waits for the markers, which Kafka writes
+        after its answer.
+        """
         until = time.monotonic() + PATIENT_S
         while len(set(self.look.ends(self.topic))) > 1 and time.monotonic() < until:
             time.sleep(0.005)
@@ -86,7 +90,9 @@ class Racer:
 
 
 def end(racer: Racer, number: int) -> None:
-    """A late EndTxn: commit and abort in turn, and the second transaction ends the other way."""
+    """Race: EndTxn arrives late, in the next transaction. Commit and abort alternate, and the second transaction ends
+    the other way.
+    """
     first, second, held = b"first-%d" % number, b"second-%d" % number, None
     racer.transaction(first)
     held = racer.proxy.hold(END_TXN, cut=racer.cut)
@@ -107,7 +113,7 @@ def end(racer: Racer, number: int) -> None:
 
 
 def offsets(racer: Racer, number: int) -> None:
-    """A late TxnOffsetCommit: the offset that counts is that of the second transaction."""
+    """Race: TxnOffsetCommit arrives late. The second transaction's offset must be committed."""
     producer, first, second = racer.producer, 10 * number + 1, 10 * number + 2
     producer.begin()
     held = racer.proxy.hold(TXN_OFFSET_COMMIT, cut=racer.cut)
@@ -122,7 +128,7 @@ def offsets(racer: Racer, number: int) -> None:
 
 
 def produce(racer: Racer, number: int) -> None:
-    """A late Produce of a client that asked for its record again: it is there once."""
+    """Race: Produce arrives late, after the client has sent its record again. The record must be there once."""
     held = racer.proxy.hold(PRODUCE, cut=racer.cut)
     racer.transaction(b"first-%d" % number)
     racer.producer.commit()
@@ -134,9 +140,11 @@ def produce(racer: Racer, number: int) -> None:
 
 
 def abandoned_produce(racer: Racer, number: int, *, newer_connection: bool = True) -> None:
-    """A late Produce of a client that gave its record up and reuses epoch and sequence: Kafka confuses the two.
+    """Race: Produce arrives late, of a client that gave its record up and uses its epoch and sequence number again, so
+    that Kafka confuses the two records.
 
-    newer_connection: whether the client has sent records over one by then, which is what the fence goes by.
+    newer_connection: the client has sent records over a newer connection by then, by which the fence recognises the
+    late one.
     """
     client, given_up, kept = racer.producer, b"given-up-%d" % number, b"kept-%d" % number
     assert isinstance(client, OldClient)
@@ -157,7 +165,7 @@ def abandoned_produce(racer: Racer, number: int, *, newer_connection: bool = Tru
 
 
 def init(racer: Racer, number: int) -> None:
-    """A late InitProducerId: it must not take the epoch away from the client that sent it."""
+    """Race: InitProducerId arrives late. It must not fence the client that sent it."""
     racer.producer.close()
     racer.producer = racer.made()
     held = racer.proxy.hold(INIT_PRODUCER_ID, cut=racer.cut)
@@ -173,7 +181,9 @@ def init(racer: Racer, number: int) -> None:
 
 
 def abandoned_produce_alone(racer: Racer, number: int) -> None:
-    """The same, and the late request arrives before the client has sent anything over a newer connection."""
+    """As abandoned_produce, but the late request arrives before the client has sent anything over a
+    newer connection.
+    """
     abandoned_produce(racer, number, newer_connection=False)
 
 
@@ -182,9 +192,9 @@ RACES: dict[str, Race] = {"end": end, "offsets": offsets, "produce": produce, "i
 
 
 def run(bootstrap: str, client: str, race: Race, name: str, rounds: int, tasks: int) -> list[bytes | None]:
-    """So many rounds of a race, by so many clients at once. Raises what one of them raised.
+    """Run so many rounds of a race, by `tasks` clients at once. Raises what one of them raised.
 
-    Returns what became of the late requests.
+    Returns the responses to the late requests: None if the broker closed the connection instead.
     """
     numbers = itertools.count()
     late: list[bytes | None] = []
@@ -210,7 +220,9 @@ def run(bootstrap: str, client: str, race: Race, name: str, rounds: int, tasks: 
 
 
 def complete(racer: Racer, race: Race, number: int, patience: int) -> None:
-    """A round. Where a library hangs, which is its own fault, a new client does it again; so often, and no more."""
+    """Run one round. If a library hangs, which is its own fault, repeat it with a new client, at most `patience`
+    times.
+    """
     while True:
         try:
             return race(racer, number)
@@ -222,7 +234,9 @@ def complete(racer: Racer, race: Race, number: int, patience: int) -> None:
 
 
 def corruptions(bootstrap: str, client: str, race: Race, name: str, rounds: int) -> int:
-    """How many of so many rounds end in a corruption, each followed by a new client."""
+    """Return in how many of so many rounds the readers see a corruption. Each corrupt round is followed by a new
+    client.
+    """
     count = 0
     with Racer(bootstrap, client, name) as racer:
         for number in range(rounds):

@@ -19,7 +19,7 @@ def reader(world: TxnWorld, **keywords: Any) -> Consumer:
 
 
 def member(world: TxnWorld, **keywords: Any) -> Consumer:
-    """A reader that is in group g, and has subscribed to the topic."""
+    """Return a consumer in group g that has subscribed to the topic."""
     return reader(world, **{"topics": ["t"], "group_id": "g", **keywords})
 
 
@@ -30,7 +30,7 @@ async def write(world: TxnWorld, *written: bytes, partition: int = 0) -> None:
 
 
 async def make(world: TxnWorld, partitions: int = 1) -> None:
-    """The topic, with so many partitions, unless it is there already."""
+    """Create the topic with so many partitions, unless it exists."""
     topic = CreateTopicsRequest.Topic(name="t", num_partitions=partitions, replication_factor=1)
     cluster = await world.world.cluster()
     response = await cluster.ask("any", CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
@@ -42,7 +42,7 @@ def values(records: Iterable[Any]) -> list[bytes | None]:
 
 
 async def all_there(consumer: Consumer, count: int) -> list[bytes | None]:
-    """The values of the next records, at least so many."""
+    """Read until there are at least `count` records, and return their values."""
     found: list[bytes | None] = []
     while len(found) < count:
         for records in (await consumer.getmany(timeout_ms=5_000)).values():

@@ -1,4 +1,5 @@
-"""The recipe of the README as a coroutine that can be stopped at any of its awaits, while the world goes on around it.
+"""The recipe of the README as a coroutine that can be interrupted at any of its awaits, while something else happens
+in the world.
 
 Two applications copy topic `in` to topic `out` in transactions. At one await of the first something happens to its
 group; when it goes on, nothing may be lost or done twice, and every commit has to be of the generation of its fetch.
@@ -55,7 +56,9 @@ Yielded = tuple[str, int, frozenset[tuple[str, int, int]]]
 def stopped_at(
     work: Awaitable[Any], number: int, happens: Callable[[], Awaitable[None]], awaits: list[int]
 ) -> Generator[Any, Any, None]:
-    """Run `work`, but before it goes on after its await of this number, something else. awaits[0] counts them."""
+    """Run `work`, and after its await of this number run `happens` before it continues. awaits[0]: the number of
+    awaits so far.
+    """
     steps = work.__await__()
     error: BaseException | None = None
     while True:
@@ -74,12 +77,12 @@ def stopped_at(
 
 
 async def work() -> None:
-    """What an application awaits of its own."""
+    """Await something of the application's own."""
     await asyncio.sleep(0)
 
 
 class Copying:
-    """A world with two applications."""
+    """A world with two applications that copy the same records."""
 
     def __init__(self, strategy: str) -> None:
         self.requests = 0  # of the first application's producer
@@ -114,7 +117,7 @@ class Copying:
         return served
 
     async def _let_go_after(self, connection: Any, happens: Callable[[], Awaitable[None]]) -> None:
-        """The network was slow: what was held, and what came after it on that connection, arrives now."""
+        """Run `happens`, then let the requests arrive that were stopped on this connection."""
         await happens()
         for arrive in self._held.pop(connection):
             arrive()
@@ -137,7 +140,7 @@ class Copying:
     # ---- the applications ------------------------------------------------------------------------------------
 
     async def copy(self, name: str, seed: int) -> None:
-        """The recipe, until it is cancelled."""
+        """Run the recipe until it is cancelled."""
         environment = self.environment(seed)
         more: dict[str, Any] = {"retry_backoff_max_ms": 200, "client_id": name, "environment": environment}
         async with Producer([ADDRESS], transactional_id=name, **more) as producer:
@@ -185,7 +188,7 @@ class Copying:
         await asyncio.sleep(0.5)
 
     async def the_other_takes_over(self) -> None:
-        """An operator removes the first from the group; the second reads everything."""
+        """Remove the first application from the group, as an operator does; the second reads everything."""
         self.start("second", 2)
         await asyncio.sleep(0.2)
         newer = self.strategy == NEWER
@@ -201,14 +204,16 @@ class Copying:
         await asyncio.sleep(2)
 
     async def it_takes_too_long(self) -> None:
-        """The application is stuck for longer than max_poll_interval_ms."""
+        """Let the application be stuck for longer than max_poll_interval_ms."""
         self.start("second", 2)
         await asyncio.sleep(MAX_POLL_MS / 1000 + 2)
 
     # ---- a run -----------------------------------------------------------------------------------------------
 
     def run(self, number: int, happens: Callable[[], Awaitable[None]], *, at_request: bool = False) -> int:
-        """Returns how many awaits, or requests of the producer, there were until all was copied. number: 0 for none."""
+        """Run the recipe until everything is copied, with `happens` after the await, or request of the producer, of
+        this number; 0 for none. Returns how many of them there were.
+        """
         loop = self.broker.loop
         if at_request:
             self._hold_at, self._happens, number = number, happens, 0
@@ -255,7 +260,7 @@ class Copying:
         return values
 
     async def _read(self) -> list[bytes]:
-        """What is in `out`, as who reads only what is committed sees it."""
+        """Return what a read_committed reader finds in `out`."""
         place = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
         topics = [FetchRequest.Topic(topic="out", partitions=[place])]
         response = await self._ask(FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=1, topics=topics), 11)

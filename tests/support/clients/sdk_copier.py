@@ -20,7 +20,7 @@ SETTINGS = {"request_timeout_ms": 3000, "retry_backoff_max_ms": 200}
 
 
 class Again(Exception):
-    """The application changes its mind: the batch is to be done again."""
+    """Raised by the application so that its batch is aborted and read again."""
 
 
 async def copy(bootstrap: str, source: str, target: str, group: str, name: str, at_most: int, aborted: float) -> None:

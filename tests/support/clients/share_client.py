@@ -1,4 +1,4 @@
-"""A member of a share group over one simulated connection, in few words: its session, what it gets, what it says."""
+"""A member of a share group over one simulated connection: its session, fetches and acknowledgements, in few words."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class Got(NamedTuple):
 
 
 class ShareClient:
-    """One member."""
+    """One member of a share group."""
 
     def __init__(
         self, broker: SimulatedBroker, topic: str = "t", *, member: str = "m", group: str = "g", version: int = 2
@@ -53,7 +53,7 @@ class ShareClient:
         epoch: int | None = None,
         **more: Any,
     ) -> ShareFetchRequest:
-        """A ShareFetch of the session. partitions: to be named in it."""
+        """Return the session's next ShareFetch. partitions: those to name in it."""
         asked = dict.fromkeys(partitions, ()) | {index: tuple(found) for index, found in (acks or {}).items()}
         topic_id = topic_id or self.topic_id
         Topic, Forgotten = ShareFetchRequest.Topic, ShareFetchRequest.ForgottenTopic
@@ -73,18 +73,18 @@ class ShareClient:
         )
 
     def fetch(self, *partitions: int, **more: Any) -> ShareFetchResponse:
-        """The answer, whatever it is."""
+        """Send the session's next ShareFetch and return its response, also an error."""
         response: ShareFetchResponse = self.client.ask(self.fetching(*partitions, **more), self.version)
         self.count(response)
         return response
 
     def count(self, response: Any) -> None:
-        """After an answer: the next request of the session has the next epoch."""
+        """Count a response: the session's next request has the next epoch."""
         if not response.error_code:
             self.epoch += 1
 
     def take(self, *partitions: int, **more: Any) -> list[Range]:
-        """What was acquired of the one partition that is answered; empty if none is."""
+        """Fetch, and return the ranges acquired in the only partition of the response; empty if it has none."""
         found = got(self.fetch(*partitions, **more))
         assert len(found) <= 1
         for each in found.values():
@@ -109,7 +109,7 @@ class ShareClient:
         )
 
     def acknowledge(self, *acks: Ack, partition: int = 0, **more: Any) -> int:
-        """Its error: of the whole request or of the partition."""
+        """Acknowledge, and return the error code of the request or of the partition."""
         response = self.client.ask(self.acknowledging({partition: acks}, **more), self.version)
         if response.error_code:
             return int(response.error_code)
@@ -118,7 +118,9 @@ class ShareClient:
         return int(part.error_code)
 
     def states(self, partition: int = 0) -> str:
-        """A letter for each record of the window: available, acquired (L), acknowledged (K), archived (X)."""
+        """Return a letter for each record of the window: available (A), acquired (L), acknowledged (K),
+        archived (X).
+        """
         shares = self.broker.broker.share_partitions
         machine = shares.state_log.known[SharePartitionKey(self.group, self.topic_id, partition)].machine
         letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
@@ -136,7 +138,7 @@ def _batches(acks: Iterable[Ack]) -> list[AcknowledgementBatch]:
 
 
 def got(response: ShareFetchResponse) -> dict[int, Got]:
-    """By partition, of one topic."""
+    """Return the partitions of a response for one topic, by number."""
     return {part.partition_index: _got(part) for topic in response.responses for part in topic.partitions}
 
 
@@ -151,7 +153,7 @@ def _got(part: ShareFetchResponse.Topic.Partition) -> Got:
 
 
 def initialize(broker: SimulatedBroker, topic: str = "t", *partitions: int, group: str = "g", start: int = 0) -> None:
-    """The group's share partitions, as its first heartbeat would make them."""
+    """Create the group's share partitions, as its first heartbeat does."""
     shares = broker.broker.share_partitions
     topic_id = broker.broker.topics.by_name[topic].id
     unit = shares.initialize(group, {(topic_id, partition): start for partition in partitions or (0,)})

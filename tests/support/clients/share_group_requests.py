@@ -1,4 +1,4 @@
-"""Requests about share groups, and what a broker keeps of them, in few words."""
+"""Requests about share groups, and the state that a broker has of them, in few words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulated_broker import SimulatedBroker
 
 
 def beat(broker: SimulatedBroker, member: str, epoch: int, group: str = "g", topics: tuple[str, ...] = ("t",)) -> Any:
-    """A heartbeat; whoever joins names these topics."""
+    """Send a heartbeat and return its response. A member that joins (epoch 0) subscribes to these topics."""
     names = list(topics) if epoch == 0 else None
     return broker.ask(
         ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=names)
@@ -23,7 +23,7 @@ def described(broker: SimulatedBroker, group: str = "g") -> Any:
 
 
 def assigned(answer: Any) -> list[int]:
-    """The partitions in the answer to a heartbeat."""
+    """Return the partitions in the response to a heartbeat."""
     return [partition for each in answer.assignment.topic_partitions for partition in each.partitions]
 
 
@@ -37,7 +37,7 @@ def delete_topic(topic: str) -> DeleteTopicsRequest:
 
 
 def reset(broker: SimulatedBroker, to: str, group: str = "g") -> None:
-    """Set where the group begins."""
+    """Set the offset from which the group reads."""
     config = IncrementalAlterConfigsRequest.Resource.Config
     resource = IncrementalAlterConfigsRequest.Resource(
         resource_type=32,
@@ -48,7 +48,7 @@ def reset(broker: SimulatedBroker, to: str, group: str = "g") -> None:
 
 
 def starts(broker: SimulatedBroker, group: str = "g", topic: str = "t") -> dict[int, int]:
-    """Where its share partitions of a topic begin, by partition."""
+    """Return the start offset of the group's share partitions of a topic, by partition."""
     share_partitions, topic_id = broker.broker.share_partitions, broker.broker.topics.by_name[topic].id
     found = {}
     for key in share_partitions.of_group(group):
@@ -59,7 +59,7 @@ def starts(broker: SimulatedBroker, group: str = "g", topic: str = "t") -> dict[
 
 
 def kept_of_share_groups(broker: SimulatedBroker) -> tuple[dict[str, list[Any]], dict[Any, Any]]:
-    """What is kept of all share groups, by group id, and of their share partitions, by key."""
+    """Return the broker's state of all share groups, by group id, and of their share partitions, by key."""
     groups, share_partitions = broker.broker.share_groups.groups, broker.broker.share_partitions
     changes = {group_id: sorted(group.changes(), key=lambda each: each[:2]) for group_id, group in groups.items()}
     known = {key: share_partitions.describe(key) for group_id in groups for key in share_partitions.of_group(group_id)}

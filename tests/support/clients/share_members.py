@@ -16,12 +16,12 @@ def sharer(world: TxnWorld, **keywords: Any) -> ShareConsumer:
 
 
 def seen(records: Iterable[ShareRecord]) -> list[tuple[bytes, int]]:
-    """Value and delivery count of each."""
+    """Return (value, delivery count) of each record."""
     return [(record.value, record.delivery_count) for record in records]
 
 
 async def left(world: TxnWorld, *, wait_ms: float = 1_000, **keywords: Any) -> list[tuple[bytes, int]]:
-    """What the group delivers to a new consumer, which gives it back."""
+    """Return the records that the group delivers to a new consumer. They are released again."""
     found: list[tuple[bytes, int]] = []
     async with sharer(world, **keywords) as consumer:
         while records := await consumer.getmany(timeout_ms=wait_ms):

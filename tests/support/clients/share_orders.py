@@ -9,7 +9,7 @@ TIMEOUT_S = 60
 
 
 def prepare(bootstrap, topic, group, orders, partitions=1):
-    """A topic with so many orders, and a group that begins with the first of them."""
+    """Create a topic with so many orders, and a group that begins with the first of them."""
     server = {"bootstrap.servers": bootstrap}
     admin = AdminClient(server)
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_S)
@@ -23,7 +23,7 @@ def prepare(bootstrap, topic, group, orders, partitions=1):
 
 
 def left(bootstrap, topic, group):
-    """What another member gets, who waits for a moment."""
+    """Return the records that another member gets within two seconds."""
     consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     consumer.subscribe([topic])
     until, found = time.monotonic() + 2, []

@@ -14,7 +14,7 @@ _Topic = TxnShareAcknowledgeRequest.Topic
 
 
 def begin(world: SimulatedBroker, topic: str, group: str = "g", partitions: int = 1) -> list[SharePartitionKey]:
-    """Share partitions that begin at 0."""
+    """Create share partitions that begin at offset 0."""
     topic_id = world.broker.topics.by_name[topic].id
     shares = world.broker.share_partitions
     unit = shares.initialize(group, {(topic_id, index): 0 for index in range(partitions)})
@@ -26,13 +26,13 @@ def begin(world: SimulatedBroker, topic: str, group: str = "g", partitions: int 
 def acquire(
     world: SimulatedBroker, key: SharePartitionKey, first: int, last: int, member: str = "m"
 ) -> list[AcquiredRange]:
-    """As a ShareFetch would, without the records."""
+    """Acquire records as a ShareFetch does, without reading them."""
     found = [Found(offset, offset) for offset in range(first, last + 1)]
     return world.broker.share_partitions.acquire(key, member, first, found, Wanted(5_000, 5_000))
 
 
 class ShareWorker:
-    """Of one member and one transactional id."""
+    """A worker with one member id and one transactional id."""
 
     def __init__(self, world: SimulatedBroker, transactional_id: str = "x", *, member: str = "m", tv: int = 2) -> None:
         self.world = world
@@ -41,7 +41,7 @@ class ShareWorker:
         self.sequence = 0
 
     def write(self, topic: str) -> None:
-        """One record, in the transaction."""
+        """Write one record in the transaction."""
         producer = self.producer
         records = batch(
             producer_id=producer.producer_id,
@@ -59,7 +59,9 @@ class ShareWorker:
         kind: int = AckType.ACCEPT,
         **more: Any,
     ) -> list[int]:
-        """The errors, of each partition in its order; the request's own, if it has one."""
+        """Acknowledge records in the transaction. Returns the error code of each partition, or that of the request if
+        it has one.
+        """
         topics: dict[bytes, dict[int, list[AcknowledgementBatch]]] = {}
         for key, first, last in ranges:
             made = AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
@@ -89,7 +91,7 @@ class ShareWorker:
 
 
 def states(world: SimulatedBroker, key: SharePartitionKey) -> str:
-    """From which offset the window begins, and one letter for each record in it."""
+    """Return the window's start offset and one letter for each record in it."""
     machine = world.broker.share_partitions.state_log.known[key].machine
     letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
     pieces = machine.runs.pieces(machine.start, machine.end)

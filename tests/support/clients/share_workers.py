@@ -39,7 +39,7 @@ def program(kind: str, folder: Path) -> list[str]:
 
 
 class Done(NamedTuple):
-    """That a record was worked on. count: its delivery count; by: the process."""
+    """Reports that a record was worked on. count: its delivery count; by: the process."""
 
     at: float
     by: int
@@ -47,7 +47,7 @@ class Done(NamedTuple):
 
 
 class Worker:
-    """One process after the other."""
+    """A worker's process, and its successors."""
 
     def __init__(self, crew: "Crew", command: list[str]) -> None:
         self._crew = crew
@@ -76,7 +76,7 @@ class Worker:
 
 
 class Crew:
-    """Some workers of one group, and what they said."""
+    """Several workers of one group, and what they reported."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, folder: Path) -> None:
         self._arguments = [bootstrap, topic, group]
@@ -97,20 +97,20 @@ class Crew:
             worker.kill()
 
     def hire(self, kind: str) -> Worker:
-        """Start one more."""
+        """Start one more worker."""
         worker = Worker(self, [*program(kind, self._folder), *self._arguments])
         self.workers.append(worker)
         return worker
 
     @property
     def done(self) -> dict[str, list[int]]:
-        """By value: the delivery count of each time that it was worked on."""
+        """Return by value the delivery count of each time that the record was worked on."""
         return {value: [each.count for each in times] for value, times in self._times.items()}
 
     def unexplained(self) -> list[tuple[str, Done, Done]]:
-        """Records that were worked on twice although nothing had taken them from the first who had them.
+        """Return the records that were worked on twice although the first worker still had them.
 
-        That is the end of its process, of the broker, with which all connections end, or of the lock's time.
+        A record is taken from its worker when that worker's process or the broker ends, or the lock times out.
         """
         return [
             (value, first, then)
@@ -132,11 +132,11 @@ class Crew:
             self._heard.notify_all()
 
     def wait_until(self, count: int, within_s: float) -> None:
-        """Until so many different records were worked on."""
+        """Wait until so many different records were worked on."""
         self._wait(lambda: len(self._times) >= count, within_s)
 
     def wait_for_begin(self, within_s: float = 60) -> None:
-        """Until all have begun."""
+        """Wait until all workers have begun."""
         self._wait(lambda: self.begun >= len(self.workers), within_s)
 
     def _wait(self, is_over, within_s: float) -> None:

@@ -1,4 +1,4 @@
-"""One more connection to a SimulatedBroker: requests sent ahead, bytes that are no request, silence, a close.
+"""One more connection to a SimulatedBroker: pipelined requests, bytes that are no request, silence, a close.
 
 Nothing happens between calls: time and replies move only inside receive(), quiet() and the like.
 """
@@ -12,7 +12,7 @@ from simulated_broker import ADDRESS, SimulatedBroker, _Line, newest
 
 
 class SimulatedClient:
-    """A connection of its own."""
+    """One connection to the broker."""
 
     def __init__(self, broker: SimulatedBroker, client_id: str = "client") -> None:
         self.broker = broker
@@ -54,7 +54,7 @@ class SimulatedClient:
         self.transport.write(b"".join(frames))
 
     def ask_together(self, *requests: Any, unanswered: int = 0) -> list[Any]:
-        """The replies to requests that arrive in one piece."""
+        """Send requests that arrive in one piece, and return their replies."""
         self.send_together(*requests, unanswered=unanswered)
         return [self.receive() for _ in requests[unanswered:]]
 
@@ -72,13 +72,13 @@ class SimulatedClient:
         return self.broker.loop.run_until_complete(self.line.frame())
 
     def quiet(self, seconds: float = 0.2) -> bool:
-        """Whether nothing comes for so long, and the connection stays open."""
+        """Return whether nothing arrives for so many seconds and the connection stays open."""
         before = len(self.line.received)
         self.broker.wait(seconds)
         return len(self.line.received) == before and not self.line.closed
 
     def closed(self, within_s: float = 1.0) -> bool:
-        """Whether the broker closes the connection in that time."""
+        """Return whether the broker closes the connection in that time."""
 
         async def wait() -> bool:
             for _ in range(20):

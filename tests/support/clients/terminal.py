@@ -1,4 +1,6 @@
-"""The command line as a person or a program calls it, against a broker in this process; and transactions to look at."""
+"""Runs the command line as a person or a program does, against a broker in this process; and makes transactions to
+look at.
+"""
 
 import json
 import shlex
@@ -23,7 +25,9 @@ class Terminal:
         self.err = ""
 
     def run(self, line: str, *, given: bytes | None = None) -> str:
-        """Standard output. `code` is the exit code then, `err` the error stream. A traceback is an error here."""
+        """Run a command and return its standard output. Sets `code`, its exit code, and `err`, its error stream.
+        Raises what the command raises.
+        """
         words = line.split()
         result = CliRunner(env={"FENCEPOST_BOOTSTRAP": self.bootstrap}).invoke(main, words, input=given)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -32,13 +36,13 @@ class Terminal:
         return result.stdout
 
     def objects(self, line: str) -> list[dict[str, Any]]:
-        """What the command prints with -o json."""
+        """Run a command with -o json and return the objects that it prints."""
         out = self.run(f"{line} -o json")
         assert self.code == 0, self.err
         return [json.loads(each) for each in out.splitlines()]
 
     def refused(self, line: str) -> tuple[int, str, str]:
-        """Exit code, cause and hint."""
+        """Run a command that fails, and return its exit code, cause and hint."""
         out = self.run(line)
         assert self.code != 0, out
         cause, hint = self.err.splitlines()
@@ -46,7 +50,7 @@ class Terminal:
         return self.code, cause[7:], hint[6:]
 
     def open_transaction(self, transactional_id: str, topic: str, *values: str) -> Producer:
-        """Of librdkafka; what it wrote into partition 0 is acknowledged."""
+        """Begin a transaction of librdkafka, and write an acknowledged record to partition 0 in it."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
         producer.init_transactions(10)
         producer.begin_transaction()
@@ -56,7 +60,7 @@ class Terminal:
         return producer
 
     def hold_offsets(self, transactional_id: str, group: str, topic: str, offset: int) -> Producer:
-        """A transaction of librdkafka that has committed an offset of partition 0 for a group, and stays open."""
+        """Begin a transaction of librdkafka that commits an offset of partition 0 for a group, and leave it open."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
         producer.init_transactions(10)
         producer.begin_transaction()
@@ -73,7 +77,7 @@ class Terminal:
         assert producer.flush(10) == 0
 
     def keyed(self, topic: str, key: str, value: str) -> None:
-        """One record with a key and a header of the same text."""
+        """Write one record with a key and a header of the same text."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         producer.produce(topic, value.encode(), key.encode(), 0, headers=[(key, value.encode())])
         assert producer.flush(10) == 0

@@ -43,7 +43,7 @@ class Load:
 
 
 def committed_in(broker, topic):
-    """The numbers that a read_committed reader gets."""
+    """Return the numbers that a read_committed reader gets."""
     reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "isolation.level": "read_committed"})
     end = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
     reader.assign([TopicPartition(topic, 0, 0)])

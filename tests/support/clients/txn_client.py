@@ -30,7 +30,7 @@ TXN_OFFSET_COMMIT = {1: 3, 2: 5}
 
 
 class Txn:
-    """A transactional producer on a connection of its own (or a given one)."""
+    """A transactional producer on a connection of its own, or a given one. version: of transactions, 1 or 2."""
 
     def __init__(
         self, broker: SimulatedBroker, name: str = "x", version: int = 1, client: SimulatedClient | None = None
@@ -43,7 +43,9 @@ class Txn:
         self.sequences: dict[tuple[str, int], int] = defaultdict(int)
 
     def init(self, timeout_ms: int = 60_000, *, keep: bool = False, version: int | None = None) -> int:
-        """keep: tell the pair it has (KIP-360)."""
+        """Send InitProducerId and return the error code. keep: send the present producer id and epoch in
+        it (KIP-360).
+        """
         pair = {"producer_id": self.producer_id, "producer_epoch": self.epoch} if keep else {}
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=timeout_ms, **pair)
         response = self.client.ask(request, INIT[self.version] if version is None else version)
@@ -85,13 +87,13 @@ class Txn:
         return produce(topic, made, partition=partition, transactional_id=self.name)
 
     def send(self, topic: str, value: bytes, partition: int = 0, **more: Any) -> int:
-        """One record. Returns the error code; see also `offset`."""
+        """Send one record and return the error code; `offset` then has its offset."""
         version = more.pop("version", PRODUCE[self.version])
         ((code, self.offset),) = answers(self.client.ask(self.producing(topic, value, partition, **more), version))
         return int(code)
 
     def write(self, topic: str, value: bytes, *partitions: int) -> None:
-        """One record each into partitions, added first where the protocol wants that."""
+        """Write one record to each of these partitions; with version 1 add them to the transaction before."""
         partitions = partitions or (0,)
         if self.version == 1:
             assert self.add(topic, *partitions) == [0] * len(partitions)
@@ -144,7 +146,7 @@ class Txn:
 
 
 def state(broker: SimulatedBroker, name: str = "x") -> str:
-    """As DescribeTransactions names it; the error code as text where it tells none."""
+    """Return the id's state as DescribeTransactions names it, or the error code as text."""
     (found,) = broker.ask(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states
     return found.transaction_state or str(found.error_code)
 
@@ -152,7 +154,7 @@ def state(broker: SimulatedBroker, name: str = "x") -> str:
 def values(
     broker: SimulatedBroker, topic: str, partition: int = 0, *, committed: bool = True, first: int = 0
 ) -> list[bytes]:
-    """What a reader of this partition sees, who skips what was aborted as clients do."""
+    """Return the values that a reader of this partition gets, who skips aborted records as clients do."""
     found: list[bytes] = []
     skipped: set[int] = set()
     offset = first
@@ -174,21 +176,21 @@ def values(
 
 
 def begun(broker: SimulatedBroker, version: int = 1, name: str = "x", timeout_ms: int = 60_000) -> Txn:
-    """One that has its producer id."""
+    """Return a producer that has sent InitProducerId."""
     txn = Txn(broker, name, version)
     assert txn.init(timeout_ms) == 0
     return txn
 
 
 def stable(broker: SimulatedBroker, topic: str, partition: int = 0) -> int:
-    """The last stable offset."""
+    """Return the partition's last stable offset."""
     return int(fetched(broker.ask(fetch(topic, 0, partition=partition, committed=True), 11)).last_stable_offset)
 
 
 def offset_of(
     broker: SimulatedBroker, topic: str, group: str = "g", partition: int = 0, *, stable: bool = False
 ) -> int:
-    """What the group has committed; -1 nothing; the negative of the error code where there is one."""
+    """Return the group's committed offset; -1 for none, the negative error code for an error."""
     asked = OffsetFetchRequest.Group(
         group_id=group, topics=[OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=[partition])]
     )

@@ -27,7 +27,7 @@ NAMES |= {28: "TxnOffsetCommit", 65: "DescribeTransactions"}
 
 
 class LaggingClock(Clock):
-    """Behind another clock."""
+    """A clock that is behind another one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -95,27 +95,27 @@ class TxnWorld:
         return noted
 
     def names(self) -> list[str]:
-        """The requests since the last look."""
+        """Return the names of the transactional requests since the last call."""
         names = [name for name, _ in self.asked]
         self.asked.clear()
         return names
 
     def force_abort(self, transactional_id: str) -> None:
-        """As an operator does."""
+        """Abort the id's transaction as an operator does."""
         coordinator = self.broker.transactions
         given = coordinator.inputs(transactional_id)
         decision = machine.force_abort(coordinator.transactions[transactional_id], given)
         coordinator.log(transactional_id, decision, given)
 
     async def only_the_broker_sees(self, seconds: int) -> None:
-        """Time passes, and the clients' clock does not."""
+        """Let so many seconds pass for the broker, but not on the clients' clock."""
         await asyncio.sleep(seconds)
         self.clock.lag_ms += seconds * 1000
 
     # Clients
 
     async def producer(self, transactional_id: str = "x", **keywords: Any) -> Producer:
-        """One that is started; closed at the end."""
+        """Return a started producer, which is closed at the end of the test."""
         keywords = {"request_timeout_ms": 1_000, "max_block_ms": 5_000, "delivery_timeout_ms": 5_000, **keywords}
         producer = Producer(BOOTSTRAP, transactional_id=transactional_id, environment=self._environment, **keywords)
         self._producers.append(producer)
@@ -127,7 +127,7 @@ class TxnWorld:
             await producer.close()
 
     async def values(self, topic: str = "t", partition: int = 0) -> list[bytes]:
-        """What a read_committed reader sees, by the broker's list of aborted transactions."""
+        """Return the values that a read_committed reader gets, by the broker's list of aborted transactions."""
         cluster = await self.world.cluster()
         seen: list[bytes] = []
         gone: set[int] = set()  # producers whose batches are of an aborted transaction
@@ -158,7 +158,7 @@ class TxnWorld:
 
 
 async def write(producer: Producer, value: bytes, **more: Any) -> None:
-    """A transaction of one record."""
+    """Commit a transaction with one record."""
     async with producer.transaction() as tx:
         await tx.send("t", value, **more)
 
@@ -166,7 +166,9 @@ async def write(producer: Producer, value: bytes, **more: Any) -> None:
 def within(
     main: Callable[[TxnWorld], Awaitable[Any]], version: int = 2, *, release: str | None = None, **settings: Any
 ) -> Any:
-    """What `main` returns, in a world with this version of transactions; every fault has to have happened."""
+    """Run `main` in a world with this version of transactions, and return its result. Fails if a requested fault did
+    not fire.
+    """
 
     async def inside(world: World) -> Any:
         there = await TxnWorld(world, release or VERSIONS[version]).start(**settings)

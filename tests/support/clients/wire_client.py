@@ -22,7 +22,7 @@ class Closed(Exception):
 
 
 class WireClient:
-    """One connection. Requests may be sent ahead; replies come in their order."""
+    """One connection. Requests may be pipelined; responses come in their order."""
 
     def __init__(
         self,
@@ -88,24 +88,24 @@ class WireClient:
         return response
 
     def send_raw(self, data: bytes) -> None:
-        """Any bytes at all."""
+        """Send any bytes."""
         self.socket.sendall(data)
 
     def send_frame(self, body: bytes) -> None:
-        """A frame of any content."""
+        """Send a frame with any content."""
         self.send_raw(struct.pack(">i", len(body)) + body)
 
     def send_header(self, api_key: int, version: int, body: bytes = b"", correlation_id: int = 0) -> None:
-        """A request with an old-style header and any body."""
+        """Send a request with an old-style header and any body."""
         self.send_frame(HEADER.pack(api_key, version, correlation_id, 0) + body)
 
     def receive_frame(self) -> bytes:
-        """The next frame, without its length. Raises Closed."""
+        """Return the next frame without its length prefix. Raises Closed."""
         (length,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(length)
 
     def nothing_comes(self, within_s: float = 0.1) -> bool:
-        """Whether the broker stays silent, and the connection open, for so long."""
+        """Return whether the broker sends nothing for so many seconds, and keeps the connection open."""
         before = self.socket.gettimeout()
         self.socket.settimeout(within_s)
         try:
@@ -118,7 +118,7 @@ class WireClient:
         return False
 
     def is_closed(self) -> bool:
-        """Wait until the broker closes the connection; False if it sends something instead."""
+        """Wait until the broker closes the connection and return True; False if it sends something instead."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

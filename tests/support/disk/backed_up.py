@@ -13,9 +13,10 @@ BACKUP = "/backups/one"
 def restored_beside(
     recorded: SimulatedDisk, first: int, pace: int, directory: str = "/data", seed: int = 0
 ) -> tuple[SimulatedDisk, int]:
-    """(a disk with what was restored; after how many operations of the record the backup had read its last byte).
+    """Back up a directory while a recorded workload goes on, and restore it. Returns the disk with what was restored,
+    and after how many operations of the workload the backup had read its last byte.
 
-    The backup begins after `first` operations; up to `pace` more are done between two of its looks at the disk.
+    The backup begins after `first` operations; up to `pace` more are done between two of its calls to the disk.
     """
     rng = random.Random(f"{first} {pace} {seed}")
     beside = TravellingDisk(recorded, first, lambda: rng.randint(0, pace))
@@ -28,12 +29,12 @@ def restored_beside(
 
 
 def restored_copy(disk: SimulatedDisk, directory: str) -> SimulatedDisk:
-    """A disk with what is restored of a backup of this moment."""
+    """Back up the directory as it is now, and return a disk with what is restored of it."""
     return restored_beside(disk, len(disk.operations), 0, directory)[0]
 
 
 def first_checkpoint(recorded: SimulatedDisk) -> int:
-    """After how many operations the directory can be recovered, for the first time."""
+    """Return the number of operations after which the directory can first be recovered."""
     return next(n for n, operation in enumerate(recorded.operations, 1) if "checkpoint-3" in str(operation))
 
 

@@ -23,7 +23,9 @@ def put(driver: LogDriver, *pairs: tuple[bytes, bytes | None], **fields: object)
 
 
 def clean(driver: LogDriver, **limits: int) -> None:
-    """Compact all there is: filler batches make the older segments inactive and older than the older snapshot."""
+    """Compact everything that was written: filler batches make the older segments inactive and older than the older
+    snapshot.
+    """
     driver.settle()
     put(driver, (b"filler", b"."))
     put(driver, (b"filler", b"."))

@@ -246,7 +246,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def _touch(one: Operation, two: Operation) -> bool:
-    """Does it matter which of two operations on one file, or on names, comes first?"""
+    """Return whether it matters which of two operations on one file, or on names, comes first."""
     match one, two:
         case Write(), Write():
             end_one, end_two = one.position + len(one.data), two.position + len(two.data)

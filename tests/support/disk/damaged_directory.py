@@ -123,12 +123,12 @@ def content_of(disk: Disk, path: str) -> bytes:
 
 
 def used_bytes(content: bytes) -> int:
-    """Up to its last byte that is not NUL: files of the journal are mostly that."""
+    """Return the length of a file up to its last byte that is not NUL: files of the journal are mostly NUL."""
     return len(content.rstrip(b"\0"))
 
 
 def places(content: bytes) -> list[int]:
-    """Every byte of a file; of long runs of NULs the first and the last few."""
+    """Return the position of every byte of a file to damage; of long runs of NULs only the first and last few."""
     return [at for at in range(len(content)) if any(content[max(0, at - 8) : at + 9])]
 
 
@@ -167,7 +167,7 @@ def removed(disk: SimulatedDisk, path: str) -> SimulatedDisk:
 
 @dataclass
 class Found:
-    """What a directory gives to who opens it."""
+    """What opening and reading a directory showed: its contents, or the refusal to open it."""
 
     catalogue: Catalogue | None = None
     logs: dict[tuple[str, int], Any] = field(default_factory=dict)  # their dumps
@@ -176,11 +176,11 @@ class Found:
 
 
 class SilentLoss(AssertionError):
-    """Something that was there is not, or is otherwise, and nobody says so."""
+    """Raised if something is missing or changed, and nothing reports that."""
 
 
 def examine(disk: SimulatedDisk) -> Found:
-    """Open, and read everything. Raises whatever is no refusal by name."""
+    """Open the directory and read everything in it. A refusal to open it is returned; any other error is raised."""
     found = Found()
     try:
         store, report = open_store(disk, SimulatedClock(), SeededRng(1), ROOT, SETTINGS)
@@ -215,7 +215,9 @@ def _read_all(store: Store, report: RecoveryReport, found: Found) -> None:
 
 
 def verdict(before: Found, after: Found, path: str) -> str:
-    """One of: refused, offline, harmless. `path`: what a refusal must name, or its folder. Raises SilentLoss."""
+    """Compare a damaged directory with the original. Returns "refused", "offline" or "harmless". path: the damaged
+    file, which a refusal must name, or its folder. Raises SilentLoss.
+    """
     folder, _, name = path.rpartition("/")
     if after.refusal:
         if name not in after.refusal and (folder or name) not in after.refusal:

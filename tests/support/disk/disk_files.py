@@ -1,10 +1,10 @@
-"""Whole files of a disk, whichever it is."""
+"""Writes and reads whole files of any disk."""
 
 from fencepost.effects.disk import Disk
 
 
 def write(disk: Disk, path: str, data: bytes, position: int = 0, *, sync: bool = False) -> None:
-    """Into a file that is made if it is not there."""
+    """Write bytes into a file, which is created if it does not exist."""
     file = disk.open(path, create=True)
     file.write([data], position)
     if sync:

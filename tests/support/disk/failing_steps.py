@@ -16,7 +16,9 @@ ALL = os.environ.get("ERROR_STEPS") == "all"
 
 
 def failures(turn: int, apart: int) -> Iterator[tuple[int, int]]:
-    """(step, error), without end. turn: others take other steps, and other errors at them."""
+    """Yield (step, error) without end. turn, apart: which share of the steps, and which errors; another turn yields
+    others.
+    """
     step = 0 if ALL else turn % apart
     while True:
         for number in ERRORS if ALL else (ERRORS[(turn + step // apart) % len(ERRORS)],):
@@ -32,9 +34,10 @@ def fail_each_step(
     turn: int = 0,
     apart: int = 1,
 ) -> int:
-    """Until there is no such step any more. Returns how often the error ended the work; then `judge` gets None.
+    """Run `work` once for each of its disk operations, with an error there, until it has no further operation. Returns
+    how often the error ended the work; then `judge` gets None.
 
-    judge: gets the disk, sound again, and what the work returned.
+    judge: gets the disk, without errors again, and what the work returned.
     """
     ended = 0
     for step, number in failures(turn, apart):

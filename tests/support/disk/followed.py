@@ -53,7 +53,7 @@ def follower(
     take_over: bool = True,
     **how: int,
 ) -> Follower:
-    """One that has begun, unless it is not to."""
+    """Return a follower of the data directory; it has begun unless `begins` is False."""
     how = {"keep_ms": HOUR_MS, "threads": 1} | how
     made = Follower(
         disk, DIRECTORY, objects, clock or SimulatedClock(), Following(made_by="test", **how), wait=wait or Waiting()
@@ -66,7 +66,9 @@ def follower(
 def restored(
     objects: SimulatedObjects, at_ms: int | None = None, said: list[str] | None = None, wait: Waiting | None = None
 ) -> tuple[SimulatedDisk, Fetched]:
-    """(a disk with what is restored, as a power cut right afterwards leaves it; what was fetched)."""
+    """Restore from the store of objects. Returns the disk as a power cut right afterwards leaves it, and what was
+    fetched.
+    """
     target = SimulatedDisk()
     say = said.append if said is not None else lambda line: None
     fetched = Fetching(objects, target, DIRECTORY, wait or Waiting(), say=say, threads=1).run(at_ms)
@@ -84,7 +86,7 @@ def named(objects, folder):
 
 
 def damage_the_next_round(work, one):
-    """Change a byte of the round that the follower is to read next, as a device may."""
+    """Change a byte in the round (one write of the journal) that the follower will read next, as a device may."""
     place = one._chain.goes_on
     path = f"/data/journal/{place.sequence:020d}.journal"
     add(work, b"second")

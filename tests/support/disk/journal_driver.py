@@ -43,12 +43,14 @@ class Driven:
             self.fill()
 
     def append(self, data: bytes) -> int:
-        """A unit of one batch; the first of it that does not fit waits for a fill."""
+        """Append a unit (journal entry) with one batch. If there is no room for it, the journal is filled ahead
+        before.
+        """
         self.room(len(HEAD) + len(data))
         return self.journal.append_batch(7, self.journal.next_unit, HEAD, memoryview(data))
 
     def commit(self, *datas: bytes) -> int:
-        """A unit of several parts."""
+        """Append a unit (journal entry) with several parts."""
         self.room(sum(map(len, datas)) + 21 * len(datas) + 24)
         return self.journal.append([Part(APPEND, log_id, 5, (data,)) for log_id, data in enumerate(datas)])
 
@@ -70,12 +72,12 @@ class Driven:
         return write
 
     def seal(self) -> None:
-        """What an idle broker does: a sync with nothing to sync says in an empty round that the last one was."""
+        """Sync as an idle broker does: an empty round says that the round before was synced."""
         self.round(sync=True)
 
     @property
     def ready_bytes(self) -> int:
-        """Zero-filled space that is ready, in the current file and the next."""
+        """Return how many bytes of zero-filled space are ready, in the current file and the next."""
         return max(0, self.journal._room) + sum(file.capacity for file in self.journal._files.ready)
 
     def files(self) -> list[str]:
@@ -83,7 +85,7 @@ class Driven:
 
 
 def found_units(result: Scan, above: int = 0) -> list[Found]:
-    """Number and bytes of each unit; the parts of one are joined by "|"."""
+    """Return number and bytes of each recovered unit; the bytes of its parts are joined by "|"."""
     return [
         Found(unit.number, b"|".join(b"".join(part.data) for part in unit.parts).removeprefix(HEAD))
         for unit in result.units(above)
@@ -91,7 +93,7 @@ def found_units(result: Scan, above: int = 0) -> list[Found]:
 
 
 def recovered(disk: Any) -> list[Found]:
-    """What a scan finds now."""
+    """Return the units that a scan of the journal finds now."""
     return found_units(scan(disk, DIRECTORY))
 
 
@@ -108,7 +110,7 @@ def patch(disk: Any, path: str, position: int, data: bytes) -> None:
 
 
 def place(disk: Any, unit: int) -> tuple[str, int]:
-    """Path and position of a unit's length field."""
+    """Return the path of the file with this unit and the position of its length field."""
     return next((one.path, one.position) for one in scan(disk, DIRECTORY).units() if one.number == unit)
 
 

@@ -35,7 +35,7 @@ def keyed(pairs: Sequence[tuple[bytes | None, bytes | None]], *, timestamp: int 
 
 
 class LogDriver:
-    """A log, and what a crash leaves of it."""
+    """A partition log on a simulated disk, with everything that a store does to it as calls."""
 
     def __init__(self, disk: Any = None, *, open_files: int = 50, **settings: Any) -> None:
         self.disk = disk or SimulatedDisk(history=False)
@@ -78,7 +78,7 @@ class LogDriver:
         return self.append(records.control_marker(kind, producer_id, epoch, 0, 1_000), release=release)
 
     def start_at(self, offset: int) -> None:
-        """DeleteRecords, or retention: a unit that moves the start."""
+        """Move the log's start, as DeleteRecords and retention do."""
         self.unit += 1
         self.journal.append((self.unit, offset, None))
         self.log.apply_log_start(offset)
@@ -93,7 +93,7 @@ class LogDriver:
             self.log.flushed(job)
 
     def snapshot(self) -> None:
-        """Write the producers down, whole."""
+        """Write a snapshot of the producers."""
         while self.log.prepare_snapshot():
             pass
         if (job := self.log.snapshot_job()) is not None:
@@ -101,7 +101,7 @@ class LogDriver:
             self.log.snapshotted(job)
 
     def checkpoint(self) -> None:
-        """As the store does: capture, sync, write, tell, remove."""
+        """Make a checkpoint as the store does, and remove the files that are not needed after it."""
         row = msgpack.packb(self.log.manifest())
         job = self.log.sync_job()
         if job is not None:
@@ -114,7 +114,9 @@ class LogDriver:
                 self.disk.unlink(path)
 
     def settle(self) -> None:
-        """Everything flushed, in a snapshot, in two checkpoints: all is open to retention and compaction."""
+        """Flush everything, and write a snapshot and two checkpoints, so that retention and compaction may take all of
+        it.
+        """
         self.flush()
         self.snapshot()
         self.checkpoint()
@@ -126,13 +128,13 @@ class LogDriver:
         self.age_ms += ms
 
     def retain(self) -> None:
-        """A pass of retention."""
+        """Run retention once."""
         start = expired(self.log, self.age_ms)
         if start is not None:
             self.start_at(start)
 
     def compact(self, *, most_keys: int = 1_000_000) -> bool:
-        """A whole run of compaction, if one is due. Returns whether there was."""
+        """Run compaction completely, if it is due. Returns whether it was."""
         run = begin_compaction(self.log, self.age_ms, lambda: 0, most_keys)
         if run is None:
             return False
@@ -144,7 +146,7 @@ class LogDriver:
     # ---- crashes ---------------------------------------------------------------------------------------------
 
     def reopen(self, *, row: int = -1, replay: bool = True) -> PartitionLog:
-        """The process dies; the log is opened from a checkpoint and the journal is replayed."""
+        """Open the log as after a kill: from checkpoint number `row`, and by replaying the journal."""
         self.files.close()
         self.files = OpenFiles(self.disk, self.limit)
         if self.rows:
@@ -180,7 +182,7 @@ class LogDriver:
         return found if isinstance(found, Slice) else found.run()
 
     def batches(self, max_bytes: int = 1 << 20, *, below: int | None = None) -> list[Batch]:
-        """Everything from the start, as a consumer reads it, each CRC checked."""
+        """Return all batches from the log's start on, as a consumer reads them, with each CRC checked."""
         found: list[Batch] = []
         offset = self.log.start_offset
         below = self.log.high_watermark if below is None else below
@@ -196,12 +198,12 @@ class LogDriver:
         return found
 
     def contents(self, max_bytes: int = 1 << 20) -> list[Record]:
-        """All data records from the start on."""
+        """Return all data records from the log's start on."""
         found = [r for batch in self.batches(max_bytes) if not batch.is_control for r in records.records(batch)]
         return [record for record in found if record.offset >= self.log.start_offset]
 
     def committed(self) -> list[Record]:
-        """What a read_committed consumer sees."""
+        """Return what a read_committed consumer gets."""
         log = self.log
         below = log.last_stable_offset
         aborted = log.aborted_between(log.start_offset, below)

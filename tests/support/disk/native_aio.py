@@ -16,7 +16,7 @@ IO_SETUP, IO_DESTROY = {"x86_64": (206, 207), "aarch64": (0, 1)}.get(platform.ma
 
 
 def has_native_aio() -> bool:
-    """Asked of the system: whether a context can be made."""
+    """Return whether the system lets this process create a context for native asynchronous I/O."""
     if sys.platform != "linux" or IO_SETUP < 0:
         return False
     context = ctypes.c_ulong(0)
@@ -26,7 +26,7 @@ def has_native_aio() -> bool:
 
 
 def blocks(count: int, salt: int = 0) -> bytes:
-    """No two blocks are equal, and no two salts."""
+    """Return so many different blocks; with another salt, all are different."""
     return b"".join(struct.pack(">II", salt, number) * (BLOCK_BYTES // 8) for number in range(count))
 
 
@@ -35,7 +35,9 @@ def one_each(count: int) -> bytes:
 
 
 def begin(writer, file, position, *buffers, told):
-    """Whether it was begun. `told` gets the error of each that ended, and what is no time that it took."""
+    """Begin a write and return whether it could be begun. When it ends, its error is appended to `told`; or the time
+    it took, if that is not positive.
+    """
     done = lambda error, took_ns: told.append(error if took_ns > 0 else took_ns)  # noqa: E731
     return writer.begin(file, position, buffers, sum(map(len, buffers)), done)
 
@@ -46,7 +48,7 @@ def run_until(loop, done):
 
 
 def write(loop, writer, file, position, *buffers):
-    """What was told."""
+    """Write, wait for the end, and return the error that was reported."""
     told = []
     assert begin(writer, file, position, *buffers, told=told)
     run_until(loop, lambda: told)
@@ -55,6 +57,6 @@ def write(loop, writer, file, position, *buffers):
 
 
 def wait_for_device(writer, count):
-    """Until so many have ended of which the loop knows nothing yet."""
+    """Wait until so many writes have ended on the device that the loop has not noticed yet."""
     state = Path(f"/proc/self/fdinfo/{writer._event_fd}")
     wait_until(lambda: f"eventfd-count: {count:16x}\n" in state.read_text())

@@ -17,7 +17,7 @@ MOST_ATTEMPTS = 200
 
 
 class GivenUp(Exception):
-    """Raised by the pause of a test, after many attempts."""
+    """Raised by pause() after many attempts."""
 
 
 def pause(error: ObjectsError, attempts: int) -> None:
@@ -27,13 +27,13 @@ def pause(error: ObjectsError, attempts: int) -> None:
 
 
 def take(objects: Objects, node: int = 1, least: int = 1) -> Taken:
-    """Take over, as the node with this id."""
+    """Take over the journal in this store of objects, as the node with this id."""
     salt = node.to_bytes(8, "big")
     return Takeover(objects, pause, Claim(least, node, (), salt)).run()
 
 
 class Owning(Driven):
-    """An owner, with its disk. `acked`: what was released, by topic."""
+    """The owner of a journal, with its disk. `acked`: what it has acknowledged, by topic."""
 
     def __init__(
         self, objects: Any, disk: Disk | None = None, node: int = 1, identity: bytes = b"the only store.."
@@ -59,11 +59,13 @@ class Owning(Driven):
             self.collecting.add(source.adopted)
 
     def values(self, topic: str = "t") -> list[bytes]:
-        """What a consumer reads."""
+        """Return the values that a consumer reads."""
         return [value for _, value in values_of(self.log(topic))]
 
     def point(self, *, is_named: bool = True) -> None:
-        """Take a point, name it in a round, and delete what is not needed then."""
+        """Take a point (a checkpoint with its files in the store of objects), name it in the journal, and delete the
+        objects that are not needed after it.
+        """
         self.flush()
         self.checkpoint()
         taken = self.points.take()
@@ -72,7 +74,7 @@ class Owning(Driven):
             self.name(taken)
 
     def name(self, taken: PointTaken) -> None:
-        """Name a point in a round, and delete what is not needed then."""
+        """Name a point in the journal, and delete the objects that are not needed after it."""
         journal = self.store.journal
         assert isinstance(journal, ObjectJournal)
         first = journal.name_point(tuple(taken.place), taken.start)

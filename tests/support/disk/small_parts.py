@@ -14,6 +14,6 @@ def leave_small_parts(patch: pytest.MonkeyPatch, from_bytes: int = FROM_BYTES) -
 
 
 def uses(files: OpenFiles) -> int:
-    """How many uses of open files have not ended."""
+    """Return how many uses of open files have not ended."""
     assert not files._abandoned
     return sum(entry.pins for entry in files._entries.values())

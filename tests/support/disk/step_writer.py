@@ -14,7 +14,7 @@ class Step:
         self._sync = self._file.write_alone(self._data, self._position)
 
     def sync(self):
-        """As the device says it: durable, and nobody was told yet."""
+        """Make the write durable on the device, without reporting it yet."""
         self._sync()
 
     def tell(self, error=None):

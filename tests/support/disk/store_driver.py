@@ -31,14 +31,14 @@ class Driven:
         self.upkeep = Upkeep(self.store)
 
     def create(self, topic: str, partition: int = 0, **settings: Any) -> PartitionLog:
-        """A new log; its unit is open until the next round."""
+        """Create a log. It is durable after the next round (write of the journal)."""
         log_id = self.store.new_log_id()
         part = self.store.create_part(log_id, topic, topic.encode().ljust(16), partition, LogSettings(**settings))
         self.store.commit([part])
         return self.store.logs[log_id]
 
     def log(self, topic: str, partition: int = 0) -> PartitionLog:
-        """The log of a topic's partition."""
+        """Return the log of a topic's partition."""
         return next(one for one in self.store.logs.values() if (one.topic, one.partition) == (topic, partition))
 
     def append(self, log: PartitionLog, values: Sequence[bytes], **fields: Any) -> int:
@@ -47,7 +47,7 @@ class Driven:
         return self.store.append(log, batches.check_produced(memoryview(batch_of(values, **fields))))
 
     def round(self, *, sync: bool | None = None) -> None:
-        """Close the open round, write and sync it, release it."""
+        """Write what was appended to the journal, sync it, and release it (from then on it may be read)."""
         write = self.store.take_round(sync=sync)
         if write is not None:
             write.run()
@@ -68,7 +68,7 @@ class Driven:
         self.store.unflushed |= others
 
     def checkpoint(self) -> None:
-        """A checkpoint of what is released, and the removals it allows."""
+        """Make a checkpoint of everything released, and remove the files that it allows to remove."""
         run = self.begin_checkpoint()
         self.round(sync=True if self.store.synced_unit < run.content.synced_unit else None)
         run.run()
@@ -76,26 +76,26 @@ class Driven:
         self.fill()
 
     def begin_checkpoint(self) -> CheckpointRun:
-        """Capture every log as it stands now."""
+        """Begin a checkpoint: capture every log as it is now."""
         capture = self.upkeep.begin_capture()
         while capture.advance():
             pass
         return self.upkeep.captured(capture)
 
     def fill(self) -> None:
-        """Zero-fill the journal ahead."""
+        """Zero-fill the journal's files ahead of the writes."""
         while (job := self.store.journal.fill_job()) is not None:
             job.run()
             self.store.journal.filled(job)
 
 
 def batch_of(values: Sequence[bytes], **fields: Any) -> bytes:
-    """A producer's batch of these values."""
+    """Return a producer's batch of these values."""
     return records.build([records.Record(i, 1_000 + i, b"k", value, ()) for i, value in enumerate(values)], **fields)
 
 
 def values_of(log: PartitionLog, start: int | None = None) -> list[tuple[int, bytes]]:
-    """What a consumer reads from a log, up to its high watermark: (offset, value)."""
+    """Return (offset, value) of what a consumer reads from a log, up to its high watermark."""
     found: list[tuple[int, bytes]] = []
     offset = log.start_offset if start is None else start
     while offset < log.high_watermark:

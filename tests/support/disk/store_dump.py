@@ -13,7 +13,7 @@ NOT_COMPARED = ("age_ms",)  # a restart may make it a little less
 
 
 def batches_of(log: PartitionLog) -> list[Batch]:
-    """Every batch a consumer reads, each CRC checked, as a consumer does. Raises KafkaError, CorruptBatch."""
+    """Return every batch that a consumer reads, with each CRC checked. Raises KafkaError, CorruptBatch."""
     found: list[Batch] = []
     offset = log.start_offset
     while offset < log.high_watermark:
@@ -30,7 +30,9 @@ def batches_of(log: PartitionLog) -> list[Batch]:
 
 
 def committed(log: PartitionLog, found: Iterable[Batch]) -> list[int]:
-    """Base offsets of the batches that a read_committed reader delivers, by the list of what was aborted."""
+    """Return the base offsets of the batches that a read_committed reader gets, by the log's list of aborted
+    transactions.
+    """
     below = log.last_stable_offset
     aborted: Any = log.aborted_between(log.start_offset, below)
     if not isinstance(aborted, list):
@@ -49,7 +51,7 @@ def committed(log: PartitionLog, found: Iterable[Batch]) -> list[int]:
 
 
 def dump_log(log: PartitionLog, times: Iterable[int] = ()) -> dict[str, Any]:
-    """times: timestamps to look up."""
+    """Return everything that can be observed of a log. times: timestamps to look up."""
     found = batches_of(log)
     looked_up = {}
     for timestamp in times:
@@ -72,7 +74,7 @@ def dump_log(log: PartitionLog, times: Iterable[int] = ()) -> dict[str, Any]:
 
 
 def dump(store: Store) -> dict[tuple[str, int], dict[str, Any]]:
-    """All logs by topic and partition; the catalogue is one of them."""
+    """Return everything that can be observed of all logs, by topic and partition, the catalogue included."""
     return {
         (log.topic, log.partition): {"topic id": store.topic_ids[log.log_id]} | dump_log(log)
         for log in store.logs.values()

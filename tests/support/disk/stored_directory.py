@@ -35,7 +35,9 @@ SETTINGS = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partit
 
 
 def written() -> SimulatedDisk:
-    """As a killed broker leaves it: two lives, files of every kind, and units that are in no segment yet."""
+    """Return a disk as a killed broker leaves it: after two starts, with files of every kind, and journal entries that
+    are in no segment yet.
+    """
     broker = SimulatedBroker(small(log_checkpoint_interval_ms=500, **SETTINGS))
     broker.ask(create("plain", 2))
     broker.ask(create("mixed", segment_ms=3_000, index_interval_bytes=100))
@@ -75,7 +77,7 @@ def _write(broker: SimulatedBroker, number: int) -> None:
 
 
 def _prepare(broker: SimulatedBroker, number: int) -> None:
-    """Two tasks prepare; the first is decided."""
+    """Let two tasks prepare a transaction each, and decide the first."""
     for task in (1, 2):
         txn: Txn = begun(broker, 2, f"task-{task}")
         txn.write("mixed", b"task %d of %d" % (task, number))
@@ -91,7 +93,7 @@ def _trim(broker: SimulatedBroker, topic: str, offset: int) -> None:
 
 
 def found_in(broker: SimulatedBroker) -> dict[str, Any]:
-    """What clients find, as JSON has it."""
+    """Return what clients find in the broker, as JSON."""
     logs = {(log.topic, log.partition): log for log in broker.broker.store.logs.values()}
     return {
         "topics": sorted(broker.broker.topics.by_name),
@@ -132,7 +134,7 @@ def packed(disk: SimulatedDisk) -> bytes:
 
 
 def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """The files, by their paths in the data directory."""
+    """Return the files by their paths in the data directory."""
     with tarfile.open(archive) as whole:
         for entry in whole:
             file = whole.extractfile(entry)
@@ -141,7 +143,7 @@ def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def disk_of(archive: Path) -> SimulatedDisk:
-    """The directory where a broker with default settings looks for it."""
+    """Return a disk with the archived directory, where a broker with default settings looks for it."""
     disk = SimulatedDisk(history=False)
     for path, content in unpacked(archive):
         folders = [ROOT, *(f"{ROOT}/{part}" for part in _parents(path))]
@@ -160,7 +162,7 @@ def _parents(path: str) -> list[str]:
 
 
 def opened(disk: SimulatedDisk) -> SimulatedBroker:
-    """The present broker on it."""
+    """Return a broker of the present version on this disk."""
     return SimulatedBroker(small(**SETTINGS), disk=disk)
 
 

@@ -1,4 +1,5 @@
-"""The recovery oracle as clients see it: what a broker answered and showed must be what the next one serves.
+"""The recovery oracle as clients see it: what a broker has answered and shown must be what the next broker on its disk
+serves.
 
 `traffic` drives a broker with producers, a consumer and an admin for some virtual seconds and notes on its disk what is
 asked before it is sent and what is answered and read when it arrives. `check` asks a broker that begins on an image of
@@ -35,7 +36,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch of one record on its way."""
+    """Note: a batch of one record is being sent."""
 
     place: Place
     producer_id: int
@@ -58,7 +59,7 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class Seen:
-    """A consumer read this."""
+    """Note: a consumer has read this record."""
 
     place: Place
     offset: int
@@ -67,14 +68,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Given:
-    """A producer was told its id."""
+    """Note: a producer was given this id."""
 
     producer_id: int
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic was asked for, or asked to go."""
+    """Note: a topic is to be created or deleted; `answered`: it was."""
 
     name: str
     there: bool
@@ -83,7 +84,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Trim:
-    """A partition was asked to begin here."""
+    """Note: the start of a partition is to be moved here; `answered`: it was."""
 
     place: Place
     offset: int
@@ -91,7 +92,7 @@ class Trim:
 
 
 class Caller:
-    """One connection of one of the clients. Requests may be sent ahead."""
+    """One connection of one of the clients. Requests may be pipelined."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self.broker = broker
@@ -118,7 +119,9 @@ class Caller:
 
 
 class Traffic:
-    """What the clients of one broker do."""
+    """All clients of one broker: producers, consumers, and one that creates and deletes topics. What they do is noted
+    on the disk.
+    """
 
     def __init__(self, broker: SimulatedBroker, name: str, seconds: float) -> None:
         self.broker = broker
@@ -128,7 +131,7 @@ class Traffic:
         self.note = broker.disk.note
 
     async def run(self) -> None:
-        """A broker that halts ends it: its clients see their connections close."""
+        """Run all clients. A broker that halts ends it: its clients see their connections close."""
         await self._topic(TOPIC, PARTITIONS)
         consumers = [
             asyncio.ensure_future(self._consume((TOPIC, 0), max_wait_ms=400)),
@@ -170,7 +173,7 @@ class Traffic:
         return Sent((TOPIC, partition), producer_id, sequence, value)
 
     async def _consume(self, place: Place, max_wait_ms: int) -> None:
-        """Waits for records, or looks for them at odd moments."""
+        """Read a partition again and again: by fetches that wait, or at random moments (max_wait_ms 0)."""
         caller = await Caller(self.broker).open()
         offset = 0
         while True:
@@ -187,7 +190,7 @@ class Traffic:
                 offset = batch.last_offset + 1
 
     async def _administer(self) -> None:
-        """Topics come and go; the second partition is cut at its beginning now and then."""
+        """Create and delete topics, and delete records of the second partition now and then."""
         caller = await Caller(self.broker).open()
         round_number = 0
         while not self.over:
@@ -215,7 +218,9 @@ class Traffic:
 
 
 async def send_all(caller: Caller, burst: Sequence[Sent], note: Any, version: int) -> list[int]:
-    """Send all ahead, then read the answers; what was refused for want of space, and what came behind it, again."""
+    """Send a burst of batches at once, then read the answers. Batches refused for want of space, and those behind
+    them, are sent again. Returns their offsets.
+    """
     for sent in burst:
         note(sent)
     offsets: dict[Sent, int] = {}
@@ -238,7 +243,7 @@ async def send_all(caller: Caller, burst: Sequence[Sent], note: Any, version: in
 
 
 def run_traffic(broker: SimulatedBroker, name: str, seconds: float) -> None:
-    """All the clients at once, for so long. A broker that halts meanwhile ends it."""
+    """Run all clients for so many seconds. A broker that halts meanwhile ends it."""
     try:
         broker.loop.run_until_complete(Traffic(broker, name, seconds).run())
     except ConnectionError:
@@ -250,7 +255,7 @@ def run_traffic(broker: SimulatedBroker, name: str, seconds: float) -> None:
 
 
 class Expected:
-    """What the notes before a cut add up to."""
+    """What a broker must serve, by the notes taken before a crash."""
 
     def __init__(self, notes: Sequence[Any]) -> None:
         self.sent = list(dict.fromkeys(note for note in notes if isinstance(note, Sent)))
@@ -261,16 +266,18 @@ class Expected:
         self.trims = [note for note in notes if isinstance(note, Trim)]
 
     def starts(self, place: Place) -> tuple[int, int]:
-        """Where the partition begins: at least, at most."""
+        """Return the least and the greatest offset at which the partition may start."""
         asked = [note.offset for note in self.trims if note.place == place]
         answered = [note.offset for note in self.trims if note.place == place and note.answered]
         return max(answered, default=0), max(asked, default=0)
 
 
 def check(broker: SimulatedBroker) -> None:
-    """Ask a broker that has begun on an image; what it shows now is noted, as seen by a consumer.
+    """Check a broker that was started on the disk of a crash. What it shows now is noted, as if a consumer had seen
+    it.
 
-    Then every producer sends its last batches again, as after a reconnect: none is there twice, none is missing.
+    Then every producer sends its last batches again, as after a reconnect: none may be there twice, none may be
+    missing.
     """
     expected = Expected(broker.disk.notes)
     there = _check_topics(broker, expected)
@@ -297,7 +304,9 @@ def _check_topics(broker: SimulatedBroker, expected: Expected) -> set[str]:
 
 
 def _check_records(broker: SimulatedBroker, expected: Expected, place: Place) -> None:
-    """R1, R2, R4, R10: answered and seen ones are where they were, all else was sent, none is doubled."""
+    """Check R1, R2, R4, R10: acknowledged and seen records are at their offsets, all others were sent, none is there
+    twice.
+    """
     batches = read_batches(broker, *place)
     found = {record.offset: record.value or b"" for batch in batches for record in records(batch)}
     start, end = offset_at(broker, place[0], EARLIEST, place[1]), offset_at(broker, place[0], LATEST, place[1])
@@ -319,7 +328,9 @@ def _check_records(broker: SimulatedBroker, expected: Expected, place: Place) ->
 
 
 def _check_producers(broker: SimulatedBroker, expected: Expected) -> None:
-    """R5: the last batches of each producer, sent again, are known or taken; each is there once then."""
+    """Check R5: the last batches of each producer, sent again, are recognised or accepted, and each is there once
+    then.
+    """
     by_producer: dict[tuple[Place, int], list[Sent]] = defaultdict(list)
     for note in expected.sent:
         by_producer[note.place, note.producer_id].append(note)

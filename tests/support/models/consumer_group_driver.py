@@ -21,7 +21,7 @@ def topic_id(name: str, life: int = 0) -> bytes:
 
 
 class Topics:
-    """Topics by name, each with its number of partitions; remade ones have another id."""
+    """Topics by name, each with its number of partitions. A topic that is deleted and created again has another id."""
 
     def __init__(self, **partitions: int) -> None:
         self.partitions = dict(partitions)
@@ -54,7 +54,7 @@ class Topics:
 
 
 class NoRules:
-    """Rights of everybody to everything."""
+    """Rules of access that allow everything."""
 
     is_enforced = False
     version = 0
@@ -70,7 +70,7 @@ NO_RULES = NoRules()
 
 
 class ConsumerGroupDriver:
-    """The group, and what stands around it. refuse: what the log raises from now on."""
+    """A consumer group, with topics, a clock and a log. refuse: the error that the log raises from now on."""
 
     def __init__(self, rules: Rules | None = None, **partitions: int) -> None:
         self.topics = Topics(**partitions)
@@ -94,7 +94,7 @@ class ConsumerGroupDriver:
         self.log += [record(group.group_id, change) for change in changes]
 
     def restart(self) -> None:
-        """The group again, out of the newest record of each key."""
+        """Build the group again from the newest record of each key in the log."""
         group = self._made()
         for key, value in dict(self.log).items():
             if value is not None:
@@ -114,13 +114,13 @@ class ConsumerGroupDriver:
         return client
 
     def wait(self, milliseconds: int) -> None:
-        """So much time goes by, and what is due happens."""
+        """Move the clock forward, and let happen what becomes due."""
         self.now_ms += milliseconds
         if self.group.wake_ms <= self.now_ms:
             self.group.expire(self.now_ms)
 
     def work_out(self) -> None:
-        """Finish an assignment that is too large for a heartbeat."""
+        """Compute an assignment that is too large for a heartbeat."""
         if self.group.is_assignment_due(self.now_ms):
             epoch, steps = self.group.begin_assignment()
             while True:
@@ -133,9 +133,9 @@ class ConsumerGroupDriver:
 
 @dataclass(eq=False)
 class Client:
-    """A member that behaves: it gives up what it is allowed to, before it says that it owns it no more.
+    """A correct member: it gives up revoked partitions before it reports that it does not own them any more.
 
-    owned: what it reads now. allowed: what it may read.
+    owned: the partitions that it reads now. allowed: those that it may read.
     """
 
     driver: ConsumerGroupDriver
@@ -148,7 +148,9 @@ class Client:
     errors: list[ErrorCode] = field(default_factory=list)
 
     def beat(self, *, lost: bool = False, revoke: bool = True) -> Answer | None:
-        """One heartbeat. lost: the answer does not arrive. revoke: give up first what is not its own any more."""
+        """Send one heartbeat, and return the answer. lost: the answer does not arrive. revoke: give up revoked
+        partitions before.
+        """
         if self.epoch == 0:
             self.owned = self.allowed = frozenset()
         elif revoke:

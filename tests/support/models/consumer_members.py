@@ -19,7 +19,7 @@ GROUP = "g"
 
 
 def answered(driver: ConsumerGroupDriver, request: ConsumerGroupHeartbeatRequest) -> Response:
-    """The broker's response to a request that arrives now."""
+    """Return the broker's response to a request that arrives now."""
     owned = None
     if request.topic_partitions is not None:
         owned = {each.topic_id: list(each.partitions) for each in request.topic_partitions}
@@ -50,7 +50,7 @@ def answered(driver: ConsumerGroupDriver, request: ConsumerGroupHeartbeatRequest
 
 
 class Reader:
-    """A consumer without its shell. reads: its partitions, each with the topic's id."""
+    """The SDK's member without its asynchronous part. reads: its partitions, each with the topic's id."""
 
     def __init__(
         self, driver: ConsumerGroupDriver, member_id: str, topics: Iterable[str], instance_id: str | None = None
@@ -73,19 +73,19 @@ class Reader:
         return self._sent is not None
 
     def send(self) -> None:
-        """The next heartbeat; before a join the one that leaves the membership before it."""
+        """Send the next heartbeat; before a join, the one that leaves the membership before it."""
         if self._sent is None and self.membership.in_generation:
             stamp = self.membership.stamp
             self._sent = self.membership.farewell or self.membership.heartbeat_request(), stamp
             self.last_request = self._sent[0]
 
     def arrive(self) -> None:
-        """The broker carries out the request that is in flight; perhaps again."""
+        """Let the broker process the request that is in flight, perhaps once more."""
         if self._sent is not None:
             self._response = answered(self.driver, self._sent[0])
 
     def hear(self) -> None:
-        """The response arrives; without one, the connection has ended."""
+        """Take the response; if there is none, the connection has ended."""
         if self._sent is None:
             return
         (request, stamp), self._sent, response, self._response = self._sent, None, self._response, None
@@ -101,7 +101,7 @@ class Reader:
         self.membership.on_heartbeat_response(response, stamp)
 
     def fail(self) -> None:
-        """The response, if there was one, is lost."""
+        """Lose the response, if there was one."""
         self._response = None
         self.hear()
 
@@ -113,7 +113,7 @@ class Reader:
     # ---- polls -----------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """As ConsumerGroup does, with a listener that writes down its calls."""
+        """Poll as ConsumerGroup does, with a listener that records its calls."""
         membership = self.membership
         unsubscribed = membership.subscribe(self.topics, None)
         if unsubscribed:
@@ -161,7 +161,9 @@ class Reader:
     # ---- commits ---------------------------------------------------------------------------------------------
 
     def may_commit(self, tp: TopicPartition, *, in_transaction: bool) -> bool:
-        """Whether the broker accepts an offset of a partition that is read now, with the epoch that would be sent."""
+        """Return whether the broker accepts an offset of a partition that is read now, with the epoch that would be
+        sent.
+        """
         membership, topic_id = self.membership, self.reads[tp]
         member = membership.applied if in_transaction else membership.metadata_for([tp])
         if member.generation < 0:

@@ -45,7 +45,9 @@ class Open:
 
 
 class FakeBroker:
-    """Ids are for one transaction: with its end they are not known. most: how many one decision may end."""
+    """The model of the broker. Transactional ids are forgotten when their transaction ends. most: how many
+    transactions one decision may end.
+    """
 
     def __init__(self, most: int = 40_000) -> None:
         self.most = most
@@ -183,7 +185,7 @@ class FakeBroker:
         return EndTxnsResponse(entry=entry)
 
     def _others(self, asked: EndTxnsRequest) -> list[Written]:
-        """What waits for this number or one below it."""
+        """Return the transactions that wait for this number or one below it."""
         return [
             each.written
             for each in self.open.values()
@@ -202,12 +204,12 @@ class FakeBroker:
         return self.rows
 
     def is_quiet(self) -> bool:
-        """Whether no transaction is open."""
+        """Return whether no transaction is open."""
         return not self.open
 
 
 class RealBroker:
-    """The broker itself, in a simulated world of its own; a topic for each run."""
+    """The real broker in a simulated world, with the calls of FakeBroker; each run has a topic of its own."""
 
     def __init__(self) -> None:
         settings = BrokerSettings(

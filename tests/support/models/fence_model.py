@@ -47,8 +47,8 @@ class Bounds:
 class Owning(NamedTuple):
     """The owner of epoch 1.
 
-    says: of each round, the checkpoint that it names: the first round that is not in it. checkpoint: the newest.
-    dups: how many duplicates are left. deletes: numbers whose deletes may land.
+    says: for each round, the checkpoint that it names, as the first round that is not in it. checkpoint: the newest.
+    dups: how many duplicates are left. deletes: numbers whose deletes may still take effect.
     """
 
     owner: Owner
@@ -61,7 +61,9 @@ class Owning(NamedTuple):
 
 
 class Taking(NamedTuple):
-    """A taker. page: the first of a listing, where it comes in two. acked: how many rounds, once it owns its epoch."""
+    """A node that takes over. page: the first part of a listing that comes in two. acked: how many rounds it has
+    acknowledged since it owns its epoch.
+    """
 
     taker: Taker
     page: frozenset[tuple[int, int]] | None = None
@@ -77,7 +79,7 @@ class Violated(Exception):
 
 
 class Model:
-    """The steps from each state."""
+    """All steps that are possible in each state."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -130,7 +132,7 @@ class Model:
                 yield it, _without(objects, [(1, number)])
 
     def create_steps(self, it: Owning, create: Create, objects: Objects) -> Iterator[tuple[Owning, Objects]]:
-        """A create lands, or what became of it is told."""
+        """Yield the states after a create takes effect, or after the owner learns its result."""
         number, phase = create
         rest = _less(it.out, create)
         here = objects.get((1, number))
@@ -155,7 +157,9 @@ class Model:
             yield it._replace(out=rest, owner=it.owner.create(number)), objects
 
     def collect(self, it: Owning, objects: Objects) -> Iterator[tuple[Owning, Objects]]:
-        """Delete own rounds. One that was fenced and does not know it does so, too."""
+        """Yield the states after the owner deletes rounds of its own. An owner that was fenced and does not know it
+        does so, too.
+        """
         below = fence.first_kept(it.owner.released, it.owner.official.number, self.kept)
         numbers = fence.garbage(_listing(objects, 1), below)
         if numbers and self.bounds.late:
@@ -242,9 +246,9 @@ class Model:
 
 
 def look_at_all(model: Model, most: int = 1 << 30) -> tuple[int, bool]:
-    """Look at every state, the nearest first. Returns how many, and whether those are all. Raises: Violated.
+    """Visit every state, the nearest first. Returns how many there are, and whether those are all. Raises: Violated.
 
-    Only hashes of states are kept; that two states of ten million have the same is not to be expected (1 in 300,000).
+    Only hashes of states are stored; that two states of ten million have the same is not to be expected (1 in 300,000).
     """
     first = model.first()
     seen, waiting = {hash(first)}, deque([first])

@@ -17,7 +17,7 @@ RANGE = (("range", b"x"),)
 
 
 class Answer:
-    """What one join or sync was told, if it was; a second answer is a failure."""
+    """The answer to one join or sync, once it was given; a second answer is a failure."""
 
     def __init__(self) -> None:
         self.got: Any = None
@@ -34,7 +34,7 @@ class Answer:
 
 
 class GroupDriver:
-    """A group, `now_ms`, and what it logged."""
+    """One group, its clock `now_ms`, and the records that it logged."""
 
     def __init__(self, *, initial_delay_ms: int = 0, **rules: int) -> None:
         self.now_ms = 1_000
@@ -54,7 +54,7 @@ class GroupDriver:
         return f"m{self.ids}"
 
     def restarted(self) -> None:
-        """The broker was killed: the group is what the last record says."""
+        """Replace the group by what a broker builds from its last record after a kill."""
         self.group = Group.restore("g", self.rules, self._log, self.logged[-1], self.now_ms)
 
     # ---- requests --------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class GroupDriver:
         return ErrorCode.NONE
 
     def wait(self, ms: int) -> None:
-        """Time passes, and every alarm rings when it should."""
+        """Move the clock forward; each alarm rings at its time."""
         end_ms = self.now_ms + ms
         while self.group.wake_ms <= end_ms:
             self.now_ms = max(self.now_ms, self.group.wake_ms)
@@ -114,7 +114,7 @@ class GroupDriver:
     # ---- ready-made ------------------------------------------------------------------------------------------
 
     def member(self, instance_id: str | None = None, **more: Any) -> tuple[str, Answer]:
-        """Somebody who joins with an id of its own: the id, and the answer it waits for."""
+        """Let a new member with an id join. Returns the id, and the answer that it waits for."""
         if instance_id is not None:
             answer = self.join("", instance_id, **more)
             return next(reversed(self.group.members)), answer
@@ -123,13 +123,13 @@ class GroupDriver:
         return reported.got.member_id, self.join(reported.got.member_id, **more)
 
     def stable(self, count: int = 1, *, static: bool = False, **more: Any) -> list[str]:
-        """That many members of a stable group, the leader first; each is assigned its own id."""
+        """Return that many members of a stable group, the leader first; each is assigned its own id."""
         ids = [self.member(f"i{n}" if static else None, **more)[0] for n in range(count)]
         self.wait(self.rules.initial_delay_ms)
         return self.synced(ids, static=static, **more)
 
     def synced(self, ids: list[str], *, static: bool = False, **more: Any) -> list[str]:
-        """Have all of them in the same generation, assigned."""
+        """Bring all these members into the same generation, with assignments."""
         if self.group.state is State.PREPARING_REBALANCE:
             for member_id in ids:
                 if self.group.members[member_id].join is None:

@@ -84,7 +84,7 @@ class Side:
             self.joins.append(self.answer)
 
     def lose(self) -> None:
-        """The connection ends before the answer comes: a join is asked again, a sync means to join again."""
+        """End the connection before the answer comes: a join is sent again; after a sync the member joins again."""
         assert self.answer is not None
         self.answer = None
         if isinstance(self.asked, Stamp):
@@ -188,7 +188,7 @@ class World:
         return [*found, ("a second passes", lambda: self.driver.wait(1_000))]
 
     def fault(self, act: Callable[[], None]) -> Callable[[], None]:
-        """One of the few that a run may have."""
+        """Return a function that does `act` and counts it as one of the few faults that a run may have."""
 
         def run() -> None:
             self.faults_left -= 1
@@ -197,7 +197,7 @@ class World:
         return run
 
     def silent(self, one: Side) -> None:
-        """Long enough for its session to end, while the others heartbeat."""
+        """Let a member be silent until its session ends, while the others send heartbeats."""
         for _ in range(3):
             self.driver.wait(SESSION_MS // 2)
             for side in self.sides:
@@ -213,7 +213,7 @@ class World:
     # ---- what must hold --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Of those that the group has had as members all along, no two own the same partition."""
+        """Check that no two members own the same partition, among those that were members all the time."""
         owners: dict[TopicPartition, str] = {}
         for side in self.sides:
             if side.membership.generation < 0 and side.membership.state is State.JOINING:
@@ -243,7 +243,7 @@ class World:
                 raise AssertionError(f"{side.name} committed {shared} of {other.name}: {self.story}")
 
     def settle(self, sides: list[Side] | None = None) -> None:
-        """All goes well from now on: all of them poll and hear until everything has one owner."""
+        """Let everything go well from now on, until each partition has one owner."""
         sides = self.sides if sides is None else sides
         for _ in range(200):
             if self.settled(sides):
@@ -275,7 +275,7 @@ class World:
 def run(
     choose: Callable[[list[Any]], int], steps: int, *, strategy: str, count: int, static: bool, faults: int
 ) -> World:
-    """One run of so many steps, and its end. choose: which of the choices."""
+    """Make so many random steps, then settle. choose: picks one of the choices."""
     world = World(strategy, count, static, faults)
     world.settle(world.sides[:-1])  # one comes later
     for _ in range(steps):
@@ -286,7 +286,7 @@ def run(
 
 
 def random_run(seed: int, steps: int, **more: Any) -> World:
-    """A run by chance, in which faults come seldom."""
+    """Make a random run, in which faults are rare."""
     chance = random.Random(seed)
 
     def choose(choices: list[tuple[str, Any]]) -> int:
@@ -299,7 +299,7 @@ def random_run(seed: int, steps: int, **more: Any) -> World:
 
 
 def every_run(steps: int, **more: Any) -> Iterator[World]:
-    """All runs of so many choices."""
+    """Make all runs of so many choices."""
     path: list[int] = []
     while True:
         taken: list[tuple[int, int]] = []

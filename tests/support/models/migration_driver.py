@@ -91,7 +91,7 @@ class MigrationDriver:
         return group.protocol
 
     def restart(self) -> None:
-        """Both again, out of the newest record of each key."""
+        """Build both groups again from the newest record of each key in the log."""
         consumer, self.classic, self.consumer = self._made(), None, None
         for key, value in dict(self.log).items():
             if value is None:
@@ -180,7 +180,7 @@ class MigrationDriver:
         return ErrorCode.UNKNOWN_MEMBER_ID if self.classic is None else self.classic.leave([leaving], self.now_ms)[0]
 
     def may_commit(self, member_id: str, epoch: int, places: Places, *, instance_id: str | None = None) -> bool:
-        """Whether a member may commit offsets of these partitions now."""
+        """Return whether a member may commit offsets of these partitions now."""
         try:
             if self.consumer is not None:
                 self.consumer.check_commit(member_id, instance_id, epoch, places, version=9)
@@ -193,7 +193,7 @@ class MigrationDriver:
     # ---- around them -----------------------------------------------------------------------------------------
 
     def join(self, topics: Iterable[str] = ("t",), **fields: object) -> Client:
-        """A member of the newer protocol."""
+        """Return a new member of the consumer protocol (KIP-848)."""
         client = Client(self, f"n{next(self.ids)}", tuple(topics), fields)  # type: ignore[arg-type]
         client.beat()
         return client
@@ -204,7 +204,7 @@ class MigrationDriver:
         return client
 
     def wait(self, milliseconds: int) -> None:
-        """So much time goes by, and what is due happens."""
+        """Move the clock forward, and let happen what becomes due."""
         self.now_ms += milliseconds
         for group in (self.consumer, self.classic):
             if group is not None and group.wake_ms <= self.now_ms:
@@ -212,7 +212,7 @@ class MigrationDriver:
 
 
 class Waiting:
-    """What a client waits for: one answer."""
+    """The answer that a client waits for."""
 
     def __init__(self) -> None:
         self.answer: Joined | Synced | None = None
@@ -258,7 +258,7 @@ class ClassicClient:
         return self._waiting is not None and self._waiting.answer is None
 
     def step(self) -> None:
-        """The next thing that such a client does."""
+        """Do the next thing that such a client does."""
         if self.is_fenced:
             return
         if self._waiting is not None:
@@ -275,7 +275,7 @@ class ClassicClient:
             self._join()
 
     def settle(self) -> None:
-        """Steps until it has an assignment or waits for others."""
+        """Make steps until it has an assignment or waits for others."""
         for _ in range(20):
             if self.is_waiting:
                 return

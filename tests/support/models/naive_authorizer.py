@@ -1,4 +1,4 @@
-"""The rules of access as a list, and each answer by going through all of it: what the broker's index must agree with.
+"""Rules of access as a list; each answer goes through all of them. The broker's index must give the same answers.
 
 Written from the prose of KIP-11 and KIP-290 and the comments of Kafka's StandardAuthorizer, not from ours.
 """
@@ -43,7 +43,7 @@ def is_allowed(
     super_users: Iterable[Principal] = (),
     allow_everyone_if_no_acl: bool = False,
 ) -> bool:
-    """As Authorizer.allows."""
+    """Return what Authorizer.allows must return."""
     if principal in super_users:
         return True
     fitting = [rule for rule in rules if rule.resource_type is kind and fits(rule, name)]
@@ -63,7 +63,7 @@ def is_allowed_on_any(
     super_users: Iterable[Principal] = (),
     allow_everyone_if_no_acl: bool = False,
 ) -> bool:
-    """As Authorizer.allows_on_any."""
+    """Return what Authorizer.allows_on_any must return."""
     rules = list(rules)
     more = {"super_users": super_users, "allow_everyone_if_no_acl": allow_everyone_if_no_acl}
     if is_allowed(rules, principal, host, operation, kind, "hardcode", **more):  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def is_allowed_on_any(
     denied = [rule for rule in spoken if rule.permission is Permission.DENY]
 
     def is_denied_whole(allowed: AclBinding) -> bool:
-        """Whether one rule denies all that this one allows."""
+        """Return whether one rule denies everything that this one allows."""
         if any(rule.pattern_type is PatternType.PREFIXED and fits(rule, allowed.resource_name) for rule in denied):
             return not (allowed.pattern_type is PatternType.LITERAL and allowed.resource_name == "*")
         return any(rule[:3] == allowed[:3] for rule in denied)

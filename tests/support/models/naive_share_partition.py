@@ -19,7 +19,7 @@ class Record:
 
 
 class Refused(Exception):
-    """Not acquired by this member."""
+    """Raised for a record that this member has not acquired."""
 
 
 class NaiveSharePartition:
@@ -96,7 +96,7 @@ class NaiveSharePartition:
         self._change(settled)
 
     def restart(self) -> None:
-        """Locks are gone, and that what had one was given out."""
+        """Restart: locks are forgotten, and so is the delivery of the records that had one."""
         self._change(lambda one: Record("A", one.deliveries - 1) if one.state == "L" else one)
         for offset in sorted(self.records, reverse=True):
             if self.records[offset] != Record():

@@ -39,7 +39,7 @@ class OnePartition:
         self.log: list[Batch] = []
 
     def send(self, producer_id: int, epoch: int, sequence: int, count: int = 1, **more) -> int | ErrorCode:
-        """One produce request."""
+        """Send one Produce request."""
         refuse_with = more.pop("refuse_unknown_with", None)
         sent = make(producer_id, epoch, sequence, count, **more)
         try:
@@ -62,7 +62,7 @@ class OnePartition:
         return self.send(producer_id, epoch, sequence, count, attributes=TRANSACTIONAL, **more)
 
     def end(self, producer_id: int, epoch: int, kind: Marker = Marker.COMMIT, *, coordinator_epoch: int = 0):
-        """A marker: judged, then appended. Returns the transaction it aborts, or the code it is refused with."""
+        """Append a marker if it is accepted. Returns the transaction that it aborts, or the error code."""
         marker = read(memoryview(control_marker(kind, producer_id, epoch, coordinator_epoch, 9)))
         try:
             assert self.states.judge(marker) is None
@@ -72,7 +72,7 @@ class OnePartition:
         return self.aborted
 
     def restart(self) -> None:
-        """Everything is forgotten but the snapshot."""
+        """Forget everything but the snapshot."""
         payload = self.states.snapshot()
         self.states = ProducerStates()
         self.states.restore(payload, self.age_ms)
@@ -87,7 +87,7 @@ def aged(partition: OnePartition, *producer_ids: int, every_ms: int = 100) -> On
 
 
 def known(partition: OnePartition) -> list[int]:
-    """The producers that are remembered, the longest silent first."""
+    """Return the ids of the producers that are remembered, the one silent longest first."""
     return [each.producer_id for each in partition.states.describe()]
 
 

@@ -25,7 +25,9 @@ SETTINGS = StoreSettings(journal_max_bytes=512 << 10, tail_max_bytes=1 << 20, mi
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch on its way: where it will stand if it does. unit: shared by what must be there together."""
+    """Note: a batch is being sent, with the offset that it will have. unit: the journal entry, shared by batches that
+    must be there together.
+    """
 
     topic: str
     offset: int
@@ -38,14 +40,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """Every unit up to here is on disk, says the broker; consumers may have read it."""
+    """Note: every unit (journal entry) up to this one is on disk, says the broker; consumers may have read it."""
 
     unit: int
 
 
 @dataclass(frozen=True)
 class Trimmed:
-    """The start of a log was asked to move here, in this unit."""
+    """Note: the start of a log is to be moved here, in this unit (journal entry)."""
 
     topic: str
     offset: int
@@ -54,7 +56,7 @@ class Trimmed:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A topic was asked to go, in this unit."""
+    """Note: a topic is to be deleted, in this unit (journal entry)."""
 
     topic: str
     unit: int
@@ -62,7 +64,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Created:
-    """A topic was asked for, in this unit."""
+    """Note: a topic is to be created, in this unit (journal entry)."""
 
     topic: str
     unit: int
@@ -70,14 +72,14 @@ class Created:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A recovery served this: the batches found, and where each topic begins. What was not is gone."""
+    """Note: a recovery has served these batches, and these log starts. Whatever it did not find is gone for ever."""
 
     present: frozenset[Sent]
     starts: tuple[tuple[str, int], ...]
 
 
 class Workload(Driven):
-    """A store whose every step is noted."""
+    """A store whose every step is noted on its disk."""
 
     def __init__(self, disk: Any, settings: StoreSettings = SETTINGS, clock: Any = None) -> None:
         super().__init__(disk, clock or SimulatedClock(), settings)
@@ -95,7 +97,7 @@ class Workload(Driven):
         producer: tuple[int, int] | None = None,
         transactional: bool = False,
     ) -> None:
-        """One batch, plain or of (producer id, epoch) with its next sequence."""
+        """Append one batch: plain, or of a (producer id, epoch) with its next sequence number."""
         fields: dict[str, Any] = {}
         identity = None
         if producer is not None:
@@ -109,7 +111,7 @@ class Workload(Driven):
         self.append(log, values, **fields)
 
     def end(self, kind: Marker, producer: tuple[int, int], *logs: PartitionLog) -> None:
-        """The markers that end a transaction of (producer id, epoch), in one unit."""
+        """Append the markers that end a transaction of (producer id, epoch), in one unit (journal entry)."""
         marker = control_marker(kind, *producer, 0, 1_000)
         values = tuple(record.value for record in records(batches.read(memoryview(marker))))
         unit = self.store.last_unit + 1
@@ -118,7 +120,7 @@ class Workload(Driven):
         self.store.commit([self.store.append_part(log.log_id, marker) for log in logs])
 
     def send_together(self, *pairs: tuple[PartitionLog, Sequence[bytes]]) -> None:
-        """One unit of several batches: all or nothing."""
+        """Append several batches in one unit (journal entry): after a crash all or none of them must be there."""
         unit = self.store.last_unit + 1
         ends = {log: log.end_offset for log, _ in pairs}
         parts = []
@@ -137,7 +139,7 @@ class Workload(Driven):
         self.store.commit([self.store.drop_part(log)])
 
     def sync(self) -> None:
-        """A durable round, and its acknowledgement; then the journal is filled ahead."""
+        """Write and sync the journal, and note the acknowledgement; then fill the journal ahead."""
         self.round(sync=True)
         self.disk.note(Acknowledged(self.store.released_unit))
         self.fill()
@@ -145,7 +147,7 @@ class Workload(Driven):
 
 @dataclass
 class Expected:
-    """What the notes before a cut add up to."""
+    """What a recovery must find, by the notes taken before a crash."""
 
     acknowledged: int = 0
     sent: list[Sent] = field(default_factory=list)
@@ -173,7 +175,7 @@ class Expected:
         return found
 
     def settle(self, note: Recovered) -> None:
-        """What a recovery found stays; the rest was never acknowledged, and is gone for ever."""
+        """Take what a recovery found: it must stay; the rest was never acknowledged, and is gone for ever."""
         starts = dict(note.starts)
         self.sent = [one for one in self.sent if one in note.present]
         self.trimmed = [one for one in self.trimmed if starts.get(one.topic, -1) >= one.offset]
@@ -183,17 +185,19 @@ class Expected:
         self.certain = {*self.sent, *self.trimmed, *self.dropped, *self.created}
 
     def surely(self, note: Any) -> bool:
-        """Whether somebody may know of it: then it cannot be undone."""
+        """Return whether somebody may know of this note, so that it must be found."""
         return note in self.certain or note.unit <= self.acknowledged
 
 
 def check(image: Any, settings: StoreSettings = SETTINGS) -> Driven:
-    """Recover on an image and compare with its notes. Returns the recovered store, open."""
+    """Recover the disk of a crash and compare it with the notes on it. Returns the recovered store, open."""
     return check_present(image, settings)[0]
 
 
 def check_and_serve(image: Any, settings: StoreSettings = SETTINGS) -> Workload:
-    """Recover on an image, compare, and note what is served from now on. Returns the next life, which goes on."""
+    """Recover the disk of a crash, compare it with the notes, and note what is served from now on. Returns a workload
+    that continues on that disk.
+    """
     recovered, present = check_present(image, settings)
     starts = [(log.topic, log.start_offset) for log in recovered.store.logs.values() if log.log_id]
     image.note(Recovered(frozenset(present), tuple(starts)))
@@ -207,7 +211,7 @@ def check_and_serve(image: Any, settings: StoreSettings = SETTINGS) -> Workload:
 
 
 def check_present(image: Any, settings: StoreSettings = SETTINGS) -> tuple[Driven, set[Sent]]:
-    """As check. Returns what was found, too."""
+    """Do what check() does, and also return the batches that were found."""
     expected = Expected.of(image.notes)
     recovered = Driven(image, SimulatedClock(), settings)
     assert not recovered.report.offline, recovered.report.offline
@@ -220,7 +224,7 @@ def check_present(image: Any, settings: StoreSettings = SETTINGS) -> tuple[Drive
 
 
 def _check_records(recovered: Driven, expected: Expected) -> set[Sent]:
-    """R1, R2, R4: acknowledged ones are there, everything there was sent, batches are whole."""
+    """Check R1, R2, R4: acknowledged batches are there, every batch there was sent, and is whole."""
     gone = {note.topic for note in expected.dropped}
     surely_gone = {note.topic for note in expected.dropped if expected.surely(note)}
     surely_there = {note.topic for note in expected.created if expected.surely(note)} - gone
@@ -264,7 +268,9 @@ def _check_units(expected: Expected, present: set[Sent]) -> None:
 
 
 def _check_producers(recovered: Driven, present: set[Sent]) -> None:
-    """R5: the last five batches of a producer are recognised, with their offsets, and its next one is accepted."""
+    """Check R5: the last five batches of a producer are recognised, with their offsets, and its next one
+    is accepted.
+    """
     histories: dict[tuple[str, int], list[Sent]] = defaultdict(list)
     for note in sorted(present, key=lambda note: note.offset):
         if note.producer is not None:
@@ -285,7 +291,9 @@ def _check_producers(recovered: Driven, present: set[Sent]) -> None:
 
 
 def _check_transactions(recovered: Driven, present: set[Sent]) -> None:
-    """R3: a read_committed reader sees what was committed, up to the first transaction that is open, and no more."""
+    """Check R3: a read_committed reader gets what was committed, up to the first transaction that is open, and no
+    more.
+    """
     for log in recovered.store.logs.values():
         begun: dict[int, list[Sent]] = defaultdict(list)
         aborted: list[Sent] = []

@@ -23,7 +23,7 @@ WANTED = Wanted(max_records=500, batch_size=500)
 
 
 class ShareDriver:
-    """machine: the live one. log: all that was logged, oldest first."""
+    """A share partition and its log. machine: the current state. log: everything that was logged, oldest first."""
 
     def __init__(self, start: int = 0, *, limit: int = 5, locks: int = 2_000) -> None:
         self.limit = limit
@@ -32,7 +32,9 @@ class ShareDriver:
         self.machine = self.replay()
 
     def replay(self, begin: int = 0) -> SharePartition:
-        """What a restart knows that reads the log from this position on. It knows nothing before the first snapshot."""
+        """Return the share partition as a restart builds it that reads the log from this position on. Before the first
+        snapshot it knows nothing.
+        """
         machine: SharePartition | None = None
         for position, (kind, what) in enumerate(self.log[begin:], begin):
             if kind == "snapshot":
@@ -152,7 +154,7 @@ class ShareDriver:
         self._log(self.machine.log_begins(offset))
 
     def snapshot(self, start: int | None = None) -> None:
-        """Log a snapshot. start: somebody sets the offset."""
+        """Log a snapshot. start: the offset that an operator sets; None: a snapshot without a change."""
         machine, number = self.machine, len(self.log)
         if start is None:
             made = Snapshot(number, machine.state_epoch, machine.start, machine.runs.complete, machine.durable())
@@ -164,21 +166,23 @@ class ShareDriver:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def states(self) -> str:
-        """One letter for each record of the window."""
+        """Return one letter for each record of the window: A available, L acquired, K acknowledged, X archived, P
+        pending.
+        """
         letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
         pieces = self.machine.runs.pieces(self.machine.start, self.machine.end)
         return "".join(("A" if one is None else letters[one.state]) * (last - first + 1) for first, last, one in pieces)
 
 
 def portions_in(machine: SharePartition, transaction: Transaction, member: str, acks: Sequence[AckRange]) -> Portions:
-    """What a member acknowledges in a transaction."""
+    """Return the steps in which a member's acknowledgements are taken into a transaction."""
     return Portions(
         machine, acks, lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
     )
 
 
 def durable_view(machine: SharePartition) -> object:
-    """All that a restart must bring back."""
+    """Return everything of the state that a restart must restore."""
     pending = sorted(
         (each, *run[:2], run[2].deliveries, run[2].becomes)
         for each in machine.transactions

@@ -29,10 +29,10 @@ class States(NamedTuple):
 
 
 class ShareGroupDriver:
-    """The group, and what stands around it.
+    """A share group, with topics, a clock, share partitions and a log.
 
-    refuse: what the log raises from now on. offline: partitions that cannot be begun. share_partitions: those that
-    there are. grown: those that were begun as new partitions of a topic that the group knew.
+    refuse: the error that the log raises from now on. offline: partitions that cannot be initialised. share_partitions:
+    those that exist. grown: those that were initialised as new partitions of a topic that the group knew.
     """
 
     def __init__(self, rules: Rules | None = None, rights: object = NO_RULES, **partitions: int) -> None:
@@ -66,7 +66,7 @@ class ShareGroupDriver:
             each.apply()
 
     def restart(self) -> None:
-        """The group again, out of the newest record of each key."""
+        """Build the group again from the newest record of each key in the log."""
         before = list(self.group.changes())
         group = self._made()
         for key, value in dict(self.log).items():
@@ -88,13 +88,13 @@ class ShareGroupDriver:
         return member
 
     def wait(self, milliseconds: int) -> None:
-        """So much time goes by, and what is due happens."""
+        """Move the clock forward, and let happen what becomes due."""
         self.now_ms += milliseconds
         if self.group.wake_ms <= self.now_ms:
             self.group.expire(self.now_ms)
 
     def work_out(self) -> None:
-        """Finish an assignment that is too large for a heartbeat, or that other rights ask for."""
+        """Compute an assignment that is too large for a heartbeat, or that changed rights demand."""
         if self.group.is_assignment_due(self.now_ms) or self.group.is_assignment_doubtful(self.now_ms):
             epoch, steps = self.group.begin_assignment()
             self.group.take_assignment(epoch, run_steps(steps), self.now_ms, self.now_ms)
@@ -102,7 +102,7 @@ class ShareGroupDriver:
 
 @dataclass(eq=False)
 class ShareMember:
-    """A member that behaves as librdkafka does: it names its topics when it joins, and when they are others."""
+    """A member that behaves as librdkafka does: it sends its topics when it joins and when they change."""
 
     driver: ShareGroupDriver
     member_id: str
@@ -114,7 +114,7 @@ class ShareMember:
     named: tuple[str, ...] | None = None
 
     def beat(self, *, lost: bool = False) -> Answer | None:
-        """One heartbeat. lost: the answer does not arrive."""
+        """Send one heartbeat, and return the answer. lost: the answer does not arrive."""
         topics = self.topics if self.epoch == 0 or self.topics != self.named else None
         try:
             answer = self.driver.beat(self.member_id, self.epoch, topics, user=self.user)

@@ -21,7 +21,7 @@ def settings(**more: object) -> BrokerSettings:
 
 
 def view(state_log: ShareStateLog) -> dict[SharePartitionKey, object]:
-    """All that a restart must bring back."""
+    """Return everything of the state that a restart must restore."""
     return {
         key: (
             *(kept.epoch, kept.snapshot_offset, kept.snapshot_bytes, kept.needs_from, kept.updates, kept.update_bytes),
@@ -34,7 +34,7 @@ def view(state_log: ShareStateLog) -> dict[SharePartitionKey, object]:
 def replayed(
     world: SimulatedBroker, rows: Iterable[Any] = (), positions: dict[int, int] | None = None
 ) -> dict[SharePartitionKey, object]:
-    """What a coordinator that knows nothing but these rows reads in the log."""
+    """Return the state that a coordinator reads from these rows of the log alone."""
     fresh = ShareStateLog(world.broker.shared)
     for row in rows:
         fresh.put_row(fresh.read_row(row))
@@ -53,7 +53,7 @@ def state_partitions(world: SimulatedBroker) -> list[Any]:
 
 
 def begin(world: SimulatedBroker, group: str, starts: dict[tuple[bytes, int], int]) -> None:
-    """Commit in a unit of its own, as a group does."""
+    """Initialise share partitions in a unit (journal entry) of its own, as a group does."""
     unit = world.broker.share_partitions.initialize(group, starts)
     if unit.parts:
         world.broker.share_partitions.state_log.topic.commit(unit.parts)
@@ -82,7 +82,7 @@ def accept(world: SimulatedBroker, key: SharePartitionKey, offset: int) -> None:
 
 
 class Life:
-    """What clients of two groups do, at random."""
+    """The clients of two groups, which act at random."""
 
     def __init__(self, world: SimulatedBroker, seed: int) -> None:
         self.world = world
@@ -142,7 +142,7 @@ class Life:
             self.homes[producer_id] |= {self.shares.state_log.home(key) for key, _ in changes}
 
     def end_transaction(self) -> None:
-        """End the transaction for partitions of share groups, as EndTxn does."""
+        """End the transaction in the partitions of share groups, as EndTxn does."""
         producer_id, commit = self.chance.randrange(3), self.chance.random() < 0.5
         logs = {("__share_group_state", home): self._log_id(home) for home in self.homes.pop(producer_id)}
         self.homes[producer_id] = set()

@@ -1,4 +1,4 @@
-"""A model of one share partition that knows each record by itself: no runs, no log, no steps.
+"""A model of one share partition that has each record by itself: no ranges, no log, no steps.
 
 A record that it does not have is available and was never given out.
 """
@@ -18,7 +18,7 @@ Ack = tuple[int, int, int]
 
 
 class One(NamedTuple):
-    """transaction, becomes: of what is pending."""
+    """One record. transaction, becomes: of a pending one."""
 
     state: str
     deliveries: int
@@ -39,7 +39,7 @@ class ShareRecords:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def judge(self, member: str, acks: Sequence[Ack], in_transaction: bool) -> ErrorCode:
-        """What a request is answered."""
+        """Return the answer to a request that acknowledges."""
         if in_transaction and acks[0][0] < self.start:
             return ErrorCode.INVALID_RECORD_STATE
         above = -2
@@ -58,7 +58,7 @@ class ShareRecords:
         return ErrorCode.NONE
 
     def is_pending(self, transaction: str | None = None) -> bool:
-        """Whether a transaction, or any, has something pending."""
+        """Return whether a transaction, or any, has a record pending."""
         return any(one.state == PENDING and transaction in (None, one.transaction) for one in self.records.values())
 
     def held_by(self, member: str) -> list[int]:
@@ -73,7 +73,7 @@ class ShareRecords:
         )
 
     def differences(self, machine: SharePartition) -> list[str]:
-        """In which ways a machine differs."""
+        """Return in which ways the real machine differs from this model."""
         found = {
             offset: One(_LETTERS[one.state], one.deliveries, one.member)
             for first, last, one in machine.runs
@@ -108,7 +108,7 @@ class ShareRecords:
         self.end = max(self.end, last)
 
     def archive(self, offset: int) -> None:
-        """A record that is nobody's, as a fetch has found."""
+        """Archive a record that no member has, as a fetch finds it removed."""
         one = self.records.get(offset, One(AVAILABLE, 0))
         if one.state == AVAILABLE and offset >= self.start:
             self.records[offset] = One(ARCHIVED, one.deliveries)
@@ -151,7 +151,7 @@ class ShareRecords:
         self.records[offset] = One(AVAILABLE if deliveries < self.limit else ARCHIVED, deliveries)
 
     def begin_at(self, offset: int) -> None:
-        """The log begins here."""
+        """Let the log begin at this offset."""
         if offset > self.start:
             self.start = offset
             self.end = max(self.end, offset - 1)
@@ -164,7 +164,7 @@ class ShareRecords:
         self.end = offset - 1
 
     def restart(self, end: int) -> None:
-        """Locks are gone, and so is their last delivery. end: how far the broker knows the window to reach."""
+        """Restart: locks, and their last delivery, are forgotten. end: how far the broker knows the window to reach."""
         for offset, one in list(self.records.items()):
             if one.state == ACQUIRED:
                 self.records[offset] = One(AVAILABLE, one.deliveries - 1)

@@ -58,7 +58,9 @@ class Client(NamedTuple):
 
 
 class Request(NamedTuple):
-    """On its way: "acknowledge" by a worker, or "end", with the outcome. behind: by how many epochs."""
+    """A request on its way: "acknowledge" by a worker, or "end", with the outcome. behind: by how many epochs it is
+    older than the producer.
+    """
 
     kind: str
     producer: int
@@ -69,7 +71,7 @@ class Request(NamedTuple):
 
 
 class World(NamedTuple):
-    """All there is. faults, moves: how many may still happen: crashes, deaths and copies; moves of the log's start."""
+    """A whole state. faults, moves: how many may still happen: crashes, deaths and copies; moves of the log's start."""
 
     records: tuple[Shown, ...]
     outputs: tuple[int, ...]
@@ -142,7 +144,7 @@ FLAWED_SCENES = dict.fromkeys(Flaw, QUIET) | {
 
 
 class Broken(Exception):
-    """A world that must not be."""
+    """Raised for a state that must not be reached."""
 
 
 def put(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
@@ -153,7 +155,7 @@ def put(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
 
 
 class Scenario:
-    """All worlds of one scene."""
+    """All states that can be reached in one scene."""
 
     def __init__(self, scene: Scene, flaw: Flaw = Flaw.NONE) -> None:
         self.producers, self.members, self.size, faults, moves = scene
@@ -171,7 +173,7 @@ class Scenario:
         )
 
     def after(self, world: World) -> Iterator[World]:
-        """Every world that one thing may make of this one."""
+        """Yield every state to which one step leads from this one."""
         yield from self._of_records(world)
         yield from self._of_workers(world)
         yield from self._of_clients(world)
@@ -313,7 +315,9 @@ class Scenario:
             yield self._goes_on(after, producer) if is_heard or is_repeated else self._starts_anew(after, producer)
 
     def _ended(self, world: World, producer: int, *, commit: bool, by: str) -> World:
-        """Outputs, acknowledgements and the epoch, in one unit: by EndTxn, by the timeout, by InitProducerId."""
+        """Return the state after a transaction's end: outputs, acknowledgements and the epoch change in one unit, by
+        EndTxn, by the timeout, or by InitProducerId.
+        """
         records, outputs, clients, network = world.records, world.outputs, world.clients, world.network
         leaves = {
             Flaw.ABORT_LEAVES_PENDING: not commit,
@@ -336,7 +340,7 @@ class Scenario:
     # ---- the client --------------------------------------------------------------------------------------------
 
     def _goes_on(self, world: World, producer: int) -> World:
-        """With the next transaction: what the last one wrote is over, what somebody works on is not."""
+        """Return the state in which the producer begins its next transaction; what workers work on stays."""
         workers = tuple(
             Worker() if of == producer and each.phase in ("asks", "is sure") else each
             for each, of in zip(world.workers, self.producers, strict=True)
@@ -344,7 +348,7 @@ class Scenario:
         return world._replace(workers=workers, clients=put(world.clients, producer, Client()))
 
     def _starts_anew(self, world: World, producer: int, doing: str = "starts") -> World:
-        """Its process knows nothing of what it did."""
+        """Return the state after a new process of the producer, which knows nothing of what it did."""
         workers = tuple(
             Worker() if of == producer else each for each, of in zip(world.workers, self.producers, strict=True)
         )
@@ -366,21 +370,21 @@ def _sent(world: World, request: Request) -> tuple[Request, ...]:
 
 
 def check(world: World) -> None:
-    """Raises Broken."""
+    """Raise Broken if the state violates a rule."""
     for one, outputs in zip(world.records, world.outputs, strict=True):
         if outputs > 1 or (outputs != (one.letter == "K") and one.letter != GONE):
             raise Broken(f"a record in state {one.letter} has {outputs} committed outputs")
 
 
 def is_over(world: World) -> bool:
-    """Whether nothing is left to be done."""
+    """Return whether nothing is left to be done."""
     if any(txn.is_open for txn in world.txns) or any(one.letter == "P" for one in world.records):
         return False
     return all(one.letter in FINAL for one in world.records) or all(each.doing == "is gone" for each in world.clients)
 
 
 def explore(first: World, after: Callable[[World], Iterator[World]]) -> int:
-    """Go through all worlds, and return how many there are. Raises Broken."""
+    """Visit all states that can be reached, and return how many there are. Raises Broken."""
     numbers, worlds = {first: 0}, [first]
     begins, ends = array("I"), array("I")
     for number, world in enumerate(worlds):
@@ -397,7 +401,7 @@ def explore(first: World, after: Callable[[World], Iterator[World]]) -> int:
 
 
 def _check_ends(worlds: list[World], begins: "array[int]", ends: "array[int]") -> None:
-    """From every world one can be reached in which all is over."""
+    """Check that from every state one can be reached in which everything is done."""
     before: list[list[int]] = [[] for _ in worlds]
     for begin, end in zip(begins, ends, strict=True):
         before[end].append(begin)

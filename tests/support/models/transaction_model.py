@@ -105,12 +105,12 @@ class Model:
     # What happens to them
 
     def time_out(self) -> None:
-        """Its own timeout, or that of the wait for its decision."""
+        """Let the transaction time out, or the wait for its decision."""
         if self.open is not None:
             self._decide(False, True)
 
     def abort(self) -> str:
-        """An admin."""
+        """Abort the transaction as an admin does."""
         if self.held:
             return "state"
         self.time_out()

@@ -35,7 +35,7 @@ class Environment:
 
 
 def transaction(status: Status = Status.EMPTY, epoch: int = EPOCH, *, version: int = 2, **changed) -> Transaction:
-    """An id in `status`, as TV2 (or 0) left it: `epoch` is the one it stands at."""
+    """Return a transactional id in `status`, as TV2 (or version 0) left it, at this epoch."""
     is_open = status in OPEN
     ended = status in (*ENDED, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
     return Transaction(
@@ -55,12 +55,12 @@ def transaction(status: Status = Status.EMPTY, epoch: int = EPOCH, *, version: i
 
 
 def prepared(epoch: int = EPOCH, number: int = 3, **changed) -> Transaction:
-    """An id whose transaction waits for decision `number` of the ledger entry "sink"."""
+    """Return an id whose transaction waits for decision `number` of the ledger entry "sink"."""
     return transaction(Status.ONGOING, epoch, prepared=Prepared("sink", number, 3_600_000, 4_500))._replace(**changed)
 
 
 def held(epoch: int = EPOCH, number: int = 3, *, timeout_ms: int = 3_600_000) -> Transaction:
-    """One that is held as well: nobody but its decision ends it."""
+    """Return an id whose transaction only its decision can end."""
     waits = Prepared("sink", number, timeout_ms, 4_500, hold=True)
     return transaction(Status.ONGOING, epoch, prepared=waits)
 
@@ -75,7 +75,7 @@ def begin(
     ephemeral: bool = False,
     **request: bool,
 ) -> Decision:
-    """InitProducerId; producer: the id and epoch it had."""
+    """Return the decision about InitProducerId; producer: the id and epoch that it sends."""
     asked = Initialisation("id", timeout_ms, *producer, **request)
     return init_producer_id(txn, asked, limits or Limits(), environment.inputs(ephemeral=ephemeral))
 
@@ -105,12 +105,12 @@ def end(
 
 
 def pair(decision: Decision) -> tuple[int, int]:
-    """What the producer is told to go on with."""
+    """Return the producer id and epoch that the producer is given to continue with."""
     return decision.producer_id, decision.producer_epoch
 
 
 def in_state(name: str, *, version: int = 2) -> Transaction | None:
-    """By the name of a column of the table."""
+    """Return an id in the state of this column of the table."""
     if name == "UNKNOWN":
         return None
     made = {"PREPARED": prepared, "HELD": held}.get(name)
@@ -118,7 +118,9 @@ def in_state(name: str, *, version: int = 2) -> Transaction | None:
 
 
 def summary(decision: Decision) -> str:
-    """The error, or where it ends and what is marked: "90", "0", "CompleteAbort@6 abort@6"."""
+    """Return a decision as text: the error, or the state it leads to and the markers: "90", "0", "CompleteAbort@6
+    abort@6".
+    """
     words = [] if not decision.error and decision.states else [str(int(decision.error))]
     if decision.states:
         last = decision.states[-1]

@@ -59,7 +59,7 @@ class BrokerSide:
         return decision
 
     def take(self, request: tuple) -> Any:
-        """The answer."""
+        """Process a request and return the answer."""
         name, version, pair, *rest = request
         return getattr(self, f"_{name}")(version, pair, *rest)
 
@@ -114,7 +114,7 @@ class BrokerSide:
             self.apply(machine.expire(self.txn, self.given()))
 
     def visible(self, partition: TopicPartition) -> list[tuple]:
-        """What a read_committed reader gets, in the order in which it becomes visible."""
+        """Return what a read_committed reader gets, in the order in which it becomes visible."""
         waiting: dict[int, list[tuple]] = {}
         seen: list[tuple] = []
         for kind, producer_id, what in self.logs.get(partition, []):
@@ -136,7 +136,7 @@ class Choices:
         self.made: list[tuple[int, int]] = []
 
     def pick(self, options: list[tuple[str, int]]) -> str:
-        """One of them; each with its price in faults."""
+        """Return one of the options; each has its price in faults."""
         options = [(name, price) for name, price in options if price <= self.faults]
         at = len(self.made)
         chosen = self.given[at] if at < len(self.given) else 0
@@ -147,7 +147,7 @@ class Choices:
 
 
 def every_run(play: Callable[[Choices], None], faults: int) -> Iterator[list[int]]:
-    """Runs all there are, and yields the choices of each."""
+    """Run `play` for every possible sequence of choices, and yield each."""
     given: list[int] = []
     while True:
         choices = Choices(given, faults)
@@ -162,7 +162,7 @@ def every_run(play: Callable[[Choices], None], faults: int) -> Iterator[list[int
 
 
 class Run:
-    """One client, its transactions and what it was told of each."""
+    """One client, its transactions, and the outcomes that it was told."""
 
     def __init__(self, version: int, choices: Choices, *, rivals: bool = True) -> None:
         self.version = version
@@ -181,7 +181,7 @@ class Run:
     # ---- the network -----------------------------------------------------------------------------------------
 
     def ask(self, *request: Any) -> Any:
-        """The answer, or None."""
+        """Send a request and return the answer; None if it is lost."""
         name, pair = request[0], request[2]
         if name == "end" and not request[3]:
             assert pair not in self.open_commits, "an abort on the epoch of a commit that was not answered"
@@ -242,7 +242,7 @@ class Run:
         client.not_initialised(RequestTimedOutError())
 
     def transaction(self, number: int, partitions: list[int], *, offsets: bool, commit: bool) -> None:
-        """One transaction, as the SDK's context manager does it."""
+        """Run one transaction as the SDK's context manager does."""
         client = self.client
         if client.state in (State.UNINITIALIZED, State.STALE):
             self.init()
@@ -310,7 +310,7 @@ class Run:
         return False
 
     def commit(self, client: ClientTransaction, resolves: int = 2) -> None:
-        """And, if nobody answers, ask again what became of it."""
+        """Commit, and if nobody answers, ask for the outcome."""
         client.request(Event.COMMIT)
         if client.state is State.FLUSHING and client.ends_without_request():
             return

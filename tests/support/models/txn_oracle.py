@@ -32,7 +32,7 @@ EPHEMERAL = "once-"
 
 
 def settings(**more: Any) -> BrokerSettings:
-    """Few partitions of the internal topics: each is a log that every start opens."""
+    """Return settings with few partitions of the internal topics: each is a log that every start opens."""
     few = {"transaction_state_log_num_partitions": 2, "offsets_topic_num_partitions": 2}
     often = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 1_000}
     return small(**few | often | {"transactional_id_ephemeral_prefix": EPHEMERAL} | more)
@@ -40,7 +40,7 @@ def settings(**more: Any) -> BrokerSettings:
 
 @dataclass(frozen=True)
 class Given:
-    """A producer was told its pair."""
+    """Note: a producer was given this producer id and epoch."""
 
     name: str
     producer_id: int
@@ -49,7 +49,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Wrote:
-    """A record of a transaction is sent. number: of the transaction, over all ids."""
+    """Note: a record of a transaction is being sent. number: of the transaction, over all ids."""
 
     number: int
     topic: str
@@ -72,7 +72,7 @@ class SentOffset:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a transaction is asked for."""
+    """Note: a transaction is to be committed or aborted."""
 
     number: int
     commit: bool
@@ -80,7 +80,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Ended:
-    """It was answered, or what was answered implies it."""
+    """Note: the end of a transaction was answered, or follows from what was answered."""
 
     number: int
     commit: bool
@@ -88,7 +88,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Holding:
-    """The transaction is to be held, under its id as ledger key and its number; `answered`: it is."""
+    """Note: a transaction is to be held (only its decision in the ledger may end it), with its id as ledger key and
+    its number; `answered`: it is held.
+    """
 
     name: str
     number: int
@@ -97,13 +99,13 @@ class Holding:
 
 @dataclass(frozen=True)
 class Gone:
-    """A topic is asked to go: what it held counts no more."""
+    """Note: a topic is to be deleted, so its records do not count any more."""
 
     topic: str
 
 
 class Script:
-    """A broker and transactional producers whose every step is noted."""
+    """A broker and transactional producers whose every step is noted on the disk."""
 
     def __init__(self, disk: SimulatedDisk, **more: Any) -> None:
         self.disk = disk
@@ -119,7 +121,7 @@ class Script:
         self._values = 0
 
     def producer(self, name: str = "x", version: int = 1, **more: Any) -> "Scripted":
-        """Begin with an id, or again: what it had open is aborted."""
+        """Return a producer with this id. A transaction that the id had open is aborted."""
         return Scripted(self, name, version, **more)
 
     def next_number(self) -> int:
@@ -134,14 +136,14 @@ class Script:
         self.broker.wait(seconds)
 
     def over(self) -> None:
-        """The script has ended; the broker is as it stands."""
+        """End the script, and leave the disk as the broker has it now."""
         assert not self.broker.broker.metrics.failures
         self.disk.halt()
         self.broker.abandon()
 
 
 class Scripted(Txn):
-    """A producer of a script."""
+    """A producer of a script, whose every step is noted."""
 
     def __init__(self, script: Script, name: str, version: int, **more: Any) -> None:
         super().__init__(script.broker, name, version)
@@ -151,7 +153,7 @@ class Scripted(Txn):
         self.begin(**more)
 
     def begin(self, **more: Any) -> None:
-        """InitProducerId."""
+        """Send InitProducerId."""
         if self.number:
             self.note(Ending(self.number, False))
         assert self.init(**more) == OK
@@ -182,7 +184,7 @@ class Scripted(Txn):
         return code
 
     def hold(self, timeout_ms: int = HOUR_MS) -> None:
-        """Let it wait for the decision of its number under the key that is its id."""
+        """Hold the transaction: it waits for the decision of its number under the key that is its id."""
         self.note(Holding(self.name, self.number))
         assert prepare(self, self.number, self.name, timeout_ms, hold=True).error_code == OK
         self.note(Holding(self.name, self.number, answered=True))
@@ -196,7 +198,7 @@ class Scripted(Txn):
         self.ended(commit)
 
     def ended(self, commit: bool) -> None:
-        """It has ended so, and another begins."""
+        """Note that the transaction has ended, and count the next one."""
         self.note(Ended(self.number, commit))
         self.note(Given(self.name, self.producer_id, self.epoch))
         self.number = self.script.next_number()
@@ -206,7 +208,7 @@ class Scripted(Txn):
 
 
 class Expected:
-    """What the notes before a cut add up to."""
+    """What a broker must serve, by the notes taken before a crash."""
 
     def __init__(self, notes: Iterable[Any]) -> None:
         self.wrote: list[Wrote] = []
@@ -237,14 +239,14 @@ class Expected:
                     self.gone.add(note.topic)
 
     def outcomes(self, number: int) -> set[bool]:
-        """Committed or not, as far as can be told."""
+        """Return the possible outcomes of a transaction: True for committed."""
         if number in self.ended:
             return {self.ended[number]}
         return {False, self.ending.get(number, False)}
 
 
 def check(disk: SimulatedDisk, seed: int = 0) -> None:
-    """Begin a broker on an image, and ask it."""
+    """Start a broker on the disk of a crash, and check what it serves."""
     expected = Expected(disk.notes)
     broker = SimulatedBroker(settings(), disk=disk, seed=seed)
     try:
@@ -268,7 +270,7 @@ def _topics(broker: SimulatedBroker) -> list[str]:
 
 
 def _committed(broker: SimulatedBroker, expected: Expected, places: list[tuple[str, int]]) -> dict[int, bool]:
-    """What became of each transaction that wrote anything, by number; each is there whole or not at all."""
+    """Return by number whether each transaction that wrote something is committed. Fails if one is visible in part."""
     seen: dict[int, set[bool]] = defaultdict(set)
     for place in places:
         visible, there = values(broker, *place), values(broker, *place, committed=False)
@@ -287,7 +289,7 @@ def _committed(broker: SimulatedBroker, expected: Expected, places: list[tuple[s
 
 
 def _check_offsets(broker: SimulatedBroker, expected: Expected, committed: dict[int, bool]) -> None:
-    """Offsets go with the records of their transaction."""
+    """Check that committed offsets have the outcome of their transaction."""
     for group in GROUPS:
         for topic in TOPICS:
             possible = {-1}
@@ -301,7 +303,9 @@ def _check_offsets(broker: SimulatedBroker, expected: Expected, committed: dict[
 
 
 def _begin_anew(broker: SimulatedBroker, expected: Expected) -> None:
-    """R6, R7: every id goes on above all pairs that were given; whoever had one is fenced; nothing stays open."""
+    """Check R6, R7: InitProducerId gives each id a pair above all that it had; the former producer is fenced; nothing
+    stays open.
+    """
     for name, pair in expected.given.items():
         zombie, successor = Txn(broker, name, 2), Txn(broker, name, 2)
         _end_held(broker, expected, name, pair)
@@ -313,7 +317,9 @@ def _begin_anew(broker: SimulatedBroker, expected: Expected) -> None:
 
 
 def _end_held(broker: SimulatedBroker, expected: Expected, name: str, pair: tuple[int, int]) -> None:
-    """A held transaction is still there for its decision, whoever has asked for the id, and ends by it alone."""
+    """Check that a held transaction still waits for its decision, even after an InitProducerId of its id, and that
+    only the decision ends it.
+    """
     held = expected.held.get(name)
     if held is None or held.number in expected.ended:
         return

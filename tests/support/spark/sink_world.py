@@ -33,7 +33,7 @@ IDLE = "idle"  # an actor that has nothing to ask just now
 
 
 class TaskFailed(Exception):
-    """What Spark hears of it."""
+    """Raised as Spark sees a failed task."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Checkpoint:
 
 @dataclass
 class Job:
-    """The tasks of one attempt."""
+    """The tasks of one attempt at a batch."""
 
     parts: list[list[bytes]]
     messages: list[TaskDone | None]
@@ -77,7 +77,7 @@ class World:
         self._names = itertools.count()
 
     def chance(self, share: float) -> bool:
-        """Whether a fault happens now."""
+        """Return whether a fault happens now, at random. share: its probability."""
         if self.budget and self.rng.random() < share:
             self.budget -= 1
             return True
@@ -91,7 +91,7 @@ class World:
         return actor
 
     def turn(self) -> None:
-        """One actor goes on; or a request arrives that nobody waits for; or time passes."""
+        """Let one actor make a step; before that, an abandoned request may arrive, and time may pass."""
         if self.late and self.rng.random() < 0.1:
             self.late.pop(self.rng.randrange(len(self.late)))()
         if self.chance(0.01):
@@ -100,7 +100,7 @@ class World:
         self.actors = [actor for actor in self.actors if not actor.ended]
 
     def perform(self, step: Any, actor: "Actor") -> Any:
-        """At the broker. Raises TaskFailed as a task's client would raise."""
+        """Carry out a step at the broker. Raises TaskFailed as a task's client would raise."""
         broker = self.broker
         if isinstance(step, Begin):
             actor.written = broker.begin(step.transactional_id, step.timeout_ms)
@@ -323,7 +323,7 @@ class Actor:
 
 @dataclass
 class Ghost:
-    """Who sent a request, and is gone."""
+    """The sender of a request, who has gone."""
 
     written: Any
     prepare: Any
@@ -349,7 +349,7 @@ def run(world: World, checkpoint: Checkpoint, batches: int = 3, *, turns: int = 
 
 
 def settle(world: World) -> None:
-    """Everybody who is left goes on to the end, and what is on its way arrives."""
+    """Let all actors that are left finish, and all requests arrive."""
     world.budget = 0
     for _ in range(5_000):
         if not world.actors:

@@ -1,4 +1,4 @@
-"""Copies of a topic by a Spark stream, and what there is to say of one that is done: by record and by batch.
+"""Copies of a topic by a Spark stream, and the comparison of a finished copy with its source, by record and by batch.
 
 A source has records whose values differ, of transactions that were committed, of others that were aborted, and of none.
 The target has one partition, so that wherever its last stable offset stood, readers saw the whole batches before it.
@@ -31,7 +31,7 @@ PROGRAM = Path(__file__)
 
 @dataclass(frozen=True)
 class Place:
-    """A source, a target and a checkpoint of their own."""
+    """The source, target and checkpoint of one copy."""
 
     servers: str
     source: str
@@ -40,7 +40,7 @@ class Place:
     per_batch: int
 
     def through(self, servers: str) -> "Place":
-        """The same, reached another way."""
+        """Return the same place, reached through other servers (a proxy)."""
         return replace(self, servers=servers)
 
     def options(self) -> dict[str, str]:
@@ -48,7 +48,7 @@ class Place:
 
 
 def filled(servers: str, name: str, directory: Path, records: int, per_batch: int) -> Place:
-    """Make source and target, and put the records into the source; nothing of Spark yet."""
+    """Create source and target, and write the records to the source. Spark is not involved yet."""
     place = Place(servers, f"{name}-source", f"{name}-target", str(directory / name), per_batch)
     topics(servers, place.source, partitions=SOURCE_PARTITIONS)
     topics(servers, place.target)
@@ -73,13 +73,13 @@ def filled(servers: str, name: str, directory: Path, records: int, per_batch: in
 
 
 def topics(servers: str, *names: str, partitions: int = 1) -> None:
-    """Make them."""
+    """Create these topics."""
     with sync.Admin(servers) as admin:
         admin.create_topics([NewTopic(each, partitions, 1) for each in names])
 
 
 def put(servers: str, topic: str, values: Iterable[bytes]) -> None:
-    """Records of no transaction."""
+    """Write records without a transaction."""
     with sync.Producer(servers) as producer:
         for value in values:
             producer.send(topic, value)
@@ -87,7 +87,7 @@ def put(servers: str, topic: str, values: Iterable[bytes]) -> None:
 
 
 def start(spark: Any, place: Place, **options: str) -> Any:
-    """The query: all that is there, in batches. Options are the sink's."""
+    """Start the query that copies everything there is, in batches. Options: of the sink."""
     frame = (
         spark.readStream.format("fencepost")
         .options(**place.options())
@@ -102,20 +102,20 @@ def start(spark: Any, place: Place, **options: str) -> Any:
 
 
 def was_too_slow(failure: Exception) -> bool:
-    """Whether the query failed only since Spark waits 10 s, and no longer, for a Python worker to start."""
+    """Return whether the query failed only because Spark waits no longer than 10 s for a Python worker to start."""
     return "failed to connect back" in str(failure)
 
 
 @dataclass
 class Seen:
-    """Where the target's last stable offset stood, sampled while queries ran."""
+    """The last stable offsets of the target, sampled while queries ran."""
 
     offsets: set[int] = field(default_factory=set)
 
 
 @contextlib.contextmanager
 def watched(servers: str, place: Place):
-    """Look at the target's last stable offset all the time; a broker that is away is asked again."""
+    """Sample the target's last stable offset during the block; while the broker is away, try again."""
     seen, over = Seen(), threading.Event()
     partition = TopicPartition(place.target, 0)
 
@@ -136,7 +136,7 @@ def watched(servers: str, place: Place):
 
 @dataclass
 class Outcome:
-    """What became of the records. All zero but the first three is exactly once."""
+    """The result of the comparison. The copy is exactly once if all fields but the first three are zero."""
 
     records: int
     batches: int
@@ -153,7 +153,7 @@ class Outcome:
 
 
 def outcome(servers: str, place: Place, seen: Seen | None = None) -> Outcome:
-    """Compare source and target at read_committed, and what could be seen meanwhile with the batches planned."""
+    """Compare source and target at read_committed, and the sampled offsets with the planned batches."""
     waited_s = settled(servers, place.target)
     source = {value: (partition, offset) for partition, offset, value in read(servers, place.source)}
     target = [(offset, value) for _, offset, value in read(servers, place.target)]
@@ -180,7 +180,7 @@ def outcome(servers: str, place: Place, seen: Seen | None = None) -> Outcome:
 
 
 def read(servers: str, topic: str) -> list[tuple[int, int, str]]:
-    """All that a read_committed reader sees now: (partition, offset, value)."""
+    """Return (partition, offset, value) of everything that a read_committed reader sees now."""
     found = []
     with sync.Consumer(servers, auto_offset_reset="earliest") as consumer:
         partitions = [TopicPartition(topic, each) for each in sorted(consumer.partitions_for_topic(topic))]
@@ -197,7 +197,7 @@ def read(servers: str, topic: str) -> list[tuple[int, int, str]]:
 def settled(servers: str, topic: str) -> float:
     """Wait until no transaction is open: what killed workers left ends with a batch or its abort, not by its timeout.
 
-    Returns: after how many seconds. Fails after SETTLED_S, which is shorter than all these timeouts.
+    Returns the seconds it took. Fails after SETTLED_S, which is shorter than all these timeouts.
     """
     began = time.monotonic()
     partition = TopicPartition(topic, 0)
@@ -215,7 +215,7 @@ def settled(servers: str, topic: str) -> float:
 
 
 def planned(place: Place) -> list[dict[str, int]]:
-    """The end of each batch in the source, of Spark's log of offsets: {partition: next offset}."""
+    """Return the end of each batch in the source, from Spark's offset log: {partition: next offset}."""
     folder = Path(place.checkpoint) / "offsets"
     files = sorted((each for each in folder.iterdir() if each.name.isdigit()), key=lambda each: int(each.name))
     return [json.loads(each.read_text().splitlines()[-1])[place.source] for each in files]
@@ -226,7 +226,7 @@ def _batch_of(plan: list[dict[str, int]], partition: int, offset: int) -> int:
 
 
 class Driver:
-    """A process with a session and the query, which may be killed with its JVM."""
+    """A process with a Spark session and the query, which may be killed together with its JVM."""
 
     def __init__(self, place: Place, master: str = "local[2,4]") -> None:
         words = [place.servers, place.source, place.target, place.checkpoint, str(place.per_batch), master]
@@ -244,7 +244,7 @@ class Driver:
         return self._log.read_text()
 
     def kill(self) -> None:
-        """SIGKILL for Python and its JVM at once; workers are left to find out, as after a real crash."""
+        """Send SIGKILL to Python and its JVM at once; workers find out by themselves, as after a real crash."""
         from spark_kills import kill_driver
 
         kill_driver(self.process.pid)

@@ -20,10 +20,10 @@ SIDES = {"before": REQUEST, "after": REPLY}
 
 
 class Kill(Rule):
-    """Does something when the nth such frame passes, which then reaches nobody."""
+    """A proxy rule that does something when the nth such frame passes, which then reaches nobody."""
 
     def __init__(self, proxy: ChaosProxy, step: str, side: str, nth: int, deed: Callable[[int], None]) -> None:
-        """deed: is given the port of the client whose frame it is."""
+        """deed: called with the port of the client whose frame it is."""
         super().__init__(proxy, SIDES[side], [STEPS[step]], None)
         self._left = nth
         self._deed = deed
@@ -46,32 +46,32 @@ class Kill(Rule):
         raise Cut
 
     def check(self, within_s: float = 30) -> None:
-        """It has happened, or does so in a moment. Who was killed may be known to be dead a little earlier."""
+        """Check that the kill has happened, or does within within_s. The death may be known before that is noted."""
         assert self._over.wait(within_s), "nobody was killed"
         assert (self.done, self.failed) == (1, None)
 
 
 def kill_at(proxy: ChaosProxy, step: str, side: str, nth: int, deed: Callable[[int], None]) -> Kill:
-    """From now on, the nth request of this step (1 is the next)."""
+    """Kill at the nth request of this step from now on (1 is the next)."""
     rule = Kill(proxy, step, side, nth, deed)
     proxy.rules = [*proxy.rules, rule]
     return rule
 
 
 def kill_worker(port: int) -> None:
-    """SIGKILL for the Python process that has this port for its connection."""
+    """Send SIGKILL to the Python process that has this local port."""
     os.kill(owner_of(port), signal.SIGKILL)
 
 
 def kill_driver(pid: int) -> None:
-    """SIGKILL for a driver and the JVM under it. Its Python workers end by themselves, a little later."""
+    """Send SIGKILL to a driver and its JVM. Its Python workers end by themselves, a little later."""
     javas = [each for each in descendants(pid) if _name_of(each) == "java"]
     for each in (*javas, pid):
         os.kill(each, signal.SIGKILL)
 
 
 def owner_of(port: int) -> int:
-    """The process whose loopback connection has this local port."""
+    """Return the id of the process whose loopback connection has this local port."""
     wanted = f"0100007F:{port:04X}"
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -92,7 +92,7 @@ def _with_socket(link: str) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes under it."""
+    """Return the ids of all processes below it."""
     found = []
     for folder in Path("/proc").glob(f"{pid}/task/*/children"):
         for child in map(int, folder.read_text().split()):
@@ -108,7 +108,7 @@ def _name_of(pid: int) -> str:
 
 
 def gone(pid: int, within_s: float = 30) -> bool:
-    """Whether a process ends by itself in time."""
+    """Return whether the process ends by itself within within_s."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if not Path(f"/proc/{pid}").exists():

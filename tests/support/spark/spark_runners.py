@@ -25,12 +25,12 @@ RETURNED = StructType([StructField("result", BinaryType())])
 
 
 class Killed(BaseException):
-    """A worker's SIGKILL."""
+    """Raised in place of a worker's SIGKILL."""
 
 
 @contextmanager
 def process(*, is_killed: bool = False) -> Iterator[None]:
-    """A Python process that Spark starts. is_killed: its connections end later, with nothing said on them."""
+    """Run the block as a Python process that Spark starts. is_killed: its connections end later, without a word."""
     before, client_thread._clusters = client_thread._clusters, None
     try:
         yield
@@ -46,7 +46,7 @@ abandoned: list[tuple[object, StepRunner]] = []
 
 
 def close_abandoned() -> None:
-    """The connections of processes that were killed."""
+    """Close the connections of the processes that were killed."""
     for kept, hands in abandoned:
         client_thread._clusters = kept
         hands.close()
@@ -69,7 +69,7 @@ class Job:
     _tasks = itertools.count(1)
 
     def __init__(self, options: dict[str, str], schema: StructType, query: str, *, is_stream: bool, number=0) -> None:
-        """What the driver does before any task runs: write_into_data_source."""
+        """Do what the driver does before any task runs: write_into_data_source."""
         self.schema, self.is_stream, self.number = schema, is_stream, number
         self.properties = {writer.BATCH_ID: str(number), writer.QUERY_ID: query} if is_stream else {}
         """Those of Spark that tasks see."""
@@ -94,11 +94,11 @@ class Job:
 
     @property
     def writer(self):
-        """As it travels to a batch's commit."""
+        """Return the writer as it reaches the commit of a batch."""
         return pickleSer.loads(self._writer)
 
     def task(self, rows, *, partition: int = 0) -> bytes:
-        """Run one to its end. rows: an iterator of pyarrow.RecordBatch. Returns: its message."""
+        """Run a task to its end and return its message. rows: an iterator of pyarrow.RecordBatch."""
         write, _ = pickleSer.loads(self._command)
         context = TaskContext._getOrCreate()
         context._partitionId, context._taskAttemptId = partition, next(self._tasks)
@@ -111,7 +111,7 @@ class Job:
         return found.column(0)[0].as_py()
 
     def killed_task(self, rows, monkeypatch, *, partition: int = 0) -> None:
-        """One whose worker is killed when the rows have reached the broker."""
+        """Run a task whose worker is killed when its rows have reached the broker."""
 
         def die(hands: StepRunner) -> None:
             hands._await_sent()
@@ -136,7 +136,7 @@ class Job:
         self._end(messages, abort=False)
 
     def abort(self, messages) -> None:
-        """messages: None for a task that has given none."""
+        """Abort the attempt. messages: None for a task without one."""
         self._end(messages, abort=True)
 
     def _end(self, messages, *, abort: bool) -> None:
@@ -170,7 +170,7 @@ def _here() -> Iterator[None]:
 
 
 def _dying(do, die):
-    """StepRunner.do of a worker that is killed instead of aborting."""
+    """Return StepRunner.do of a worker that is killed instead of aborting."""
 
     def done(hands, step):
         if isinstance(step, Abort):

@@ -36,14 +36,14 @@ class Sink:
         return Job(options, schema, query or self.topic, is_stream=is_stream, number=number)
 
     def open(self):
-        """The transactions that hold readers up, prepared or not."""
+        """Return the transactional ids of the open transactions, prepared or not, which block readers."""
         with sync.Admin(self.servers) as admin:
             names = [each.transactional_id for each in admin.list_transactions(states=["Ongoing"])]
             found = admin.describe_transactions(names)
             return [name for name in names if any(tp.topic == self.topic for tp in found[name].partitions)]
 
     def prepared(self):
-        """Those of them that wait for a decision."""
+        """Return those of the open transactions that wait for a decision."""
         options = sink_options({"kafka.bootstrap.servers": self.servers, "topic": self.topic}, streaming=True)
         with spark_runners.process():
             cluster = client_thread.cluster_for(options)
@@ -52,14 +52,14 @@ class Sink:
         return waiting & set(self.open())
 
     def wait_for_prepared(self, count):
-        """Until so many wait, or for long enough that they never will."""
+        """Wait until so many transactions are prepared; fails after some seconds."""
         deadline = time.monotonic() + 20
         while len(self.prepared()) < count:
             assert time.monotonic() < deadline, f"never {count} prepared"
             time.sleep(0.05)
 
     def rows(self, partition=0):
-        """How a read_committed reader finds this partition: the values, in order."""
+        """Return the values that a read_committed reader gets from this partition, in order."""
         with sync.Consumer(self.servers, auto_offset_reset="earliest") as consumer:
             tp = TopicPartition(self.topic, partition)
             consumer.assign([tp])
@@ -77,7 +77,9 @@ def arrow(*values):
 
 
 def answers_lost(monkeypatch, *, carried_out, away=False):
-    """No decision is answered. carried_out: but the broker made it. away: it answers nothing else either."""
+    """Let no decision be answered. carried_out: the broker makes it all the same. away: other requests are not
+    answered either.
+    """
     real = ledger.carry_out
 
     async def lost(cluster, key, steps, *, timeout_ms):

@@ -1,4 +1,4 @@
-"""The source without a JVM: what Spark would call, called here."""
+"""The source without a JVM: tests make the calls that Spark would make."""
 
 import json
 

@@ -12,7 +12,7 @@ LONG_AGO = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
 
 
 class Authority:
-    """One that signs certificates. directory: where files are written."""
+    """A certificate authority. directory: where it writes its files."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self.directory = directory
@@ -21,11 +21,11 @@ class Authority:
         self._made.cert_pem.write_to_path(self.file)
 
     def of_broker(self, name: str = "broker", *, ended: bool = False) -> tuple[str, str]:
-        """The files of a certificate for this machine, and of its key."""
+        """Return the files of a certificate for this machine, and of its key."""
         return self._written(name, "127.0.0.1", "localhost", ended=ended)
 
     def of_client(self, name: str = "client", *, user: str = "alice", ended: bool = False) -> tuple[str, str]:
-        """The files of a certificate whose subject has this common name, and of its key."""
+        """Return the files of a certificate whose subject has this common name, and of its key."""
         return self._written(name, f"{user}@example.com", common_name=user, ended=ended)
 
     def _written(self, name: str, *identities: str, ended: bool = False, **more: Any) -> tuple[str, str]:
@@ -44,7 +44,7 @@ class Authority:
         return str(certificate), str(key)
 
     def trusting(self, client: tuple[str, str] | None = None) -> ssl.SSLContext:
-        """A client's context that trusts this authority."""
+        """Return a client's SSLContext that trusts this authority."""
         context = ssl.create_default_context(cafile=self.file)
         if client is not None:
             context.load_cert_chain(*client)
@@ -52,5 +52,5 @@ class Authority:
 
 
 def serving(certificate: tuple[str, str], **more: Any) -> dict[str, Any]:
-    """Settings of a broker that has this certificate."""
+    """Return the settings of a broker that has this certificate."""
     return {"ssl_keystore_location": certificate[0], "ssl_key_location": certificate[1]} | more

@@ -10,12 +10,12 @@ Check = Callable[[type, int], None]
 
 
 def messages_of(api: Api) -> list[tuple[type, int]]:
-    """Its request and its response, each in every version that is declared."""
+    """Return (class, version) of the API's request and response, for each version that is declared."""
     return [(cls, version) for cls in (api.request, api.response) for version in api.declared]
 
 
 def is_looked_at(api: Api, version: int) -> bool:
-    """`make check` looks at the oldest and newest version alone."""
+    """Return whether this version is tested: `make check` tests only the oldest and the newest."""
     return settings.default is not settings.get_profile("check") or version in (min(api.declared), max(api.declared))
 
 

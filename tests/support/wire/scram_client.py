@@ -21,7 +21,7 @@ def salted(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
 
 
 class ScramClient:
-    """What an honest client says; digest: "sha256" or "sha512"."""
+    """The client's side of SCRAM, as an honest client speaks it; digest: "sha256" or "sha512"."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ScramClient:
         return f"{unproved},p={b64encode(proof).decode()}".encode()
 
     def trusts(self, server_final: bytes) -> bool:
-        """Whether the server has shown that it knows what is made from the password."""
+        """Return whether the server's last message proves that it knows the password's verifier."""
         return hmac.compare_digest(server_final, self._server_signature)
 
 
@@ -63,7 +63,7 @@ SALT = b"0123456789abcdef"
 
 
 def users_with(passwords: dict[str, str], iterations: int = 4096, salt: bytes = SALT) -> ScramUsers:
-    """A broker's table of these users, each with either mechanism."""
+    """Return a broker's table of these users, each with both mechanisms."""
     users = ScramUsers()
     users.apply(*secret_set(b"s" * 32))
     for name, password in passwords.items():

@@ -32,7 +32,7 @@ def algorithm_of(name: str) -> str:
 
 
 def jwk(name: str, **more: Any) -> dict[str, Any]:
-    """The public half as it is published. A value of None leaves a field out."""
+    """Return the public key as it is published. A value of None leaves a field out."""
     maker = jwt.algorithms.get_default_algorithms()[algorithm_of(name)]
     made = json.loads(maker.to_jwk(private_key(name).public_key()))
     made.pop("key_ops", None)
@@ -61,5 +61,5 @@ def encoded(part: Any) -> str:
 
 
 def forged(header: Any, claims: Any = CLAIMS, signature: bytes = b"") -> str:
-    """A token of any parts at all."""
+    """Return a token of any parts."""
     return f"{encoded(header)}.{encoded(claims)}.{encoded(signature)}"

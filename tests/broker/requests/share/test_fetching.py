@@ -67,7 +67,7 @@ def test_batches_too_large_for_one_answer_are_delivered_before_later_ones(broker
     assert drained(broker, max_bytes=2 * LARGE, **more) == Counter(sent)
 
 
-def test_a_member_reads_on_in_the_tail_if_compaction_left_no_batch(broker):
+def test_a_share_fetch_returns_unflushed_records_if_compaction_removed_all_others(broker):
     write(broker, 0, "a", "b")
     broker.wait(FLUSHED_S)
     write(broker, 0, "c")
@@ -79,8 +79,10 @@ def test_a_member_reads_on_in_the_tail_if_compaction_left_no_batch(broker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_written_and_asked_for_each_record_is_given_out_once(broker, seed):
-    """Batches of any size in segments and in the tail, some aborted; answers of any size, of any partitions."""
+def test_each_committed_record_is_delivered_to_a_share_group_exactly_once(broker, seed):
+    """Batches of random size in segments and in the unflushed tail, some of them aborted; fetches of random limits and
+    partitions.
+    """
     chance = random.Random(seed)
     txn, sent = begun(broker), Counter()
     member, found = ShareClient(broker, member="n"), Counter()
@@ -110,7 +112,7 @@ def test_whatever_is_written_and_asked_for_each_record_is_given_out_once(broker,
 
 
 def test_a_share_fetch_reads_at_most_twice_what_the_last_answer_had(broker):
-    """Of what is read, most would be left where the number of records is limited."""
+    """Otherwise, where the number of records is limited, most of what is read from the log would not be returned."""
     for _ in range(25):
         broker.ask(produce("t", batch(2, value=bytes(30 << 10))), 9)
     member = ShareClient(broker)

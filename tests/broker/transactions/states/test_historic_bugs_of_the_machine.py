@@ -23,7 +23,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 BAD_STATE = ErrorCode.INVALID_TXN_STATE
 
 
-def test_kafka_18660_ten_transactions_across_the_last_epoch_get_the_next_pair(environment):
+def test_kafka_18660_retried_ends_across_the_last_epoch_return_the_new_producer_id(environment):
     txn, at = transaction(epoch=32761), (PRODUCER, 32761)
     seen = []
     for _ in range(10):
@@ -73,14 +73,14 @@ def test_kafka_18227_a_client_that_changes_to_tv2_begins_without_partitions(envi
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_kafka_9600_an_epoch_that_was_never_issued_ends_nothing(environment, version):
+def test_kafka_9600_an_end_with_an_epoch_that_was_never_issued_is_fenced(environment, version):
     for epoch in (EPOCH + 1, EPOCH + 2, 32767):
         assert end(transaction(Status.ONGOING), True, environment, epoch=epoch, version=version).error is FENCED
 
 
 @pytest.mark.slow
 def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(environment):
-    """A decision that is not written is nowhere: 40,000 of them later the epoch is what it was."""
+    """A decision that is not written changes nothing: 40,000 of them later the epoch is the same."""
     txn = transaction(epoch=32000)
     assert {pair(begin(txn, environment)) for _ in range(40_000)} == {(PRODUCER, 32001)}
 
@@ -95,7 +95,7 @@ def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(envir
             decide(worn, failing)
 
 
-def test_kafka_14880_an_id_that_never_got_an_epoch_expires_and_is_initialised(environment):
+def test_kafka_14880_an_id_without_an_epoch_may_expire_or_begin_at_epoch_0(environment):
     never = transaction(epoch=-1)
     assert machine.may_expire(never, 1000, 10_000)
     assert pair(begin(never, environment)) == (PRODUCER, 0)
@@ -103,25 +103,25 @@ def test_kafka_14880_an_id_that_never_got_an_epoch_expires_and_is_initialised(en
 
 
 def test_kafka_7519_an_id_whose_expiry_could_not_be_written_stays_usable(environment):
-    """Asking whether it may expire leaves no trace in it."""
+    """Asking whether the id may expire does not change its state."""
     txn = transaction()
     assert machine.may_expire(txn, 0, 10**9)
     assert pair(begin(txn, environment)) == (PRODUCER, EPOCH + 1)
 
 
 @pytest.mark.slow
-def test_kafka_13099_the_expiry_of_100_000_ids_is_decided_one_by_one():
+def test_kafka_13099_exactly_the_ids_idle_for_the_expiration_time_may_expire():
     ids = [transaction(Status.COMPLETE_COMMIT, updated_age_ms=n) for n in range(100_000)]
     assert sum(machine.may_expire(txn, 1000, 51_000) for txn in ids) == 50_001
 
 
-def test_kafka_19999_a_marker_ordered_again_after_a_restart_is_the_same_marker(environment):
+def test_kafka_19999_after_a_restart_the_same_marker_is_ordered_again(environment):
     prepare = end(transaction(Status.ONGOING), True, environment).states[0]
     found = records.read(records.key("id"), records.value(prepare))[1]
     assert machine.finish(found, environment.inputs()).marker == machine.finish(prepare, environment.inputs()).marker
 
 
-def test_kafka_20090_a_timeout_at_the_last_epoch_ends_the_transaction_at_32767(environment):
+def test_kafka_20090_a_timeout_at_the_last_epoch_writes_a_marker_of_epoch_32767(environment):
     environment.passes(10**6)
     for epoch in (32766, 32767):
         decision = machine.expire(transaction(Status.ONGOING, epoch), environment.inputs())
@@ -142,7 +142,7 @@ def test_kafka_20310_the_producer_ids_before_and_after_survive_a_restart(environ
     assert pair(end(found, True, environment, epoch=32766)) == (NEXT_PRODUCER, 0)
 
 
-def test_kafka_6119_the_producer_of_a_transaction_that_timed_out_cannot_go_on(environment):
+def test_kafka_6119_the_producer_of_a_timed_out_transaction_is_fenced(environment):
     environment.passes(10**6)
     after = machine.expire(transaction(Status.ONGOING), environment.inputs()).states[-1]
     assert machine.verify(after, PRODUCER, EPOCH, ("orders", 0), 11) is FENCED
@@ -156,12 +156,12 @@ def test_kafka_17754_with_tv2_a_late_end_of_one_transaction_does_not_end_the_nex
         assert end(opened, commit, environment).error is FENCED
 
 
-def test_kafka_18575_with_tv2_the_next_one_begins_with_nothing_of_the_last_pending(environment):
+def test_kafka_18575_with_tv2_the_next_transaction_begins_at_once_after_the_end(environment):
     done = end(transaction(Status.ONGOING), True, environment)
     assert machine.add_partitions(done.states[-1], *pair(done), NEW, 2, environment.inputs()).error is ErrorCode.NONE
 
 
-def test_redpanda_51f42c1_a_commit_after_an_abort_or_reverse_is_refused(environment):
+def test_redpanda_51f42c1_ending_an_ended_transaction_the_other_way_is_refused(environment):
     for commit in (True, False):
         done = end(transaction(Status.ONGOING), commit, environment, version=0).states[-1]
         assert end(done, commit, environment, version=0).error is ErrorCode.NONE
@@ -175,7 +175,7 @@ def test_redpanda_1a301657_partitions_added_before_a_restart_are_committed_too(e
     assert set(end(second, True, environment).marker.partitions) == {("payments", 0), ("__consumer_offsets", 3)}
 
 
-def test_redpanda_30003_a_transaction_without_data_is_open_and_ends(environment):
+def test_redpanda_30003_a_transaction_without_data_is_aborted_at_its_timeout(environment):
     opened = add(transaction(), environment).states[-1]
     found = records.read(records.key("id"), records.value(opened))[1]
     environment.passes(10**6)

@@ -141,7 +141,7 @@ def test_two_phase_commit_is_asked_for_and_never_times_out(environment):
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [0, 2])
-def test_two_phase_commit_outlasts_each_transaction_of_the_id(environment, version, commit):
+def test_an_id_with_two_phase_commit_keeps_it_after_a_commit_or_abort(environment, version, commit):
     allowed = Limits(two_phase_commit=True)
     state = begin(None, environment, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
     opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, version, environment.inputs()).states[-1]
@@ -149,7 +149,7 @@ def test_two_phase_commit_outlasts_each_transaction_of_the_id(environment, versi
     assert [each.enable_2pc for each in ended.states] == [True, True]
 
 
-def test_a_timeout_of_2_to_the_31_minus_1_is_a_timeout_like_any_other(environment):
+def test_a_timeout_of_2_to_the_31_minus_1_ms_without_two_phase_commit_ends(environment):
     allowed = Limits(max_timeout_ms=TWO_PHASE_TIMEOUT_MS)
     state = begin(None, environment, timeout_ms=TWO_PHASE_TIMEOUT_MS, limits=allowed).states[-1]
     opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, environment.inputs()).states[-1]
@@ -160,7 +160,7 @@ def test_a_timeout_of_2_to_the_31_minus_1_is_a_timeout_like_any_other(environmen
 
 
 @pytest.mark.requirement("S-76", "S-77", "C-12")
-def test_the_first_partition_begins_the_transaction_and_its_clock(environment):
+def test_the_first_added_partition_begins_the_transaction_and_its_timeout(environment):
     state = add(transaction(), environment).states[-1]
     assert (state.status, state.partitions) == (Status.ONGOING, NEW)
     assert (state.start_ms, state.started_age_ms) == (environment.now_ms, environment.age_ms)
@@ -278,7 +278,7 @@ def test_a_producer_that_timed_out_may_go_on_with_its_next_epoch(environment):
 
 
 @pytest.mark.parametrize("path", ["init", "end", "timeout", "forced", "decided"])
-def test_used_up_epochs_lead_to_a_new_producer_id_on_every_path(environment, path):
+def test_any_end_at_epoch_32766_leads_to_a_new_producer_id_at_epoch_0(environment, path):
     txn = transaction(Status.ONGOING, 32766)
     environment.passes(10**6)
     decision = {
@@ -313,7 +313,7 @@ def test_after_an_admins_abort_of_one_partition_commit_is_refused_the_rest_abort
     assert end(decision.states[-1], True, environment, version=version).error is error
 
 
-def test_a_marker_for_a_hanging_transaction_changes_no_coordinator_state(environment):
+def test_an_admins_marker_for_another_transaction_changes_no_coordinator_state(environment):
     for spoken_of in [
         {"partition": ("payments", 0)},
         {"producer": 9},
@@ -326,7 +326,7 @@ def test_a_marker_for_a_hanging_transaction_changes_no_coordinator_state(environ
 
 
 def test_an_admins_marker_of_a_future_epoch_aborts_the_transaction(environment):
-    """It fences the partition, so what the producer writes elsewhere must not be committed."""
+    """Such a marker fences the partition, so what the producer writes to other partitions must not be committed."""
     assert part_aborted(transaction(Status.ONGOING), environment, epoch=EPOCH + 3).marker is not None
 
 
@@ -380,7 +380,7 @@ def test_a_prepare_after_the_decision_is_refused_and_the_transaction_aborted(env
         assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
 
 
-def test_a_transaction_without_partitions_as_kafka_logs_it_ends_unprepared(environment):
+def test_a_transaction_without_partitions_cannot_be_prepared_and_ends_without_marker(environment):
     txn = transaction(Status.ONGOING, partitions={})
     decision = machine.prepare(txn, PRODUCER, EPOCH, Prepared("sink", 3, 5_000, 0), None, environment.inputs())
     assert decision == (BAD_STATE, (), None, -1, -1, False)
@@ -422,7 +422,7 @@ def test_an_ephemeral_id_that_is_initialised_again_gets_a_new_producer_id(enviro
 @pytest.mark.requirement("S-67", "S-112", "S-71")
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_unfinished_decision_in_the_log_is_completed_as_decided(environment, commit, version):
+def test_a_prepare_record_in_the_log_is_completed_with_its_own_outcome(environment, commit, version):
     prepare, complete = end(transaction(Status.ONGOING), commit, environment, version=version).states
     _, found = records.read(records.key("id"), records.value(prepare))
     assert machine.owed_markers(found) == MarkerOrder(commit, PRODUCER, prepare.producer_epoch, PARTITIONS)

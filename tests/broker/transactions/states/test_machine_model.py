@@ -212,7 +212,7 @@ TestLife.settings = settings(max_examples=300, stateful_step_count=40)
 
 
 @pytest.mark.long
-def test_many_long_lives_of_a_transaction_keep_the_invariants():
+def test_a_transaction_keeps_its_invariants_in_many_long_random_histories():
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(Life, settings=settings(max_examples=5000, stateful_step_count=60))

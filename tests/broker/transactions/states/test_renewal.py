@@ -14,10 +14,12 @@ BEFORE = 6  # the producer id that a rotation replaced
 @pytest.mark.parametrize("status", STATES)
 @pytest.mark.parametrize("last_epoch", [NO_EPOCH, EPOCH - 1, LAST_EPOCH])
 @pytest.mark.parametrize("epoch", [0, EPOCH, LAST_EPOCH])
-def test_after_a_renewal_no_earlier_producer_is_given_the_new_identity(
+def test_after_a_renewal_init_with_any_earlier_producer_id_and_epoch_is_fenced(
     status: Status, last_epoch: int, epoch: int
 ) -> None:
-    """The pair that the last bump replaced may come again, as a retry (KIP-360): of another life of the directory."""
+    """A restore renews the producer id of each transactional id. The replaced id and epoch would otherwise be accepted
+    as a retry of InitProducerId (KIP-360).
+    """
     known = transaction(status, epoch, last_producer_epoch=last_epoch, previous_producer_id=BEFORE)
     environment = Environment()
     renewed = with_new_producer_id(known, environment.inputs()).states[-1]
@@ -29,7 +31,7 @@ def test_after_a_renewal_no_earlier_producer_is_given_the_new_identity(
     assert pair(begin(renewed, environment)) == (NEXT_PRODUCER, 1)
 
 
-def test_a_held_transaction_stays_held_after_a_renewal_and_then_has_the_new_id() -> None:
+def test_a_renewal_keeps_a_held_transaction_and_its_end_gives_the_new_producer_id() -> None:
     environment = Environment()
     renewed = with_new_producer_id(held(), environment.inputs()).states[-1]
     assert renewed.prepared == held().prepared

@@ -111,12 +111,12 @@ ROWS = [[cell.strip() for cell in line.split("|")] for line in EXPECTED.strip().
 
 @pytest.mark.requirement("S-61", "S-62", "S-63", "S-64", "S-71", "S-88")
 @pytest.mark.parametrize(("call", "expected"), [(call, expected) for call, *expected in ROWS])
-def test_every_event_in_every_state_has_the_answer_that_the_protocol_gives(call, expected):
+def test_every_event_in_every_transaction_state_has_the_documented_answer(call, expected):
     answers = {state: summary(CALLS[call](in_state(state))) for state in STATES}
     assert answers == dict(zip(STATES, expected, strict=True))
 
 
-def test_the_tests_call_every_row_of_the_transaction_table():
+def test_the_tests_cover_every_row_of_the_transaction_state_table():
     assert set(CALLS) == {name for name, *_ in ROWS}
     assert {len(row) for row in TABLE.values()} == {len(State)}
     assert set(TABLE) == set(Event)
@@ -144,7 +144,7 @@ def test_status_dead_counts_as_unknown_and_epoch_fence_as_prepare_abort():
 
 
 def test_a_held_transaction_is_ended_only_by_its_decision_or_its_own_timeout():
-    """Whatever reads the table: no event but these leads out of the column."""
+    """Checked in the state table: no other event leaves the state HELD."""
     ways_out = {event for event in Event if isinstance(TABLE[event][State.HELD], Action)} - {Event.PREPARE}
     decisions = {Event.COMMIT_V1, Event.ABORT_V1, Event.COMMIT_V2, Event.ABORT_V2}
     assert ways_out == decisions | {Event.DECIDE_COMMIT, Event.DECIDE_ABORT, Event.TIMEOUT}
@@ -153,7 +153,7 @@ def test_a_held_transaction_is_ended_only_by_its_decision_or_its_own_timeout():
 
 
 @pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
-def test_an_admins_marker_is_refused_where_it_meets_a_held_transaction(epoch):
+def test_an_admins_marker_for_a_partition_of_a_held_transaction_is_refused(epoch):
     for partition, log_id in PARTITIONS.items():
         decision = machine.part_aborted(held(), PRODUCER, epoch, partition, log_id, Environment().inputs())
         assert (decision.error, decision.states, decision.marker) == (ErrorCode.INVALID_TXN_STATE, (), None)
@@ -163,7 +163,9 @@ def test_an_admins_marker_is_refused_where_it_meets_a_held_transaction(epoch):
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_tv2_request_with_the_previous_epoch_after_a_tv1_end_is_fenced(state, version, commit):
-    """Kafka takes any epoch one behind for a retry; but here the last end did not move the epoch, so it is a zombie."""
+    """Kafka takes any epoch one behind for a retry. Here the last end did not increment the epoch, so the request is
+    of a zombie.
+    """
     txn = in_state(state, version=0)
     decision = machine.end(txn, commit, PRODUCER, EPOCH - 1, version, Environment().inputs())
     assert decision.error is (ErrorCode.PRODUCER_FENCED if txn else ErrorCode.INVALID_PRODUCER_ID_MAPPING)

@@ -1,0 +1,199 @@
+"""A directory that is kept at the newest point of a store: what an owner does meanwhile, and who takes over from it."""
+
+import pytest
+from fencepost.effects.disk import AlreadyLocked
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects
+from fencepost.storage import store_checkpoint
+from fencepost.storage.objects.fence import Place
+from fencepost.storage.objects.standby import StandbyDirectory
+from fencepost.storage.store_mark import Mark, write_mark
+from owner_driver import Owning, pause, take
+from store_driver import DIRECTORY, Driven
+from store_dump import dump
+
+
+class Waiting:
+    """A standby with its disk. `said`: lines for people."""
+
+    def __init__(self, objects: SimulatedObjects, disk: SimulatedDisk | None = None, *, is_copy: bool = True) -> None:
+        self.objects = objects.client()
+        self.disk = disk or SimulatedDisk()
+        self.said: list[str] = []
+
+        def mark() -> bool:
+            if is_copy:
+                write_mark(self.disk, DIRECTORY, Mark(b"the only store.."))
+            return is_copy
+
+        self.directory = StandbyDirectory(self.objects, self.disk, DIRECTORY, pause, mark=mark, say=self.said.append)
+
+    def update(self, newest: Place) -> list[str]:
+        """Returns the parts that were read."""
+        before = len(self.objects.calls)
+        self.directory.update(newest)
+        return [name for call, name in self.objects.calls[before:] if call == "read" and name.startswith("0/parts/")]
+
+    def take_over(self) -> Owning:
+        self.directory.close()
+        return Owning(self.objects, self.disk, node=2)
+
+    @property
+    def checkpoints(self) -> list[int]:
+        return store_checkpoint.numbers(self.disk, DIRECTORY)
+
+
+def begin(objects: SimulatedObjects) -> Owning:
+    owner = Owning(objects)
+    owner.create("t")
+    owner.create("u")
+    owner.send_joint(t=bytes(50_000), u=b"1")
+    return owner
+
+
+def newest(owner: Owning) -> Place:
+    return Place(owner.epoch, owner.store.journal.released_rounds - 1)
+
+
+def test_a_standby_fetches_each_point_once_and_the_takeover_only_rounds():
+    objects = SimulatedObjects()
+    owner, waiting = begin(objects), Waiting(objects)
+    assert waiting.update(newest(owner)) == []
+    read: list[str] = []
+    for number in range(3):
+        owner.send_joint(t=b"%d" % number, u=b"2")
+        owner.point()
+        fetched = waiting.update(newest(owner))
+        assert fetched
+        assert not set(fetched) & set(read)
+        read += fetched
+        assert waiting.update(newest(owner)) == []
+    owner.send("t", b"behind")
+    expected = dump(owner.store)
+    before = len(waiting.objects.calls)
+    after = waiting.take_over()
+    assert dump(after.store) == expected
+    assert not [name for call, name in waiting.objects.calls[before:] if call == "read" and "/parts/" in name]
+    assert [line.split(",")[0] for line in waiting.said] == [f"point 1-{number} is here" for number in (1, 2, 3)]
+
+
+def test_the_first_point_of_a_standby_that_took_over_ships_only_what_was_added():
+    objects = SimulatedObjects()
+    owner, waiting = begin(objects), Waiting(objects)
+    owner.point()
+    waiting.update(newest(owner))
+    after = waiting.take_over()
+    before = sum(map(len, objects.content.values()))
+    after.send("t", b"little")
+    after.point()
+    assert sum(map(len, objects.content.values())) - before < 20_000
+
+
+def test_a_point_that_goes_while_it_is_read_is_said_and_the_next_is_fetched():
+    objects = SimulatedObjects()
+    owner, waiting = begin(objects), Waiting(objects)
+    owner.point()
+    first = set(objects.content)
+
+    def move_on(call: str, name: str) -> None:
+        if name.startswith("0/parts/"):
+            waiting.objects.before_each = lambda call, name: None
+            for number in range(40):  # more extents than one file may have
+                owner.send_joint(t=b"%d" % number, u=b"2")
+                owner.point()
+
+    waiting.objects.before_each = move_on
+    waiting.update(newest(owner))
+    assert [name for name in first - set(objects.content) if name.startswith("0/parts/")]
+    assert len(waiting.said) == 1
+    assert waiting.said[0].endswith("is gone; the next one is fetched")
+    assert not waiting.checkpoints
+    waiting.update(newest(owner))
+    assert waiting.checkpoints
+    assert dump(waiting.take_over().store) == dump(owner.store)
+
+
+def test_a_damaged_part_is_named_once_for_each_point_that_needs_it():
+    objects = SimulatedObjects()
+    owner, waiting = begin(objects), Waiting(objects)
+    owner.point()
+    part = next(name for name in objects.content if name.startswith("0/parts/"))
+    sound = objects.content[part]
+    objects.rot(part)
+    assert waiting.update(newest(owner))
+    assert len(waiting.said) == 1
+    assert f"point 1-1: {part}: it fails its checksum" in waiting.said[0]
+    owner.round(sync=True)
+    assert waiting.update(newest(owner)) == []
+    owner.send("t", b"2")
+    owner.point()
+    objects.content[part] = sound
+    waiting.update(newest(owner))
+    assert dump(waiting.take_over().store) == dump(owner.store)
+
+
+def test_the_directory_of_an_earlier_owner_stays_until_a_point_has_more():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.point()
+    owner.send("t", b"behind")
+    owner.flush()
+    owner.checkpoint()
+    owner.store.close()
+    waiting = Waiting(objects, owner.disk)
+    before = waiting.checkpoints
+    assert waiting.update(newest(owner)) == []
+    assert waiting.checkpoints == before
+    second = Owning(objects, node=3)
+    second.send_joint(t=b"of the second", u=b"3")
+    second.point()
+    assert waiting.update(newest(second))
+    assert len(waiting.checkpoints) == 1
+    assert dump(waiting.take_over().store) == dump(second.store)
+
+
+def test_a_directory_with_data_of_its_own_stays_as_it_is():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.point()
+    own = Driven(SimulatedDisk())
+    own.create("mine")
+    own.round()
+    expected = dump(own.store)
+    own.store.close()
+    waiting = Waiting(objects, own.disk, is_copy=False)
+    assert waiting.update(newest(owner)) == []
+    waiting.directory.close()
+    assert dump(Driven(own.disk).store) == expected
+
+
+def test_before_a_seal_the_last_round_names_the_point():
+    objects = SimulatedObjects()
+    owner, waiting = begin(objects), Waiting(objects)
+    owner.point()
+    taken = take(objects.client(), node=3)
+    assert waiting.update(Place(taken.base, taken.base_end))
+    assert waiting.checkpoints
+
+
+def test_the_directory_is_locked_from_the_first_point_until_it_is_closed():
+    objects = SimulatedObjects()
+    owner, waiting = begin(objects), Waiting(objects)
+    owner.point()
+    waiting.update(newest(owner))
+    with pytest.raises(AlreadyLocked):
+        Owning(objects, waiting.disk, node=2)
+    assert waiting.take_over().values() == owner.values()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_any_store_errors_a_standby_has_the_point_or_fetches_the_next(seed):
+    objects = SimulatedObjects(seed, Faults(before=0.1, after=0.1, late=0.05, conflicts=0.1, keeps=0.3, reads=0.2))
+    owner, waiting = begin(objects), Waiting(objects)
+    for number in range(6):
+        owner.send_joint(t=b"%d" % number, u=b"2")
+        owner.point()
+        waiting.update(newest(owner))
+        if waiting.checkpoints:
+            assert waiting.said[-1].startswith("point 1-")
+    assert dump(waiting.take_over().store) == dump(owner.store)
