@@ -30,6 +30,7 @@ from ...storage.objects.journal import ObjectJournal
 from ...storage.objects.points import Collecting
 from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, creates, racers_of, remove
 from ...storage.objects.source import JournalOfObjects
+from ...storage.objects.standby import StandbyDirectory
 from ...storage.objects.writer import ObjectWriter, pause_s
 from ...storage.recovery import LookFrom, RecoveryReport, open_store
 from ...storage.shipping.creating import Taken
@@ -39,6 +40,7 @@ from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
 from .pacing import Pace
 from .silence import Silence
+from .standby import Standby
 
 log = logging.getLogger("fencepost.broker")
 
@@ -53,12 +55,14 @@ TOLD_EVERY_MS = 10_000
 class InStore:
     """The object store that has the broker's journal. sleep: called by worker threads, with seconds.
 
-    among: the same store through each of its addresses, if it has several.
+    among: the same store through each of its addresses, if it has several. is_standby: whether to fetch the newest
+    checkpoints of another owner into the data directory, while waiting for it to be gone.
     """
 
     objects: Objects
     sleep: Callable[[float], None]
     among: Sequence[Objects] = ()
+    is_standby: bool = False
 
 
 class StoppedWaiting(Exception):
@@ -143,7 +147,7 @@ class StoreOwner:
         )
         await self._check_store()
         await self._in_worker(source.check)
-        await self._wait_for_silence()
+        await self._wait(source)
         opened = await self._in_worker(
             partial(open_store, self._disk, self._clock, self._rng, self._directory, settings, look_from, source)
         )
@@ -183,10 +187,32 @@ class StoreOwner:
         """Return whether the store holds a backup, not a journal. Blocks."""
         return kind_of(self._objects, lambda error: self._pause(error, 1)) is Kind.BACKUP
 
-    async def _wait_for_silence(self) -> None:
+    async def _wait(self, source: JournalOfObjects) -> None:
+        """Wait for the owner to be gone, and as a standby fetch its checkpoints meanwhile."""
+        if not self._store.is_standby:
+            await self._wait_for_silence(lambda newest: None)
+            return
+        told = Told(self._clock, f"standby: fetching from {self._objects.where}", self._check_waiting)
+        directory = StandbyDirectory(
+            self._objects,
+            self._disk,
+            self._directory,
+            self._pause,
+            mark=source.mark_directory,
+            say=partial(log.info, "standby of %s: %s", self._objects.where),
+            report=told.note,
+        )
+        standby = Standby(directory, partial(self._in_worker, executor=self._point_executor))
+        try:
+            await self._wait_for_silence(standby.follow)
+        finally:
+            await standby.end()
+
+    async def _wait_for_silence(self, follow: Callable[[Place], None]) -> None:
         """Return once the present owner has written nothing for a lease, or has handed the journal over.
 
         Returns at once if this data directory was the last owner, unless another broker was told to take over.
+        follow: called with the newest round or seal again and again.
         """
         silence = Silence(self._lease_ms)
         newest = await self._in_worker(self._newest)
@@ -197,6 +223,7 @@ class StoreOwner:
         if newest != NOWHERE:
             log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, self._lease_ms)
         while not (silence.is_over(self._clock.monotonic_ms()) and await self._in_worker(self._newest) == newest):
+            follow(newest)
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
             newest, handed_over = await self._in_worker(partial(self._newer, silence.newest))
             if handed_over:
@@ -320,6 +347,11 @@ class StoreOwner:
             log.warning("%s answers again", self._objects.where)
         self.trouble = error
 
+    def _check_waiting(self) -> None:
+        """Raise StoppedWaiting if the broker is stopped."""
+        if self._stopping:
+            raise StoppedWaiting("stopped while it fetched")
+
     def _pause(self, error: ObjectsError, attempts: int) -> None:
         """Wait before the next attempt, longer after more of them. Blocks a worker. Raises StoppedWaiting when the
         broker stops.
@@ -351,13 +383,16 @@ class StoreOwner:
 class Told:
     """Logs from time to time how far a long operation is."""
 
-    def __init__(self, clock: Clock, what: str) -> None:
+    def __init__(self, clock: Clock, what: str, check: Callable[[], None] = lambda: None) -> None:
+        """check: called each time; may raise to end the operation."""
         self._clock = clock
         self._what = what
+        self._check = check
         self._said_ms = clock.monotonic_ms()
 
     def note(self, done: int, of: int) -> None:
         """Log that `done` of `of` bytes are done, unless that was logged a short time ago."""
+        self._check()
         if self._clock.monotonic_ms() - self._said_ms >= TOLD_EVERY_MS:
             self._said_ms = self._clock.monotonic_ms()
             log.info("%s: %d of %d MB", self._what, done >> 20, of >> 20)

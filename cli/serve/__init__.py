@@ -59,6 +59,7 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
 )
 @click.option("--backup-keep", type=DURATION, default="24h", show_default=True, help="Restorable for so long.")
 @click.option("--store", metavar="URL", help="Have the journal there; wait while another broker owns it.")
+@click.option("--standby", is_flag=True, help="With --store: while another broker owns it, fetch its checkpoints.")
 @click.option("--durability", metavar="fsync|interval|os", help="When a write is acknowledged. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
 @click.option("--ignore-dynamic", is_flag=True, help="Ignore settings that were changed at runtime.")
@@ -89,6 +90,7 @@ def serve(
     backup_every: int,
     backup_keep: int,
     store: str | None,
+    standby: bool,
     durability: str | None,
     config: str | None,
     ignore_dynamic: bool,
@@ -108,6 +110,8 @@ def serve(
     given = {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise, "--sasl": [sasl]}
     given |= {"--tls-cert": [tls_cert], "--tls-key": [tls_key], "--tls-client-ca": [tls_client_ca]}
     _check_given(given, {"--data-dir": data_dir, "--backup": backup} if ephemeral else {})
+    if standby and store is None:
+        raise Failure("--standby is given without --store", "--store URL says of which store", WRONG_USAGE)
     flags |= {name: text for name, text in named.items() if text}
     flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
     with _collector_off():
@@ -123,6 +127,7 @@ def serve(
             backup=_followed(backup, backup_every, backup_keep) if backup is not None else None,
             insecure=insecure,
             store=store,
+            is_standby=standby,
         )
 
 

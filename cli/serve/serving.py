@@ -61,6 +61,7 @@ def run(
     backup: "BackupOptions | None" = None,
     insecure: bool = False,
     store: str | None = None,
+    is_standby: bool = False,
 ) -> None:
     """Serve until a signal, with the console beside it. Raises Failure; returns after a clean stop."""
     began = time.monotonic()
@@ -78,7 +79,7 @@ def run(
             settings = settings.with_layer(
                 Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
             )
-        in_store = _in_store(store) if store is not None else None
+        in_store = _in_store(store, is_standby=is_standby) if store is not None else None
         server = _Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic, in_store=in_store)
         if http is not None:
             server.console = functools.partial(http.command, insecure=insecure)
@@ -89,10 +90,10 @@ def run(
             remove_scratch(scratch, SystemClock())
 
 
-def _in_store(url: str) -> InStore:
+def _in_store(url: str, *, is_standby: bool) -> InStore:
     """Open the store for the journal. Raises: Failure."""
     try:
-        return InStore(open_shared(url), time.sleep, addresses_of(url))
+        return InStore(open_shared(url), time.sleep, addresses_of(url), is_standby)
     except BadUrl as error:
         raise Failure(str(error), error.hint, WRONG_USAGE) from None
 

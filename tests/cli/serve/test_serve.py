@@ -238,6 +238,7 @@ def test_a_failed_write_halts_serve_with_code_70_and_closes_every_connection(ser
         (["--data-dir", ""], 2, "--data-dir is empty", "default"),
         (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "clients get to connect"),
         (["--ephemeral", "--data-dir", "d"], 2, "cannot be used together", "removed at the end"),
+        (["--standby"], 2, "--standby is given without --store", "--store URL"),
         (["-X", "ssl.provider=x"], 2, "asks for protection", "settings_page lists every setting"),
     ],
 )

@@ -1,0 +1,45 @@
+"""A broker that waits for a store to have no owner, and fetches meanwhile what it will need then.
+
+The rule: the owner is watched whatever is fetched. One fetch goes on beside that; the next begins once it has ended,
+with the newest round that was seen by then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ...storage.objects.fence import Place
+from ...storage.objects.standby import StandbyDirectory
+
+InWorker = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+class Standby:
+    """What is fetched during one wait."""
+
+    def __init__(self, directory: StandbyDirectory, in_worker: InWorker) -> None:
+        """in_worker: calls a function in a worker, and returns once that has."""
+        self._directory = directory
+        self._in_worker = in_worker
+        self._fetching: asyncio.Task[None] | None = None
+        self._seen: Place | None = None
+
+    def follow(self, newest: Place) -> None:
+        """Fetch the point that this round names, unless a fetch is going on. Raises what a fetch that ended raised."""
+        if self._fetching is not None:
+            if not self._fetching.done():
+                return
+            self._fetching.result()
+        if newest.epoch and newest != self._seen:
+            self._seen = newest
+            self._fetching = asyncio.create_task(self._fetch(newest), name="standby")
+
+    async def _fetch(self, newest: Place) -> None:
+        await self._in_worker(lambda: self._directory.update(newest))
+
+    async def end(self) -> None:
+        """Wait for the fetch that goes on, and unlock the directory. Raises what the fetch raised."""
+        try:
+            if self._fetching is not None:
+                await self._fetching
+        finally:
+            await self._in_worker(self._directory.close)

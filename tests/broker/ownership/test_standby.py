@@ -1,0 +1,117 @@
+"""A broker that fetches the checkpoints of an owner while it waits, and takes over when the owner is gone."""
+
+from collections.abc import Callable
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.disk import DiskFull
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.objects import Faults, SimulatedObjects
+from fencepost.protocol.batches import walk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.storage.objects import format as form
+from owner_driver import Owning
+from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
+
+
+def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None, *, is_standby: bool = True) -> SimulatedBroker:
+    in_store = InStore(objects, lambda seconds: None, is_standby=is_standby)
+    return SimulatedBroker(SETTINGS, disk=disk, in_store=in_store)
+
+
+def batches(broker: SimulatedBroker) -> int:
+    """How many batches a consumer reads."""
+    return len(list(walk(memoryview(bytes_of(fetched(SimulatedClient(broker).ask(fetch("t"), 11)))))))
+
+
+def begin(objects: SimulatedObjects) -> SimulatedDisk:
+    """Let an owner create a topic with one batch of two records, and die. Returns its disk."""
+    first = serve(objects.client())
+    first.ask(create("t"))
+    assert answers(first.ask(produce("t", batch(2)), 11)) == [(ErrorCode.NONE, 0)]
+    first.wait(60)
+    first.abandon()
+    return first.disk.after_process_crash()
+
+
+class OwnerAtWork:
+    """An owner that sends a record whenever another client looks at a round, and sometimes takes a point."""
+
+    def __init__(self, objects: SimulatedObjects, disk: SimulatedDisk, looks: int) -> None:
+        self.sent = 0
+        self.left = looks
+        self._owner = Owning(objects.client(), disk, identity=form.read_identity(objects.content[form.IDENTITY_NAME]))
+        self._is_busy = False
+
+    def look(self, call: str, name: str) -> None:
+        if not self.left or self._is_busy or not (call == "read" and name.startswith(form.JOURNAL)):
+            return
+        self._is_busy = True
+        self.left -= 1
+        self._owner.send("t", b"one more")
+        self.sent += 1
+        if self.left % 10 == 5:
+            self._owner.point()
+        self._is_busy = False
+
+
+def test_a_standby_reads_no_part_of_a_checkpoint_once_it_takes_over():
+    objects = SimulatedObjects()
+    owner = OwnerAtWork(objects, begin(objects), looks=43)
+    seen = objects.client()
+    seen.before_each = owner.look
+    second = serve(seen)
+    assert batches(second) == 1 + owner.sent == 44
+    claimed = next(n for n, (call, name) in enumerate(seen.calls) if call == "create" and name.startswith(form.CLAIMS))
+    parts = [n for n, (call, name) in enumerate(seen.calls) if call == "read" and name.startswith("0/parts/")]
+    assert parts
+    assert max(parts) < claimed
+    assert answers(second.ask(produce("t", batch(1)), 11)) == [(ErrorCode.NONE, 45)]
+    second.stop()
+
+
+def test_a_standby_of_a_store_without_an_owner_begins_at_once():
+    with serve(SimulatedObjects()) as broker:
+        assert broker.loop.time() < 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_standby_has_each_acknowledged_record_once_with_any_store_errors(seed):
+    objects = SimulatedObjects(seed, Faults(before=0.1, after=0.1, late=0.05, conflicts=0.1, reads=0.2, lists=0.2))
+    disk = begin(objects)
+    for _ in range(2):
+        owner = OwnerAtWork(objects, disk, looks=25)
+        seen = objects.client()
+        seen.before_each = owner.look
+        second = serve(seen)
+        before = batches(second)
+        assert answers(second.ask(produce("t", batch(1)), 11)) == [(ErrorCode.NONE, before + 1)]
+        second.abandon()
+        disk = second.disk.after_process_crash()
+    assert before == 1 + 25 + 1 + 25
+
+
+def when(objects: SimulatedObjects, call: str, prefix: str, happens: Callable[[], None]) -> None:
+    """Let something happen once, at the first call of this kind."""
+
+    def look(each: str, name: str) -> None:
+        if each == call and name.startswith(prefix):
+            objects.before_each = lambda call, name: None
+            happens()
+
+    objects.before_each = look
+
+
+def test_a_standby_whose_disk_is_full_says_so_and_ends():
+    objects = SimulatedObjects()
+    begin(objects)
+    disk = SimulatedDisk()
+    seen = objects.client()
+    when(seen, "read", "0/parts/", lambda: setattr(disk, "capacity_bytes", 0))
+    with pytest.raises(DiskFull):
+        serve(seen, disk)

@@ -1,0 +1,127 @@
+"""Real brokers on one store: a standby takes over from one that is killed or stopped, and a client just goes on."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from broker_process import BrokerProcess
+from s3_servers import STORES, opened_store
+
+import fencepost
+
+QUICK = ("-X", "store.lease.ms=600", "-X", "store.heartbeat.ms=150", "-X", "store.puts.per.second=1000")
+ADOPTED = 20
+
+
+@pytest.fixture(params=STORES)
+def url(request, tmp_path, monkeypatch):
+    with opened_store(request.param, tmp_path, monkeypatch) as found:
+        yield found
+
+
+def until(is_so, what: str) -> None:
+    """Wait for something."""
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def adopted_owner(url: str, directory: Path) -> BrokerProcess:
+    """An owner that has put a directory with some records into the store, so that there is a checkpoint at once."""
+    alone = BrokerProcess(str(directory))
+    alone.start()
+
+    async def send() -> None:
+        async with fencepost.Producer(alone.bootstrap) as producer:
+            for number in range(ADOPTED):
+                await producer.send("t", b"%d" % number)
+
+    asyncio.run(send())
+    assert alone.stop() == 0
+    owner = BrokerProcess(str(directory), "--store", url, *QUICK)
+    owner.start()
+    return owner
+
+
+class Producing:
+    """A client of both brokers that sends numbers, one after the other, until it is ended."""
+
+    def __init__(self, *brokers: BrokerProcess) -> None:
+        self.acked: list[int] = []
+        self.failed: list[str] = []
+        self.sent = ADOPTED
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": ",".join(broker.bootstrap for broker in brokers), "enable.idempotence": True}
+        )
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            self._producer.produce("t", b"%d" % self.sent, partition=0, on_delivery=self._delivered)
+            self.sent += 1
+            self._producer.poll(0.002)
+        self._producer.flush(60)
+
+    def _delivered(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+        else:
+            self.acked.append(int(message.value()))
+
+    def more(self) -> None:
+        """Wait until more was acknowledged."""
+        before = len(self.acked)
+        until(lambda: len(self.acked) >= before + 50, f"nothing is acknowledged: {self.failed[:3]}")
+
+    def end(self) -> None:
+        """Send no more, and wait for what was sent."""
+        self._ends.set()
+        self._thread.join()
+
+
+def numbers(broker: BrokerProcess) -> list[int]:
+    """All that a consumer reads."""
+    told = {"bootstrap.servers": broker.bootstrap, "group.id": "r", "enable.partition.eof": True}
+    consumer = confluent_kafka.Consumer(told)
+    consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+    found = []
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        found.append(int(message.value()))
+    consumer.close()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["SIGKILL", pytest.param("SIGSTOP", marks=pytest.mark.long)])
+def test_a_client_of_both_brokers_goes_on_at_the_standby_and_nothing_is_lost(url, how, tmp_path):
+    first = adopted_owner(url, tmp_path / "first")
+    second = BrokerProcess(str(tmp_path / "second"), "--store", url, "--standby", *QUICK)
+    starting = threading.Thread(target=second.start)
+    starting.start()
+    until(lambda: any(" is here, " in line for line in second.lines), "the standby has fetched nothing")
+    producing = Producing(first, second)
+    try:
+        producing.more()
+        os.kill(first.process.pid, signal.Signals[how])
+        starting.join()
+        if how == "SIGSTOP":
+            os.kill(first.process.pid, signal.SIGCONT)
+            assert first.ended() == 71
+        producing.more()
+    finally:
+        producing.end()
+        first.kill()
+    try:
+        assert not producing.failed
+        assert producing.acked == list(range(ADOPTED, producing.sent))
+        assert numbers(second) == list(range(producing.sent))
+    finally:
+        assert second.stop() == 0
