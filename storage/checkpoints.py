@@ -103,7 +103,7 @@ def unpack_file(content: bytes, path: str, kind: str, newest_version: int) -> by
 
 
 def kind_of(content: bytes) -> str:
-    """Return the kind in a file's header; "" if it is not one of ours. Checks no checksum."""
+    """Return the kind in a file's header; "" if the file is not one of fencepost's. The checksum is not checked."""
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
         return ""
     kind: bytes = _HEADER.unpack_from(content)[3]
@@ -111,6 +111,7 @@ def kind_of(content: bytes) -> str:
 
 
 def _packed(kind: str, version: int, payload: bytes, path: str) -> tuple[bytes, bytes]:
+    """Return header and payload of a file. Raises TooLarge."""
     if _HEADER.size + len(payload) > LARGEST_BYTES:
         raise TooLarge(errno.EFBIG, f"{len(payload)} bytes are more than it may have", path)
     rest = _HEADER.pack(_MAGIC, 0, FORMAT, _kind(kind), version, len(payload))[_CHECKED:]
@@ -118,6 +119,7 @@ def _packed(kind: str, version: int, payload: bytes, path: str) -> tuple[bytes, 
 
 
 def _fill(file: File, head: bytes, payload: bytes) -> None:
+    """Write header and payload to an unfinished file, and sync it."""
     if file.size():
         file.truncate(0)  # a crash left it
     file.write([head, payload], 0)
@@ -125,6 +127,7 @@ def _fill(file: File, head: bytes, payload: bytes) -> None:
 
 
 def _kind(kind: str) -> bytes:
+    """Return the kind as the 16 bytes of a header."""
     packed = kind.encode("ascii")
     if len(packed) > 16:
         raise ValueError(f"{kind!r} is longer than 16 bytes")

@@ -129,6 +129,7 @@ class _Recovery:
         self.put_by_bytes = 0
 
     def run(self) -> tuple[Store, RecoveryReport]:
+        """Recover the store: scan the journal, open the logs, apply the journal, begin a fresh one."""
         self.source.prepare()
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id
@@ -313,6 +314,7 @@ class _Recovery:
         self.report.cut_reason = journal.cut_reason
 
     def _apply_all_waiting(self, age_ms: int) -> None:
+        """Apply the collected batches of every log."""
         for log_id in self.waiting:
             self._apply_waiting(log_id, age_ms)
         if self.put_by_bytes > PUT_BY_BYTES:

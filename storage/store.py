@@ -243,6 +243,7 @@ class Store:
         return placed
 
     def _apply_change(self, part: Part) -> None:
+        """Apply a part that is no append, after it was added to the journal: a log start, a log created or dropped."""
         if part.kind == LOG_START:
             log = self.logs[part.log_id]
             log.apply_log_start(part.offset)
@@ -256,6 +257,7 @@ class Store:
         self._sync_wanted = True  # topic changes and log starts are always synced
 
     def _apply_append(self, part: Part, batch: Batch, unit: int, now_ms: int) -> None:
+        """Apply an appended batch to its log's tail, after it was added to the journal."""
         _, log_id, offset, data, _ = part
         log = self.logs[log_id]
         batch.base_offset = offset

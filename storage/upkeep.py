@@ -108,6 +108,7 @@ class Removal:
             self.open_files.forget_directory(folder)
 
     def _remove(self, path: str, remove: Callable[[str], None]) -> None:
+        """Delete a file or folder if it exists. An error is logged; only TryLater is raised."""
         try:
             if self.open_files.disk.exists(path):
                 remove(path)
@@ -162,10 +163,10 @@ class Upkeep:
     # ---- flushing --------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, pace: bool = True) -> FlushRun | None:
-        """Take released tail bytes of some logs, oldest first. None if there are none.
+        """Take the released tail bytes of some logs, oldest first, for a flush to segments. None if there are none.
 
         More at once while rounds are not synced (docs/decisions/0025), and paced while they are (docs/decisions/0028).
-        pace: False while there are no rounds to spare the device for.
+        pace: False while no rounds are written from which the flush could take the device.
         """
         store = self._store
         unflushed = store.unflushed

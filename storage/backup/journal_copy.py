@@ -50,9 +50,10 @@ def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds
 
 
 def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes: OnBytes) -> dict[str, BackupFile]:
-    """Copy the valid rounds, followed by zeros: each file that has some, and the file for the next round.
+    """Copy the valid rounds of the journal, followed by zeros: each file that has some, and the file for the next
+    round.
 
-    Returns them by name. Raises: Changed, FileNotFoundError; DiskFull, OSError.
+    Returns the copied files by name. Raises Changed, FileNotFoundError; DiskFull, OSError.
     """
     copies: dict[str, BackupFile] = {}
     checksums = iter(found.checksums)
@@ -98,6 +99,7 @@ def checked_pieces(reader: Reader, found: FoundFile, checksums: Sequence[int]) -
 
 
 def _with_zeros(crc: int, count: int) -> int:
+    """Return the checksum extended by `count` zero bytes."""
     zeros = bytes(1 << 20)
     while count > 0:
         crc = crc32c(memoryview(zeros)[:count], crc)

@@ -127,6 +127,7 @@ def _copy_all(disk: Disk, source: str, directory: str, contents: Contents, on_by
 
 
 def _copy(disk: Disk, path: str, to: str, expected: BackupFile, on_bytes: OnBytes) -> None:
+    """Copy one file and check its size and checksum. Raises BackupRefused if they differ from the backup's list."""
     try:
         source = disk.open(path, read_only=True)
     except FileNotFoundError:

@@ -40,9 +40,9 @@ class Wanted(NamedTuple):
 
 @contextmanager
 def locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
-    """Within the block, keep a broker from starting if none runs. Yields whether one runs.
+    """Within the block, keep a broker from starting on the directory, if none runs. Yields whether one runs.
 
-    Either way the directory stays the same one, whatever is moved to its path meanwhile.
+    Even if something else is moved to its path meanwhile, the directory that was opened is used.
     """
     running = False
     try:
@@ -122,6 +122,7 @@ class Source:
                 yield Wanted(f"{folder}/{found.name}", WHOLE)
 
     def _of_log(self, entry: LogEntry, warnings: list[str]) -> Iterator[Wanted]:
+        """Yield the files of one log that the checkpoint names. Adds a warning if its entry cannot be parsed."""
         if entry.manifest is None:
             return
         folder = below(layout.log_directory("", entry.topic, entry.partition, entry.log_id))

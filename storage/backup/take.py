@@ -97,6 +97,10 @@ class _Taking:
         self._warnings: list[str] = []
 
     def run(self, pause: Callable[[], None], *, running: bool, made_by: str, taken_ms: int) -> Contents:
+        """Copy everything by the newest checkpoint, again if the broker made newer ones meanwhile.
+
+        Raises BackupRefused.
+        """
         for _ in range(PASSES):
             number, start = self._source.newest_checkpoint()
             try:
@@ -194,6 +198,7 @@ class _Taking:
         return max(found.last_unit, start.through_unit)
 
     def _sum_up(self, name: str) -> BackupFile:
+        """Return size and checksum of a file that was copied."""
         file = self._target.open(f"{self._data}/{name}", read_only=True)
         try:
             return checksum(file, lambda count: None)

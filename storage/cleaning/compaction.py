@@ -127,6 +127,7 @@ class Compaction:
         self._steps.close()
 
     def _run(self) -> Generator[None, None, None]:
+        """Do the whole compaction, as a generator that yields between slices."""
         last_batches, last_epochs = self._last_of_producers()
         aborted = self._find_aborted()
         spans = AbortedSpans(aborted)
@@ -248,6 +249,9 @@ class _Output:
         self._last_age_ms = max(self._last_age_ms, state.last_age_ms)
 
     def add(self, batch: Batch, kept: Buffer, aborted: AbortedTransaction | None) -> None:
+        """Add a batch to the new segment. kept: its bytes that remain. aborted: the transaction that it ends, for the
+        index.
+        """
         written = batch if kept is batch.buffer else batches.read(memoryview(kept))
         self._growth.add(written.last_offset, self._size_bytes, written.size, written.max_timestamp)
         self._buffers.append(kept)
@@ -293,6 +297,7 @@ class _Output:
         self._written_bytes = self._size_bytes
 
     def _put(self, suffix: str, buffers: Sequence[Buffer], position: int, size_bytes: int) -> None:
+        """Write to a file of the new segment at this position; the first write creates it."""
         path = self._run._path(self._state, suffix)
         if position == 0:
             self._run.paths.append(path)

@@ -115,12 +115,14 @@ class AnyJournal(ABC):
 
     @property
     def open_bytes(self) -> int:
-        """The approximate bytes of the open round's units."""
+        """The approximate size of the units in the open round, which is not written yet."""
         return self._round_room - self._room
 
     @abstractmethod
     def _move_on(self, size_bytes: int) -> None:
-        """Make room for a unit of this size. Raises UnitRefused, with nothing changed."""
+        """Close the open round or file so that a unit of this size has room. Raises UnitRefused; then nothing was
+        changed.
+        """
 
     # ---- room ------------------------------------------------------------------------------------------------
 
@@ -140,7 +142,7 @@ class AnyJournal(ABC):
     @property
     @abstractmethod
     def used_bytes(self) -> int:
-        """The size of the files or rounds that may hold units which are still needed."""
+        """The size of the files or rounds with units that are still needed."""
 
     @property
     @abstractmethod

@@ -188,6 +188,9 @@ class JournalFiles:
         return files
 
     def _prepare(self, new: int, size: int = 0, drop: list[JournalFile] | None = None) -> Preparation:
+        """Return the job that makes `new` files and recycles or removes spare ones. drop: ready files that are too
+        small.
+        """
         drop = drop or []
         for _ in drop:
             self.ready.pop()

@@ -221,7 +221,7 @@ def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | 
 
 
 def unit_bytes(parts: Sequence[Part]) -> int:
-    """Return the size of a unit with these parts. Raises UnitRefused."""
+    """Return the size in bytes of a unit with these parts. Raises UnitRefused if it is over the limits."""
     if not 0 < len(parts) <= MAX_PARTS:
         raise UnitRefused(f"the unit has {len(parts)} parts, 1 to {MAX_PARTS} are allowed")
     batches = beside = 0
@@ -335,6 +335,7 @@ def read_parts(body: memoryview, above: int = 0) -> Iterator[FlatPart]:
 
 
 def _parts(body: memoryview, count: int) -> Iterator[tuple[int, int, int, memoryview]]:
+    """Yield kind, log id, offset and data of each part of a unit. Raises Malformed."""
     at = 0
     for _ in range(count):
         if len(body) - at < _PART.size:

@@ -376,6 +376,7 @@ class Journal(AnyJournal):
         self._begin_round(BLOCK_BYTES)
 
     def _begin_round(self, position: int) -> None:
+        """Begin an empty round at this position of the current file."""
         self._position = position
         self._room = self._round_room = self._file.size_bytes - KEPT_BACK_BYTES - position - ROUND_HEADER_BYTES
         self._buffers = [b""]
@@ -415,6 +416,7 @@ def _sync_each(files: Iterable[File]) -> None:
 
 
 def _remove_leftovers(disk: Disk, directory: str, *, keep: str) -> None:
+    """Remove all journal files except `keep`, also unfinished ones."""
     names = [name for name in disk.list(directory) if file_sequence(name.removesuffix(PREPARING)) is not None]
     for name in names:
         if name != keep and not disk.is_directory(os.path.join(directory, name)):

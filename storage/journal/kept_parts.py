@@ -76,6 +76,7 @@ def write(disk: Disk, directory: str, log_directory_name: str, incarnation: int,
 
 
 def _payloads(parts: Sequence[Part]) -> Iterator[bytes]:
+    """Encode the parts as the contents of files of about FILE_BYTES."""
     pieces: list[Buffer] = []
     size_bytes = 0
     for part in parts:

@@ -136,6 +136,7 @@ class Preparation:
             self.ended = True
 
     def _run(self) -> None:
+        """Remove files that are not wanted, recycle or remove spare ones, and create a new one if asked for."""
         for file in self._drop:
             self._remove(file)
         while self.spares:
@@ -148,6 +149,7 @@ class Preparation:
             self._create(self._new)
 
     def _remove(self, file: JournalFile) -> None:
+        """Delete a journal file durably, and close it. It may have been deleted by an earlier attempt."""
         if self._disk.exists(file.path):  # else an earlier attempt could not go on
             self._disk.unlink(file.path)
         self._disk.sync_directory(self._directory)
@@ -165,6 +167,7 @@ class Preparation:
         self._make(old.file, path, header)
 
     def _create(self, size_bytes: int) -> None:
+        """Create a zero-filled file. Raises DiskFull if too little space would be left."""
         if self._disk.free_bytes(self._directory) < size_bytes + self._keep_free:
             raise DiskFull(errno.ENOSPC, "the disk has no room for another journal file", self._directory)
         header, path = self._next(size_bytes, recycled=False)

@@ -99,6 +99,7 @@ class RoundWrite:
             return False
 
         def ended(error: OSError | None, took_ns: int) -> None:
+            """Note the result of the write, and pass it on."""
             self.sync_ns = took_ns
             self.done, self.failed = error is None, error is not None
             if error is not None:
@@ -127,6 +128,7 @@ class RoundWrite:
         return size_bytes < BULK_BYTES and file.write_blocks_synced(buffers, position, size_bytes)
 
     def _write_and_sync(self) -> None:
+        """Write the round to its files, and sync them if that is asked for."""
         for file, position, buffers, size_bytes in self._writes:
             # Without a sync the page cache takes it, and a later one brings it on.
             write_gathered(

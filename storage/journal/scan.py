@@ -206,6 +206,7 @@ class _Judge:
         self._unit = life.first_unit if self._begun else first_unit
 
     def run(self) -> None:
+        """Go through all files round by round, until the first place without a valid round; then judge the rest."""
         result = self._result
         result.first_unit = self._unit
         for index, found in enumerate(result.files):
@@ -239,6 +240,7 @@ class _Judge:
         return position, f"no header of round {self._round}", False
 
     def _check_order(self, path: str, position: int, header: RoundHeader) -> None:
+        """Raise JournalDamaged if the round does not follow the one before, by number and first unit."""
         if not self._begun:
             self._begun = True
             self._round = self._start.round or header.round

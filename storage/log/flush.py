@@ -190,6 +190,7 @@ class SegmentWriter:
         return f"{self._directory}/{state.stem}{suffix}"
 
     def _write(self, growing: _Growing) -> None:
+        """Write the collected batches of a segment to its file."""
         path = self._path(growing.before, LOG_SUFFIX)
         with self._files.use(path) as file:
             position = growing.written_bytes
@@ -216,6 +217,7 @@ class SegmentWriter:
         self.written.append(written)
 
     def _append(self, state: SegmentState, suffix: str, entries: bytes, position: int) -> None:
+        """Append entries to an index file of the segment, at this position."""
         if entries:
             path = self._path(state, suffix)
             with self._files.use(path, create=True) as file:  # never synced: what is lost is derived again

@@ -57,6 +57,7 @@ def _load_entries(files: OpenFiles, stem: str, state: SegmentState) -> tuple[byt
 
 
 def _load_aborted(log: LogState, states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions of a segment, from its index file or, if that is unusable, from the batches."""
     state = states[number]
     path = f"{log.directory}/{state.stem}{TXN_SUFFIX}"
     entries = _entries(log.open_files, path, state.txn_index, TXN_ENTRY.size)

@@ -188,6 +188,7 @@ class OpenFiles:
         self.indexes.clear()
 
     def _open(self, path: str, create: bool) -> OpenFile:
+        """Open a file and keep it open for later uses. If file descriptors run out, others are closed first."""
         try:
             file = self.disk.open(path, create=create)
         except CannotOpen:
@@ -206,6 +207,7 @@ class OpenFiles:
         return entry
 
     def _release(self, entry: OpenFile, *, lent: bool = False) -> None:
+        """End one use of a file, and close files above the limit. lent: the use lasted as long as a client needed."""
         closing: list[File] = []
         with self._lock:
             closing += self._end_use(entry, lent)

@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the snapshot's file."""
+        """The name of the snapshot's file: its offset, and `.copy` for each further snapshot there."""
         return f"{self.offset:020d}{'.copy' * self.copy}{SUFFIX}"
 
     def path_in(self, directory: str) -> str:

@@ -107,6 +107,7 @@ class ColdRead:
             return found, self._lookup.find(found.next_offset)
 
     def _read(self) -> Slice:
+        """Read from the first segment, from the offset on, that has batches for it; an empty slice if none has."""
         log, states, span = self._log, self._states, self._span
         for number in range(segment_number(states, span.offset), len(states)):
             indexes = load_indexes(log, states, number)

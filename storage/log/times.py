@@ -63,9 +63,9 @@ class _Lookup(ABC):
                     yield batch
 
     def _times(self, batch: Batch) -> Iterator[tuple[int, int]]:
-        """Yield (offset, timestamp) of a checked batch's records from the log's start on.
+        """Yield (offset, timestamp) of a batch's records at or above the log start offset.
 
-        Raises: KafkaError CORRUPT_MESSAGE, if a client wrote what nobody can read.
+        Raises KafkaError CORRUPT_MESSAGE if the producer wrote records that cannot be decoded.
         """
         try:
             for offset, timestamp in times(batch, payload_of(batch, DECOMPRESSED_LIMIT_BYTES)):
@@ -103,6 +103,7 @@ class TimeLookup(_Lookup):
         return None
 
     def _in_segment(self, number: int) -> Timestamped | None:
+        """Return the first record of the segment at or after the timestamp; None if there is none."""
         log = self._log
         indexes = load_indexes(log, self._states, number)
         for batch in self._batches(number, indexes.offset_before_time(self._timestamp)):
@@ -113,6 +114,7 @@ class TimeLookup(_Lookup):
         return None
 
     def _in_batch(self, batch: Batch) -> Timestamped | None:
+        """Return the first record of the batch at or after the timestamp; None if there is none."""
         for offset, timestamp in self._times(batch):
             if timestamp >= self._timestamp:
                 return Timestamped(offset, timestamp)
@@ -137,6 +139,7 @@ class LatestLookup(_Lookup):
         return best
 
     def _in_segment(self, number: int) -> Timestamped | None:
+        """Return the record of the segment with the latest timestamp; None if it has none with a timestamp."""
         state = self._states[number]
         if state.base_offset >= self._start_offset and state.end_offset <= self._below:
             candidates = self._batches(number, state.max_timestamp_offset - state.base_offset)

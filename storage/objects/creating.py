@@ -31,7 +31,9 @@ def until_clear(call: Callable[[], T], pause: Pause) -> T:
 
 
 def read_head(objects: Objects, place: Place) -> RoundHeader | Seal:
-    """Read what begins the object under the name of a round. Raises: Missing, Unclear, Refused, ObjectDamaged."""
+    """Read the header of the object with a round's name: a round or a seal. Raises Missing, Unclear, Refused,
+    ObjectDamaged.
+    """
     name = format.place_name(place)
     try:
         return format.read_header(place, objects.read(name, 0, format.HEADER_BYTES))
@@ -69,6 +71,7 @@ class RoundCreation:
         return self._step is Step.CREATED
 
     def _create(self) -> Answer:
+        """Try once to create the object. Returns whether it was created, exists already, or that is unclear."""
         try:
             self._objects.create(self.name, self._content)
         except Exists:
@@ -92,7 +95,7 @@ class RoundCreation:
 
 
 def create_round(creation: RoundCreation, pause: Pause) -> None:
-    """Create a round, however long it takes. Raises: Fenced, ObjectDamaged; what `pause` raises."""
+    """Create a round; try again until it is clear that it exists. Raises Fenced, ObjectDamaged; what `pause` raises."""
     attempts = 0
     while not until_clear(creation.attempt, pause):
         attempts += 1

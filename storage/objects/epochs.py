@@ -16,7 +16,10 @@ from .format import WINDOW, NewerObject, RoundHeader, Seal
 
 
 def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
-    """List the names of rounds and seals, in their order. Again, as long as a listing proves nothing."""
+    """Return the places (epoch, number) of all rounds and seals below a prefix, in order.
+
+    A listing during which others wrote may lack names in between (fence.is_proof); then it is listed again.
+    """
     while True:
         found = until_clear(lambda: objects.list(prefix), pause)
         places = [place for each in found if (place := format.read_place(each.name)) is not None]
@@ -40,7 +43,7 @@ class Epochs:
         return [epoch for epoch in epochs if epoch is not None]
 
     def places(self, prefix: str = format.JOURNAL) -> list[Place]:
-        """List the names of rounds and seals, in their order."""
+        """Return the places (epoch, number) of all rounds and seals below a prefix, in order."""
         return list_places(self._objects, prefix, self._pause)
 
     def head(self, place: Place) -> RoundHeader | Seal:
@@ -50,14 +53,19 @@ class Epochs:
         return self._heads[place]
 
     def header(self, place: Place) -> RoundHeader:
-        """Read the header of a round. Raises: Missing; ObjectDamaged, also if there is a seal."""
+        """Return the header of the round at this place.
+
+        Raises Missing; ObjectDamaged, also if there is a seal instead.
+        """
         there = self.head(place)
         if isinstance(there, Seal):
             raise ObjectDamaged(self._objects.where, format.place_name(place), "it is a seal, where a round belongs")
         return there
 
     def is_round(self, place: Place) -> bool:
-        """Whether a name that was listed has a round. Raises: ObjectDamaged."""
+        """Return whether the name at this place is a round, not a seal. One deleted since it was listed was a round.
+        Raises ObjectDamaged.
+        """
         if place in self._gone:
             return True
         try:
@@ -67,11 +75,14 @@ class Epochs:
             return True
 
     def newest_begun(self, places: list[Place], below: int = format.MOST_EPOCHS) -> int:
-        """Return the newest epoch below another that has a round; 0: none has."""
+        """Return the newest epoch, below the given one, that has a round; 0 if none has."""
         return next((place.epoch for place in reversed(places) if place.epoch < below and self.is_round(place)), 0)
 
     def near_top(self, places: list[Place]) -> dict[int, bool]:
-        """Tell rounds of one epoch from seals where it matters: one far below the newest round is not valid."""
+        """Return for the names near the newest round of one epoch whether each is a round; else it is a seal.
+
+        Names further below are left out: a seal there is not valid.
+        """
         rounds: dict[int, bool] = {}
         top: int | None = None
         for place in reversed(places):
@@ -83,10 +94,7 @@ class Epochs:
         return rounds
 
     def check_end(self, epoch: int, end: int) -> None:
-        """Look whether the round at the end was lost: those that began behind it say what was released by then.
-
-        Raises: ObjectDamaged.
-        """
+        """Raise ObjectDamaged if the round at `end` is lost: a later round says that it was released."""
         for place in self.places(format.epoch_prefix(epoch)):
             if place.number > end and self.is_round(place) and self.header(place).released > end:
                 name, says = format.place_name(Place(epoch, end)), format.place_name(place)
@@ -94,7 +102,9 @@ class Epochs:
 
 
 def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[RoundHeader, memoryview]]:
-    """Read rounds, in order. Raises: Missing; ObjectDamaged, also if they do not follow each other."""
+    """Yield header and units of each round, in order. Raises Missing; ObjectDamaged, also if rounds do not follow each
+    other.
+    """
     before: RoundHeader | None = None
     for run in runs:
         for number in range(run.first, run.end):

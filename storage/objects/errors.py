@@ -21,5 +21,7 @@ class ObjectDamaged(Exception):
 
 
 def told_of_seal(place: Place, by: int) -> str:
-    """Return what is said of a round that met a seal."""
+    """Return the message for an owner whose round could not be created, because a seal has its name. by: the sealing
+    epoch.
+    """
     return f"epoch {place.epoch} was ended at round {place.number} by epoch {by}: another broker owns the store now"

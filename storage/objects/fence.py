@@ -98,7 +98,7 @@ def after_create(answer: Answer) -> Step:
 
 
 def after_look(found: Found) -> Step:
-    """Return what to do after a look at a round that is not known to be created."""
+    """Return the next step after reading the name of a round whose create had an unclear result."""
     return _AFTER_LOOK[found]
 
 
@@ -127,11 +127,13 @@ class Owner(NamedTuple):
 
     @property
     def may_begin(self) -> bool:
-        """Whether another round may begin. It counts what is not released, also if it is created already."""
+        """Whether another round may begin: fewer than `window` rounds are not released yet, created or not."""
         return self.next_round - self.released < self.window
 
     def begin(self, start: Place) -> "Owner":
-        """Begin the next round, which says `start`."""
+        """Return the state after beginning the next round. start: the first round needed with its checkpoint, which it
+        names.
+        """
         if not self.may_begin:
             raise RuntimeError(
                 f"round {self.next_round} cannot begin: {self.released} are released, window {self.window}"
@@ -143,7 +145,10 @@ class Owner(NamedTuple):
         return number < self.released or number in self.created
 
     def create(self, number: int) -> "Owner":
-        """Note that a round is created, and release all of which this was the only one missing."""
+        """Return the state after a round was created.
+
+        It and later ones are released as far as none before is missing.
+        """
         if self.is_created(number):
             return self
         created = self.created | {number}
@@ -160,15 +165,18 @@ class Owner(NamedTuple):
 
 
 def first_kept(released: int, start: int, kept: int) -> int:
-    """Return the number below which the owner of an epoch may delete its rounds.
+    """Return the number of the first round that must be kept; the epoch's owner may delete those below.
 
-    start: the first round that an official checkpoint needs. kept: how many of the newest stay, a window at least.
+    start: the first round that an official checkpoint needs. kept: how many of the newest are kept in any case, at
+    least a window.
     """
     return min(start, released - kept)
 
 
 def garbage(rounds: Mapping[int, bool], below: int) -> list[int]:
-    """Return which names of an epoch may be deleted. rounds: for each name whether it is a round; else it is a seal."""
+    """Return the numbers of rounds below `below`, which may be deleted. rounds: whether each name is a round; seals
+    are kept.
+    """
     return [number for number, is_round in rounds.items() if is_round and number < below]
 
 
@@ -176,17 +184,20 @@ def garbage(rounds: Mapping[int, bool], below: int) -> list[int]:
 
 
 def is_proof(numbers: Sequence[int], page: int = ONE_PAGE) -> bool:
-    """Return whether a listing may be judged. numbers: in the order in which they came; page: how many came at once.
+    """Return whether a listing can be relied on. numbers: in the order listed; page: how many come at once.
 
-    Others write and delete while one page is read after another. In the order of names the newest round is looked for
-    last, so one is seen that is at least as new as any when the listing began. In another order it may be that each was
-    looked for before it was created, or after it was deleted.
+    Others write and delete while one page is read after another. In the order of names the newest round is listed last,
+    so at least one is seen that is as new as any when the listing began. In another order, each may have been listed
+    before it was created, or after it was deleted.
     """
     return len(numbers) <= page or all(before < after for before, after in pairwise(numbers))
 
 
 def valid_end(rounds: Mapping[int, bool], window: int) -> int | None:
-    """Return where an epoch ends, by a listing that says of each name whether it is a round; None: nowhere yet."""
+    """Return the number of the seal that ends an epoch; None if no valid seal exists yet.
+
+    rounds: for each listed name whether it is a round. A seal far below the newest round is not valid.
+    """
     top = max((number for number, is_round in rounds.items() if is_round), default=-1)
     seals = [number for number, is_round in rounds.items() if not is_round and top < number + window]
     return min(seals, default=None)
@@ -225,10 +236,10 @@ class Taker(NamedTuple):
     ends: tuple[tuple[int, int], ...] = ()
 
     def looked(self, begun: int, passed: bool) -> "Taker":
-        """Go on from what was seen of other epochs.
+        """Return the next state after listing the epochs.
 
-        begun: the newest epoch below its own that has a round; the oldest there may be, if none has. passed: a
-        higher one has a round, or there is a seal in its own.
+        begun: the newest epoch below its own that has a round; the oldest possible, if none has. passed: a higher epoch
+        has a round, or its own has a seal, so the take-over has failed.
         """
         if passed:
             return self._replace(phase=Phase.GONE)
@@ -247,12 +258,15 @@ class Taker(NamedTuple):
         return self._replace(ends=(*self.ends, (self.ending, end)))._end(self.ending + 1)
 
     def sealed(self) -> "Taker":
-        """Go on after the create of a seal, whatever came of it: only a listing tells whether one is valid."""
+        """Return the next state after trying to create a seal. Only a listing tells whether it is valid."""
         return self._replace(phase=Phase.LIST, place=0)
 
     @property
     def base(self) -> tuple[int, int]:
-        """The epoch to go on from, and its end; (0, 0): nothing was ever written. Final once all are ended."""
+        """The newest non-empty epoch and its end, from where the new owner continues; (0, 0) in an empty store.
+
+        Final only when all epochs are ended.
+        """
         return next(((epoch, end) for epoch, end in reversed(self.ends) if end), (0, 0))
 
     def complete(self) -> "Taker":
@@ -264,7 +278,7 @@ class Taker(NamedTuple):
         return self._again() if overtaken else self._replace(phase=Phase.DAMAGED)
 
     def began(self, created: bool) -> "Taker":
-        """Go on after round 0 of its own epoch was created, or was found to be a seal."""
+        """Return the next state after round 0 of its own epoch was created, or (created False) found to be a seal."""
         return self._replace(phase=Phase.OWNER) if created else self._again()
 
     def _again(self) -> "Taker":
@@ -283,9 +297,10 @@ class Run(NamedTuple):
 
 
 def runs(base: int, end: int, header: Callable[[Place], Header]) -> list[Run]:
-    """Return the rounds that one who goes on from `base` reads behind the checkpoint that the last names; oldest first.
+    """Return the rounds, oldest first, that the next owner reads after the checkpoint named by the last round of
+    `base`.
 
-    header: reads the header of a round; may raise.
+    end: of epoch `base`, exclusive. header: reads the header of a round; may raise.
     """
     found: list[Run] = []
     if base == 0:

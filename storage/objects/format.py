@@ -103,7 +103,7 @@ class Claim(NamedTuple):
 
 
 def epoch_prefix(epoch: int) -> str:
-    """Return how the names of an epoch's rounds begin."""
+    """Return the prefix of the names of an epoch's rounds."""
     return f"{JOURNAL}{epoch:010}/"
 
 
@@ -114,7 +114,7 @@ def place_name(place: Place) -> str:
 
 
 def read_place(name: str) -> Place | None:
-    """Return which round has this name; None if none has."""
+    """Return the place (epoch, number) of the round with this name; None for any other name."""
     found = _NAME.fullmatch(name) if name.isascii() else None
     if found is None or int(found[1]) >= MOST_EPOCHS or found[1] == "0" * 10:
         return None
@@ -167,7 +167,7 @@ def _pack(*fields: tuple[int | bytes, ...]) -> bytes:
 
 
 def read_header(place: Place, content: Buffer) -> RoundHeader | Seal:
-    """Decode what begins an object that stands under the name of a round. Raises: Malformed, NewerObject."""
+    """Decode the header of an object with a round's name: a round or a seal. Raises Malformed, NewerObject."""
     if len(content) < HEADER_BYTES:
         raise Malformed(f"it has {len(content)} bytes, its header alone takes {HEADER_BYTES}")
     magic, crc, version, kind, flags, epoch, salt, number, *rest = _HEADER.unpack_from(content)
@@ -194,7 +194,7 @@ def read_header(place: Place, content: Buffer) -> RoundHeader | Seal:
 
 
 def read_round(place: Place, content: Buffer) -> tuple[RoundHeader, memoryview]:
-    """Decode a whole round into its header and the bytes of its units, all sound. Raises: Malformed, NewerObject."""
+    """Decode a whole round into header and units, and check both. Raises Malformed, NewerObject."""
     header = read_header(place, content)
     if isinstance(header, Seal):
         raise Malformed("it is a seal")
@@ -209,7 +209,7 @@ def read_round(place: Place, content: Buffer) -> tuple[RoundHeader, memoryview]:
 
 
 def journal_header(header: RoundHeader) -> units.RoundHeader:
-    """Return the header that these units would have in a journal on disk, for what reads units."""
+    """Return the header that these units would have in a journal on disk, for functions that read units."""
     count, first = header.units, header.first_unit
     return units.RoundHeader(header.place.epoch, header.round, first, header.round - 1, count, header.length, False)
 
@@ -218,7 +218,7 @@ def journal_header(header: RoundHeader) -> units.RoundHeader:
 
 
 def pack_identity(identity: bytes) -> bytes:
-    """Encode the object that says what this store is: a format, and 16 random bytes that no other store has."""
+    """Encode the object that identifies the store: the format, and 16 random bytes that no other store has."""
     checked = _IDENTITY.pack(_IDENTITY_MAGIC, 0, FORMAT, identity)[_CHECKED:]
     return _IDENTITY_MAGIC + crc32c(checked).to_bytes(4, "big") + checked
 

@@ -112,7 +112,7 @@ class ObjectJournal(AnyJournal):
         return self._in_flight_bytes + self.open_bytes
 
     def admits(self, size_bytes: int) -> bool:
-        """Whether memory may take a unit of this size."""
+        """Return whether a unit of this size has room in memory, where rounds stay until they are created."""
         return self._in_flight_bytes + BATCH_UNIT_BYTES + size_bytes <= self._room
 
     def is_ready_for(self, size_bytes: int) -> bool:
@@ -124,7 +124,7 @@ class ObjectJournal(AnyJournal):
 
     @property
     def used_bytes(self) -> int:
-        """The size of the rounds that a checkpoint of the data directory does not have."""
+        """The size of the rounds whose units are in no checkpoint of the data directory."""
         return self._used_bytes + self._busy_bytes
 
     @property
@@ -150,7 +150,10 @@ class ObjectJournal(AnyJournal):
         return False  # a round that is there is durable
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
-        """Close the open round. With `sync` also if it is empty: it tells others that the owner is there."""
+        """Close the open round and return it; None if there is nothing to write.
+
+        With `sync` an empty round is returned too: it shows others that the owner is alive.
+        """
         if not (self.pending or sync):
             return None
         if any(write.failed for write in self._in_flight):
@@ -216,13 +219,13 @@ class ObjectJournal(AnyJournal):
         return False
 
     def when_wanted(self, callback: Callable[[], None]) -> None:
-        """Room comes with rounds that end; there is nothing to make ready."""
+        """Do nothing: room comes when rounds are finished, and nothing is prepared."""
 
     def name_point(self, point: tuple[int, int], start: Place) -> int | None:
-        """Name a point that is in the store, in all rounds from now on. start: the first round that it needs.
+        """Name a point (checkpoint in the store) in all rounds from now on. start: the first round that it needs.
 
-        Returns the number of the first round that names it: once that is released, the point is official. None: it is
-        not named, since it needs more than the one before.
+        Returns the number of the first round that names it; once that is released, the point is official. None: it is
+        not named, because it needs earlier rounds than the one before.
         """
         if start < self._start:
             return None
@@ -231,22 +234,22 @@ class ObjectJournal(AnyJournal):
 
     @property
     def released_rounds(self) -> int:
-        """All rounds of the epoch below this number are released."""
+        """The number of the first round of the epoch that is not released."""
         return self._owner.released
 
     def start_after(self, unit: int) -> JournalStart:
-        """Return the epoch, and the first round there, whose units are to be read behind a checkpoint."""
+        """Return the epoch, and its first round, from which units above this one are read after a checkpoint."""
         behind = (written.number for written in self._written if written.last_unit > unit)
         in_flight = self._in_flight[0].number if self._in_flight else self._owner.next_round
         return JournalStart(self.incarnation, next(behind, in_flight))
 
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
-        """Forget the rounds that no checkpoint of the data directory needs. They stay in the store."""
+        """Forget the rounds whose units all checkpoints of the data directory have. They stay in the store."""
         while self._written and self._written[0].last_unit <= through_unit:
             self._used_bytes -= self._written.popleft().size_bytes
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     # ---- inside ----------------------------------------------------------------------------------------------
 

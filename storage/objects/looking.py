@@ -180,6 +180,7 @@ class JournalVerifying:
         return self.problems
 
     def _read_parts(self, point: Point, of_bytes: int) -> None:
+        """Read all parts that the point needs, and note those that are damaged or missing."""
         wait = as_wait(self.looking.pause)
         for name, extents in sorted(extents_of([point]).items()):
             length, faults = faults_of_part(self.looking.objects, name, extents, wait)

@@ -107,6 +107,7 @@ class Points:
         return self._take(of_another_journal=False)
 
     def _take(self, *, of_another_journal: bool) -> PointTaken | None:
+        """Ship the newest checkpoint. of_another_journal: it was made before the directory was put into the store."""
         source = Source(self._disk, self._directory)
         for _ in range(PASSES):
             number, start = source.newest_checkpoint()
@@ -133,6 +134,7 @@ class Points:
     def _create(
         self, number: int, start: StoreCheckpoint, files: dict[str, ShippedFile], warnings: list[str]
     ) -> PointTaken:
+        """Create the object that makes the shipped files a point. Returns the point."""
         self._count += 1
         place = names.Place(self._epoch, self._count)
         goes_on = JournalPlace(start.incarnation, 0, 0, start.journal_start.round, start.through_unit + 1)
@@ -169,7 +171,7 @@ class Collecting:
     _older_are_gone: bool = False
 
     def add(self, point: PointTaken) -> None:
-        """Note that a point is official, or that its first round is a later one now."""
+        """Note that a point is official, or that the first round it needs is a later one now."""
         if self.official and self.official[-1].place == point.place:
             through = point.through_unit
             self.official = [
@@ -181,9 +183,9 @@ class Collecting:
         self.official = self.official[-2:]
 
     def newest_behind(self, journal: ObjectJournal) -> PointTaken | None:
-        """Return the newest official point with the first round that may have units behind it.
+        """Return the newest official point, with the first round that may have units above it.
 
-        None: there is no such point, or there are units that it does not have.
+        None: there is no point, or it lacks units of the journal.
         """
         if not self.official or journal.next_unit - 1 > self.official[-1].through_unit:
             return None
@@ -191,7 +193,10 @@ class Collecting:
         return newest._replace(start=Place(*journal.start_after(newest.through_unit)))
 
     def collect(self, released: int) -> None:
-        """Delete what nobody needs, in a worker. released: own rounds below are. Raises what the pause raises."""
+        """Delete rounds and points that are not needed any more, in a worker thread.
+
+        released: the number of the first own round that is not released. Raises what the pause raises.
+        """
         older = self.official[0]
         below = fence.first_kept(released, older.start.number, 2 * WINDOW)
         if len(self.official) > 1 and below > self._collected:
@@ -228,7 +233,9 @@ class Collecting:
             self._delete(format.place_name(Place(epoch, n)) for n in fence.garbage(rounds, format.MOST_ROUNDS))
 
     def _is_round(self, place: Place) -> bool:
-        """Whether an object that is no longer than a header is an empty round, and no seal."""
+        """Return whether an object of the size of a header is an empty round rather than a seal. Damaged ones count as
+        seals.
+        """
         try:
             return isinstance(until_clear(partial(read_head, self.objects, place), self.pause), RoundHeader)
         except (Missing, ObjectDamaged):

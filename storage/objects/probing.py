@@ -27,7 +27,7 @@ def racers_of(among: Sequence[Objects]) -> list[Objects]:
 
 
 def creates(objects: Objects, name: str, content: bytes, pause: Pause) -> Answer:
-    """Create a name once, and return what came of it: refused is unclear, too."""
+    """Try once to create a name. Returns what came of it; a refusal counts as unclear."""
     try:
         objects.create(name, content)
     except Exists:
@@ -57,7 +57,7 @@ def check_winners(where: str, racers: int, winners: int) -> None:
 
 
 def check_lost(where: str, lost: int) -> None:
-    """Raises: StoreDamaged, if so many races for a new name were won by nobody, while the store answered every time."""
+    """Raise StoreDamaged if too many new names could be created by none that tried, though the store answered."""
     if lost >= MOST_RACES:
         raise StoreDamaged(
             where,
@@ -73,6 +73,7 @@ def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
     won: list[bool] = []
 
     def run(number: int) -> None:
+        """Try to create the name at the same time as the other threads, and note whether it was created."""
         try:
             start.wait(TOGETHER_S)
         except threading.BrokenBarrierError:  # the system gave fewer threads
@@ -86,7 +87,7 @@ def race(among: Sequence[Objects], name: str, pause: Pause) -> int:
 
 
 def is_found(objects: Objects, name: str, pause: Pause) -> bool:
-    """Whether a listing has a name, and it can be read."""
+    """Return whether a listing has this name, and it can be read."""
     listed = any(found.name == name for found in until_clear(lambda: objects.list(PROBES), pause))
     try:
         until_clear(lambda: objects.read(name), pause)

@@ -81,6 +81,7 @@ class Restoring:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Lock]:
+        """Hold the lock of the new directory within the block. Raises BackupRefused if it is in use."""
         try:
             lock = self.disk.lock(layout.lock_path(self.directory))
         except AlreadyLocked as locked:

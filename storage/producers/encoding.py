@@ -60,6 +60,7 @@ def _packed_count(count: int) -> bytes:
 
 
 def _pack(producer_id: int, producer: Producer) -> bytes:
+    """Encode one producer's state."""
     fields = [
         producer_id,
         producer.epoch,
@@ -89,6 +90,7 @@ def unpack(payload: bytes) -> dict[int, Producer]:
 
 
 def _unpack(fields: tuple[int, ...]) -> tuple[int, Producer]:
+    """Decode one producer's state. Raises ValueError."""
     batches, rest = divmod(len(fields) - _FIXED, _PER_BATCH)
     if rest or not 0 <= batches <= _MOST_BATCHES or set(map(type, fields)) != {int}:
         raise ValueError(f"a producer has {len(fields)} fields, or some are not whole numbers")

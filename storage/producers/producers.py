@@ -110,6 +110,7 @@ class ProducerStates:
         return self._judge_known(producer, batch, refuse_unknown_with)
 
     def _judge_known(self, producer: Producer, batch: Batch, refuse_unknown_with: ErrorCode | None) -> Duplicate | None:
+        """Judge a batch of a known producer as judge() does: by epoch, sequence and transaction."""
         expected = producer.next_sequence
         if batch.producer_epoch < producer.epoch:
             raise KafkaError(
@@ -358,6 +359,7 @@ class ProducerStates:
         return count
 
     def _forget(self, producer_id: int) -> None:
+        """Remove a producer's state."""
         producer = self._producers.pop(producer_id)
         del self._idle[producer_id]
         self.emptied += not self._producers
@@ -412,6 +414,7 @@ class ProducerStates:
 
 
 def _describe(producer_id: int, each: Producer) -> ProducerDescription:
+    """Return a producer's state for DescribeProducers."""
     last_sequence = each.next_sequence - 1 & SEQUENCE_MASK if each.window else -1
     return ProducerDescription(
         producer_id, each.epoch, last_sequence, each.last_timestamp, each.coordinator_epoch, each.first_open

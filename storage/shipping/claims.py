@@ -65,12 +65,12 @@ class Claims:
             )
 
     def newest_epoch(self) -> int:
-        """The newest epoch that anybody has claimed; 0 if nobody has."""
+        """Return the newest epoch that a follower has claimed; 0 if there is none."""
         found = list_names(self.objects, names.CLAIMS, self.wait)
         return max((names.claimed_epoch(name) or 0 for name in found), default=0)
 
     def who(self, epoch: int) -> str:
-        """Who has claimed an epoch, for people."""
+        """Return a text that names who has claimed an epoch."""
         try:
             claim = unpack_claim(self._read(names.claim(epoch)), names.claim(epoch))
         except (Missing, Damaged):
@@ -100,6 +100,7 @@ class Claims:
         return epoch
 
     def _is_at_work(self, epoch: int, watch: Callable[[], None]) -> bool:
+        """Return whether the follower of an epoch still creates objects: watch() waits, then names are compared."""
         before = self._newest_names(epoch)
         if before and self._released(before[-1], epoch):
             return False
@@ -107,7 +108,7 @@ class Claims:
         return self._newest_names(epoch) != before or self.newest_epoch() != epoch
 
     def _newest_names(self, epoch: int) -> list[str]:
-        """The newest of each kind of name of an epoch; of points, or seals, last."""
+        """Return the newest name of each kind in an epoch, to see whether its follower goes on."""
         place = self._newest_point(epoch)
         parts = list_names(self.objects, names.PARTS, self.wait)
         newest_part = max((each for each in parts if _epoch_in(names.PARTS, each) == epoch), default="")
@@ -116,7 +117,7 @@ class Claims:
         return [newest_part, str(len(rounds)), max(rounds, default=""), names.point(place) if place else ""]
 
     def _released(self, name: str, epoch: int) -> bool:
-        """Whether the follower of an epoch has sealed it itself, at its end."""
+        """Return whether the follower of an epoch ended it itself, by a seal under this name."""
         if not name:
             return False
         try:
@@ -126,7 +127,7 @@ class Claims:
         return is_seal(content) and unpack_seal(content, name).by == epoch
 
     def _end(self, epoch: int, seal: Seal) -> bool:
-        """Seal an epoch. Returns whether it had a point, and so had ended all before it."""
+        """Seal an epoch. Returns whether it had a point; then it has ended all epochs before it."""
         newest = self._newest_point(epoch)
         has_point = newest is not None and (newest.number > 1 or not is_seal(self._read(names.point(newest))))
         last = self.seal_points(epoch, seal)
@@ -135,7 +136,9 @@ class Claims:
         return has_point
 
     def seal_points(self, epoch: int, seal: Seal) -> int:
-        """Create a seal behind the newest point, unless there is one. Returns the number of the newest real point."""
+        """Create a seal after the newest point, unless there is one. Returns the number of the newest real point; 0
+        without any.
+        """
         while True:
             newest = self._newest_point(epoch)
             number = newest.number if newest else 0
@@ -148,7 +151,7 @@ class Claims:
                 continue
 
     def seal_rounds(self, place: Place, seal: Seal) -> None:
-        """Create a seal behind the newest rounds of a point, unless there is one."""
+        """Create a seal after the newest rounds of a point, unless there is one."""
         while True:
             found = self._rounds(place)
             newest = max(found, default="")

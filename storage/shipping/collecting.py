@@ -29,7 +29,7 @@ class Collector:
     _looked: bool = False
 
     def add(self, place: Place, point: Point | None) -> None:
-        """Take note of a point in the store."""
+        """Note a point in the store; None: it cannot be read."""
         self.points[place] = Known(point.taken_ms, frozenset(point.parts())) if point else None
 
     def collect(self, now_ms: int, unnamed: set[str]) -> None:
@@ -57,14 +57,14 @@ class Collector:
             unnamed.discard(name)
 
     def _delete_points(self, places: list[Place]) -> list[Place]:
-        """Return those that are gone: some stores say that an object is deleted, and keep it."""
+        """Delete these points. Returns those that are gone: some stores report a deletion and keep the object."""
         for place in places:
             self._delete(names.point(place))
         there = set(list_names(self.objects, names.POINTS, self.wait)) if places else set()
         return [place for place in places if names.point(place) not in there]
 
     def _with_times(self) -> dict[Place, Known]:
-        """The points; one that cannot be read counts as taken when the one before it was."""
+        """Return all points. One that cannot be read gets the time of the point before it."""
         found: dict[Place, Known] = {}
         taken_ms = 0
         for place in sorted(self.points):
@@ -74,7 +74,7 @@ class Collector:
         return found
 
     def _left_behind(self) -> set[str]:
-        """Return all parts of epochs up to one's own, and rounds behind points that are gone."""
+        """Return the names of parts of epochs up to its own that no point needs, and of rounds of deleted points."""
         going: set[str] = set()
         for folder in (names.ROUNDS, names.PIECES):
             for name in list_names(self.objects, folder, self.wait):
@@ -87,13 +87,16 @@ class Collector:
         return going | {name for name, place in places.items() if place and place.epoch <= self.epoch}
 
     def _rounds_of(self, place: Place) -> set[str]:
-        """The rounds behind a point, and their bytes. Without the seal, which may still have to stop somebody."""
+        """Return the names of a point's rounds and of their bytes, but not of the seal, which may still stop an older
+        follower.
+        """
         found = list_names(self.objects, names.rounds_of(place), self.wait)
         if found and self._is_seal(found[-1]):
             del found[-1]
         return {*found, *list_names(self.objects, names.pieces_of(place), self.wait)}
 
     def _is_seal(self, name: str) -> bool:
+        """Return whether the object under a name of rounds is a seal. Reads it."""
         if not name.startswith(names.ROUNDS):
             return False
         try:

@@ -55,10 +55,10 @@ def ask(call: Callable[[], T], wait: Wait) -> T:
 
 
 def read(objects: Objects, name: str, wait: Wait) -> bytes:
-    """Read a whole object. Raises: Missing, Refused, and what `wait` raises."""
+    """Return the content of an object. Raises Missing, Refused, and what `wait` raises."""
     return ask(lambda: objects.read(name), wait)
 
 
 def list_names(objects: Objects, prefix: str, wait: Wait) -> list[str]:
-    """The names below a prefix, in order. Raises: Refused, and what `wait` raises."""
+    """Return the names below a prefix, sorted. Raises Refused, and what `wait` raises."""
     return sorted(found.name for found in ask(lambda: objects.list(prefix), wait))

@@ -140,17 +140,21 @@ class Follower:
         self.status = Status()
 
     def wait_with(self, wait: Wait) -> None:
-        """From now on call this one before a call to the store is made again."""
+        """Set the function that is called before a failed call to the store is repeated."""
         self._wait = self._claims.wait = self._shipper.wait = self._collector.wait = wait
 
     @property
     def is_busy(self) -> bool:
-        """Whether so much came lately that the next look should be soon: files of the journal are used again."""
+        """Return whether so much was shipped lately that the next step should come soon, before journal files are
+        reused.
+        """
         return self._clock.monotonic_ms() < self._busy_until_ms
 
     @property
     def loss_window_ms(self) -> int | None:
-        """How old the newest acknowledgement is that may be missing in the store. None: there is no point yet."""
+        """Return the age of the oldest acknowledged record that may be missing in the store; None before the first
+        point.
+        """
         return None if self._covered_ms is None else self._clock.monotonic_ms() - self._covered_ms
 
     # ---- the beginning and the end ---------------------------------------------------------------------------
@@ -230,6 +234,9 @@ class Follower:
         return True
 
     def _is_point_due(self) -> bool:
+        """Return whether a new point is due: there is none, the rounds are lost, or they are many and a newer
+        checkpoint exists.
+        """
         chain = self._chain
         if chain is None:
             return True
@@ -244,7 +251,7 @@ class Follower:
         )
 
     def _keep_point(self, point: Point, read_ms: int) -> None:
-        """Create the object that makes a point one, and go on behind it."""
+        """Prepare the object that makes the shipped files a point; rounds are shipped after it from then on."""
         place = Place(self.epoch, self._points + 1)
         now_ms = self._clock.monotonic_ms()
 
@@ -267,12 +274,15 @@ class Follower:
     # ---- rounds ----------------------------------------------------------------------------------------------
 
     def _ship_rounds_meanwhile(self) -> None:
-        """Between two groups of parts of a new point: the rounds behind the one there is go on."""
+        """Ship rounds of the present point between two groups of parts of a new one, so that they are not delayed."""
         if self._chain is not None and not self._lost_thread:
             self._ship_rounds()
 
     def _ship_rounds(self) -> None:
-        """Ship the rounds up to the last complete one. If that is not where it should be, a new point is due."""
+        """Ship the rounds up to the last complete one.
+
+        If the journal does not continue as expected, a new point is due.
+        """
         chain = self._chain
         assert chain is not None
         from_before = self._ahead  # read during the step before: more may have come since
@@ -316,7 +326,7 @@ class Follower:
         self._covered_ms, self._covered_wall_ms = began_ms, taken_ms
 
     def _known_journal(self, start: store_checkpoint.StoreCheckpoint) -> ShippedJournal | None:
-        """Return the journal behind a checkpoint if point and rounds that are in the store have all of it."""
+        """Return the journal after a checkpoint, if objects in the store already have all of it; else None."""
         self._ship_rounds_meanwhile()
         chain = self._chain
         if chain is None or self._lost_thread or self._covered_ms is None:
@@ -352,6 +362,7 @@ class Follower:
         return spread
 
     def _keep_rounds(self, chain: _Chain, rounds: Rounds) -> None:
+        """Prepare the object with these rounds, to be created in order."""
         content = pack_rounds(rounds)
 
         def created() -> None:
@@ -367,6 +378,10 @@ class Follower:
         self._create_pending()
 
     def _create_pending(self) -> None:
+        """Create the prepared objects in order.
+
+        Raises Fenced if a name is taken: another follower has ended this epoch.
+        """
         while self._pending:
             pending = self._pending[0]
             try:
@@ -382,7 +397,7 @@ class Follower:
     # ---- what is looked at -----------------------------------------------------------------------------------
 
     def _newest_checkpoint(self) -> tuple[int, int]:
-        """(number, first round that it does not count) of the newest checkpoint."""
+        """Return the number of the newest checkpoint, and the first round that it does not cover."""
         newest = max(store_checkpoint.numbers(self._disk, self._directory), default=0)
         if newest > self._seen_checkpoint[0]:
             try:

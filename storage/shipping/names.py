@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 def claim(epoch: int) -> str:
-    """The name of the claim of an epoch."""
+    """Return the name of an epoch's claim."""
     return f"{CLAIMS}{epoch:0{_DIGITS}}"
 
 
@@ -47,7 +47,7 @@ def point(place: Place) -> str:
 
 
 def rounds_of(place: Place) -> str:
-    """The folder of the rounds behind a point."""
+    """Return the prefix of the names of a point's rounds."""
     return f"{ROUNDS}{place}/"
 
 
@@ -56,7 +56,7 @@ def rounds(place: Place, number: int) -> str:
 
 
 def pieces_of(place: Place) -> str:
-    """The folder of the bytes of these rounds."""
+    """Return the prefix of the names of objects with the bytes of a point's rounds."""
     return f"{PIECES}{place}/"
 
 
@@ -65,18 +65,18 @@ def piece(place: Place, number: int) -> str:
 
 
 def claimed_epoch(name: str) -> int | None:
-    """The epoch of a claim; None for any other name."""
+    """Return the epoch in the name of a claim; None for any other name."""
     digits = name.removeprefix(CLAIMS)
     return int(digits) if name.startswith(CLAIMS) and re.fullmatch(_NUMBER, digits) else None
 
 
 def place_in(folder: str, name: str) -> Place | None:
-    """The place in the name of a point or a part; None for any other name."""
+    """Return the place (epoch, number) in the name of a point or part; None for any other name."""
     found = _PLACE.fullmatch(name.removeprefix(folder)) if name.startswith(folder) else None
     return Place(int(found[1]), int(found[2])) if found else None
 
 
 def place_of_rounds(name: str) -> tuple[Place, int] | None:
-    """(the point behind which they come, their number) of rounds, or of bytes of them; None for any other name."""
+    """Return the point and the number in the name of rounds, or of their bytes; None for any other name."""
     found = _BEHIND.fullmatch(name)
     return (Place(int(found[1]), int(found[2])), int(found[3])) if found else None

@@ -38,7 +38,10 @@ class Plan(NamedTuple):
 
 
 def plan(wanted: Mapping[str, int], shipped: Mapping[str, ShippedFile]) -> Plan:
-    """Plan a point. wanted: how many bytes of which file. shipped: what the store has of each."""
+    """Return which files a point takes over from the store, and which byte ranges must be shipped, grouped into parts.
+
+    wanted: the bytes of each file. shipped: what the store has of each.
+    """
     kept: dict[str, ShippedFile] = {}
     ranges: list[Range] = []
     for path, size_bytes in wanted.items():
@@ -64,6 +67,7 @@ def _extents_to_keep(extents: tuple[Extent, ...], size_bytes: int) -> tuple[Exte
 
 
 def _parts(ranges: Iterable[Range]) -> Iterable[list[Range]]:
+    """Group the ranges into parts of about PART_BYTES; large ranges are split."""
     together: list[Range] = []
     size_bytes = 0
     for path, position, length in ranges:
@@ -83,6 +87,6 @@ def _parts(ranges: Iterable[Range]) -> Iterable[list[Range]]:
 
 
 def joined(kept: ShippedFile, added: Iterable[Extent]) -> ShippedFile:
-    """The file with more extents behind those that it has."""
+    """Return the file with these extents appended."""
     extents = (*kept.extents, *added)
     return ShippedFile(sum(extent.length for extent in extents), extents)

@@ -75,7 +75,7 @@ class Point:
         return sum(file.size_bytes for file in self.files.values())
 
     def parts(self) -> set[str]:
-        """The names of all parts that the point needs."""
+        """Return the names of all parts that the point needs."""
         return {extent.object for file in self.files.values() for extent in file.extents}
 
 
@@ -132,6 +132,7 @@ class Seal:
 
 
 def pack_point(point: Point) -> bytes:
+    """Encode a point as the content of its object."""
     fields: dict[str, Any] = asdict(point)
     objects = sorted(point.parts())
     number = {name: place for place, name in enumerate(objects)}
@@ -237,7 +238,7 @@ def unpack_seal(content: bytes, name: str) -> Seal:
 
 
 def is_seal(content: bytes) -> bool:
-    """Whether this is a seal, by its first bytes; nothing of it is checked."""
+    """Return whether this is a seal, by its first bytes. Nothing else of it is checked."""
     return checkpoints.kind_of(content) == SEAL
 
 
@@ -245,6 +246,7 @@ def is_seal(content: bytes) -> bool:
 
 
 def _parsed(content: bytes, name: str, kind: str, parse: Callable[[bytes], T]) -> T:
+    """Check and parse the content of an object. Raises checkpoints.Damaged, NewerFormat."""
     payload = checkpoints.unpack_file(content, name, kind, VERSION)
     try:
         return parse(payload)

@@ -26,9 +26,10 @@ class Lost(Exception):
 
 
 def read_points(objects: Objects, wait: Wait) -> tuple[dict[Place, Point | None], list[str]]:
-    """(all points in a store, None for one that cannot be read; what is wrong with these). Seals are left out.
+    """Return all points in a store (None for one that cannot be read), and what is wrong with these. Seals are left
+    out.
 
-    Raises: checkpoints.NewerFormat, Refused; what `wait` raises.
+    Raises checkpoints.NewerFormat, Refused; what `wait` raises.
     """
     points: dict[Place, Point | None] = {}
     problems: list[str] = []
@@ -47,7 +48,7 @@ def read_points(objects: Objects, wait: Wait) -> tuple[dict[Place, Point | None]
 
 
 def list_points(objects: Objects, wait: Wait) -> list[Place]:
-    """The places of all points and of the seals behind them, in their order."""
+    """Return the places of all points, and of the seals after them, in order."""
     found = (names.place_in(names.POINTS, name) for name in list_names(objects, names.POINTS, wait))
     return [place for place in found if place is not None]
 
@@ -65,9 +66,9 @@ def read_point(objects: Objects, place: Place, wait: Wait) -> Point | None:
 
 
 def rounds_behind(objects: Objects, place: Place, wait: Wait) -> Iterator[tuple[str, Rounds]]:
-    """Yield the names and contents of the rounds behind a point, in order, up to the newest or a seal.
+    """Yield name and content of the rounds that follow a point, in order, up to the newest or a seal.
 
-    Raises: Lost, for one that is missing or damaged; checkpoints.NewerFormat, Refused.
+    Raises Lost for one that is missing or damaged; checkpoints.NewerFormat, Refused.
     """
     for name in numbered(place, list_names(objects, names.rounds_of(place), wait)):
         try:
@@ -93,6 +94,6 @@ def read_extent(objects: Objects, extent: Extent, wait: Wait) -> bytes:
 
 
 def numbered(place: Place, found: Sequence[str]) -> list[str]:
-    """All names of rounds from 1 to the highest that was found, whether they were found or not."""
+    """Return the names of a point's rounds from 1 to the highest number found, including those that are missing."""
     parsed = [each[1] for name in found if (each := names.place_of_rounds(name)) is not None]
     return [names.rounds(place, number) for number in range(1, max(parsed, default=0) + 1)]

@@ -22,7 +22,7 @@ class Known(NamedTuple):
 
 
 def unneeded_points(points: Mapping[Place, Known], now_ms: int, keep_ms: int) -> list[Place]:
-    """The points that may go, oldest first."""
+    """Return the points that may be deleted, oldest first. keep_ms: back to when a restore must be possible."""
     places = sorted(points)
     covering = [each for each in places if points[each].taken_ms <= now_ms - keep_ms]
     if not covering:
@@ -32,7 +32,7 @@ def unneeded_points(points: Mapping[Place, Known], now_ms: int, keep_ms: int) ->
 
 
 def unneeded_parts(going: Iterable[str], kept: Iterable[Known]) -> list[str]:
-    """Those of some parts that no kept point names."""
+    """Return those of the parts `going` that no kept point needs."""
     needed: set[str] = set()
     for each in kept:
         needed |= each.parts
@@ -40,7 +40,7 @@ def unneeded_parts(going: Iterable[str], kept: Iterable[Known]) -> list[str]:
 
 
 def choose(taken_ms: Sequence[int], at_ms: int | None) -> int | None:
-    """Which of some points, oldest first, to restore: the newest that was taken by then. None: all were later."""
+    """Return the index of the newest point taken by at_ms (None: of the newest). None if all were taken later."""
     for number in range(len(taken_ms) - 1, -1, -1):
         if at_ms is None or taken_ms[number] <= at_ms:
             return number

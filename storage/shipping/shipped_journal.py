@@ -24,7 +24,7 @@ class JournalBehind:
         self._files = {path: file for path, file in files.items() if path.startswith(FOLDER)}
 
     def add(self, pieces: Iterable[Piece], name: str, content: bytes) -> None:
-        """Take note of rounds that were created. name, content: of their object, in which bytes of pieces may stand."""
+        """Note rounds that were created. name, content: of their object, which may contain bytes of the pieces."""
         for piece in pieces:
             path = FOLDER + piece.file
             before = self._files.get(path, ShippedFile(0, ()))
@@ -37,9 +37,10 @@ class JournalBehind:
                 self._files.pop(path, None)
 
     def behind(self, start: StoreCheckpoint, goes_on: JournalPlace) -> dict[str, ShippedFile] | None:
-        """The files that a start from a checkpoint needs; None if not all of them count.
+        """Return the journal files that a start from this checkpoint needs; None if the store does not have all of
+        them.
 
-        goes_on: where the newest rounds end. Forgets files before these.
+        goes_on: where the newest rounds end. Forgets earlier files.
         """
         first = start.journal_start.file
         is_counted = goes_on.round >= start.next_round and goes_on.unit > max(start.through_unit, start.synced_unit)

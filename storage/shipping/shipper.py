@@ -96,9 +96,10 @@ class Shipper:
     _expected_bytes: int = 0
 
     def ship(self, *, running: bool) -> tuple[Point, int]:
-        """Ship a point but for the object that makes it one. Returns it, and when it was read (monotonic ms).
+        """Ship all of a point except the object that completes it. Returns the point, and when it was read (monotonic
+        ms).
 
-        Raises: BackupRefused, JournalDamaged, checkpoints.Damaged, NewerFormat, Refused, OSError; what `wait` raises.
+        Raises BackupRefused, JournalDamaged, checkpoints.Damaged, NewerFormat, Refused, OSError; what `wait` raises.
         """
         source = Source(self.disk, self.directory)
         self._done_bytes = 0
@@ -114,6 +115,9 @@ class Shipper:
         )
 
     def _pass(self, source: Source, number: int, start: StoreCheckpoint, running: bool) -> tuple[Point, int]:
+        """Ship what one checkpoint needs. Returns the point, and when it was read (monotonic ms). Raises Overtaken,
+        Changed.
+        """
         warnings: list[str] = []
         files = self.ship_files(source, start, warnings)
         source.check_holds(number)
@@ -126,6 +130,7 @@ class Shipper:
         return point, journal.read_ms
 
     def _judged_journal(self, source: Source, number: int, start: StoreCheckpoint) -> ShippedJournal:
+        """Read and check the journal after a checkpoint, and ship it. Raises Changed, JournalDamaged."""
         read_ms, taken_ms = self.clock.monotonic_ms(), self.clock.now_ms()
         found = judge_beside(self.disk, self.directory, start, lambda: source.check_holds(number))
         try:
@@ -175,11 +180,12 @@ class Shipper:
         return sizes
 
     def _has(self, name: str, size_bytes: int, crc: int) -> bool:
-        """Whether a small file was shipped with just these bytes."""
+        """Return whether a small file was shipped with exactly this content."""
         extents = self.shipped.get(name, planning.NOTHING).extents
         return len(extents) == 1 and extents[0].length == size_bytes and extents[0].crc == crc
 
     def _ship_parts(self, plan: planning.Plan, warnings: list[str]) -> dict[str, ShippedFile]:
+        """Ship the plan's parts with several threads. Returns the files with their extents."""
         files = dict(plan.kept)
         self.shipped.update(files)
         cut: set[str] = set()  # files of which a part could not be read: what follows does not count
@@ -198,6 +204,7 @@ class Shipper:
         return files
 
     def _ship_part(self, part: "_Part", warnings: list[str]) -> None:
+        """Read the ranges of one part, and create it."""
         content = bytearray()
         for wanted in part.ranges:
             data = self._read(wanted, warnings)
@@ -207,6 +214,9 @@ class Shipper:
             self._create_part(part.name, bytes(content))
 
     def _read(self, wanted: Range, warnings: list[str]) -> bytes:
+        """Read a range of a file. One that cannot be read is empty, with a warning. Raises OSError if it may succeed
+        later.
+        """
         path = f"{self.directory}/{wanted.path}"
         try:
             file = self.disk.open(path, read_only=True)
@@ -223,6 +233,7 @@ class Shipper:
     # ---- the journal -----------------------------------------------------------------------------------------
 
     def _ship_journal(self, judged: JudgedJournal) -> tuple[Mapping[str, ShippedFile], JournalPlace]:
+        """Ship the checked bytes of the journal as parts. Returns the files, and where the journal ends."""
         files: dict[str, ShippedFile] = {}
         extents: dict[str, list[Extent]] = {}
         content = bytearray()
@@ -259,12 +270,14 @@ class Shipper:
     # ---- objects ---------------------------------------------------------------------------------------------
 
     def _next_part(self) -> str:
+        """Return the name for a new part."""
         self._number += 1
         name = names.part(Place(self.epoch, self._number))
         self.unnamed.add(name)
         return name
 
     def _create_part(self, name: str, content: bytes) -> None:
+        """Create a part in the store, and report the progress."""
         create(self.objects, name, content, self.wait)
         self._done_bytes += len(content)
         self.count(len(content))

@@ -54,9 +54,9 @@ class Look:
 
 
 def read_on(disk: Disk, directory: str, place: JournalPlace, most_bytes: int) -> Look:
-    """Read the complete rounds from a place on; about most_bytes of them, one at least.
+    """Read the complete rounds of the journal from this place on: about most_bytes, but at least one round.
 
-    Raises: Changed, if the file of the place is not there any more, or is another; OSError.
+    Raises Changed if the file of that place is gone or was reused; OSError.
     """
     look = Look(place)
     try:
@@ -127,7 +127,7 @@ def _file(disk: Disk, directory: str, sequence: int) -> FoundFile | None:
 
 
 def _header_block(disk: Disk, found: FoundFile) -> bytes:
-    """The first block of a file. Raises: Changed, if it is of another file by now."""
+    """Return the first block of a file. Raises Changed if the file was reused meanwhile."""
     with Reader(disk, found) as reader:
         block = bytes(reader.view(0, BLOCK_BYTES))
     try:
@@ -167,6 +167,7 @@ class JudgedJournal:
             self.goes_on = self.goes_on._replace(sequence=one.header.sequence, position=position)
 
     def _note_round(self, data: bytes, found: FoundFile, position: int) -> None:
+        """Note that the journal continues after this round. Raises Changed if its header cannot be read."""
         header = read_round_header(data, found.header.seed, position)
         if header is None:
             raise Changed

@@ -20,9 +20,10 @@ from .shipper import JOURNAL
 
 
 def keep_unchanged(disk: Disk, directory: str, newest: Point, where: str) -> dict[str, ShippedFile]:
-    """Return what a new point may take over of the newest one. where: the store.
+    """Return the files of the newest point that a new point may take over, as far as they are unchanged. where: the
+    store.
 
-    Raises: BackupRefused, if it is of another directory; OSError.
+    Raises BackupRefused if the point is of another directory; OSError.
     """
     kept: dict[str, ShippedFile] = {}
     for path, shipped in newest.files.items():
@@ -57,7 +58,7 @@ def _unchanged(disk: Disk, path: str, extents: Iterable[Extent]) -> Iterable[Ext
 
 
 def _shares_topics(disk: Disk, directory: str, newest: Point) -> bool:
-    """Whether a topic of the point is in the directory, by its id; also if there is nothing to compare."""
+    """Return whether the point and the directory have a topic id in common; also if either has no topics."""
     theirs = _topic_ids(store_checkpoint.unpack(newest.content))
     found = store_checkpoint.numbers(disk, directory)
     ours = _topic_ids(store_checkpoint.read(disk, directory, found[0])) if found else set()

@@ -63,7 +63,7 @@ def read_status(objects: Objects, wait: Wait) -> StoreStatus:
 
 
 def extents_of(points: Iterable[Point]) -> dict[str, set[Extent]]:
-    """Return what points need of each part, by its name."""
+    """Return the extents that these points need, by the name of the part."""
     found: dict[str, set[Extent]] = {}
     for point in points:
         for file in point.files.values():
@@ -101,7 +101,9 @@ class Verifying:
     size_bytes: int = 0
 
     def run(self) -> list[str]:
-        """Returns what is missing or damaged, and which points need it. Raises: NewerFormat, Refused."""
+        """Read everything that points need. Returns what is missing or damaged, with the points concerned. Raises
+        NewerFormat, Refused.
+        """
         points, self.problems = read_points(self.objects, self.wait)
         sound = {place: point for place, point in points.items() if point is not None}
         self.points = len(points)
@@ -122,6 +124,7 @@ class Verifying:
         return self.problems
 
     def _verify_rounds(self, place: Place) -> None:
+        """Read all rounds of a point, and note what is missing or damaged."""
         try:
             for _, rounds in rounds_behind(self.objects, place, self.wait):
                 for piece in rounds.pieces:
@@ -134,13 +137,14 @@ class Verifying:
             self._note(f"{missing.name}: it is missing", {place})
 
     def _note(self, problem: str, places: set[Place]) -> None:
-        """Take note of damage, for those of the points that are still there."""
+        """Note damage of these points, except for points deleted meanwhile."""
         there = [place for place in sorted(places) if self._is_there(place)]
         if there:
             more = f" and {len(there) - 1} more" if len(there) > 1 else ""
             self.problems.append(f"{problem}, of point {there[-1]}{more}")
 
     def _is_there(self, place: Place) -> bool:
+        """Return whether the point still exists."""
         try:
             return read_point(self.objects, place, self.wait) is not None
         except Missing:
