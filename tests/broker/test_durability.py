@@ -104,7 +104,7 @@ def test_a_retry_on_another_connection_waits_until_the_first_is_durable(broker, 
     assert offset_at(broker, "t", LATEST) == 1
 
 
-def test_a_retry_whose_first_attempt_was_cut_off_is_answered_once_that_is_durable(broker):
+def test_a_retry_after_a_disconnect_is_answered_once_the_first_attempt_is_durable(broker):
     on_its_way(broker).close()
     retry = SimulatedClient(broker)
     retry.send(produce("t", idempotent(0)))
@@ -113,7 +113,7 @@ def test_a_retry_whose_first_attempt_was_cut_off_is_answered_once_that_is_durabl
 
 
 def test_a_refusal_caused_by_an_undurable_batch_waits_until_it_is_durable(broker):
-    """The error tells of the state, too: after a cut the same batch might be in order."""
+    """The error depends on that batch: if a power cut took it, the refused batch might be in order."""
     on_its_way(broker)
     other = SimulatedClient(broker)
     other.send(produce("t", idempotent(5)))
@@ -150,7 +150,7 @@ def test_an_admin_change_is_not_answered_before_it_is_durable(broker, request_):
 
 
 def test_only_answers_without_undurable_state_leave_at_once():
-    """The whole list: whoever adds to it says why. Fetch and the offset APIs read the durable view."""
+    """The complete list of such APIs; fetch and the offset APIs read only durable state."""
     exempt = {handler.api.name for handler in load_handlers().values() if not handler.waits}
     views = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch"}
     constants = {"ApiVersions", "DescribeCluster", "FindCoordinator", "ListPartitionReassignments", "DescribeQuorum"}

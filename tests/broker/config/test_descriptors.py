@@ -57,7 +57,7 @@ def refused_somebody(process: BrokerProcess) -> bool:
     return any("as many as its open files allow" in line for line in process.lines)
 
 
-def test_producing_goes_on_when_more_clients_connect_than_there_are_descriptors(small_process):
+def test_produce_still_works_when_more_clients_connect_than_there_are_descriptors(small_process):
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 600
     with contextlib.ExitStack() as crowd, WireClient("127.0.0.1", small_process.port) as client:
         client.call(create("t", 20))

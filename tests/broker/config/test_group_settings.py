@@ -63,7 +63,7 @@ def test_a_group_default_outside_its_bounds_is_refused_with_kafkas_error_text(
     assert str(refused.value) == "group.consumer." + refusal.format("group.consumer.")
 
 
-def test_the_hint_of_a_broken_bound_shows_both_values() -> None:
+def test_the_hint_about_a_group_default_outside_its_bound_shows_value_and_bound() -> None:
     with pytest.raises(InvalidOption) as refused:
         of(session_timeout=10_000)
     assert refused.value.hint == (

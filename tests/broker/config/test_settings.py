@@ -143,7 +143,7 @@ def test_a_dynamic_broker_setting_wins_over_file_and_flags() -> None:
     assert both.with_layer(Source.DYNAMIC_BROKER, {}).message_max_bytes == 2
 
 
-def test_settings_given_in_code_survive_a_change_by_an_admin_and_count_as_given() -> None:
+def test_settings_given_in_code_survive_a_change_of_others_by_alter_configs() -> None:
     settings = BrokerSettings(num_partitions=3).with_layer(Source.DYNAMIC_BROKER, {"max.connections": "5"})
     assert (settings.num_partitions, settings.max_connections) == (3, 5)
     assert settings.synonyms("num.partitions")[0] == ("num.partitions", "3", Source.STATIC_BROKER)

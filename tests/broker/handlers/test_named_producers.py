@@ -178,7 +178,7 @@ def test_a_named_batch_for_a_topic_the_name_did_not_open_is_refused(broker):
 
 
 def test_a_removed_name_starts_without_sequences_and_its_old_client_is_fenced(broker):
-    """Pulsar #15204: names that nobody needs stayed for ever."""
+    """Pulsar #15204: unused names could not be removed."""
     old = opened(broker, "sensor", t=2)
     write(broker, "sensor", old, 5)
     assert remove(broker, "sensor", "sensor") == [0, 91]

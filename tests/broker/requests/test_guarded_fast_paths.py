@@ -119,7 +119,7 @@ def test_an_internal_topic_cannot_be_added_to_a_transaction(world: Guarded) -> N
 
 
 def test_a_batch_without_the_write_right_adds_no_partition_to_a_transaction(world: Guarded) -> None:
-    """The newer protocol: what is refused of a request adds nothing to the transaction."""
+    """With transaction protocol TV2, a refused part of a produce request adds nothing to the transaction."""
     world.as_user("root", lambda: world.broker.ask(create("u")))
     world.have(ALICE_WRITES, ALICE_HAS_X)
     txn = Txn(world.broker, version=2, client=world.client)

@@ -207,7 +207,9 @@ def test_a_batch_larger_than_the_quota_allows_is_returned_and_then_throttled(bro
 
 
 def test_a_new_connection_waits_too_after_a_batch_larger_than_its_quota(broker: SimulatedBroker) -> None:
-    """The windows of the quota forget within eleven seconds what takes a minute to wait for."""
+    """The rate windows cover eleven seconds, but such a batch takes a minute to wait for, so the wait is remembered
+    separately.
+    """
     writer = SimulatedClient(broker, "writer")
     for number in range(2):
         writer.ask(produce("t", idempotent(number, value=KB * 60)))

@@ -224,7 +224,9 @@ def test_a_final_scram_message_with_any_field_changed_ends_the_login(final):
 
 
 def test_cve_2024_56128_a_foreign_nonce_is_refused_even_with_a_valid_proof():
-    """The proof fits what the client says: whoever does not compare the nonce lets an old login be played again."""
+    """The proof matches the nonce that the client sends. A server that does not compare the nonce with its own accepts
+    a replayed login.
+    """
     exchange, other = scram(), scram(nonce=fresh_nonce(b"x" * 24))
     exchange.receive(CLIENT.first(), 0)
     with pytest.raises(LoginFailed):

@@ -400,7 +400,7 @@ def test_a_simulated_disk_without_history_cannot_be_restored_to_an_earlier_opera
     st.data(),
 )
 @settings(max_examples=150)
-def test_a_power_cut_leaves_the_synced_state_and_the_kept_operations(steps, data):
+def test_a_simulated_power_cut_leaves_synced_bytes_and_the_operations_it_names(steps, data):
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     disk.sync_directory("/")

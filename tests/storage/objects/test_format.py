@@ -61,7 +61,7 @@ def test_other_object_names_are_not_parsed_as_claims(name):
 
 
 @given(PLACES, SALTS, U64, U64, U32, U64, st.tuples(U32, U64), SAYS)
-def test_a_header_is_read_as_it_was_written(place, salt, number, first_unit, crc, age_ms, point, says):
+def test_a_round_object_header_reads_back_as_it_was_written(place, salt, number, first_unit, crc, age_ms, point, says):
     header = RoundHeader(place, salt, place.number // 2, number, first_unit, 3, 1000, crc, age_ms, point, says)
     packed = form.pack_round(header)
     assert len(packed) == form.HEADER_BYTES
@@ -69,12 +69,12 @@ def test_a_header_is_read_as_it_was_written(place, salt, number, first_unit, crc
 
 
 @given(PLACES, SALTS, U32, st.booleans())
-def test_a_seal_is_read_as_it_was_written(place, salt, by, handed_over):
+def test_a_seal_object_reads_back_as_it_was_written(place, salt, by, handed_over):
     seal = Seal(place, salt, by, handed_over)
     assert form.read_header(place, form.pack_seal(seal)) == seal
 
 
-def test_a_round_has_the_documented_bytes():
+def test_a_round_object_has_the_documented_bytes():
     content = a_round()
     assert len(content) == form.HEADER_BYTES + 2 * 65
     fields = struct.unpack_from(">4sIHBBI8sQQQQIIIQIQIQIQ", content)
@@ -133,7 +133,7 @@ def test_a_header_that_claims_its_own_round_was_released_is_malformed():
         form.read_header(Place(3, 7), form.pack_round(header))
 
 
-def test_a_seal_is_not_read_as_a_round():
+def test_reading_a_seal_as_a_round_raises_malformed():
     with pytest.raises(Malformed, match="it is a seal"):
         form.read_round(Place(3, 7), form.pack_seal(Seal(Place(3, 7), SALT, 4, False)))
 
@@ -147,7 +147,7 @@ def test_an_object_of_a_newer_format_raises_newer_object():
 
 
 @given(st.integers(1, 9), U32, st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535)), max_size=3), SALTS)
-def test_a_claim_is_read_as_it_was_written(epoch, node, addresses, salt):
+def test_a_claim_object_reads_back_as_it_was_written(epoch, node, addresses, salt):
     claim = Claim(epoch, node, tuple(addresses), salt)
     packed = form.pack_claim(claim)
     assert form.read_claim(epoch, packed) == claim

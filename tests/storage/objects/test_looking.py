@@ -111,7 +111,7 @@ def test_verify_names_every_needed_object_that_is_lost_or_damaged():
     assert verify(objects) == []
 
 
-def test_rounds_that_no_checkpoint_needs_may_be_missing():
+def test_verify_finds_no_damage_if_only_unneeded_points_and_parts_are_missing():
     objects = SimulatedObjects()
     write(begin(objects))
     for name in set(objects.content) - set(needed(objects)):

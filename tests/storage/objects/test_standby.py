@@ -55,7 +55,7 @@ def newest(owner: Owning) -> Place:
     return Place(owner.epoch, owner.store.journal.released_rounds - 1)
 
 
-def test_a_standby_fetches_each_point_once_and_the_takeover_only_rounds():
+def test_a_standby_fetches_each_part_once_and_its_takeover_reads_only_rounds():
     objects = SimulatedObjects()
     owner, waiting = begin(objects), Waiting(objects)
     assert waiting.update(newest(owner)) == []
@@ -77,7 +77,7 @@ def test_a_standby_fetches_each_point_once_and_the_takeover_only_rounds():
     assert [line.split(",")[0] for line in waiting.said] == [f"point 1-{number} is here" for number in (1, 2, 3)]
 
 
-def test_the_first_point_of_a_standby_that_took_over_ships_only_what_was_added():
+def test_after_a_takeover_by_a_standby_its_first_point_ships_only_added_bytes():
     objects = SimulatedObjects()
     owner, waiting = begin(objects), Waiting(objects)
     owner.point()
@@ -89,7 +89,7 @@ def test_the_first_point_of_a_standby_that_took_over_ships_only_what_was_added()
     assert sum(map(len, objects.content.values())) - before < 20_000
 
 
-def test_a_point_that_goes_while_it_is_read_is_said_and_the_next_is_fetched():
+def test_a_standby_whose_point_is_deleted_during_a_fetch_fetches_the_next_one():
     objects = SimulatedObjects()
     owner, waiting = begin(objects), Waiting(objects)
     owner.point()
@@ -113,7 +113,7 @@ def test_a_point_that_goes_while_it_is_read_is_said_and_the_next_is_fetched():
     assert dump(waiting.take_over().store) == dump(owner.store)
 
 
-def test_a_damaged_part_is_named_once_for_each_point_that_needs_it():
+def test_a_standby_logs_a_damaged_part_once_for_each_point_that_needs_it():
     objects = SimulatedObjects()
     owner, waiting = begin(objects), Waiting(objects)
     owner.point()
@@ -132,7 +132,7 @@ def test_a_damaged_part_is_named_once_for_each_point_that_needs_it():
     assert dump(waiting.take_over().store) == dump(owner.store)
 
 
-def test_the_directory_of_an_earlier_owner_stays_until_a_point_has_more():
+def test_a_standby_keeps_the_directory_of_an_earlier_owner_until_a_point_has_more():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.point()
@@ -152,7 +152,7 @@ def test_the_directory_of_an_earlier_owner_stays_until_a_point_has_more():
     assert dump(waiting.take_over().store) == dump(second.store)
 
 
-def test_a_directory_with_data_of_its_own_stays_as_it_is():
+def test_a_standby_leaves_a_directory_with_other_data_unchanged():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.point()
@@ -167,7 +167,7 @@ def test_a_directory_with_data_of_its_own_stays_as_it_is():
     assert dump(Driven(own.disk).store) == expected
 
 
-def test_before_a_seal_the_last_round_names_the_point():
+def test_a_standby_given_the_place_of_a_seal_finds_the_point_in_the_round_before():
     objects = SimulatedObjects()
     owner, waiting = begin(objects), Waiting(objects)
     owner.point()
@@ -176,7 +176,7 @@ def test_before_a_seal_the_last_round_names_the_point():
     assert waiting.checkpoints
 
 
-def test_the_directory_is_locked_from_the_first_point_until_it_is_closed():
+def test_a_standby_locks_its_directory_from_the_first_point_until_it_is_closed():
     objects = SimulatedObjects()
     owner, waiting = begin(objects), Waiting(objects)
     owner.point()

@@ -301,7 +301,7 @@ def test_a_directory_whose_journal_is_in_a_store_is_not_opened_without_it():
     assert "start with that store" in refused.value.hint
 
 
-def test_a_directory_of_one_store_is_not_opened_with_another():
+def test_a_directory_whose_journal_is_in_one_store_is_refused_with_another_store():
     owner = begin(SimulatedObjects())
     owner.store.close()
     other = SimulatedObjects()

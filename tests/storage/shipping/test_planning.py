@@ -56,7 +56,7 @@ STEPS = st.lists(st.dictionaries(st.sampled_from("abcdef"), GROWTH, max_size=6),
 @pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=40)
-def test_growing_files_are_shipped_completely_and_most_bytes_only_once(steps):
+def test_a_backup_plan_ships_growing_files_completely_and_most_bytes_only_once(steps):
     store, sizes = Sizes(), {}
     for step in steps:
         for path, growth in step.items():
@@ -75,7 +75,7 @@ def test_growing_files_are_shipped_completely_and_most_bytes_only_once(steps):
 @pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=30)
-def test_a_plan_has_few_objects_of_limited_size_and_few_extents_per_file(steps):
+def test_a_backup_plan_has_few_objects_of_limited_size_and_few_extents_per_file(steps):
     store, sizes = Sizes(), {}
     for step in steps:
         for path, growth in step.items():
@@ -106,7 +106,7 @@ def test_a_backup_plan_splits_a_large_file_into_parts_of_part_bytes():
     ]  # fmt: skip
 
 
-def test_shipped_extents_behind_the_wanted_size_are_not_reused():
+def test_a_backup_plan_reuses_no_shipped_extent_beyond_the_wanted_size():
     extents = (Extent("1", 0, 10, 0), Extent("2", 0, 10, 0))
     planned = plan({"a": 15}, {"a": ShippedFile(20, extents)})
     assert planned.kept == {"a": ShippedFile(10, extents[:1])}

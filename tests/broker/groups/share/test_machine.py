@@ -141,7 +141,7 @@ def test_a_share_partition_that_cannot_be_initialized_now_is_initialized_later(d
     assert (one.owned, driver.grown, driver.group.state_partitions.initializing) == (places(0, 1), set(), {})
 
 
-def test_many_share_partitions_are_initialized_in_portions_none_as_added():
+def test_many_share_partitions_are_initialized_in_portions_and_none_counts_as_added():
     driver = ShareGroupDriver(t=INITIALIZED_AT_ONCE + 5)
     one = driver.join("m-1")
     assert len(one.owned) == INITIALIZED_AT_ONCE
@@ -150,7 +150,7 @@ def test_many_share_partitions_are_initialized_in_portions_none_as_added():
     assert (len(one.owned), driver.grown) == (INITIALIZED_AT_ONCE + 5, set())
 
 
-def test_share_partitions_left_uninitialized_do_not_count_as_added(driver):
+def test_partitions_of_a_new_topic_initialized_later_do_not_count_as_added(driver):
     driver.offline = set(places(1))
     driver.join("m-1")
     driver.offline = set()
@@ -272,7 +272,7 @@ def test_an_empty_share_group_keeps_share_partitions_and_assigns_a_joiner_at_onc
     assert driver.join("m-2").owned == places(0, 1)
 
 
-def test_deleting_a_share_group_removes_its_records_and_one_with_members_is_kept(driver):
+def test_deleting_a_share_group_removes_its_records_unless_it_has_members(driver):
     one = driver.join("m-1")
     assert code_of(driver.group.tombstones) is ErrorCode.NON_EMPTY_GROUP
     one.leave()

@@ -123,7 +123,7 @@ def test_init_by_a_fenced_producer_aborts_no_transaction_of_the_current_one(envi
 
 
 def test_two_phase_commit_is_asked_for_and_never_times_out(environment):
-    """KIP-939: the timeout 2**31 - 1 stands for it in the log."""
+    """KIP-939: in the log, the timeout 2**31 - 1 means two-phase commit."""
     refused = begin(None, environment, enable_2pc=True)
     assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     allowed = Limits(two_phase_commit=True)
