@@ -50,4 +50,5 @@ class FreeSpace:
 
     @property
     def _numbers(self) -> str:
+        """Return the text with the free bytes, for log messages."""
         return f"{self.usable_bytes:,} bytes are free, {self._floor_bytes:,} stay free (storage.min.free.bytes)"

@@ -198,6 +198,9 @@ class _Recovery:
         raise StoreDamaged(self.directory, "no checkpoint can be read", _RESTORE)
 
     def _first_checkpoint(self) -> tuple[int, StoreCheckpoint]:
+        """Prepare an empty directory. Returns number and content of its first checkpoint. Raises StoreDamaged if it
+        has data.
+        """
         if holds_anything(self.disk, self.directory):
             raise StoreDamaged(self.directory, "there are logs or a journal, but no checkpoint", _RESTORE)
         self.disk.make_directory(layout.journal_directory(self.directory))
@@ -209,6 +212,7 @@ class _Recovery:
         return 0, first
 
     def _open_log(self, entry: LogEntry, age_ms: int) -> None:
+        """Open a log that the checkpoint names; one whose files do not match goes offline."""
         log = opening.open_partition_log(
             self.disk,
             layout.log_directory(self.directory, entry.topic, entry.partition, entry.log_id),
@@ -348,6 +352,7 @@ class _Recovery:
             self.salvage.setdefault(log, []).append(Part(APPEND, log.log_id, offset, (data,)))
 
     def _apply_change(self, part: Part) -> None:
+        """Apply a part of the journal that is no append: a log created, dropped, or with a new start."""
         log = self.logs.get(part.log_id)
         if part.kind == CREATE:
             self._apply_create(part)
@@ -365,6 +370,7 @@ class _Recovery:
             self.open_files.forget_directory(log.directory)
 
     def _apply_create(self, part: Part) -> None:
+        """Create the log, unless it exists already."""
         self.next_log_id = max(self.next_log_id, part.log_id + 1)
         if part.log_id in self.logs:
             return
@@ -375,6 +381,7 @@ class _Recovery:
         self.topic_ids[log.log_id] = topic_id
 
     def _offline(self, log: PartitionLog, reason: str) -> None:
+        """Put the log offline, and note the reason for the report."""
         log.offline = reason
         self.report.offline[log.directory] = reason
 
@@ -389,6 +396,7 @@ class _Recovery:
     # ---- everything again ------------------------------------------------------------------------------------
 
     def _write_put_by(self, *, all_of_it: bool) -> None:
+        """Write batches that were taken out of tails to segments. all_of_it: also small amounts."""
         for log in self.logs.values():
             log.write_put_by(all_of_it=all_of_it)
         self.put_by_bytes = 0
@@ -416,6 +424,7 @@ class _Recovery:
         log.kept_parts += kept_parts.write(self.disk, self.directory, name, incarnation, parts)
 
     def _store(self, end: StoreCheckpoint, journal: AnyJournal) -> Store:
+        """Return the recovered store, with this journal."""
         return Store(
             self.disk,
             self.clock,
@@ -457,6 +466,7 @@ def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[
 
 
 def _catalogue_entry(settings: StoreSettings) -> LogEntry:
+    """Return the entry of the catalogue's log for a new directory."""
     log_settings = LogSettings(durability_mode=settings.durability_mode)
     return LogEntry(layout.CATALOGUE_LOG_ID, layout.CATALOGUE_TOPIC, layout.NO_TOPIC_ID, 0, log_settings.pack(), None)
 

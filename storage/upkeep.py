@@ -82,6 +82,7 @@ class CheckpointRun:
     dropped: list[PartitionLog]  # this checkpoint is the first not to name them
 
     def run(self) -> None:
+        """Sync the segments, then write the checkpoint, in a worker thread."""
         run_syncs([job for _, job in self.syncs])
         store_checkpoint.write(self.disk, self.directory, self.number, self.content)
 

@@ -92,6 +92,10 @@ def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest
     levels = {each.name: each for each in complete_features({key: HANDLERS[key].api for key in HANDLERS})}
 
     def answer(update: UpdateFeaturesRequest.Update) -> UpdateFeaturesResponse.Result:
+        """Return success for an update to the version that the feature has.
+
+        Raises INVALID_UPDATE_VERSION for any other.
+        """
         problem = _wrong_with(update, levels.get(update.feature))
         if problem:
             raise KafkaError(

@@ -89,6 +89,7 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
     room, named = AnswerRoom(len(broker.server.connections)), set[tuple[int, str]]()
 
     def answer(resource: DescribeConfigsRequest.Resource) -> _Result:
+        """Describe one resource; one named again is refused when the answer is full."""
         which = resource.resource_type, resource.resource_name
         if which in named and room.is_full:
             error = ErrorCode.INVALID_REQUEST
@@ -444,6 +445,7 @@ def _changing(resource: IncrementalAlterConfigsRequest.Resource) -> _Merge:
     """Return a function that applies the request's changes to the stored settings."""
 
     def merge(before: Mapping[str, str], options: Mapping[str, Option]) -> dict[str, str]:
+        """Return the stored settings with the request's changes applied."""
         after = dict(before)
         for config in resource.configs:
             _change(after, config, options)
@@ -486,4 +488,5 @@ def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resourc
 
 
 def _entries(text: str) -> list[str]:
+    """Split a list setting at commas, without blanks."""
     return list(filter(None, map(str.strip, text.split(","))))

@@ -131,6 +131,7 @@ def _refuse_later(broker: Services, error: KafkaError, wait_ms: int) -> Parked:
     parked = Parked()
 
     def answer(at_deadline: bool) -> bool:
+        """Answer with the error. Returns that the wait has ended."""
         parked.answer(error)
         return True
 

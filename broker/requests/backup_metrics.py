@@ -16,6 +16,7 @@ def _followed(value: Callable[[Backup, int], float | None]) -> Callable[[Service
     """
 
     def read(broker: Services, seen: Seen) -> Samples:
+        """Return the metric's sample; none if no backup follows."""
         backup = broker.metrics.backup
         found = value(backup, broker.clock.monotonic_ms()) if backup.is_followed else None
         return [] if found is None else [((), found)]

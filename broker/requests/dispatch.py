@@ -194,6 +194,7 @@ def handles(
     assert key is not None
 
     def register(answer: F) -> F:
+        """Register the decorated function, and return it."""
         assert key not in HANDLERS, f"two handlers for API {key}"
         HANDLERS[key] = Handler(APIS[key], answer, waits, reads_released, may_be_long)
         return answer

@@ -14,6 +14,7 @@ def _of_owner(value: Callable[[Services, Callable[[], bool]], float]) -> Callabl
     """
 
     def read(broker: Services, seen: Seen) -> Samples:
+        """Return the metric's sample; none if the journal is not in a store of objects."""
         is_troubled = broker.metrics.store_is_troubled
         return [] if is_troubled is None else [((), value(broker, is_troubled))]
 

@@ -110,6 +110,7 @@ class Meter:
         """Return a function that calls `work` in a worker thread and counts its time."""
 
         def run() -> T:
+            """Do the work, and add its time to the request's."""
             clock = self._throttling.clock
             began_ns = clock.work_ns()
             try:

@@ -229,6 +229,7 @@ class SharePartitions:
         unit = self.state_log.unit(changes) if changes else ShareUnit([], _nothing)
 
         def apply() -> None:
+            """Apply the committed changes, and wake fetches that wait for these share partitions."""
             unit.apply()
             self._wake_soon(key for key, _ in changes)
 
@@ -244,6 +245,7 @@ class SharePartitions:
         unit = self._unit(changes)
 
         def apply() -> None:
+            """Apply the committed changes, and forget all share partitions of the topic."""
             unit.apply()
             self.state_log.forget(keys)
             self._wake_soon(keys)
@@ -372,6 +374,7 @@ class SharePartitions:
         renewed_until_ms = until_ms if configs.share_renew_acknowledge_enable else None
 
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
+            """Return the function that decides acknowledgements of this member in a share partition."""
             return lambda ranges, above: machine.acknowledge(member, ranges, above, limit, renewed_until_ms)
 
         return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
@@ -418,6 +421,7 @@ class SharePartitions:
         """
 
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
+            """Return the function that decides acknowledgements of this transaction in a share partition."""
             transaction = self.state_log.home(key), producer_id
             return lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
 
@@ -439,6 +443,7 @@ class SharePartitions:
         settlement = self.state_log.settlement(home, producer_id, commit, changes)
 
         def apply(marker_offset: int) -> None:
+            """Apply the committed marker at this offset, count what it archives, and wake waiting fetches."""
             keys = self.state_log.pending_in(transaction)
             if commit:
                 count_rejected(self._metrics, [self._known[key].machine for key in keys], transaction)

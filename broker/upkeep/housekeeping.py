@@ -166,6 +166,7 @@ class Housekeeping:
         future: asyncio.Future[T] = self._loop.create_future()
 
         def done(result: T | BaseException) -> None:
+            """Pass the job's result or exception to the awaiting task."""
             if isinstance(result, BaseException):
                 future.set_exception(result)
             else:

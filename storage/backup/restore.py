@@ -162,6 +162,7 @@ def _checkpoint_name(contents: Contents) -> str:
 
 
 def _difference(path: str, found: BackupFile, expected: BackupFile) -> str:
+    """Return in which way the file differs from the backup's list, as an error message."""
     if found.size_bytes != expected.size_bytes:
         return f"{path} has {found.size_bytes} bytes instead of {expected.size_bytes}"
     return f"{path} fails its checksum"
@@ -172,6 +173,7 @@ def _counting(report: Report, total: int) -> OnBytes:
     done = 0
 
     def on_bytes(count: int) -> None:
+        """Count bytes that were copied, and report the progress."""
         nonlocal done
         done += count
         report(done, max(done, total))

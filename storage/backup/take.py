@@ -217,5 +217,6 @@ class _Taking:
             self._folders.add(name)
 
     def _on_bytes(self, count: int) -> None:
+        """Count bytes that were copied, and report the progress."""
         self._copied_bytes += count
         self._report(self._copied_bytes, max(self._copied_bytes, self._expected_bytes))

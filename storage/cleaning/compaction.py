@@ -150,7 +150,10 @@ class Compaction:
         self._files.sync_all([], [self._log.directory])
 
     def _map_keys(self, keys: KeyMap) -> Iterator[None]:
-        """Map the keys of the dirty part to their latest offsets, until the map is full."""
+        """Note the latest offset of each key in the part that is not compacted yet, until the map is full.
+
+        Then the compaction ends before the batch that does not fit. Yields after each batch.
+        """
         for number, state in enumerate(self.states):
             if state.end_offset <= self._dirty_offset:
                 continue
@@ -292,6 +295,7 @@ class _Output:
         self._run.outputs.append(finished)
 
     def _write(self) -> None:
+        """Write the collected batches to the new segment's file."""
         self._put(LOG_SUFFIX, self._buffers, self._written_bytes, self._size_bytes - self._written_bytes)
         self._buffers.clear()
         self._written_bytes = self._size_bytes

@@ -175,6 +175,7 @@ class JournalFiles:
         return size
 
     def _total(self) -> int:
+        """Return the size in bytes of all journal files in use or ready."""
         return self.full_bytes + self.current.size_bytes + sum(file.size_bytes for file in self.ready)
 
     def _droppable(self, over: int) -> list[JournalFile]:

@@ -258,7 +258,11 @@ class Journal(AnyJournal):
         return write
 
     def finished(self, write: RoundWrite) -> None:
-        """Release the round's units, after its run() has returned or its begin() has called back."""
+        """Note that a round (the units of one write) is written: its units count as released.
+
+        Called after its run() has returned or its begin() has called back. Raises RuntimeError if it or one before it
+        was not written.
+        """
         if not self._in_flight or write is not self._in_flight[0] or not write.done:
             raise RuntimeError("the round cannot be released: it or one before it was not written")
         self._in_flight.popleft()
@@ -372,6 +376,7 @@ class Journal(AnyJournal):
             self._begin_file()
 
     def _begin_file(self) -> None:
+        """Begin a round at the start of the current file, behind its header."""
         self._file = self._files.current
         self._begin_round(BLOCK_BYTES)
 

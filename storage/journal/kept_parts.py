@@ -52,6 +52,7 @@ def list_files(disk: Disk, directory: str) -> tuple[list[KeptFile], list[str]]:
 
 
 def _is_unfinished(name: str) -> bool:
+    """Return whether this is the name of a file of kept parts whose writing was cut short."""
     whole = name.removesuffix(checkpoints.UNFINISHED)
     return whole != name and parse_name(whole) is not None
 

@@ -215,6 +215,7 @@ class Preparation:
 
 
 def _write_new(file: File, header: FileHeader) -> None:
+    """Write a journal file's header, and zeros up to its full size."""
     file.write([pack_file_header(header)], 0)
     for position in range(BLOCK_BYTES, header.size_bytes, len(_ZEROS)):
         file.write([_ZEROS[: header.size_bytes - position]], position)

@@ -48,6 +48,7 @@ class FilePart:
 
     @property
     def _file(self) -> File:
+        """Return the open file. It must not be released yet."""
         assert self._opened is not None, "let go of"
         return self._opened.file
 

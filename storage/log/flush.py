@@ -175,10 +175,12 @@ class SegmentWriter:
         self._paced = paced
 
     def _begin(self) -> None:
+        """Create the log's directory if it is new."""
         if self._make_directory:
             self._files.disk.make_directory(self._directory)
 
     def _fresh(self, base_offset: int) -> _Growing:
+        """Return an empty segment that begins at this offset."""
         return _Growing(SegmentState(base_offset, end_offset=base_offset), self._settings, created=True)
 
     def _create(self, growing: _Growing) -> None:
@@ -271,6 +273,7 @@ class FlushJob(SegmentWriter):
         self._files.make_room()
 
     def _create_segment(self, base_offset: int) -> _Growing:
+        """Create a new segment's file, and return the segment."""
         growing = self._fresh(base_offset)
         self._create(growing)
         return growing

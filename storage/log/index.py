@@ -261,6 +261,7 @@ class IndexCache:
             self._size_bytes = 0
 
     def _drop_surplus(self) -> None:
+        """Drop the longest unused indexes while the cache is above its limit."""
         while self._size_bytes > self.limit_bytes and len(self._loaded) > 1:
             _, dropped = self._loaded.popitem(last=False)
             self._size_bytes -= dropped.size_bytes

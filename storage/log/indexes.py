@@ -72,9 +72,10 @@ def _load_aborted(log: LogState, states: Sequence[SegmentState], number: int) ->
 
 
 def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
-    """Read the entries that count; None if the file does not have them or cannot be read.
+    """Return the entries of an index file that match the manifest's row; None if the file lacks them or cannot be
+    read.
 
-    Raises: OSError for want of descriptors or memory.
+    Raises OSError for want of descriptors or memory.
     """
     if not row.entries:
         return b""
@@ -116,6 +117,7 @@ def _derive_aborted(log: LogState, states: Sequence[SegmentState], number: int) 
 
 
 def _batches(log: LogState, state: SegmentState) -> Iterator[Batch]:
+    """Yield the batches of a segment, read from its file."""
     with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
         for _, batch in scan(file, state):
             yield batch

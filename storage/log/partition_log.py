@@ -223,6 +223,7 @@ class PartitionLog(LogState):
         return LatestLookup(self, self.segments, cut if latest is None else [*cut, latest], below)
 
     def _must_be_online(self) -> None:
+        """Raise KAFKA_STORAGE_ERROR if the log is offline."""
         if self.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.offline}")
 

@@ -150,11 +150,13 @@ class ProducerSnapshots:
         return self._job
 
     def _begin(self) -> None:
+        """Begin a snapshot of the producers at the log's present end, and encode its first slice."""
         self._slices = _Slices(self._log.end_offset, self.taken_bytes)
         self._log.producers.begin_snapshot()
         self._advance()
 
     def _advance(self) -> None:
+        """Encode the next slice of the snapshot that was begun."""
         slices = self._slices
         if slices is not None and not slices.pieces:
             slices.pieces = self._log.producers.advance_snapshot(SLICE_PRODUCERS) or []

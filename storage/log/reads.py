@@ -94,6 +94,7 @@ class ColdRead:
         self._lookup = AbortedLookup(log, span.offset, span.below, aborted)
 
     def run(self) -> Slice:
+        """Read from disk, in a worker thread. Returns the batches that were found."""
         with judge_errors(self._log, self._states):
             return self._read()
 
@@ -158,6 +159,7 @@ class AbortedLookup:
         self._known = known
 
     def run(self) -> list[AbortedTransaction]:
+        """Look up the aborted transactions, in a worker thread."""
         with judge_errors(self._log, self._states):
             return self.find(self._below)
 
@@ -175,6 +177,7 @@ def aborted_in_memory(log: LogState, offset: int, below: int) -> list[AbortedTra
     """Return aborted transactions in the log's segments that overlap [offset, below); None if an index must be read."""
 
     def load(number: int) -> Indexes:
+        """Return a segment's indexes if they are in memory. Raises _NotInMemory."""
         state = log.segments[number]
         found = log.open_files.indexes.get(f"{log.directory}/{state.stem}", state.size_bytes)
         if found is None:

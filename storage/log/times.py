@@ -75,6 +75,7 @@ class _Lookup(ABC):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, lie.detail) from lie
 
     def _tail_batch(self, entry: TailBatch) -> Batch:
+        """Return a batch of the log's tail, decoded."""
         return batches.read(memoryview(b"".join(entry[6])))
 
 

@@ -282,6 +282,7 @@ class Taker(NamedTuple):
         return self._replace(phase=Phase.OWNER) if created else self._again()
 
     def _again(self) -> "Taker":
+        """Return the state to begin a take-over again."""
         return Taker(self.epoch, self.window)
 
 

@@ -162,6 +162,7 @@ def pack_seal(seal: Seal) -> bytes:
 
 
 def _pack(*fields: tuple[int | bytes, ...]) -> bytes:
+    """Encode a header with its checksum."""
     checked = _HEADER.pack(_MAGIC, 0, FORMAT, *(field for some in fields for field in some))[_CHECKED:]
     return _MAGIC + crc32c(checked).to_bytes(4, "big") + checked
 

@@ -97,6 +97,7 @@ class ObjectJournal(AnyJournal):
         self._create_first(Header(self._start, taken.base, taken.base_end))
 
     def _create_first(self, says: Header) -> None:
+        """Create round 0, empty, by which the epoch begins."""
         header = self._take_header(says, b"")
         create_round(RoundCreation(self._objects, header, format.pack_round(header)), self._pause)
         self._owner = self._owner.create(header.place.number)
@@ -109,6 +110,7 @@ class ObjectJournal(AnyJournal):
 
     @property
     def _busy_bytes(self) -> int:
+        """The size of the rounds that are open or being created."""
         return self._in_flight_bytes + self.open_bytes
 
     def admits(self, size_bytes: int) -> bool:
@@ -116,6 +118,7 @@ class ObjectJournal(AnyJournal):
         return self._in_flight_bytes + BATCH_UNIT_BYTES + size_bytes <= self._room
 
     def is_ready_for(self, size_bytes: int) -> bool:
+        """Return whether a unit of this size has room, or never will."""
         return self.admits(size_bytes) or size_bytes > self.largest_unit_bytes
 
     @property
@@ -257,6 +260,7 @@ class ObjectJournal(AnyJournal):
         raise UnitRefused(f"no room in memory for a unit of {size_bytes} bytes before rounds are in the store")
 
     def _begin_round(self) -> None:
+        """Begin an empty round."""
         self._room = self._round_room = min(self._max_bytes, LARGEST_ROUND_BYTES)
         self._buffers: list[Buffer] = []
         self._first_unit = self.next_unit
@@ -290,6 +294,7 @@ class ObjectRound(RoundWrite):
         """Begin creating it. `writer` is an ObjectWriter."""
 
         def ended(error: OSError | None, took_ns: int) -> None:
+            """Note the result of the create, and pass it on."""
             self.sync_ns = took_ns
             self.done, self.failed = error is None, error is not None
             told(error)

@@ -94,6 +94,7 @@ class Points:
         self._shipper.report = report
 
     def _wait(self, error: ObjectsError) -> None:
+        """Pause after an error of the store."""
         self._pause(error, 1)
 
     def take_first(self) -> PointTaken:
@@ -242,6 +243,7 @@ class Collecting:
             return False  # what is damaged is left for people to see
 
     def _delete(self, going: Iterable[str]) -> None:
+        """Delete these objects; repeat it while the result is unclear."""
         for name in going:
             until_clear(partial(self.objects.delete, name), self.pause)
 
@@ -334,4 +336,5 @@ _FILES = (layout.CHECKPOINT, layout.COORDINATORS)
 
 
 def _wait(pause: Pause, error: ObjectsError) -> None:
+    """Pause after an error of the store."""
     pause(error, 1)

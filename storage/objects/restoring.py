@@ -106,10 +106,12 @@ class Restoring:
         return Restored(looked, source.point)
 
     def _begin_again(self) -> None:
+        """Remove what was restored, because the owner deleted what was being read."""
         self.say("the owner removed what was being read, since it has a newer checkpoint: taking that one")
         self._remove_all()
 
     def _remove_all(self) -> None:
+        """Empty the directory, under its lock."""
         with self._locked():
             remove_contents(self.disk, self.directory, keep=LOST_AND_FOUND)
 
@@ -133,6 +135,7 @@ class _Source(JournalOfDirectory):
             fetch_point(of.objects, of.disk, of.directory, self.point, of.pause, of.report)
 
     def scan(self, start: StoreCheckpoint) -> FoundUnits:
+        """Return the rounds to read after this checkpoint, without taking the store over."""
         looked, of = self._looked, self._restoring
         taken = Taken(Claim(looked.epoch + 1, 0, (), b""), looked.epoch, looked.end, looked.runs, looked.last)
         runs = runs_behind(looked.runs, Place(*start.journal_start))

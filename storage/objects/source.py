@@ -125,6 +125,7 @@ class JournalOfObjects:
     # ---- whose data it is ------------------------------------------------------------------------------------
 
     def _has_data(self) -> bool:
+        """Return whether the directory has a checkpoint, logs or a journal."""
         numbers = store_checkpoint.numbers(self._disk, self._directory)
         return bool(numbers) or holds_anything(self._disk, self._directory)
 
@@ -141,6 +142,7 @@ class JournalOfObjects:
         return isinstance(there, RoundHeader)
 
     def _refuse(self, begun: int) -> None:
+        """Raise StoreDamaged, because directory and store have different data. begun: the store's newest epoch."""
         where = self._objects.where
         raise StoreDamaged(
             self._directory, f"it has data of its own, and {where} has other data (epoch {begun})", _ONE_OF_THEM
@@ -213,6 +215,7 @@ class JournalOfObjects:
         return self._begin(end)
 
     def _begin(self, end: StoreCheckpoint) -> ObjectJournal:
+        """Begin the journal of the new epoch, by creating its round 0."""
         began_ms = self._clock.monotonic_ms()
         try:
             return ObjectJournal(

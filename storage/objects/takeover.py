@@ -75,6 +75,7 @@ class Takeover:
         return claim.epoch, *taker.base
 
     def _begin(self) -> tuple[Claim, Taker]:
+        """Claim a new epoch. Returns the claim, and the state of the take-over."""
         self._claim = claim = self._create_claim()
         return claim, Taker(claim.epoch, WINDOW)
 
@@ -108,6 +109,7 @@ class Takeover:
         name, content = format.claim_name(claim.epoch), format.pack_claim(claim)
 
         def create() -> bool:
+            """Create the object. Returns whether it has this content, also if an earlier request created it."""
             try:
                 self._objects.create(name, content)
             except Exists:
@@ -131,10 +133,12 @@ class Takeover:
         return begun or min([*self._epochs.claimed(), own]), passed
 
     def _list(self, taker: Taker) -> Taker:
+        """List the epoch that is being ended. Returns the next state."""
         places = self._epochs.places(format.epoch_prefix(taker.ending))
         return taker.listed(self._epochs.near_top(places))
 
     def _seal(self, taker: Taker) -> None:
+        """Try to create the seal that ends the epoch. If the name is taken, the next listing tells by what."""
         place = Place(taker.ending, taker.place)
         content = format.pack_seal(Seal(place, self._claim.salt, taker.epoch, handed_over=self._for_others))
         try:
@@ -165,6 +169,7 @@ class Takeover:
         return taker.complete(), taken
 
     def _is_overtaken(self, taker: Taker) -> bool:
+        """Return whether another broker has sealed the new epoch, or a later one has begun."""
         base, own = taker.base[0], taker.epoch
         places = self._epochs.places()
         if Place(own, 0) in places and not self._epochs.is_round(Place(own, 0)):

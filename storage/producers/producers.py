@@ -408,6 +408,7 @@ class ProducerStates:
         return starmap(_describe, self._by_silence())
 
     def _by_silence(self) -> Iterator[tuple[int, Producer]]:
+        """Return all producers with their ids, the longest silent first."""
         busy = [(producer_id, self._producers[producer_id]) for producer_id in self._open.values()]
         idle = zip(list(self._idle), list(self._idle.values()), strict=True)  # it may change before all are taken
         return heapq.merge(idle, sorted(busy, key=_age), key=_age)

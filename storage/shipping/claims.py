@@ -166,6 +166,7 @@ class Claims:
                 continue
 
     def _newest_point(self, epoch: int) -> Place | None:
+        """Return the place of an epoch's newest point or seal; None if it has none."""
         places = (names.place_in(names.POINTS, name) for name in list_names(self.objects, names.POINTS, self.wait))
         return max((each for each in places if each and each.epoch == epoch), default=None)
 
@@ -177,5 +178,6 @@ class Claims:
 
 
 def _epoch_in(folder: str, name: str) -> int:
+    """Return the epoch in the name of a point or part; 0 for any other name."""
     place = names.place_in(folder, name)
     return place.epoch if place else 0

@@ -95,6 +95,7 @@ class Fetching:
             lock.release()
 
     def _attempts(self, at_ms: int | None) -> Fetched:
+        """Fetch a point; if it is deleted meanwhile, a newer one. Raises BackupRefused after ATTEMPTS."""
         for _ in range(ATTEMPTS):
             place, point = self._choose(at_ms)
             try:
@@ -145,6 +146,7 @@ class Fetching:
     # ---- fetching --------------------------------------------------------------------------------------------
 
     def _fetch(self, place: Place, point: Point, at_ms: int | None) -> Fetched:
+        """Write a point and the rounds after it, check the journal, and write the checkpoint last."""
         fetched = Fetched(place, point, point.taken_ms, point.last_unit, 0, point.size_bytes)
         with self._explained(place):
             written = self.fetch_files(point)
@@ -187,6 +189,7 @@ class Fetching:
         return written
 
     def _is_gone(self, place: Place) -> bool:
+        """Return whether the point's object was deleted."""
         try:
             ask(lambda: self.objects.read(names.point(place), 0, 1), self.wait)
         except Missing:
@@ -205,6 +208,7 @@ class Fetching:
             raise BackupRefused(f"{self.objects.where}: {reason}", EARLIER) from None
 
     def _make_folders(self, point: Point) -> None:
+        """Create the folders of the point's files."""
         folders = {path.rpartition("/")[0] for path in point.files} - {""}
         for folder in (layout.journal_directory(""), layout.logs_directory("")):
             folders.add(folder.removeprefix("/"))
@@ -265,6 +269,7 @@ def time_text(at_ms: int) -> str:
 
 
 def _remove(disk: Disk, path: str) -> None:
+    """Delete a file, or a folder with its content."""
     if disk.is_directory(path):
         disk.remove_tree(path)
     else:

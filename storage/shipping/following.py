@@ -196,6 +196,7 @@ class Follower:
         return self.epoch
 
     def _keep_unchanged(self, points: Mapping[Place, Point | None]) -> dict[str, ShippedFile]:
+        """Return the files of the newest point that need not be shipped again."""
         newest = points[max(points)] if points else None
         return keep_unchanged(self._disk, self._directory, newest, self._objects.where) if newest else {}
 
@@ -256,6 +257,7 @@ class Follower:
         now_ms = self._clock.monotonic_ms()
 
         def created() -> None:
+            """Note that the point exists; rounds are shipped after it from now on."""
             self._points += 1
             self._shipper.count(len(content))
             self._chain = _Chain(place, point.checkpoint, now_ms, point.goes_on, JournalBehind(point.files))
@@ -318,6 +320,7 @@ class Follower:
         return _Seen(place, newest, next_round, began_ms, taken_ms, look)
 
     def _see_ahead(self, place: JournalPlace) -> None:
+        """Read the journal from this place on, for the next step."""
         self._ahead = self._see(place)
 
     def _cover(self, began_ms: int, taken_ms: int) -> None:
@@ -366,6 +369,7 @@ class Follower:
         content = pack_rounds(rounds)
 
         def created() -> None:
+            """Note that the object with these rounds exists."""
             chain.rounds += 1
             chain.size_bytes += sum(piece.length for piece in rounds.pieces)
             chain.goes_on = rounds.goes_on

@@ -148,6 +148,7 @@ def unpack_point(content: bytes, name: str) -> Point:
     """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
 
     def parse(payload: bytes) -> Point:
+        """Decode the point. Raises ValueError and others for bad content."""
         fields = dict(msgpack.unpackb(payload))
         objects, rows = fields.pop("objects"), fields.pop("files")
         fields["goes_on"] = _place(fields["goes_on"])
@@ -192,6 +193,7 @@ def unpack_rounds(content: bytes, name: str) -> Rounds:
     """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
 
     def parse(payload: bytes) -> Rounds:
+        """Decode the rounds. Raises ValueError and others for bad content."""
         taken_ms, last_unit, goes_on, rows = msgpack.unpackb(payload)
         pieces = [
             Piece(_text(file), _whole(size), _whole(at), _check(data, bytes), tuple(map(_named_extent, extents)))
@@ -259,6 +261,7 @@ def _place(row: Any) -> JournalPlace:
 
 
 def _whole(value: Any) -> int:
+    """Return the value, if it is an int of 0 or more. Raises ValueError."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no number of its kind")
     return value
@@ -269,6 +272,7 @@ def _text(value: Any) -> str:
 
 
 def _check(value: Any, kind: type[T]) -> T:
+    """Return the value, if it is of exactly this type. Raises TypeError."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.50} is no {kind.__name__}")
     return value

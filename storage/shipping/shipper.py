@@ -240,6 +240,7 @@ class Shipper:
         begun: list[tuple[str, int, int]] = []  # (file, where its bytes begin in the part, how many)
 
         def flush() -> None:
+            """Create a part of the bytes collected so far, and note where each file's bytes are in it."""
             if not content:
                 return
             name = self._next_part()

@@ -66,4 +66,5 @@ def _shares_topics(disk: Disk, directory: str, newest: Point) -> bool:
 
 
 def _topic_ids(content: store_checkpoint.StoreCheckpoint) -> set[bytes]:
+    """Return the ids of all topics in a checkpoint."""
     return {entry.topic_id for entry in content.logs if entry.topic_id != NO_TOPIC_ID}

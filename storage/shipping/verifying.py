@@ -37,7 +37,9 @@ class StoreStatus:
 
 
 def read_status(objects: Objects, wait: Wait) -> StoreStatus:
-    """Look at all names, and read points, the claim and the newest rounds. Raises: NewerFormat, Refused."""
+    """Return the status of a store, from all names, the points, the newest claim and rounds. Raises NewerFormat,
+    Refused.
+    """
     status = StoreStatus()
     sizes = {each.name: each.size_bytes for each in ask(lambda: objects.list("0/"), wait)}
     status.objects, status.size_bytes = len(sizes), sum(sizes.values())

@@ -492,6 +492,7 @@ def _cold_job(
     """
 
     def run() -> Read:
+        """Read from disk what is not in memory. Returns the records, and the aborted transactions in them."""
         if isinstance(found, ColdRead):
             return found.run_committed() if is_committed else (found.run(), [])
         return found, aborted.run() if isinstance(aborted, AbortedLookup) else aborted
