@@ -112,7 +112,7 @@ class JournalOfDirectory:
 
 
 def check_complete(directory: str, mark: store_mark.Mark | None) -> None:
-    """Raises: StoreDamaged, if the mark says that the directory was never complete."""
+    """Raise StoreDamaged if the mark says that a restore into the directory was cut short."""
     if mark is not None and mark.identity == store_mark.CUT_SHORT:
         raise StoreDamaged(directory, "a restore into it was cut short", "restore again, into another folder")
 

@@ -396,7 +396,10 @@ class _Recovery:
     # ---- everything again ------------------------------------------------------------------------------------
 
     def _write_put_by(self, *, all_of_it: bool) -> None:
-        """Write batches that were taken out of tails to segments. all_of_it: also small amounts."""
+        """Write batches that were taken out of tails to segments.
+
+        all_of_it: for the last time, with all index entries.
+        """
         for log in self.logs.values():
             log.write_put_by(all_of_it=all_of_it)
         self.put_by_bytes = 0

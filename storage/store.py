@@ -189,10 +189,11 @@ class Store:
         return unit
 
     def confirm(self) -> None:
-        """Make the current answer wait for a later round, in a journal that another owner may have ended.
+        """Make the present answer wait until this broker has proved that it still owns the journal, by writing a unit.
 
-        Else a broker that was stopped while another took over could answer with what is out of date. For answers that
-        clients act on: how far a group has read, what a sink has decided.
+        Else a broker that was stopped while another one took over could answer with old data. Used for answers that
+        clients act on: how far a group has read, what a sink has decided. Does nothing if the journal cannot be taken
+        over.
         """
         if self.journal.may_be_ended_by_others and not self.journal.pending:
             catalogue = self.logs[layout.CATALOGUE_LOG_ID]

@@ -326,7 +326,7 @@ def _alter_or_refuse(
 
 
 def _check_entries(resource: _Resource) -> None:
-    """Raises: INVALID_REQUEST if the request names a config twice or gives it no value."""
+    """Raise INVALID_REQUEST if the request names a config twice or gives it no value."""
     names = Counter(config.name for config in resource.configs)
     if any(count > 1 for count in names.values()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

@@ -69,7 +69,7 @@ def _lock(disk: Disk, path: str) -> Lock:
 
 
 def refuse_copy_of_store(disk: Disk, directory: str) -> None:
-    """Raises: BackupRefused, for a directory whose journal is in a store of objects: alone it lacks what is newest."""
+    """Raise BackupRefused if the directory's journal is in a store of objects: alone it lacks the newest data."""
     mark = store_mark.read_mark(disk, directory)
     if mark is not None and mark.adopting:
         cut_short = adoption_cut_short(directory)

@@ -287,7 +287,10 @@ class PartitionLog(LogState):
         self.tail_bytes = 0
 
     def write_put_by(self, *, all_of_it: bool) -> None:
-        """In recovery: write what put_by() took to the segments. After all_of_it the log is ready, except for syncs."""
+        """In recovery, write the batches that put_by() took out of the tail to segments.
+
+        all_of_it: for the last time; after it the log is ready, except for syncs.
+        """
         replay = self._replay
         if replay is None:
             return

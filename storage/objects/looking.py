@@ -51,7 +51,7 @@ class Looked:
 
     @property
     def since_round(self) -> int:
-        """The number over all epochs of the first round of this one."""
+        """The number, counted over all epochs, of this epoch's first round."""
         return self.last.round - self.last.place.number if self.last else 0
 
     @property
@@ -159,7 +159,7 @@ class JournalVerifying:
             return [*self.problems, f"{damage.name}: {damage.reason}"]
 
     def _read(self, looked: Looked) -> list[str]:
-        """Raises: Missing, ObjectDamaged, MovedOn."""
+        """Read all that the store needs. Returns what is lost or damaged. Raises Missing, ObjectDamaged, MovedOn."""
         looking = self.looking
         self.problems, self.rounds, self.size_bytes = [], 0, 0
         if format.IDENTITY_NAME not in looked.sizes:

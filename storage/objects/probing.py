@@ -47,7 +47,7 @@ def remove(objects: Objects, name: str) -> None:
 
 
 def check_winners(where: str, racers: int, winners: int) -> None:
-    """Raises: StoreDamaged, if more than one has won."""
+    """Raise StoreDamaged if more than one of `racers` creates of the same name succeeded."""
     if winners > 1:
         raise StoreDamaged(
             where,

@@ -92,7 +92,9 @@ class Restoring:
             lock.release()
 
     def _attempt(self, looking: Looking, looked: Looked) -> Restored:
-        """Raises: Missing, ObjectDamaged; what open_store raises."""
+        """Restore the directory once. Raises Missing, if the owner deleted what is read; ObjectDamaged; what
+        open_store raises.
+        """
         source = _Source(self, looking, looked)
         try:
             store, _ = open_store(self.disk, self.clock, self.rng, self.directory, SETTINGS, source=source)

@@ -277,7 +277,9 @@ def _remove(disk: Disk, path: str) -> None:
 
 
 def _order(point: Point, path: str) -> tuple[bool, int, str]:
-    """The journal first, so that a directory that was left half-made shows it; then the largest files."""
+    """Return the sort key of a file: the journal first, so that a half-made directory can be recognised; then large
+    files.
+    """
     return not path.startswith("journal/"), -point.files[path].size_bytes, path
 
 

@@ -145,7 +145,7 @@ def pack_point(point: Point) -> bytes:
 
 
 def unpack_point(content: bytes, name: str) -> Point:
-    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+    """Decode the object of a point. name: of the object, for errors. Raises checkpoints.Damaged, NewerFormat."""
 
     def parse(payload: bytes) -> Point:
         """Decode the point. Raises ValueError and others for bad content."""
@@ -190,7 +190,7 @@ def pack_rounds(rounds: Rounds) -> bytes:
 
 
 def unpack_rounds(content: bytes, name: str) -> Rounds:
-    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+    """Decode an object with rounds. name: of the object, for errors. Raises checkpoints.Damaged, NewerFormat."""
 
     def parse(payload: bytes) -> Rounds:
         """Decode the rounds. Raises ValueError and others for bad content."""
@@ -214,7 +214,7 @@ def pack_claim(claim: Claim) -> bytes:
 
 
 def unpack_claim(content: bytes, name: str) -> Claim:
-    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+    """Decode a claim of an epoch. name: of the object, for errors. Raises checkpoints.Damaged, NewerFormat."""
 
     def parse(payload: bytes) -> Claim:
         claim = Claim(**dict(msgpack.unpackb(payload)))
@@ -229,7 +229,7 @@ def pack_seal(seal: Seal) -> bytes:
 
 
 def unpack_seal(content: bytes, name: str) -> Seal:
-    """Raises: checkpoints.Damaged, checkpoints.NewerFormat."""
+    """Decode a seal. name: of the object, for errors. Raises checkpoints.Damaged, NewerFormat."""
 
     def parse(payload: bytes) -> Seal:
         seal = Seal(**dict(msgpack.unpackb(payload)))
