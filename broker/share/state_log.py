@@ -437,11 +437,11 @@ class ShareStateLog:
         group, topic_id, partition, home, end, *numbers, value, pending = row
         if end > self.topic.end_offset(home):
             raise ValueError(f"{SHARE_STATE_TOPIC}-{home} ends before offset {end}, up to which it knows")
-        batches = tuple(
-            (producer_id, position, StateBatch(first, last, records.STATES[state], deliveries, member))
-            for producer_id, position, first, last, state, deliveries, member in pending
-        )
-        return SharePartitionKey(group, topic_id, partition), home, end, *numbers, records.read_snapshot(value), batches
+        made: dict[tuple[int, int], list[StateBatch]] = {}  # of one record together: much quicker for thousands
+        for producer_id, position, first, last, state, deliveries, member in pending:
+            batch = StateBatch(first, last, records.STATES[state], deliveries, member)
+            made.setdefault((producer_id, position), []).append(batch)
+        return SharePartitionKey(group, topic_id, partition), home, end, *numbers, records.read_snapshot(value), made
 
     def put_row(self, row: Row) -> None:
         """Apply a row of a snapshot, as read_row() returned it.
@@ -457,8 +457,8 @@ class ShareStateLog:
         kept = self.known[key]
         kept.needs_from, kept.updates, kept.update_bytes = needs_from, updates, update_bytes
         kept.snapshot_at -= bytes_since
-        for producer_id, position, batch in pending:
-            self._apply_pending(home, key, producer_id, position, [batch])
+        for (producer_id, position), batches in pending.items():
+            self._apply_pending(home, key, producer_id, position, batches)
 
     # ---- pruning ---------------------------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.share.state_log import ShareStateLog
-from fencepost.broker.share.values import Snapshot, State, StateBatch
+from fencepost.broker.share.values import AcquiredRange, Snapshot, State, StateBatch
 from lines_run import lines_run
-from share_transactions import begin
+from share_transactions import ShareWorker, begin
 from simulated_broker import SimulatedBroker
 
 RUNS, SHARE_PARTITIONS = 2_000, 4
+LINES_OF_A_PENDING_RUN = 50  # each names its member, so there are some
 LINES_OF_A_RUN = 0.5  # with a line for each run in Python alone, a thousand share partitions would take too long
 
 
@@ -35,3 +36,31 @@ def test_loading_share_state_at_a_start_executes_few_lines_per_run(source: str) 
         lines = lines_run(start)
         assert [len(fresh.known[key].machine.runs) for key in keys] == [RUNS] * SHARE_PARTITIONS
         assert lines < LINES_OF_A_RUN * RUNS * SHARE_PARTITIONS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["the log", "a snapshot of the coordinators"])
+def test_a_start_restores_the_pending_runs_of_one_request_together(source: str) -> None:
+    with SimulatedBroker() as world:
+        world.broker.topics.create("orders", 1)
+        (key,), state_log = begin(world, "orders"), world.broker.share_partitions.state_log
+        acquired = [AcquiredRange(offset, offset, 1 + offset % 2) for offset in range(RUNS)]
+        state_log.known[key].machine.acquire(acquired, "m", 1 << 60)
+        assert ShareWorker(world).acknowledge((key, 0, RUNS - 1)) == [0]
+        world.wait(1)
+        fresh = ShareStateLog(world.broker.shared)
+        rows = [] if source == "the log" else list(state_log.rows())
+        if rows:
+            home = state_log.home(key)
+            fresh.topic.replay_from = {home: state_log.topic.log(home).end_offset}
+
+        def start() -> None:
+            for row in rows:
+                fresh.put_row(fresh.read_row(row))
+            fresh.load()
+
+        lines = lines_run(start)
+        before, after = state_log.known[key].machine, fresh.known[key].machine
+        assert after.pending_runs() == before.pending_runs()
+        assert list(after.pending_batches()) == list(before.pending_batches())
+        assert lines < LINES_OF_A_PENDING_RUN * RUNS
