@@ -110,7 +110,7 @@ def test_waiting_for_an_idle_journal_leaves_no_callback_behind():
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_a_machine_suspended_while_the_broker_stops_begins_no_round(mode):
+def test_a_machine_suspended_while_the_broker_stops_begins_no_journal_round(mode):
     one = SimulatedBroker(small(durability_mode=mode), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
     one.ask(produce("t", batch()))

@@ -68,7 +68,7 @@ async def test_in_mode_os_a_reply_leaves_at_the_end_of_the_turn_without_a_sync(d
 
 
 @driven_by("os")
-async def test_in_mode_os_released_units_do_not_count_as_synced(disk, driven, log, rounds):
+async def test_in_mode_os_released_journal_units_do_not_count_as_synced(disk, driven, log, rounds):
     """A checkpoint may name only synced units, because a power cut must not undo what it names."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
@@ -82,7 +82,7 @@ async def test_in_mode_os_released_units_do_not_count_as_synced(disk, driven, lo
 
 
 @driven_by("interval")
-async def test_in_mode_interval_all_units_are_synced_within_the_interval(disk, driven, log, rounds):
+async def test_in_mode_interval_all_journal_units_are_synced_within_the_interval(disk, driven, log, rounds):
     for _ in range(40):
         driven.fill()
         driven.append(log, [b"x"])
@@ -106,7 +106,7 @@ async def test_in_mode_fsync_nothing_is_released_before_its_sync(disk, driven, l
 
 
 @driven_by("fsync")
-async def test_units_that_arrive_during_a_sync_share_the_next_one(disk, driven, log, rounds):
+async def test_journal_units_that_arrive_during_a_sync_share_the_next_one(disk, driven, log, rounds):
     driven.append(log, [b"first"])
     await asyncio.sleep(0.001)
     before = len(syncs(disk))
@@ -164,7 +164,7 @@ def test_a_halt_calls_callbacks_that_wait_for_an_idle_journal(halt):
 
 
 @driven_by("fsync")
-async def test_a_round_that_ends_well_after_a_halt_releases_nothing(disk, driven, log, rounds):
+async def test_a_journal_round_that_ends_well_after_a_halt_releases_nothing(disk, driven, log, rounds):
     """A killed broker halts while a write is under way; its success must not be reported."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
@@ -220,7 +220,7 @@ async def test_touch_first_sends_its_replies_before_connections_that_wait_longer
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_while_stopping_rounds_are_written_only_on_request(mode):
+def test_while_stopping_journal_rounds_are_written_only_on_request(mode):
     @driven_by(mode)
     async def test(disk, driven, log, rounds):
         rounds.end()
@@ -236,7 +236,7 @@ def test_while_stopping_rounds_are_written_only_on_request(mode):
 
 
 @driven_by("fsync")
-async def test_when_released_calls_back_as_soon_as_its_own_unit_is_released(disk, driven, log, rounds):
+async def test_when_released_calls_back_as_soon_as_its_own_journal_unit_is_released(disk, driven, log, rounds):
     released = []
     for data in (b"x", b"y", b"z"):
         driven.append(log, [data])
@@ -255,7 +255,7 @@ async def end_of_turn():
 
 
 @driven_by("fsync", quick=True)
-async def test_on_a_quick_device_a_small_round_is_synced_at_the_end_of_the_turn(disk, driven, log, rounds):
+async def test_on_a_quick_device_a_small_journal_round_is_synced_at_the_end_of_the_turn(disk, driven, log, rounds):
     before = len(syncs(disk))
     driven.append(log, [b"x"])
     client = Client(rounds, driven.store.last_unit)
@@ -266,7 +266,7 @@ async def test_on_a_quick_device_a_small_round_is_synced_at_the_end_of_the_turn(
 
 
 @driven_by("fsync", quick=True)
-async def test_a_large_round_is_written_by_a_worker_even_on_a_fast_device(disk, driven, log, rounds):
+async def test_a_large_journal_round_is_written_by_a_worker_even_on_a_fast_device(disk, driven, log, rounds):
     driven.append(log, [b"x" * SYNCED_HERE_BYTES])
     client = Client(rounds, driven.store.last_unit)
     await end_of_turn()
@@ -310,7 +310,7 @@ def ask(driven, log, rounds, client=None, data=b"x"):
 
 
 @driven_by("fsync", quick=True)
-async def test_a_small_round_waits_one_turn_for_a_client_that_was_just_answered(disk, driven, log, rounds):
+async def test_a_small_journal_round_waits_one_turn_for_a_client_that_was_just_answered(disk, driven, log, rounds):
     one = ask(driven, log, rounds)
     await end_of_turn()
     before = len(syncs(disk))
@@ -356,7 +356,7 @@ async def test_the_only_client_does_not_wait_for_a_second_look(disk, driven, log
 
 
 @driven_by("fsync", quick=True)
-async def test_a_round_does_not_wait_for_a_client_that_disconnected(disk, driven, log, rounds):
+async def test_a_journal_round_does_not_wait_for_a_client_that_disconnected(disk, driven, log, rounds):
     gone = ask(driven, log, rounds)
     await end_of_turn()
     rounds.forget(gone)
@@ -366,7 +366,7 @@ async def test_a_round_does_not_wait_for_a_client_that_disconnected(disk, driven
 
 
 @driven_by("fsync", quick=True)
-async def test_a_larger_round_waits_for_no_second_look(disk, driven, log, rounds):
+async def test_a_larger_journal_round_waits_for_no_second_look(disk, driven, log, rounds):
     ask(driven, log, rounds)
     await end_of_turn()
     client = ask(driven, log, rounds, data=b"x" * LOOK_AGAIN_BYTES)
@@ -414,7 +414,7 @@ async def test_connections_with_requests_during_a_workers_sync_count_as_present(
 
 
 @driven_by("fsync", quick=True)
-async def test_if_clients_do_not_send_again_at_once_most_rounds_do_not_wait(disk, driven, log, rounds):
+async def test_if_clients_do_not_send_again_at_once_most_journal_rounds_do_not_wait(disk, driven, log, rounds):
     waited = []
     for number in range(2 * PAUSE_ROUNDS):
         client = ask(driven, log, rounds)

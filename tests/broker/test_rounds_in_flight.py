@@ -73,7 +73,7 @@ def in_world(scenario):
 
 
 @in_world
-async def test_up_to_three_rounds_are_written_at_once_and_released_in_their_order(world):
+async def test_up_to_three_journal_rounds_are_written_at_once_and_released_in_their_order(world):
     for number in range(3):
         assert await world.send() == number
     assert len(world.writer.steps) == 3
@@ -108,7 +108,7 @@ async def test_units_of_a_round_that_ends_before_an_earlier_one_are_not_released
 
 
 @in_world
-async def test_rounds_in_flight_are_limited_and_further_units_share_one_round(world):
+async def test_journal_rounds_in_flight_are_limited_and_further_units_share_one_round(world):
     for _ in range(7):
         await world.send()
     assert len(world.writer.steps) == 4
@@ -121,7 +121,7 @@ async def test_rounds_in_flight_are_limited_and_further_units_share_one_round(wo
 
 
 @in_world
-async def test_a_small_round_waits_for_the_round_in_flight(world):
+async def test_a_small_journal_round_waits_for_the_round_in_flight(world):
     await world.send(data=b"x" * 5000)
     world.writer.from_bytes = 5000
     for _ in range(3):
@@ -135,7 +135,7 @@ async def test_a_small_round_waits_for_the_round_in_flight(world):
 
 
 @in_world
-async def test_units_in_mode_os_wait_for_a_round_in_flight_that_is_synced(world):
+async def test_journal_units_in_mode_os_wait_for_a_round_in_flight_that_is_synced(world):
     await world.send()
     await world.send(world.os)
     assert len(world.writer.steps) == 1
@@ -146,7 +146,7 @@ async def test_units_in_mode_os_wait_for_a_round_in_flight_that_is_synced(world)
 
 
 @in_world
-async def test_unsynced_units_are_synced_with_the_next_round_by_a_worker(world):
+async def test_unsynced_journal_units_are_synced_with_the_next_round_by_a_worker(world):
     await world.send(world.os)
     assert world.answered == [0]
     await world.send()
@@ -159,7 +159,7 @@ async def test_unsynced_units_are_synced_with_the_next_round_by_a_worker(world):
 
 
 @pytest.mark.parametrize("failing", range(3))
-def test_a_failed_round_halts_and_none_behind_it_is_released(failing):
+def test_a_failed_journal_round_halts_and_none_behind_it_is_released(failing):
     @in_world
     async def test(world):
         halted = []
@@ -180,7 +180,7 @@ def test_a_failed_round_halts_and_none_behind_it_is_released(failing):
 
 
 @in_world
-async def test_a_failed_later_round_halts_before_earlier_rounds_are_released(world):
+async def test_a_failed_later_journal_round_halts_before_earlier_rounds_are_released(world):
     """After a failed write, nobody can know what is on the disk."""
     for _ in range(3):
         await world.send()
@@ -192,7 +192,7 @@ async def test_a_failed_later_round_halts_before_earlier_rounds_are_released(wor
 
 
 @in_world
-async def test_when_synced_calls_back_even_if_units_arrive_without_a_pause(world):
+async def test_when_synced_calls_back_even_if_journal_units_arrive_without_a_pause(world):
     """The next round is not begun while others are in flight, so that there is a moment when all are synced."""
     synced = []
     await world.send()
@@ -224,7 +224,7 @@ async def test_the_journal_is_idle_when_no_round_is_in_flight(world):
 
 
 @in_world
-async def test_a_round_the_async_writer_refuses_is_written_by_a_worker_in_order(world):
+async def test_a_journal_round_the_async_writer_refuses_is_written_by_a_worker_in_order(world):
     await world.send()
     world.writer.begin = lambda *arguments: False
     await world.send()
@@ -235,7 +235,7 @@ async def test_a_round_the_async_writer_refuses_is_written_by_a_worker_in_order(
 
 
 @in_world
-async def test_a_log_dropped_while_its_round_is_in_flight_is_not_moved(world):
+async def test_a_log_dropped_while_its_journal_round_is_in_flight_is_not_moved(world):
     await world.send()
     store = world.driven.store
     store.commit([store.drop_part(world.fsync)])
@@ -247,7 +247,7 @@ async def test_a_log_dropped_while_its_round_is_in_flight_is_not_moved(world):
 
 
 @in_world
-async def test_the_sync_time_of_each_round_in_flight_is_counted_in_the_metrics(world):
+async def test_the_sync_time_of_each_journal_round_in_flight_is_counted_in_the_metrics(world):
     for _ in range(2):
         await world.send()
     for step in world.writer.steps:
@@ -256,7 +256,7 @@ async def test_the_sync_time_of_each_round_in_flight_is_counted_in_the_metrics(w
 
 
 @in_world
-async def test_rounds_without_a_sync_continue_beside_a_sync_of_earlier_ones(world):
+async def test_journal_rounds_without_a_sync_continue_beside_a_sync_of_earlier_ones(world):
     await world.send(world.os)
     job, synced = world.driven.store.journal.sync_job(), []
     await world.send(world.os)
@@ -283,7 +283,7 @@ async def test_an_idle_journal_records_rounds_that_a_sync_job_synced(world):
 
 
 @in_world
-async def test_a_seal_is_written_also_if_a_round_came_after_the_last_sync(world):
+async def test_a_seal_is_written_also_if_a_journal_round_came_after_the_last_sync(world):
     await world.send(world.os)
     journal = world.driven.store.journal
     job = journal.sync_job()
@@ -298,7 +298,7 @@ async def test_a_seal_is_written_also_if_a_round_came_after_the_last_sync(world)
 
 
 @in_world
-async def test_when_released_calls_back_at_once_for_a_released_unit(world):
+async def test_when_released_calls_back_at_once_for_a_released_journal_unit(world):
     await world.send(world.os)
     told = []
     world.rounds.when_released(world.driven.store.released_unit, lambda: told.append(True))
@@ -306,7 +306,7 @@ async def test_when_released_calls_back_at_once_for_a_released_unit(world):
 
 
 @in_world
-async def test_no_round_is_begun_beside_one_that_a_worker_writes(world):
+async def test_no_journal_round_is_begun_beside_one_that_a_worker_writes(world):
     """A worker writes unsynced rounds one at a time; a round begun meanwhile could not be released before it."""
     halted = []
     world.rounds.on_halt.append(halted.append)
@@ -335,7 +335,7 @@ async def test_a_round_too_large_for_the_async_writer_waits_and_gathers_later_un
 
 
 @in_world
-async def test_without_an_async_writer_units_gather_in_one_round_at_a_time(world):
+async def test_without_an_async_writer_journal_units_gather_in_one_round_at_a_time(world):
     world.writer.at_once = 0
     world.writer.begin = lambda *arguments: False
     before = world.driven.store.journal.next_round
@@ -347,7 +347,7 @@ async def test_without_an_async_writer_units_gather_in_one_round_at_a_time(world
 
 
 @in_world
-async def test_the_error_of_an_asynchronously_written_round_names_the_round(world):
+async def test_the_error_of_an_asynchronously_written_journal_round_names_the_round(world):
     halted = []
     world.rounds.on_halt.append(halted.append)
     await world.send()

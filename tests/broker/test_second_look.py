@@ -20,7 +20,7 @@ def begin(look, here, late=""):
     return looked
 
 
-def test_the_first_round_waits_for_no_second_look(look):
+def test_the_first_journal_round_waits_for_no_second_look(look):
     assert not begin(look, "ab")
 
 
@@ -36,25 +36,25 @@ def test_the_first_round_waits_for_no_second_look(look):
         ("a", "", True),  # units that no connection waits for
     ],
 )
-def test_a_second_look_is_wanted_if_clients_of_the_last_round_are_missing(look, last, here, expected):
+def test_a_second_look_is_wanted_if_clients_of_the_last_journal_round_are_missing(look, last, here, expected):
     begin(look, last)
     assert begin(look, here) is expected
 
 
-def test_a_round_takes_at_most_one_second_look(look):
+def test_a_journal_round_takes_at_most_one_second_look(look):
     begin(look, "abc")
     assert look.is_wanted(set("a"))
     assert not look.is_wanted(set("b"))
 
 
-def test_clients_that_come_before_the_second_look_share_the_round(look):
+def test_clients_that_come_before_the_second_look_share_the_journal_round(look):
     begin(look, "ab")
     assert begin(look, "a", late="b")
     assert not begin(look, "ab")
     assert begin(look, "a", late="b")
 
 
-def test_a_second_look_merges_two_groups_of_clients_into_shared_rounds(look):
+def test_a_second_look_merges_two_groups_of_clients_into_shared_journal_rounds(look):
     """Without a look each is found while the other's round is synced, and answered when the next one has begun."""
     begin(look, "ab")
     assert begin(look, "cd", late="ab")
@@ -62,21 +62,21 @@ def test_a_second_look_merges_two_groups_of_clients_into_shared_rounds(look):
 
 
 @pytest.mark.parametrize("late", ["", "x"])
-def test_after_a_second_look_that_found_nobody_rounds_stop_looking(look, late):
+def test_after_a_second_look_that_found_nobody_journal_rounds_stop_looking(look, late):
     begin(look, "ab")
     assert begin(look, "c", late=late)
     looked = [begin(look, here) for here in itertools.islice(itertools.cycle("ab"), PAUSE_ROUNDS + 1)]
     assert looked == [False] * PAUSE_ROUNDS + [True]
 
 
-def test_after_a_second_look_that_found_a_client_the_next_round_looks_too(look):
+def test_after_a_second_look_that_found_a_client_the_next_journal_round_looks_too(look):
     begin(look, "abc")
     for _ in range(3):
         assert begin(look, "a", late="b")
         assert begin(look, "c", late="ab")
 
 
-def test_a_round_begun_without_a_second_look_becomes_the_last_round(look):
+def test_a_journal_round_begun_without_a_second_look_becomes_the_last_round(look):
     begin(look, "ab")
     look.round_begins(set("c"))
     assert not begin(look, "c")
@@ -97,7 +97,7 @@ def test_no_second_look_is_taken_for_a_closed_connection(look, when):
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd")))))
-def test_a_second_look_remembers_only_connections_of_the_last_round(rounds):
+def test_a_second_look_remembers_only_connections_of_the_last_journal_round(rounds):
     look = SecondLook()
     for here, late in rounds:
         looked = begin(look, here, late)

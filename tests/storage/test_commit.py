@@ -14,7 +14,7 @@ def driven():
 
 
 @pytest.mark.parametrize("mode", ["os", "interval"])
-def test_a_unit_only_for_logs_without_fsync_durability_wants_no_sync(driven, mode):
+def test_a_journal_unit_only_for_logs_without_fsync_durability_wants_no_sync(driven, mode):
     logs = [driven.create(name, durability_mode=mode) for name in ("a", "b")]
     driven.round()
     store = driven.store
@@ -38,7 +38,7 @@ def test_last_joint_unit_covers_all_units_except_single_client_batches(driven):
     assert journal.last_joint_unit == store.last_unit
 
 
-def test_a_unit_with_one_fsync_log_wants_a_sync(driven):
+def test_a_journal_unit_with_one_fsync_log_wants_a_sync(driven):
     lazy, strict = driven.create("a", durability_mode="os"), driven.create("b")
     driven.round()
     store = driven.store

@@ -136,7 +136,7 @@ def test_a_log_id_is_never_reused_after_a_drop_or_a_restart(checkpointed, droppe
         driven = Driven(driven.disk.after_process_crash())
 
 
-def test_a_log_id_in_an_unsynced_unit_of_a_killed_process_is_not_reused():
+def test_a_log_id_in_an_unsynced_journal_unit_of_a_killed_process_is_not_reused():
     driven = Driven(SimulatedDisk())
     first = driven.create("a").log_id
     driven.round(sync=False)

@@ -100,7 +100,7 @@ def test_a_late_read_does_not_leave_a_removed_segment_file_open(dropped):
     assert files.use_if_open(path) is None
 
 
-def test_a_checkpoint_captured_in_slices_covers_units_up_to_its_beginning():
+def test_a_checkpoint_captured_in_slices_covers_journal_units_up_to_its_beginning():
     driver = Driven(SimulatedDisk())
     logs = [driver.create(name) for name in "abc"]
     for log in logs:
@@ -132,7 +132,7 @@ def test_a_checkpoint_captured_in_slices_covers_units_up_to_its_beginning():
     assert not again.report.offline
 
 
-def test_a_checkpoint_waits_only_for_the_sync_of_joint_units():
+def test_a_checkpoint_waits_only_for_the_sync_of_joint_journal_units():
     driver = Driven(SimulatedDisk())
     a, b = (driver.create(name, durability_mode="os") for name in "ab")
     driver.round()

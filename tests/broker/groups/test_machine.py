@@ -346,7 +346,7 @@ def test_a_session_timeout_before_the_sync_does_not_remove_the_member() -> None:
     assert driver.heartbeat(second) is ErrorCode.NONE
 
 
-def test_when_the_leader_leaves_waiting_members_are_told_to_rejoin() -> None:
+def test_when_the_leader_leaves_members_waiting_for_sync_get_rebalance_in_progress() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.join(first)

@@ -148,7 +148,7 @@ def test_a_reply_waits_for_its_journal_unit_and_delays_later_replies():
     assert wire.written == [b"ab", b"c"]
 
 
-def test_a_deferred_reply_waits_for_the_unit_it_was_decided_in():
+def test_a_deferred_reply_waits_for_the_journal_unit_it_was_decided_in():
     connection, _, wire = connect()
     slot = connection.park(Parked())
     slot.fill([b"x"], 9)

@@ -55,7 +55,7 @@ def test_a_successor_with_an_empty_disk_has_all_records_its_predecessor_acknowle
     second.stop()
 
 
-def test_a_new_owner_waits_one_lease_after_the_last_round_of_a_dead_owner():
+def test_a_new_owner_waits_one_lease_after_the_last_journal_round_of_a_dead_owner():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)
@@ -125,7 +125,7 @@ def test_a_broker_on_a_directory_fetched_from_the_store_waits_a_lease():
     second.stop()
 
 
-def test_an_idle_owner_creates_an_empty_round_about_every_two_seconds():
+def test_an_idle_owner_creates_an_empty_journal_round_about_every_two_seconds():
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(1)
@@ -190,7 +190,7 @@ def test_a_replaced_owner_closes_the_connection_instead_of_answering(request_):
 
 
 @pytest.mark.slow
-def test_a_serving_owner_keeps_2_or_3_points_and_deletes_rounds_before_them():
+def test_a_serving_owner_keeps_2_or_3_points_and_deletes_journal_rounds_before_them():
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.ask(create("t"))
@@ -256,7 +256,7 @@ def test_with_any_store_errors_acknowledged_records_are_kept_exactly_once(seed):
     last.stop()
 
 
-def test_an_owner_creates_at_most_ten_small_rounds_a_second():
+def test_an_owner_creates_at_most_ten_small_journal_rounds_a_second():
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.ask(create("t"))

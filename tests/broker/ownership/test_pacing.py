@@ -14,19 +14,19 @@ def begun(pace: Pace, until_ms: int, open_bytes: int = 100) -> int:
     return count
 
 
-def test_ten_rounds_after_a_pause_need_no_wait_and_the_eleventh_waits_100_ms():
+def test_ten_journal_rounds_after_a_pause_need_no_wait_and_the_eleventh_waits_100_ms():
     pace = Pace(10, 10)
     assert [pace.wait_ms(0, 100) for _ in range(11)] == [0] * 10 + [100]
     assert pace.wait_ms(60_000, 100) == 0
 
 
 @pytest.mark.parametrize("per_second", [1, 10, 100])
-def test_rounds_begin_at_most_as_often_a_second_as_configured(per_second):
+def test_journal_rounds_begin_at_most_as_often_a_second_as_configured(per_second):
     assert begun(Pace(per_second, per_second), 60_000) <= per_second * 61
     assert begun(Pace(per_second, per_second), 60_000) >= per_second * 59
 
 
-def test_a_large_round_does_not_wait():
+def test_a_large_journal_round_does_not_wait():
     pace = Pace(10, 10)
     assert all(pace.wait_ms(0, LARGE_BYTES) == 0 for _ in range(1000))
     assert pace.wait_ms(0, 100) > 0

@@ -4,7 +4,7 @@ from fencepost.broker.ownership.silence import Silence
 from fencepost.storage.objects.fence import NOWHERE, Place
 
 
-def test_an_owner_counts_as_gone_after_a_lease_without_a_new_round():
+def test_an_owner_counts_as_gone_after_a_lease_without_a_new_journal_round():
     silence = Silence(6_000)
     assert not silence.is_over(0)
     silence.saw(Place(1, 4), 1_000)
@@ -12,7 +12,7 @@ def test_an_owner_counts_as_gone_after_a_lease_without_a_new_round():
     assert silence.is_over(7_000)
 
 
-def test_each_newer_round_restarts_the_lease():
+def test_each_newer_journal_round_restarts_the_lease():
     silence = Silence(6_000)
     silence.saw(Place(1, 4), 0)
     silence.saw(Place(1, 5), 5_000)
@@ -23,7 +23,7 @@ def test_each_newer_round_restarts_the_lease():
     assert silence.is_over(16_999)
 
 
-def test_without_any_round_in_the_store_a_takeover_does_not_wait():
+def test_without_any_journal_round_in_the_store_a_takeover_does_not_wait():
     silence = Silence(6_000)
     silence.saw(NOWHERE, 5)
     assert silence.is_over(5)

@@ -39,7 +39,7 @@ def test_of_all_matching_quotas_the_first_in_kafkas_order_applies() -> None:
             assert quotas.limit(PRODUCER_BYTE_RATE, "alice", "app") == expected
 
 
-def test_each_kind_of_quota_is_looked_up_by_itself() -> None:
+def test_each_kind_of_quota_falls_back_to_less_specific_entities_on_its_own() -> None:
     quotas = Quotas()
     quotas.put(entity_of({USER: "alice"}), PRODUCER_BYTE_RATE, 1.0)
     quotas.put(entity_of({CLIENT_ID: None}), CONSUMER_BYTE_RATE, 2.0)

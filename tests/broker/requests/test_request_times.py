@@ -59,7 +59,7 @@ def test_an_answer_that_waits_for_nothing_is_timed_to_the_end_of_its_turn(turns:
     assert turns.found(METADATA) == (2, 14)
 
 
-def test_an_answer_that_waits_is_timed_to_the_release_of_its_round(turns: Turns) -> None:
+def test_an_answer_that_waits_is_timed_to_the_release_of_its_journal_round(turns: Turns) -> None:
     turns.units.last_unit = 5
     turns.times.begin_turn()
     assert turns.times.note_answer(END_TXN, True) == 5
@@ -91,7 +91,7 @@ def test_requests_that_arrive_while_a_round_is_written_are_timed_to_the_next_one
     assert turns.found(PRODUCE) == (2, 6 + 5)
 
 
-def test_an_answer_that_waits_for_a_unit_in_flight_is_timed_to_its_release(turns: Turns) -> None:
+def test_an_answer_that_waits_for_a_journal_unit_in_flight_is_timed_to_its_release(turns: Turns) -> None:
     turns.units.last_unit = 1
     turns.times.begin_turn()
     turns.metrics.fast_requests[PRODUCE] += 1

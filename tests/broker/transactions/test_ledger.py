@@ -86,7 +86,7 @@ def test_a_transaction_with_a_deleted_partition_can_only_be_aborted():
     assert wrong_with(ITEM, prepared(), asked(3, commit=False), lambda log_id: log_id != 12) == 0
 
 
-def test_prepared_ids_are_found_by_key_and_up_to_a_number():
+def test_prepared_transactional_ids_are_found_by_ledger_key_and_highest_number():
     ids = PreparedIds()
     for name, number in (("a", 1), ("b", 2), ("c", 3)):
         ids.follow(name, prepared(number=number))

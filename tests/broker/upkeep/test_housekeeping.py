@@ -343,7 +343,7 @@ def test_with_a_nearly_full_journal_a_checkpoint_takes_few_producer_snapshots(mo
         assert taken == (logs[:SNAPSHOTS_A_RUN] if nearly_full else logs)
 
 
-def test_in_mode_os_a_checkpoint_is_synced_without_a_synced_round(monkeypatch):
+def test_in_mode_os_a_checkpoint_is_synced_without_a_synced_journal_round(monkeypatch):
     """All answers would have to wait for a synced round of the journal, so a separate job syncs the files."""
     with SimulatedBroker(small(durability_mode="os")) as broker:
         broker.ask(create("t"))

@@ -58,7 +58,7 @@ def synced(monkeypatch):
 
 
 @pytest.mark.skipif(not HAS_DSYNC, reason="NO RWF_DSYNC HERE: SYNCED WRITES ARE NOT TESTED")
-def test_a_synced_write_syncs_itself_and_not_the_file(file, monkeypatch, synced):
+def test_write_synced_makes_its_last_write_durable_without_syncing_the_file(file, monkeypatch, synced):
     given, real = [], os.pwritev
 
     def noted(fd, buffers, position, flags=0):
@@ -89,7 +89,7 @@ def test_without_synced_writes_the_whole_file_is_synced(file, monkeypatch, synce
 
 @pytest.mark.skipif(not HAS_DSYNC, reason="NO RWF_DSYNC HERE: SYNCED WRITES ARE NOT TESTED")
 @pytest.mark.parametrize(("fails", "kind"), [(0, DiskFull), (1, OSError)], ids=["the write", "its sync"])
-def test_a_full_disk_at_a_synced_write_differs_from_a_failed_sync(file, monkeypatch, fails, kind):
+def test_enospc_raises_disk_full_in_the_write_and_os_error_in_the_sync(file, monkeypatch, fails, kind):
     """The write raises DiskFull, after which it may be tried again; the sync raises OSError, after which it may not."""
     real = os.pwritev
 

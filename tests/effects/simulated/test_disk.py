@@ -130,7 +130,7 @@ def test_a_block_sync_makes_only_those_blocks_durable(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"bessre"
 
 
-def test_a_disk_that_cannot_sync_blocks_still_cannot_after_a_crash(disk):
+def test_a_simulated_disk_without_block_syncs_has_none_after_a_crash_either(disk):
     disk.open("/d/f", create=True)
     disk.sync_directory("/d")
     disk.syncs_blocks = False

@@ -29,7 +29,7 @@ def judge():
 
 
 @pytest.mark.parametrize("found", [[4096, SOUND], [4096, 4096, SOUND], [4096, 4096, 8192, 8192, 4096, SOUND]])
-def test_damage_gone_at_a_later_scan_is_taken_for_a_round_in_flight(scans, found):
+def test_damage_gone_at_a_later_scan_is_taken_for_a_journal_round_in_flight(scans, found):
     find, made = scans
     find(found)
     assert judge() is SOUND

@@ -225,7 +225,7 @@ WORKLOADS: list[Callable[[Noted], None]] = [
 
 @pytest.mark.requirement("S-11")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.__name__)
-def test_after_any_crash_exactly_the_synced_units_are_there_in_order(workload):
+def test_after_any_crash_exactly_the_synced_journal_units_are_there_in_order(workload):
     disk = new_disk()
     large = workload in (files_of_many_sizes, rounds_in_flight_together)
     sizes = {"largest_file_bytes": 16 * BLOCK, "max_bytes": 128 * BLOCK} if large else {}
@@ -270,7 +270,7 @@ def test_recovery_survives_a_crash_during_recovery():
         begin_anew(image, description)
 
 
-def test_units_dropped_by_a_recovery_do_not_come_back_after_a_second_crash():
+def test_journal_units_dropped_by_a_recovery_do_not_come_back_after_a_second_crash():
     disk = new_disk()
     first = Noted(disk)
     first.append(b"acknowledged")
@@ -313,7 +313,7 @@ def test_units_recovered_unsynced_from_a_killed_process_survive_a_later_power_cu
     assert recovered(again.after_power_cut()) == [(3, b"later")]
 
 
-def test_units_of_a_failed_sync_are_never_released_and_may_be_lost():
+def test_journal_units_of_a_failed_sync_are_never_released_and_may_be_lost():
     disk = new_disk()
     driven = Noted(disk)
     driven.append(b"synced")
@@ -357,7 +357,7 @@ def test_a_failed_preparation_of_a_file_leaves_a_journal_that_recovers():
     each_crash(disk)
 
 
-def test_damage_to_a_synced_round_is_found_in_every_later_crash():
+def test_damage_to_a_synced_journal_round_is_found_in_every_later_crash():
     """Rot and a crash together: a damaged synced round before an unsynced one must not be cut off with it."""
     disk = new_disk()
     driven = Noted(disk, first_file_bytes=8 * BLOCK)

@@ -39,7 +39,7 @@ def test_a_round_header_has_the_documented_bytes_and_is_valid_only_at_its_positi
 
 
 @pytest.mark.parametrize(("first", "units", "last"), [(1, 1, 1), (1, 2, 2), (3, 3, 5), (7, 0, 6), (1000, 100, 1099)])
-def test_the_last_unit_of_a_round_follows_from_first_unit_and_count(first, units, last):
+def test_the_last_journal_unit_of_a_round_follows_from_first_unit_and_count(first, units, last):
     assert ROUND._replace(first_unit=first, units=units).last_unit == last
 
 
@@ -75,7 +75,7 @@ def test_a_journal_unit_has_the_documented_bytes():
 
 
 @pytest.mark.parametrize("size", [0, 1, 47])
-def test_a_truncated_round_header_decodes_as_none(size):
+def test_a_truncated_journal_round_header_decodes_as_none(size):
     assert form.read_round_header(bytes(size), 0, 4096) is None
 
 
@@ -103,7 +103,7 @@ def test_zero_bytes_are_refused_as_a_journal_unit():
     ],
     ids=str,
 )
-def test_exactly_the_units_announced_by_the_round_header_are_decoded(changed, fault):
+def test_exactly_the_journal_units_announced_by_the_round_header_are_decoded(changed, fault):
     body = memoryview(b"".join(b"".join(form.frame_unit(7, number, [Part(3, 1, 0, ())])) for number in (10, 11)))
     header = RoundHeader(7, 5, 10, 4, 2, len(body), False)
     assert form.first_fault(body, header) == ""
@@ -161,7 +161,7 @@ def test_arbitrary_journal_bytes_raise_only_the_documented_errors(found, units, 
 @given(
     st.lists(st.tuples(st.integers(0, 2**63), st.integers(0, 2**62), st.binary(max_size=5000)), min_size=1, max_size=5)
 )
-def test_a_unit_of_batches_only_is_framed_like_any_other(placed):
+def test_a_journal_unit_of_batches_only_is_framed_like_any_other(placed):
     head = b"sixteen bytes .."
     parts = [Part(form.APPEND, log_id, offset, (head, rest)) for log_id, offset, rest in placed]
     batches = [(log_id, offset, head, rest) for log_id, offset, rest in placed]
@@ -171,7 +171,7 @@ def test_a_unit_of_batches_only_is_framed_like_any_other(placed):
 
 
 @pytest.mark.parametrize("count", [0, form.MAX_PARTS + 1])
-def test_a_unit_with_no_batch_or_too_many_is_refused(count):
+def test_a_journal_unit_with_no_batch_or_too_many_is_refused(count):
     with pytest.raises(form.UnitRefused):
         form.frame_batches(7, 9, [(1, 0, b"sixteen bytes ..", b"")] * count)
 
@@ -190,7 +190,7 @@ def test_a_journal_unit_has_the_same_bytes_whether_its_buffers_are_joined_or_not
     assert [b"".join(form.frame_batches(3, 4, batches))] == form.frame_batches(3, 4, batches) == [written]
 
 
-def test_small_parts_of_a_unit_are_joined_and_large_ones_not_copied():
+def test_small_parts_of_a_journal_unit_are_joined_and_large_ones_not_copied():
     small = [(number, 0, b"sixteen bytes ..", bytes(62)) for number in range(200)]
     assert len(form.frame_batches(3, 4, small)) == 1
     large = bytes(100_000)

@@ -51,21 +51,21 @@ def test_journal_rounds_whose_writes_end_out_of_order_can_only_be_finished_in_or
     assert [unit.data for unit in recovered(driven.disk.after_power_cut())] == [b"one", b"two", b"three"]
 
 
-def test_finishing_a_round_whose_write_was_not_reported_raises(driven, writer, three):
+def test_finishing_a_journal_round_whose_write_was_not_reported_raises(driven, writer, three):
     writer.steps[0].write()
     writer.steps[0].sync()
     with pytest.raises(RuntimeError):
         driven.journal.finished(three[0])
 
 
-def test_taking_an_unsynced_round_while_another_is_in_flight_raises(driven, writer):
+def test_taking_an_unsynced_journal_round_while_another_is_in_flight_raises(driven, writer):
     begun(driven, writer, b"synced")
     driven.append(b"written")
     with pytest.raises(RuntimeError):
         driven.journal.take_round(sync=False)
 
 
-def test_taking_a_round_while_an_unsynced_one_is_in_flight_raises(driven):
+def test_taking_a_journal_round_while_an_unsynced_one_is_in_flight_raises(driven):
     driven.append(b"written")
     driven.journal.take_round(sync=False)
     driven.append(b"synced")
@@ -73,12 +73,12 @@ def test_taking_a_round_while_an_unsynced_one_is_in_flight_raises(driven):
         driven.journal.take_round(sync=True)
 
 
-def test_an_unsynced_round_is_not_written_by_the_async_writer(driven, writer):
+def test_an_unsynced_journal_round_is_not_written_by_the_async_writer(driven, writer):
     driven.append(b"written")
     assert not driven.journal.take_round(sync=False).begin(writer, lambda error: None)
 
 
-def test_a_synced_round_after_an_unsynced_one_syncs_both(driven, writer):
+def test_a_synced_journal_round_after_an_unsynced_one_syncs_both(driven, writer):
     """The async writer would sync only the bytes that it writes, so a worker writes and syncs this round."""
     driven.append(b"written")
     driven.round(sync=False)
@@ -106,7 +106,7 @@ def test_rounds_taken_after_an_unsynced_one_are_not_written_by_the_async_writer(
     assert len(recovered(driven.disk.after_power_cut())) == 3
 
 
-def test_a_round_that_spans_two_files_cannot_be_begun_asynchronously(driven, writer):
+def test_a_journal_round_that_spans_two_files_cannot_be_begun_asynchronously(driven, writer):
     while len(driven.files()) and driven.journal._room > 2 * BLOCK:
         driven.append(b"x" * 1000)
         driven.round()
@@ -115,7 +115,7 @@ def test_a_round_that_spans_two_files_cannot_be_begun_asynchronously(driven, wri
     assert not driven.journal.take_round(sync=True).begin(writer, lambda error: None)
 
 
-def test_a_small_round_is_not_written_asynchronously(driven, writer):
+def test_a_small_journal_round_is_not_written_asynchronously(driven, writer):
     writer.from_bytes = BLOCK + 1
     driven.append(b"x" * 100)
     write = driven.journal.take_round(sync=True)
@@ -126,7 +126,7 @@ def test_a_small_round_is_not_written_asynchronously(driven, writer):
 
 
 @pytest.mark.parametrize("failing", range(3))
-def test_after_a_failed_round_neither_it_nor_a_later_round_can_be_finished(driven, writer, three, failing):
+def test_after_a_failed_journal_round_neither_it_nor_a_later_round_can_be_finished(driven, writer, three, failing):
     told = []
     writer.steps[failing].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
     assert three[failing].failed
@@ -145,7 +145,7 @@ def test_after_a_failed_round_neither_it_nor_a_later_round_can_be_finished(drive
         driven.journal.take_round(sync=True)
 
 
-def test_a_round_header_names_no_round_still_in_flight_as_synced(driven, writer):
+def test_a_journal_round_header_names_no_round_still_in_flight_as_synced(driven, writer):
     driven.append(b"before")
     driven.round()
     begun(driven, writer, b"one")
@@ -171,13 +171,13 @@ def test_a_crash_with_rounds_in_flight_keeps_those_before_the_first_missing_one(
     assert found.highest_unit == max((number + 1 for number in range(3) if kept & 1 << number), default=found.last_unit)
 
 
-def test_unit_numbers_of_rounds_lost_behind_a_missing_one_are_not_reused(driven, writer, three):
+def test_journal_unit_numbers_of_rounds_lost_behind_a_missing_one_are_not_reused(driven, writer, three):
     writer.steps[2].end()
     again = Driven(driven.disk.after_power_cut(), fill=False)
     assert again.append(b"new") == 4
 
 
-def test_a_sync_job_leaves_out_files_that_a_synced_round_in_flight_covers(driven, writer):
+def test_a_sync_job_leaves_out_files_that_a_synced_journal_round_in_flight_covers(driven, writer):
     driven.append(b"written")
     driven.round(sync=False)
     assert driven.journal.sync_job() is not None
@@ -194,7 +194,7 @@ def test_a_sync_job_leaves_out_files_that_a_synced_round_in_flight_covers(driven
     assert driven.journal.sync_job() is None
 
 
-def test_open_bytes_counts_appended_units_until_their_round_is_taken(driven, writer):
+def test_open_bytes_counts_appended_journal_units_until_their_round_is_taken(driven, writer):
     assert driven.journal.open_bytes == 0
     driven.append(b"x" * 1000)
     first = driven.journal.open_bytes

@@ -91,7 +91,7 @@ def test_a_unit_is_released_after_its_write_and_counts_as_synced_after_its_sync(
     assert (journal.released_unit, journal.synced_unit) == (1, 1)
 
 
-def test_units_that_arrive_while_a_round_is_in_flight_form_the_next_round(driven):
+def test_journal_units_that_arrive_while_a_round_is_in_flight_form_the_next_round(driven):
     journal = driven.journal
     driven.append(b"one")
     write = journal.take_round(sync=True)
@@ -104,7 +104,7 @@ def test_units_that_arrive_while_a_round_is_in_flight_form_the_next_round(driven
     assert [unit.data for unit in recovered(driven.disk)] == [b"one", b"two"]
 
 
-def test_finishing_a_round_that_was_not_written_raises_and_releases_nothing(driven):
+def test_finishing_a_journal_round_that_was_not_written_raises_and_releases_nothing(driven):
     driven.append(b"one")
     write = driven.journal.take_round(sync=True)
     with pytest.raises(RuntimeError):
@@ -112,13 +112,13 @@ def test_finishing_a_round_that_was_not_written_raises_and_releases_nothing(driv
     assert driven.journal.released_unit == 0
 
 
-def test_take_round_without_units_returns_none_unless_a_sync_is_wanted(driven):
+def test_take_round_without_journal_units_returns_none_unless_a_sync_is_wanted(driven):
     assert driven.journal.take_round(sync=False) is None
     write = driven.round(sync=True)
     assert (write.size_bytes, write.through_unit) == (0, 0)
 
 
-def test_each_round_begins_on_a_block_and_is_written_in_whole_blocks(disk, driven):
+def test_each_journal_round_begins_on_a_block_and_is_written_in_whole_blocks(disk, driven):
     for size in (10, 5000, 3):
         driven.append(b"x" * size)
         done = len(disk.operations)
@@ -130,7 +130,7 @@ def test_each_round_begins_on_a_block_and_is_written_in_whole_blocks(disk, drive
     assert all(position % BLOCK == 0 for position in found)
 
 
-def test_a_large_round_without_a_sync_is_written_in_slices_of_a_mib(disk):
+def test_a_large_journal_round_without_a_sync_is_written_in_slices_of_a_mib(disk):
     driven = Driven(disk, max_bytes=64 << 20, largest_file_bytes=8 << 20)
     driven.room(5_000_000)
     data = bytes(range(256)) * 18_000
@@ -271,7 +271,7 @@ def test_a_journal_on_a_real_disk_recovers_every_unit(tmp_path):
     assert result.cut_bytes == 0
 
 
-def test_unit_bytes_equals_the_size_of_the_framed_unit(disk, driven):
+def test_unit_bytes_equals_the_size_of_the_framed_journal_unit(disk, driven):
     parts = [Part(CREATE, 1, 0, (b"abc", b"de")), Part(DROP, 1, 0, ())]
     framed = journal_format.frame_unit(1, 1, parts)
     assert sum(map(len, framed)) == journal_format.unit_bytes(parts)

@@ -63,7 +63,7 @@ def test_a_journal_unit_with_a_false_length_is_not_recovered(disk, unsealed, len
 
 
 @pytest.mark.parametrize(("number", "started"), [(2, 0), (2, 2), (1, 1), (3, 1)])
-def test_an_intact_unit_with_another_number_or_incarnation_is_not_recovered(disk, unsealed, number, started):
+def test_an_intact_journal_unit_with_another_number_or_incarnation_is_not_recovered(disk, unsealed, number, started):
     """An old sector of a reused file may have such a unit, with a valid checksum."""
     path, position = place(disk, 2)
     part = form.Part(form.APPEND, 7, 2, (HEAD, b"two" * 10))
@@ -82,7 +82,7 @@ def test_a_journal_unit_whose_parts_do_not_add_up_to_its_length_is_damage(disk, 
 
 
 @pytest.mark.parametrize(("salt", "found"), [(b"saltsalt", "damaged"), (b"unknown.", "cut")])
-def test_records_that_imitate_rounds_are_not_accepted_without_the_salt(disk, salt, found):
+def test_records_that_imitate_journal_rounds_are_not_accepted_without_the_salt(disk, salt, found):
     """A client sends bytes of a journal as a record, at the position where they would be valid, in a round that a
     crash tears. Without knowing the salt they are not recovered as rounds.
     """

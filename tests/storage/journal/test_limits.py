@@ -79,7 +79,7 @@ def test_a_unit_one_byte_too_large_for_any_ready_file_is_refused_until_one_is_ma
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("way", WAYS, ids=lambda one: one.__name__)
-def test_a_unit_one_byte_above_largest_unit_bytes_is_never_admitted(way, more):
+def test_a_journal_unit_one_byte_above_largest_unit_bytes_is_never_admitted(way, more):
     disk = SimulatedDisk()
     driven = Driven(disk)
     journal = driven.journal

@@ -58,7 +58,7 @@ def test_a_unit_above_the_largest_possible_journal_file_is_never_admitted(driven
         assert not journal.admits(size)
 
 
-def test_largest_units_are_admitted_repeatedly_within_max_bytes_by_recycling(disk, driven):
+def test_largest_journal_units_are_admitted_repeatedly_within_max_bytes_by_recycling(disk, driven):
     journal = driven.journal
     size = journal.largest_unit_bytes
     for number in range(4):
@@ -95,7 +95,7 @@ def test_ready_files_are_replaced_by_a_larger_one_without_a_gap_in_their_numbers
     assert sum(disk.size(path) for path in driven.files()) <= 64 * BLOCK
 
 
-def test_small_units_are_admitted_while_a_large_one_waits_for_space(driven):
+def test_small_journal_units_are_admitted_while_a_large_one_waits_for_space(driven):
     journal = driven.journal
     for _ in range(24):
         driven.append(b"x" * 3000)
@@ -135,7 +135,7 @@ def test_a_max_bytes_too_small_for_a_journal_raises_value_error(disk):
         Driven(disk, max_bytes=16 * BLOCK)
 
 
-def test_on_a_full_disk_units_are_admitted_only_until_the_ready_file_is_full(disk):
+def test_on_a_full_disk_journal_units_are_admitted_only_until_the_ready_file_is_full(disk):
     driven = Driven(disk, fill=False)
     used = sum(disk.size(path) for path in driven.files())
     disk.capacity_bytes = used + BLOCK

@@ -50,7 +50,7 @@ def test_an_undamaged_journal_is_read_in_order_and_completely(disk, driven):
     assert len({unit.path for unit in result.units()}) == 2
 
 
-def test_a_scan_can_skip_units_up_to_a_number(disk, driven):
+def test_a_scan_can_skip_journal_units_up_to_a_number(disk, driven):
     assert [unit.number for unit in scan(disk, DIRECTORY).units(above=4)] == [5, 6]
     assert list(scan(disk, DIRECTORY).units(above=6)) == []
 
@@ -71,7 +71,7 @@ def test_a_scan_ignores_files_that_do_not_belong_to_the_journal(disk, driven):
 
 
 @pytest.mark.parametrize("size", range(BLOCK - 140, BLOCK - 60, 4))
-def test_a_round_is_found_after_one_whose_size_is_near_a_block_boundary(disk, size):
+def test_a_journal_round_is_found_after_one_whose_size_is_near_a_block_boundary(disk, size):
     driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     for data in (b"x" * size, b"behind"):
         driven.append(data)
@@ -118,13 +118,13 @@ def test_a_damaged_last_round_not_known_to_be_synced_is_dropped_whole_and_report
     assert result.files[1].path in result.cut_reason
 
 
-def test_a_last_round_that_reads_as_zeros_is_not_reported_as_dropped(disk):
+def test_a_last_journal_round_that_reads_as_zeros_is_not_reported_as_dropped(disk):
     result = torn_tail(disk, lambda disk, path, start: patch(disk, path, start, bytes(BLOCK)))
     assert (result.last_unit, result.cut_bytes, result.cut_reason) == (2, 0, "")
 
 
 @pytest.mark.parametrize("damage", ["header", "first unit", "last unit"])
-def test_unit_numbers_of_a_dropped_round_are_not_used_again(disk, damage):
+def test_journal_unit_numbers_of_a_dropped_round_are_not_used_again(disk, damage):
     result = torn_tail(disk, DAMAGES[damage])
     assert result.highest_unit == 4
     again = Driven(disk)
@@ -143,7 +143,7 @@ def test_a_cut_journal_tail_is_not_overwritten(disk):
     assert all(path > newest for path in written)
 
 
-def test_unsynced_rounds_after_a_damaged_one_are_dropped_with_it(disk):
+def test_unsynced_journal_rounds_after_a_damaged_one_are_dropped_with_it(disk):
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     for number in range(4):
         driven.append(b"%d" % number)
@@ -275,7 +275,7 @@ def test_a_missing_first_journal_file_is_damage_if_the_checkpoint_needs_its_unit
         scan(disk, DIRECTORY, checkpointed_unit=first_unit - 2)
 
 
-def test_a_gap_in_unit_numbers_after_a_restart_is_not_damage(disk):
+def test_a_gap_in_journal_unit_numbers_after_a_restart_is_not_damage(disk):
     driven = Driven(disk)
     driven.append(b"torn")
     driven.round(sync=False)
@@ -446,7 +446,7 @@ def test_a_journal_file_that_two_reads_find_different_is_damage(disk, driven, pa
     assert damage.value.position == position - form.ROUND_HEADER_BYTES
 
 
-def test_a_missing_first_round_is_damage_if_earlier_files_were_reused(disk):
+def test_a_missing_first_journal_round_is_damage_if_earlier_files_were_reused(disk):
     driven = long_journal(disk, 6)
     driven.journal.recycle(4)
     driven.fill()
@@ -456,7 +456,7 @@ def test_a_missing_first_round_is_damage_if_earlier_files_were_reused(disk):
         scan(disk, DIRECTORY)
 
 
-def test_a_damaged_only_round_is_damage_if_earlier_files_were_reused(disk):
+def test_a_damaged_only_journal_round_is_damage_if_earlier_files_were_reused(disk):
     """No later round says that it was synced; but earlier files are reused only after it was synced."""
     driven = Driven(disk)
     for _ in range(2):
@@ -473,7 +473,7 @@ def test_a_damaged_only_round_is_damage_if_earlier_files_were_reused(disk):
 # ---- for people ----------------------------------------------------------------------------------------------
 
 
-def test_the_rounds_of_one_file_are_listed_with_their_faults(disk, driven):
+def test_the_journal_rounds_of_one_file_are_listed_with_their_faults(disk, driven):
     path, position = place(disk, 2)
     spoil(disk, path, position + 8)
     found = list(rounds(disk, path))

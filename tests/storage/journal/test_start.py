@@ -48,7 +48,7 @@ def test_a_scan_whose_first_file_was_reused_begins_with_the_next_file(disk, driv
     assert [unit.number for unit in found.units()] == [2]
 
 
-def test_start_after_names_the_next_round_if_its_file_has_none_yet(disk, driven):
+def test_start_after_names_the_next_journal_round_if_its_file_has_none_yet(disk, driven):
     driven.append(b"a" * 3000)
     driven.round()
     driven.append(b"b" * 3000)  # which begins a file
@@ -85,18 +85,18 @@ def path_of(start):
     return f"{DIRECTORY}/{file_name(start.file)}"
 
 
-def test_a_scan_with_a_start_reads_only_units_above_the_checkpoint(disk, middle):
+def test_a_scan_with_a_start_reads_only_journal_units_above_the_checkpoint(disk, middle):
     found = scan(disk, DIRECTORY, **middle)
     assert (found.first_unit, found.last_unit) == (middle["checkpointed_unit"] + 1, 12)
 
 
-def test_a_missing_first_round_of_a_scan_is_damage_if_a_later_one_was_synced(disk, middle):
+def test_a_missing_first_journal_round_of_a_scan_is_damage_if_a_later_one_was_synced(disk, middle):
     patch(disk, path_of(middle["start"]), BLOCK, bytes(BLOCK))
     with pytest.raises(JournalDamaged, match="was synced"):
         scan(disk, DIRECTORY, **middle)
 
 
-def test_an_unsynced_first_round_of_a_scan_may_be_missing(disk, driven):
+def test_an_unsynced_first_journal_round_of_a_scan_may_be_missing(disk, driven):
     """The round behind it says only that an older one was synced."""
     middle = begun_in_the_middle(disk, driven, sync=False)
     patch(disk, path_of(middle["start"]), BLOCK, bytes(BLOCK))
@@ -105,7 +105,7 @@ def test_an_unsynced_first_round_of_a_scan_may_be_missing(disk, driven):
     assert found.highest_unit == 12
 
 
-def test_a_scan_start_with_a_wrong_first_round_number_is_damage(disk, middle):
+def test_a_scan_start_with_a_wrong_first_journal_round_number_is_damage(disk, middle):
     start = middle["start"]
     with pytest.raises(JournalDamaged, match=f"and not {start.round - 1} from"):
         scan(disk, DIRECTORY, **middle | {"start": start._replace(round=start.round - 1)})

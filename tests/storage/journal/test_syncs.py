@@ -27,7 +27,7 @@ def test_a_synced_round_covers_the_unsynced_rounds_before_it_in_other_files_too(
     assert len(recovered(disk.after_power_cut())) == 7
 
 
-def test_a_synced_round_without_units_makes_earlier_unsynced_units_durable(disk, driven):
+def test_a_synced_journal_round_without_units_makes_earlier_unsynced_units_durable(disk, driven):
     driven.append(b"one")
     driven.round(sync=False)
     assert recovered(disk.after_power_cut()) == []
@@ -35,7 +35,7 @@ def test_a_synced_round_without_units_makes_earlier_unsynced_units_durable(disk,
     assert len(recovered(disk.after_power_cut())) == 1
 
 
-def test_a_large_synced_round_is_written_past_the_page_cache(disk, monkeypatch):
+def test_a_large_synced_journal_round_is_written_past_the_page_cache(disk, monkeypatch):
     past = []
 
     def written(file, buffers, position, *, paced):
@@ -91,7 +91,7 @@ def test_after_a_failed_write_or_sync_nothing_is_ever_released(disk, driven, fai
     assert (journal.released_unit, journal.synced_unit) == (1, 1)
 
 
-def test_after_a_sync_job_failed_a_round_of_the_same_file_fails_too(disk, driven):
+def test_after_a_sync_job_failed_a_journal_round_of_the_same_file_fails_too(disk, driven):
     """The kernel reports a failed write-back only once for a descriptor: the next sync would succeed although bytes
     are lost.
     """
@@ -109,7 +109,7 @@ def test_after_a_sync_job_failed_a_round_of_the_same_file_fails_too(disk, driven
     assert not write.done
 
 
-def test_a_synced_round_waits_for_a_running_sync_job_of_its_files(driven, monkeypatch):
+def test_a_synced_journal_round_waits_for_a_running_sync_job_of_its_files(driven, monkeypatch):
     driven.append(b"unsynced")
     driven.round(sync=False)
     beside = driven.journal.sync_job()
@@ -140,7 +140,7 @@ def test_a_synced_round_waits_for_a_running_sync_job_of_its_files(driven, monkey
     assert not write.done
 
 
-def test_a_sync_job_covers_the_rounds_that_were_finished_when_it_was_taken(disk, driven):
+def test_a_sync_job_covers_the_journal_rounds_that_were_finished_when_it_was_taken(disk, driven):
     journal = driven.journal
     for data in (b"one", b"two"):
         driven.append(data)
@@ -160,7 +160,7 @@ def test_a_sync_job_covers_the_rounds_that_were_finished_when_it_was_taken(disk,
     assert journal.sync_job() is None
 
 
-def test_a_round_synced_beside_a_sync_job_also_syncs_the_jobs_files(disk):
+def test_a_journal_round_synced_beside_a_sync_job_also_syncs_the_jobs_files(disk):
     driven = Driven(disk, **ROOMY)
     journal = driven.journal
     driven.append(b"one")
@@ -191,7 +191,7 @@ def test_a_sync_job_also_covers_the_files_of_an_earlier_job_that_was_not_run(dis
     assert len(recovered(disk.after_power_cut())) == 1
 
 
-def test_the_next_round_header_names_the_round_that_a_sync_job_synced(disk, driven):
+def test_the_next_journal_round_header_names_the_round_that_a_sync_job_synced(disk, driven):
     driven.append(b"one")
     driven.round(sync=False)
     job = driven.journal.sync_job()
@@ -203,7 +203,7 @@ def test_the_next_round_header_names_the_round_that_a_sync_job_synced(disk, driv
     assert two.synced_through == one.round
 
 
-def test_the_newer_of_two_sync_jobs_covers_rounds_between_them(disk, driven):
+def test_the_newer_of_two_sync_jobs_covers_journal_rounds_between_them(disk, driven):
     """The older job ends first and must not be counted as the newer one."""
     driven.append(b"one")
     driven.round(sync=False)
@@ -224,7 +224,7 @@ def test_the_newer_of_two_sync_jobs_covers_rounds_between_them(disk, driven):
     assert driven.journal.synced_unit == 3
 
 
-def test_a_sync_job_does_not_cover_a_round_that_is_not_written_yet(disk):
+def test_a_sync_job_does_not_cover_a_journal_round_that_is_not_written_yet(disk):
     driven = Driven(disk, **ROOMY)
     driven.append(b"one")
     driven.round(sync=False)
@@ -242,7 +242,7 @@ def test_a_sync_job_does_not_cover_a_round_that_is_not_written_yet(disk):
     assert three.synced_through == one.round
 
 
-def test_bytes_of_a_running_sync_count_as_unsynced_for_the_next_round(disk):
+def test_bytes_of_a_running_sync_count_as_unsynced_for_the_next_journal_round(disk):
     """Otherwise the loop would take the round for a small one and block until the sync job has ended."""
     driven = Driven(disk, **ROOMY)
     driven.append(b"x" * 7000)
@@ -326,7 +326,7 @@ def test_a_journal_file_given_up_during_a_sync_is_released_when_the_sync_ends(dr
     assert driven.journal.may_fill
 
 
-def test_an_unsynced_round_writes_only_the_files_of_its_own_units(driven):
+def test_an_unsynced_journal_round_writes_only_the_files_of_its_own_units(driven):
     for _ in range(6):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -353,7 +353,7 @@ def test_a_requested_sync_with_nothing_to_sync_writes_a_seal(disk, driven):
     assert [one.header.synced_through for one in rounds(disk, driven.files()[0])] == [0, 1]
 
 
-def test_a_sync_that_has_something_to_sync_writes_no_empty_round(disk, driven):
+def test_a_sync_that_has_something_to_sync_writes_no_empty_journal_round(disk, driven):
     assert driven.round(sync=True).size_bytes == 0
     driven.append(b"one")
     driven.round(sync=False)

@@ -252,7 +252,7 @@ def test_one_read_of_segments_returns_about_4_mb_at_most_or_one_larger_batch() -
     assert driver.read(6, 1_000_000, at_least_one=False).size_bytes == 0
 
 
-def test_a_transaction_stays_open_until_the_unit_of_its_marker_is_released() -> None:
+def test_a_transaction_stays_open_until_the_journal_unit_of_its_marker_is_released() -> None:
     driver = LogDriver()
     transaction(driver, 1, 0, b"a")
     driver.append(batch_of([b"plain"]), release=False)

@@ -42,7 +42,7 @@ def files_of_journal(disk: SimulatedDisk) -> list[str]:
     return disk.list(f"{DIRECTORY}/journal")
 
 
-def test_an_adopted_directory_is_in_the_store_before_its_first_new_round():
+def test_an_adopted_directory_is_in_the_store_before_its_first_new_journal_round():
     objects = SimulatedObjects()
     disk = plain()
     before = dump(Driven(disk.after_process_crash()).store)

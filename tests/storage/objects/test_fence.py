@@ -19,7 +19,7 @@ def test_what_a_look_at_an_object_finds_decides_the_next_step():
     }
 
 
-def test_rounds_are_released_in_order_for_any_order_of_creates():
+def test_journal_rounds_are_released_in_order_for_any_order_of_creates():
     owner = Owner(3).begin(NOWHERE).begin(Place(1, 0)).begin(Place(1, 1))
     assert not owner.may_begin
     owner = owner.create(2)
@@ -31,17 +31,17 @@ def test_rounds_are_released_in_order_for_any_order_of_creates():
     assert owner.create(1) is owner
 
 
-def test_beginning_a_round_while_a_full_window_is_unreleased_raises():
+def test_beginning_a_journal_round_while_a_full_window_is_unreleased_raises():
     with pytest.raises(RuntimeError, match="window 1"):
         Owner(1).begin(NOWHERE).begin(NOWHERE)
 
 
-def test_first_kept_is_the_checkpoints_start_or_keeps_the_newest_rounds():
+def test_first_kept_is_the_checkpoints_start_or_keeps_the_newest_journal_rounds():
     assert fence.first_kept(released=20, start=15, kept=8) == 12
     assert fence.first_kept(released=20, start=5, kept=8) == 5
 
 
-def test_garbage_has_the_rounds_below_a_number_and_never_a_seal():
+def test_garbage_has_the_journal_rounds_below_a_number_and_never_a_seal():
     assert fence.garbage({0: True, 1: False, 2: True, 3: True}, below=3) == [0, 2]
 
 
@@ -58,7 +58,7 @@ def test_garbage_has_the_rounds_below_a_number_and_never_a_seal():
         ({5: False, 6: False}, 5),
     ],
 )
-def test_an_epoch_ends_at_the_first_seal_behind_which_no_round_was_released(rounds, end):
+def test_an_epoch_ends_at_the_first_seal_behind_which_no_journal_round_was_released(rounds, end):
     assert fence.valid_end(rounds, window=2) == end
 
 
@@ -91,7 +91,7 @@ def test_a_takeover_ends_the_newest_begun_epoch_and_all_later_ones():
     assert taker.complete().began(created=True).phase is Phase.OWNER
 
 
-def test_a_takeover_of_the_first_epoch_has_no_base_and_reads_no_rounds():
+def test_a_takeover_of_the_first_epoch_has_no_base_and_reads_no_journal_rounds():
     taker = Taker(epoch=1, window=2).looked(begun=1, passed=False)
     assert (taker.phase, taker.base) == (Phase.READ, (0, 0))
     assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
@@ -106,7 +106,7 @@ def test_a_takeover_with_a_missing_object_starts_again_if_it_was_overtaken():
     assert Taker(epoch=5, window=2).looked(begun=4, passed=True).phase is Phase.GONE
 
 
-def test_runs_lists_the_rounds_since_the_checkpoint_over_several_epochs():
+def test_runs_lists_the_journal_rounds_since_the_checkpoint_over_several_epochs():
     headers = {
         Place(7, 3): Header(Place(2, 40)),
         Place(7, 0): Header(Place(2, 40), base=5, base_end=2),

@@ -18,7 +18,7 @@ COMPLETE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPLETE)
-def test_in_every_order_of_steps_no_acknowledged_round_is_behind_the_seal(name: str):
+def test_in_every_order_of_steps_no_acknowledged_journal_round_is_behind_the_seal(name: str):
     bounds, least = COMPLETE[name]
     states, complete = look_at_all(Model(bounds))
     print(name, states)
@@ -42,7 +42,7 @@ LONG = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LONG)
-def test_in_ten_million_orders_no_acknowledged_round_is_behind_the_seal(name: str):
+def test_in_ten_million_orders_no_acknowledged_journal_round_is_behind_the_seal(name: str):
     bounds, least = LONG[name]
     states, complete = look_at_all(Model(bounds), MOST_STATES)
     print(name, states, complete)

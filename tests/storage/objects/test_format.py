@@ -26,7 +26,7 @@ def a_round(count: int = 2) -> bytes:
     return form.pack_round(RoundHeader(place, SALT, 5, 40, 10, count, len(body), crc32c(body), 5, (2, 1), says)) + body
 
 
-def test_object_names_of_rounds_sort_by_epoch_and_number():
+def test_object_names_of_journal_rounds_sort_by_epoch_and_number():
     places = [Place(epoch, number) for epoch in (1, 2, 10) for number in (0, 1, 9, 10, 99, 100, 101, 12345)]
     names = [form.place_name(place) for place in places]
     assert names == sorted(names)
@@ -35,7 +35,7 @@ def test_object_names_of_rounds_sort_by_epoch_and_number():
 
 
 @given(PLACES)
-def test_the_name_of_a_round_or_claim_is_parsed_back_to_epoch_and_number(place):
+def test_the_name_of_a_journal_round_or_claim_is_parsed_back_to_epoch_and_number(place):
     assert form.read_place(form.place_name(place)) == place
     assert form.place_name(place).startswith(form.epoch_prefix(place.epoch))
     assert form.read_claim_name(form.claim_name(place.epoch)) == place.epoch
@@ -49,7 +49,7 @@ def test_the_name_of_a_round_or_claim_is_parsed_back_to_epoch_and_number(place):
         *("0/journal/000000000\u0661/000000000000/00", "0/owners/0000000001"),
     ],
 )
-def test_other_object_names_are_not_parsed_as_rounds(name):
+def test_other_object_names_are_not_parsed_as_journal_rounds(name):
     assert form.read_place(name) is None
 
 
@@ -89,7 +89,7 @@ def test_a_round_object_has_the_documented_bytes():
 
 
 @pytest.mark.parametrize("at", range(0, len(a_round()), 5))
-def test_reading_a_round_with_one_wrong_byte_raises_malformed(at):
+def test_reading_a_journal_round_with_one_wrong_byte_raises_malformed(at):
     content = bytearray(a_round())
     content[at] ^= 4
     with pytest.raises(Malformed):
@@ -97,23 +97,23 @@ def test_reading_a_round_with_one_wrong_byte_raises_malformed(at):
 
 
 @pytest.mark.parametrize("size", [0, 7, form.HEADER_BYTES - 1, form.HEADER_BYTES, len(a_round()) - 1])
-def test_reading_a_truncated_round_raises_malformed(size):
+def test_reading_a_truncated_journal_round_raises_malformed(size):
     with pytest.raises(Malformed):
         form.read_round(Place(3, 7), a_round()[:size])
 
 
 @pytest.mark.parametrize("place", [Place(3, 8), Place(4, 7)])
-def test_reading_a_round_under_another_name_raises_malformed(place):
+def test_reading_a_journal_round_under_another_name_raises_malformed(place):
     with pytest.raises(Malformed, match="it is round 7 of epoch 3"):
         form.read_header(place, a_round())
 
 
-def test_bytes_behind_a_round_make_it_malformed():
+def test_bytes_behind_a_journal_round_make_it_malformed():
     with pytest.raises(Malformed, match="131 bytes of units"):
         form.read_round(Place(3, 7), a_round() + b"\0")
 
 
-def test_units_of_another_epoch_make_a_round_malformed():
+def test_journal_units_of_another_epoch_make_a_round_malformed():
     body = b"".join(frame_unit(2, 10, [Part(APPEND, 1, 0, (b"",))]))
     header = RoundHeader(Place(3, 7), SALT, 5, 40, 10, 1, len(body), crc32c(body), 5)
     with pytest.raises(Malformed, match="of start 2"):
@@ -121,19 +121,19 @@ def test_units_of_another_epoch_make_a_round_malformed():
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 0), (3, 100), (0, form.LARGEST_ROUND_BYTES + 1)])
-def test_impossible_lengths_are_refused_before_units_are_read(count, length):
+def test_impossible_lengths_are_refused_before_journal_units_are_read(count, length):
     header = RoundHeader(Place(3, 7), SALT, 5, 40, 10, count, length, 0, 5)
     with pytest.raises(Malformed, match="announces"):
         form.read_header(Place(3, 7), form.pack_round(header))
 
 
-def test_a_header_that_claims_its_own_round_was_released_is_malformed():
+def test_a_header_that_claims_its_own_journal_round_was_released_is_malformed():
     header = RoundHeader(Place(3, 7), SALT, 8, 40, 10, 0, 0, 0, 5)
     with pytest.raises(Malformed, match="8 rounds before it"):
         form.read_header(Place(3, 7), form.pack_round(header))
 
 
-def test_reading_a_seal_as_a_round_raises_malformed():
+def test_reading_a_seal_as_a_journal_round_raises_malformed():
     with pytest.raises(Malformed, match="it is a seal"):
         form.read_round(Place(3, 7), form.pack_seal(Seal(Place(3, 7), SALT, 4, False)))
 

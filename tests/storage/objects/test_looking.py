@@ -68,7 +68,7 @@ def test_a_look_at_an_ended_epoch_names_the_node_that_ended_it():
     assert {epoch: seal.by for epoch, seal in Looking(objects, pause).seals(looked).items()} == {1: 2, 2: 3}
 
 
-def test_a_look_ends_before_a_missing_round_and_ignores_later_rounds():
+def test_a_look_ends_before_a_missing_journal_round_and_ignores_later_rounds():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.append(owner.log("t"), [b"never created"])
@@ -141,7 +141,7 @@ def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage():
     assert moved == 3
 
 
-def test_a_look_raises_object_damaged_if_a_needed_round_is_lost():
+def test_a_look_raises_object_damaged_if_a_needed_journal_round_is_lost():
     objects = SimulatedObjects()
     owner = begin(objects)
     for number in range(8):

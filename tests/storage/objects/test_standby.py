@@ -55,7 +55,7 @@ def newest(owner: Owning) -> Place:
     return Place(owner.epoch, owner.store.journal.released_rounds - 1)
 
 
-def test_a_standby_fetches_each_part_once_and_its_takeover_reads_only_rounds():
+def test_a_standby_fetches_each_part_once_and_its_takeover_reads_only_journal_rounds():
     objects = SimulatedObjects()
     owner, waiting = begin(objects), Waiting(objects)
     assert waiting.update(newest(owner)) == []

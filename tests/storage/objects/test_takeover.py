@@ -42,7 +42,7 @@ def test_a_new_owner_with_an_empty_disk_has_all_its_predecessor_released(objects
     assert third.values() == [*owner.values(), b"of the second"]
 
 
-def test_an_owner_whose_epoch_was_ended_is_fenced_at_its_next_round(objects):
+def test_an_owner_whose_epoch_was_ended_is_fenced_at_its_next_journal_round(objects):
     owner = begin(objects)
     owner.send("t", b"seen")
     after = Owning(objects, node=2)
@@ -51,7 +51,7 @@ def test_an_owner_whose_epoch_was_ended_is_fenced_at_its_next_round(objects):
     assert owner.values() == after.values() == [b"seen"]
 
 
-def test_a_restarted_owner_replays_only_rounds_after_its_own_checkpoint():
+def test_a_restarted_owner_replays_only_journal_rounds_after_its_own_checkpoint():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"flushed")
@@ -83,7 +83,7 @@ def test_a_fenced_owner_can_take_over_again_in_its_directory_without_its_lost_ro
     assert Owning(objects, owner.disk).values() == [b"first", b"second"]
 
 
-def test_a_takeover_ignores_rounds_stored_behind_a_missing_round():
+def test_a_takeover_ignores_journal_rounds_stored_behind_a_missing_round():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"released")
@@ -103,7 +103,7 @@ def test_a_takeover_ignores_rounds_stored_behind_a_missing_round():
     assert Owning(objects, node=3).values() == [b"released", b"of the second"]
 
 
-def test_taking_a_round_beyond_the_window_of_unreleased_ones_raises():
+def test_taking_a_journal_round_beyond_the_window_of_unreleased_ones_raises():
     owner = begin(SimulatedObjects())
     writes = []
     for _ in range(4):
@@ -116,7 +116,7 @@ def test_taking_a_round_beyond_the_window_of_unreleased_ones_raises():
         owner.store.take_round(sync=True)
 
 
-def test_a_takeover_skips_epochs_in_which_no_round_was_written():
+def test_a_takeover_skips_epochs_in_which_no_journal_round_was_written():
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
     take(objects, node=2)
@@ -156,7 +156,7 @@ def test_a_takeover_with_an_empty_disk_uses_a_point_and_only_the_rounds_after_it
     assert after.report.units_replayed == 1
 
 
-def test_unneeded_rounds_points_and_parts_are_deleted_but_no_seals():
+def test_unneeded_journal_rounds_points_and_parts_are_deleted_but_no_seals():
     objects = SimulatedObjects()
     for life in range(1, 4):
         owner = begin(objects) if life == 1 else Owning(objects, node=life)
@@ -178,7 +178,7 @@ def test_unneeded_rounds_points_and_parts_are_deleted_but_no_seals():
     assert Owning(objects, node=9).values() == owner.values()
 
 
-def test_a_takeover_ignores_a_point_that_no_round_names():
+def test_a_takeover_ignores_a_point_that_no_journal_round_names():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -236,7 +236,7 @@ def test_a_later_point_of_the_same_directory_ships_only_added_bytes():
     assert Owning(objects, node=3).values() == other.values()
 
 
-def test_newest_behind_returns_the_newest_point_only_while_it_has_every_unit():
+def test_newest_behind_returns_the_newest_point_only_while_it_has_every_journal_unit():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -260,7 +260,7 @@ def test_newest_behind_returns_the_newest_point_only_while_it_has_every_unit():
 # ---- what is wrong with the store ----------------------------------------------------------------------------
 
 
-def test_a_lost_round_prevents_the_takeover_and_is_named():
+def test_a_lost_journal_round_prevents_the_takeover_and_is_named():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -272,7 +272,7 @@ def test_a_lost_round_prevents_the_takeover_and_is_named():
 
 
 @pytest.mark.parametrize("position", [0, 20, -1])
-def test_a_damaged_round_prevents_the_takeover_and_is_named(position):
+def test_a_damaged_journal_round_prevents_the_takeover_and_is_named(position):
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")

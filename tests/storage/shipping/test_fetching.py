@@ -70,7 +70,7 @@ def test_a_restore_to_a_time_has_exactly_the_records_written_until_then(objects)
     assert values_on(restored(objects)[0]) == [b"%d" % number for number in range(7)]
 
 
-def test_a_restore_to_a_time_between_two_rounds_has_the_earlier_state(objects):
+def test_a_restore_to_a_time_between_two_journal_rounds_has_the_earlier_state(objects):
     assert values_on(restored(objects, STARTED_MS + 1999)[0]) == [b"0", b"1"]
 
 
@@ -146,7 +146,7 @@ def test_a_restore_names_a_lost_or_damaged_object(objects, kind, number):
         assert any(name in problem for problem in read_status(objects, Waiting()).problems)
 
 
-def test_a_restore_to_a_time_stops_before_damaged_rounds_and_names_them(objects):
+def test_a_restore_to_a_time_stops_before_damaged_journal_rounds_and_names_them(objects):
     name = names(objects, "rounds")[-1]
     objects.rot(name)
     said = []
@@ -171,7 +171,7 @@ def test_a_restore_names_a_truncated_part(objects):
         restored(objects)
 
 
-def test_a_restore_notices_swapped_rounds(objects):
+def test_a_restore_notices_swapped_journal_rounds(objects):
     """Each has a right checksum; together they are no journal."""
     first, second = names(objects, "rounds")[-2:]
     objects.content[first], objects.content[second] = objects.content[second], objects.content[first]
@@ -186,7 +186,7 @@ def test_a_point_of_a_newer_version_raises_newer_format(objects):
 
 
 @pytest.mark.parametrize("kind", ["lost", "rotten"])
-def test_lost_or_rotten_bytes_of_rounds_are_named_and_none_of_them_written(kind):
+def test_lost_or_rotten_bytes_of_journal_rounds_are_named_and_none_of_them_written(kind):
     objects, clock, work = SimulatedObjects(), SimulatedClock(STARTED_MS), Workload(SimulatedDisk())
     log = work.make("a")
     work.sync()

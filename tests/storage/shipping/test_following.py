@@ -175,7 +175,7 @@ def test_a_restart_of_the_broker_causes_a_new_point(work):
     again.store.close()
 
 
-def test_a_round_that_stays_unreadable_is_reported(work):
+def test_a_journal_round_that_stays_unreadable_is_reported(work):
     """Later rounds say that it was synced, so it is damage. A checkpoint that includes it would begin a new point,
     which finds the damage.
     """
@@ -404,7 +404,7 @@ def test_parts_of_a_point_that_the_store_failed_to_delete_are_kept(work):
     assert Verifying(objects, Waiting()).run() == []
 
 
-def test_large_rounds_are_shipped_as_pieces_and_deleted_with_their_point(work):
+def test_large_journal_rounds_are_shipped_as_pieces_and_deleted_with_their_point(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, keep_ms=1000, point_bytes=0, piece_bytes=10_000)
     one.step()
@@ -451,7 +451,7 @@ def test_a_new_point_reuses_the_rounds_already_shipped_for_its_journal(work):
     assert Verifying(objects, Waiting()).run() == []
 
 
-def test_a_point_that_would_name_too_many_rounds_ships_them_again(work, monkeypatch):
+def test_a_point_that_would_name_too_many_journal_rounds_ships_them_again(work, monkeypatch):
     """A restore reads each extent separately; a slowly growing journal would have thousands."""
     objects = SimulatedObjects()
     one = follower(work.disk, objects, point_bytes=0)

@@ -35,7 +35,7 @@ def test_a_backup_point_unpacks_to_what_was_packed():
     assert points.unpack_point(points.pack_point(POINT), "name") == POINT
 
 
-def test_backup_rounds_claims_and_seals_unpack_to_what_was_packed():
+def test_backup_journal_rounds_claims_and_seals_unpack_to_what_was_packed():
     assert points.unpack_rounds(points.pack_rounds(ROUNDS), "name") == ROUNDS
     mine, seal = Claim("host", 1, "/data", "1.2", 5), Seal(4, "host")
     assert points.unpack_claim(points.pack_claim(mine), "name") == mine
@@ -112,7 +112,7 @@ def test_a_backup_point_that_does_not_parse_is_damage(content):
         [1, 2, [1, 2, 3, 4, 5], [["a", 9, 8, b"", [["o", 0, 2]]]]],
     ],
 )
-def test_backup_rounds_that_do_not_parse_are_damage(row):
+def test_backup_journal_rounds_that_do_not_parse_are_damage(row):
     with pytest.raises(checkpoints.Damaged, match="do not parse"):
         points.unpack_rounds(packed("rounds", row), "name")
 

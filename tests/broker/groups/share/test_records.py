@@ -45,7 +45,7 @@ def test_records_of_kafka_are_read_and_written_again_byte_for_byte():
     assert {change.kind for _, change in changes if change.value is None} == set(VALUES)
 
 
-def test_initializing_and_deleting_topics_of_kafkas_records_are_decoded():
+def test_initializing_initialized_and_deleting_topics_in_kafkas_records_are_decoded():
     found = [change.value for _, change in (records.read(*row) for row in ROWS)]
     listed = [value for value in found if isinstance(value, StatePartitions)]
     assert [any(getattr(each, which) for each in listed) for which in StatePartitions._fields] == [True, True, True]
