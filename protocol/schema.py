@@ -4,9 +4,13 @@ The rule: a class contains what Kafka's message definition does and nothing else
 message. A field that a version does not carry holds its default there; therefore every field of some versions only has
 one, and a field without a default must be given. Source: Kafka's message JSON (clients/src/main/resources).
 
-@request(api=26, versions="0-5", flexible="3+") class EndTxnRequest: transactional_id: String ... producer_id: Int64 =
-field("5+", default=-1) cursor: Cursor | None = field(nullable="0+") # a struct that may be null: an int8 before it
-leader: Leader | None = field("10+", tag=0, default=None) # a tagged struct: None means it was not sent
+    @request(api=26, versions="0-5", flexible="3+")
+    class EndTxnRequest:
+        transactional_id: String
+        ...
+        producer_id: Int64 = field("5+", default=-1)
+        cursor: Cursor | None = field(nullable="0+")           # a struct that may be null: an int8 before it
+        leader: Leader | None = field("10+", tag=0, default=None)   # a tagged struct: None means it was not sent
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -2,11 +2,12 @@
 
 How a request goes:
 
-handler -> coordinator find the id's state; the connection fence (fence_policy.py); is its log partition online? ->
-machine decide: a pure function of state and request, by one table (table.py). Nothing changes yet -> unit the state
-record, and for an end PREPARE, a marker for each partition, and COMPLETE: all of it is one unit of the journal,
-committed or not at all -> apply the last state that was logged becomes the state in memory <- reply leaves when the
-unit is released, as any reply
+    handler -> coordinator   find the id's state; the connection fence (fence_policy.py); is its log partition online?
+            -> machine       decide: a pure function of state and request, by one table (table.py). Nothing changes yet
+            -> unit          the state record, and for an end PREPARE, a marker for each partition, and COMPLETE:
+                             all of it is one unit of the journal, committed or not at all
+            -> apply         the last state that was logged becomes the state in memory
+            <- reply         leaves when the unit is released, as any reply
 
 All of this is one step of the loop, without an await. So there is no lock and no half-made state to be seen: pipelined
 requests see each other, and a decision that cannot be committed (no room, or its log is offline) changed nothing.

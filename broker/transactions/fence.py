@@ -4,8 +4,9 @@ The problem. With transactions of version 1 (TV1, before KIP-890) a producer kee
 no request says which transaction it means. So a request that was held up and arrives late takes effect on whatever
 transaction is open then:
 
-connection 1 EndTxn(commit) of transaction A ............................ arrives late connection 2 retry:
-EndTxn(commit) of A, answered; transaction B begins, data of B ^ commits the half of B that is here
+    connection 1   EndTxn(commit) of transaction A ............................ arrives late
+    connection 2           retry: EndTxn(commit) of A, answered; transaction B begins, data of B
+                                                                                 ^ commits the half of B that is here
 
 Kafka has this defect (KAFKA-17754), and TV2 cures it: each end of a transaction raises the epoch, so late requests have
 a stale one. But of the clients for Python only our own speaks TV2 (client/transactions/).

@@ -1,8 +1,8 @@
 """Generates pages of the documentation: errors, commands, decisions, and what clients were tested with.
 
-python docs/site/pages.py RESULTS.xml docs/compatibility.md, of what pytest --junitxml has written python
-docs/site/pages.py --apis the versions of the APIs in docs/compatibility.md, and nothing else python docs/site/pages.py
---errors docs/errors.md, which other pages link to and a forge shows
+    python docs/site/pages.py RESULTS.xml     docs/compatibility.md, of what pytest --junitxml has written
+    python docs/site/pages.py --apis          the versions of the APIs in docs/compatibility.md, and nothing else
+    python docs/site/pages.py --errors        docs/errors.md, which other pages link to and a forge shows
 
 The others are made when the site is built (hooks.py). `make compatibility` runs the tests and writes
 docs/compatibility.md: what a version was tested with is a fact of its day.

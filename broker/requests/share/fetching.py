@@ -7,11 +7,14 @@ shared evenly among those that have something, and the first batch comes however
 and for what others let go of. Those who wait are served in the order in which they came. A client that is over its
 quota acquires nothing; what it has acquired it is given, and waits afterwards.
 
-state what it is how it ends working it looks at its partitions and acquires, in steps of a job enough, late, or wrong
-everywhere: answered (_is_working) something to be read: reading else waiting, or again: _has_moved reading workers read
-from the disk (_is_working, _jobs_left > 0) acquired, late or wrong: answered else working, or waiting waiting parked;
-woken by a log, by a share partition, or in time woken: working answered nothing is acquired for it any more
-(_is_answered) -
+    state      what it is                                                    how it ends
+    working    it looks at its partitions and acquires, in steps of a job    enough, late, or wrong everywhere: answered
+               (_is_working)                                                 something to be read: reading
+                                                                             else waiting, or again: _has_moved
+    reading    workers read from the disk (_is_working, _jobs_left > 0)      acquired, late or wrong: answered
+                                                                             else working, or waiting
+    waiting    parked; woken by a log, by a share partition, or in time      woken: working
+    answered   nothing is acquired for it any more (_is_answered)            -
 
 The time to wait may be over in each of them (_is_late), and so may its session: then it is answered with nothing.
 Source: KIP-932, Kafka's DelayedShareFetch and ShareFetchUtils; KAFKA-19823, 20425.
