@@ -148,7 +148,7 @@ class Acknowledging:
         for key, portions in finished.items():
             states = portions.encoded()
             if states.number:
-                changes.append((key, Prepared(*portions.position(), states, portions.make)))
+                changes.append((key, Prepared(*portions.position(), states, portions.apply)))
             else:
                 rest.append(portions)
         try:
@@ -157,7 +157,7 @@ class Acknowledging:
         except KafkaError as error:
             return {key[1:]: self._wrong.get(key, error) for key in self._acks}, []
         for portions in rest:
-            portions.make()
+            portions.apply()
         for portions in finished.values():
             count_acknowledged(metrics, portions.records_by_type(), portions.archived)
         return {key[1:]: self._wrong.get(key) for key in self._acks}, [key for key, _ in changes]
@@ -173,7 +173,7 @@ class Acknowledging:
         for key, portions in finished.items():
             states = portions.encoded()
             if states.number:
-                changes.append((key, PreparedPending(states, portions.make_pending)))
+                changes.append((key, PreparedPending(states, portions.apply_pending)))
         return changes, {key[1:]: error for key, error in self._wrong.items()}
 
     def count(self, metrics: Metrics) -> None:

@@ -56,7 +56,7 @@ def releasing(machine: SharePartition, runs: Iterable[Run], limit: int) -> Porti
     record.
     """
     acks = [AckRange(first, last, _RELEASE) for first, last in _joined(runs)]
-    return Portions(machine, acks, lambda ranges, above: machine.release(ranges, limit))
+    return Portions(machine, acks, lambda ranges, above: machine.decide_release(ranges, limit))
 
 
 def _joined(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:

@@ -226,7 +226,7 @@ class Locks:
         for *_, portions in ending:
             portions.finish()
         changes = [
-            (key, Prepared(*portions.position(), portions.encoded(), portions.make)) for key, _, portions in ending
+            (key, Prepared(*portions.position(), portions.encoded(), portions.apply)) for key, _, portions in ending
         ]
         try:
             self._state_log.commit(changes)

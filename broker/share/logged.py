@@ -19,22 +19,22 @@ RUNS = 500  # that are encoded at once
 
 
 class Prepared(NamedTuple):
-    """An update that is encoded already. make: applies it to the share partition, faster than by decoding it."""
+    """An update that is encoded already. apply: applies it to the share partition, faster than by decoding it."""
 
     start: int
     complete: int
     states: EncodedStates
-    make: Callable[[], None]
+    apply: Callable[[], None]
 
 
 class PreparedPending(NamedTuple):
     """Acknowledgements of a transaction, encoded already.
 
-    make: makes them pending; it gets the transaction and the offset of their record in the log.
+    apply: makes them pending; it gets the transaction and the offset of their record in the log.
     """
 
     states: EncodedStates
-    make: Callable[[Transaction, int], None]
+    apply: Callable[[Transaction, int], None]
 
 
 class Whole(NamedTuple):

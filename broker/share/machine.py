@@ -1,19 +1,20 @@
 """One share partition: the state of each record, which member has acquired it, and how these change. Pure.
 
-AVAILABLE may be given out; also every record without a known state ACQUIRED a member has it, until its deadline PENDING
-acknowledged in a transaction that is open: nobody acquires it before that ends ACKNOWLEDGED done with ARCHIVED done
-with too: rejected, given out too often, or nothing that anybody is to see
+    AVAILABLE     may be given out; also every record without a known state
+    ACQUIRED      a member has it, until its deadline
+    PENDING       acknowledged in a transaction that is open: nobody acquires it before that ends
+    ACKNOWLEDGED  done with
+    ARCHIVED      done with too: rejected, given out too often, or nothing that anybody is to see
 
 The window is from `start` to `end`: below all is done with, above nothing was given out. Its length is limited, and
 counts what is done with inside it.
 
-The rules. What is durable changes by apply... and settle alone, live and in a replay alike; decisions change nothing,
-and say what to log. Locks are in memory only: an acquisition is logged with what becomes of it, and after a restart a
-record that was ACQUIRED is what it was before. `deliveries` counts acquisitions; it falls only by a restart or a reset,
-which know of none that was not logged. A record leaves PENDING only by the marker of its transaction, unless the log's
-start passes it or its topic goes.
-Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 19953,
-19972.
+The rules. Methods named decide_… change nothing: they return what to log. What is durable changes by those named
+apply_… and by settle alone, live and in a replay alike. Locks are in memory only: an acquisition is logged with what
+becomes of it, and after a restart a record that was ACQUIRED is what it was before. `deliveries` counts acquisitions;
+it falls only by a restart or a reset, which know of none that was not logged. A record leaves PENDING only by the
+marker of its transaction, unless the log's start passes it or its topic goes.
+Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 19953, 19972.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -132,7 +133,7 @@ class SharePartition:
 
     # ---- decisions: nothing changes --------------------------------------------------------------------------
 
-    def acknowledge(self, member: str, acks: Iterable[Ack], above: int, limit: int, until_ms: int | None) -> Decision:
+    def decide_acks(self, member: str, acks: Iterable[Ack], above: int, limit: int, until_ms: int | None) -> Decision:
         """Decide the changes that these acknowledgements make. Nothing is changed.
 
         above: the offset before them, which they must exceed. limit: the most deliveries of a record. until_ms: the
@@ -154,10 +155,8 @@ class SharePartition:
             append_or_extend(batches, first, last, state, standing.deliveries)
         return Decision(runs, batches, renewed_until_ms)
 
-    def acknowledge_in_transaction(
-        self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction
-    ) -> Decision:
-        """Decide what becomes pending. Raises as acknowledge() does, and for offsets below the window."""
+    def decide_pending(self, member: str, acks: Iterable[Ack], above: int, transaction: Transaction) -> Decision:
+        """Decide what becomes pending. Raises as decide_acks() does, and for offsets below the window."""
         runs: list[Run] = []
         batches: list[StateBatch] = []
         acks = list(acks)
@@ -189,7 +188,7 @@ class SharePartition:
                     raise _not_acquired(f"offset {begins} is not acquired by this member")
                 yield begins, ends, standing, kind
 
-    def release(self, acks: Iterable[Ack], limit: int) -> Decision:
+    def decide_release(self, acks: Iterable[Ack], limit: int) -> Decision:
         """Decide the changes when the locks of these acquired records end. limit: the most deliveries of a record."""
         runs: list[Run] = []
         batches: list[StateBatch] = []
@@ -201,7 +200,7 @@ class SharePartition:
                     append_or_extend(batches, begins, ends, state, standing.deliveries)
         return Decision(runs, batches)
 
-    def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
+    def decide_abort(self, transaction: Transaction, limit: int) -> Update | None:
         """Return the update that archives a transaction's records at the delivery limit when it aborts."""
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
@@ -209,15 +208,15 @@ class SharePartition:
                 append_or_extend(batches, first, last, State.ARCHIVED, standing.deliveries)
         return self._update(batches) if batches else None
 
-    def log_begins(self, offset: int) -> Update | None:
+    def decide_start(self, offset: int) -> Update | None:
         """Return the update that moves the window up to this log start offset; None if it is not below."""
         return self._update([], offset) if offset > self.start else None
 
-    def take(self, offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits) -> Taken:
+    def decide_acquisition(self, offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits) -> Taken:
         """Decide which records of these batches a member acquires, and which are archived. See acquiring.take."""
         return take(self.runs, (self.start, self.end), offset, found, wanted, limits)
 
-    def archive(self, batches: Sequence[StateBatch]) -> Update | None:
+    def decide_archive(self, batches: Sequence[StateBatch]) -> Update | None:
         """Return the update that archives these ranges, which have no data for consumers; None without any."""
         return self._update(batches) if batches else None
 
@@ -320,14 +319,14 @@ class SharePartition:
             self._begin_at(update.start)
         self._advance()
 
-    def make(self, changes: Sequence[Change], freed: int | None = None) -> None:
+    def apply_decided(self, changes: Sequence[Change], freed: int | None = None) -> None:
         """Apply changes that were decided before, faster than apply(). freed: the first offset made available."""
         self.runs.replace(changes)
         if freed is not None:
             self._look_from = min(self._look_from, freed)
         self._advance()
 
-    def make_pending(
+    def apply_decided_pending(
         self, transaction: Transaction, position: int, changes: Sequence[Change], ranges: Collection[Range]
     ) -> None:
         """Make these changes pending, as apply_pending() would.

@@ -299,8 +299,8 @@ class SharePartitions:
         kept = self._find(key)
         machine, configs = kept.machine, self._configs(key.group)
         limits = Limits(configs.share_delivery_count_limit, self._room(key, kept))
-        acquired, archived = machine.take(offset, found, wanted, limits)
-        update = machine.archive(archived)
+        acquired, archived = machine.decide_acquisition(offset, found, wanted, limits)
+        update = machine.decide_archive(archived)
         if update is not None:
             self.state_log.commit([(key, update)])
             count_no_data(self._metrics, archived)
@@ -349,7 +349,7 @@ class SharePartitions:
         """
         topic = self._topics.by_id.get(key.topic_id)
         if topic is not None and key.partition < len(topic.partitions):
-            update = kept.machine.log_begins(topic.partitions[key.partition].log.start_offset)
+            update = kept.machine.decide_start(topic.partitions[key.partition].log.start_offset)
             if update is not None:
                 self.state_log.commit([(key, update)])
                 self._wake_soon([key])
@@ -375,7 +375,7 @@ class SharePartitions:
 
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
             """Return the function that decides acknowledgements of this member in a share partition."""
-            return lambda ranges, above: machine.acknowledge(member, ranges, above, limit, renewed_until_ms)
+            return lambda ranges, above: machine.decide_acks(member, ranges, above, limit, renewed_until_ms)
 
         return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
 
@@ -423,7 +423,7 @@ class SharePartitions:
         def decide_of(key: SharePartitionKey, machine: SharePartition) -> Decide:
             """Return the function that decides acknowledgements of this transaction in a share partition."""
             transaction = self.state_log.home(key), producer_id
-            return lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
+            return lambda ranges, above: machine.decide_pending(member, ranges, above, transaction)
 
         return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
 
@@ -437,7 +437,7 @@ class SharePartitions:
         changes: list[Updated] = []
         for key in () if commit else self.state_log.pending_in(transaction):
             limit = self._configs(key.group).share_delivery_count_limit
-            update = self._known[key].machine.archived_by_abort(transaction, limit)
+            update = self._known[key].machine.decide_abort(transaction, limit)
             if update is not None:
                 changes.append((key, update))
         settlement = self.state_log.settlement(home, producer_id, commit, changes)

@@ -105,7 +105,7 @@ class Portions:
     def finish(self) -> None:
         """Decide the rest, and again what has changed since. Raises KafkaError.
 
-        The caller commits and calls make() or make_pending() before anything else can change.
+        The caller commits and calls apply() or apply_pending() before anything else can change.
         """
         for _ in self.decide_again():
             pass
@@ -171,20 +171,20 @@ class Portions:
     def _changes(self) -> list[Change]:
         return [portion.change for portion in self._portions]
 
-    def make(self) -> None:
+    def apply(self) -> None:
         """Apply the changes to the share partition."""
         freed = [portion.freed for portion in self._portions if portion.freed is not None]
-        self.machine.make(self._changes, freed[0] if freed else None)
+        self.machine.apply_decided(self._changes, freed[0] if freed else None)
         for portion in self._portions:
             if portion.decision.renewed_until_ms is not None:
                 self.machine.set_alarm((portion.decision.renewed_until_ms, *portion.change[:2]))
 
-    def make_pending(self, transaction: Transaction, position: int) -> None:
+    def apply_pending(self, transaction: Transaction, position: int) -> None:
         """Make the changes pending in the transaction. position: the offset of their record in the log."""
         ranges: set[Range] = set()
         for portion in self._portions:
             ranges |= portion.ranges
-        self.machine.make_pending(transaction, position, self._changes, ranges)
+        self.machine.apply_decided_pending(transaction, position, self._changes, ranges)
 
     # ---- what is counted -------------------------------------------------------------------------------------
 

@@ -178,7 +178,7 @@ class ShareStateLog:
             for home, batch, of_home, values in written:
                 transaction = home, producer_id
                 for index, ((key, what), value) in enumerate(zip(of_home, values, strict=True)):
-                    what.make(transaction, batch.base_offset + index)
+                    what.apply(transaction, batch.base_offset + index)
                     self._is_pending(transaction, key)
                     self._count_update(key, len(value))
 
@@ -282,7 +282,7 @@ class ShareStateLog:
         kept = self.known.get(key)
         if isinstance(what, Update | Prepared):
             if kept is not None:
-                what.make() if isinstance(what, Prepared) else kept.machine.apply(what)
+                what.apply() if isinstance(what, Prepared) else kept.machine.apply(what)
                 self._count_update(key, value_bytes)
             return
         self._count_logged(home, value_bytes + len(key.group))

@@ -90,7 +90,7 @@ def test_kafka_20034_23112_the_count_of_complete_records_survives_a_restart(brok
     acks = [ack(2, 4, AckType.ACCEPT), ack(6, 6, AckType.REJECT)]
     assert shares.acknowledge("g", "m", {key[1:]: acks}) == {key[1:]: None}
     assert shares.describe(key)[::3] == (0, 4)
-    shares.state_log.commit([(key, shares.state_log.known[key].machine.log_begins(4))])
+    shares.state_log.commit([(key, shares.state_log.known[key].machine.decide_start(4))])
     assert shares.describe(key)[::3] == (5, 1)
     broker.wait(1)
     with broker.after_power_cut() as later:

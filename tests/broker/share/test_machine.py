@@ -289,7 +289,7 @@ def test_records_replayed_twice_are_archived_once() -> None:
     driver = driver_in("L", 2, limit=2)
     for position in (7, 7, 9):
         driver.machine.apply_pending(T, position, [StateBatch(1, 1, State.ACKNOWLEDGED, 2, "me")])
-    archived = driver.machine.archived_by_abort(T, 2)
+    archived = driver.machine.decide_abort(T, 2)
     assert archived is not None
     assert [batch[:2] for batch in archived.batches] == [(1, 1)]
 

@@ -23,11 +23,11 @@ def few_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_member(machine: SharePartition, acks: list[AckRange], until: int | None = UNTIL) -> Portions:
-    return Portions(machine, acks, lambda ranges, above: machine.acknowledge("me", ranges, above, LIMIT, until))
+    return Portions(machine, acks, lambda ranges, above: machine.decide_acks("me", ranges, above, LIMIT, until))
 
 
 def in_transaction(machine: SharePartition, acks: list[AckRange]) -> Portions:
-    return Portions(machine, acks, lambda ranges, above: machine.acknowledge_in_transaction("me", ranges, above, T))
+    return Portions(machine, acks, lambda ranges, above: machine.decide_pending("me", ranges, above, T))
 
 
 def view(machine: SharePartition) -> object:
@@ -113,7 +113,7 @@ def test_acknowledgements_checked_in_portions_apply_as_if_checked_at_the_end() -
         of.finish()
         assert view(machine) == before, "nothing changes before it is logged"
         assert of.position() == at_once.position()
-        of.make()
+        of.apply()
         twin.apply(Update(*at_once.position(), at_once.batches))
         assert view(machine) == view(twin), "made as a replay of its record would"
         made += bool(at_once.batches)
@@ -134,7 +134,7 @@ def test_transactional_acknowledgements_in_portions_apply_as_if_checked_at_the_e
             continue
         twin = deepcopy(machine)
         twin.apply_pending(T, 5_000, of.batches)
-        of.make_pending(T, 5_000)
+        of.apply_pending(T, 5_000)
         assert view(machine) == view(twin)
         made += bool(of.batches)
     assert made > 20
@@ -148,7 +148,7 @@ def test_locks_renewed_in_portions_last_until_the_new_deadline() -> None:
     list(renewing.decide_ahead())
     driver.acknowledge("me", AckRange(1, 1, [AckType.ACCEPT]))
     renewing.finish()
-    renewing.make()
+    renewing.apply()
     driver.expire(30)
     assert driver.states() == "LKLALALALA"
     driver.expire(UNTIL)
@@ -185,11 +185,11 @@ def test_a_range_checked_in_portions_has_the_effect_of_one_range_per_record(
     assert max(touched) <= 2
     assert sum(touched) == last - first + 1
     of.finish()
-    of.make()
+    of.apply()
     one_by_one = of_member(whole, [AckRange(n, n, [kind]) for n in range(first, last + 1)])
     one_by_one.finish()
     assert (of.batches, of.records_by_type()) == (one_by_one.batches, one_by_one.records_by_type())
-    one_by_one.make()
+    one_by_one.apply()
     assert view(machine) == view(whole)
 
 
@@ -216,8 +216,8 @@ def test_a_range_that_begins_below_the_window_changes_only_records_in_the_window
     for n in range(4):
         accepted = of_member(machine, [AckRange(n, n, [1])])
         accepted.finish()
-        accepted.make()
+        accepted.apply()
     rest = of_member(machine, [AckRange(0, 9, [1])])
     assert list(rest.decide_ahead()) == [2, 2, 2]
-    rest.make()
+    rest.apply()
     assert (machine.start, list(machine.runs)) == (10, [])

@@ -76,8 +76,8 @@ class ShareDriver:
         batches = [each if isinstance(each, Found) else Found(*each) for each in found]
         limits = Limits(self.limit, self.machine.room(self.locks))
         offset = self.machine.next_offset if offset is None else offset
-        acquired, archived = self.machine.take(offset, batches, wanted, limits)
-        self._log(self.machine.archive(archived))
+        acquired, archived = self.machine.decide_acquisition(offset, batches, wanted, limits)
+        self._log(self.machine.decide_archive(archived))
         self.machine.acquire(acquired, member, until)
         return acquired
 
@@ -92,16 +92,16 @@ class ShareDriver:
         """meanwhile: what happens between two steps of deciding."""
         machine, renewed_until = self.machine, until if may_renew else None
         portions = Portions(
-            machine, acks, lambda ranges, above: machine.acknowledge(member, ranges, above, self.limit, renewed_until)
+            machine, acks, lambda ranges, above: machine.decide_acks(member, ranges, above, self.limit, renewed_until)
         )
         self._decide(portions, meanwhile)
         if portions.batches:
             start, complete = portions.position()
             self.log.append(("update", Update(start, complete, portions.batches)))
-            portions.make()
+            portions.apply()
             self._check_position(start, complete)
         else:
-            portions.make()
+            portions.apply()
 
     def acknowledge_in(
         self,
@@ -112,7 +112,7 @@ class ShareDriver:
     ) -> Sequence[StateBatch]:
         portions = portions_in(self.machine, transaction, member, acks)
         self._decide(portions, meanwhile)
-        portions.make_pending(transaction, len(self.log))
+        portions.apply_pending(transaction, len(self.log))
         self.log.append(("pending", (transaction, portions.batches)))
         return portions.batches
 
@@ -125,7 +125,7 @@ class ShareDriver:
         portions.finish()
 
     def settle(self, transaction: Transaction, *, commit: bool) -> None:
-        archived = None if commit else self.machine.archived_by_abort(transaction, self.limit)
+        archived = None if commit else self.machine.decide_abort(transaction, self.limit)
         self.machine.settle(transaction, len(self.log), commit=commit)
         self.log.append(("marker", (transaction, commit)))
         self._log(archived)
@@ -147,11 +147,11 @@ class ShareDriver:
         if ending.batches:
             start, complete = ending.position()
             self.log.append(("update", Update(start, complete, ending.batches)))
-            ending.make()
+            ending.apply()
             self._check_position(start, complete)
 
     def log_begins(self, offset: int) -> None:
-        self._log(self.machine.log_begins(offset))
+        self._log(self.machine.decide_start(offset))
 
     def snapshot(self, start: int | None = None) -> None:
         """Log a snapshot. start: the offset that an operator sets; None: a snapshot without a change."""
@@ -176,9 +176,7 @@ class ShareDriver:
 
 def portions_in(machine: SharePartition, transaction: Transaction, member: str, acks: Sequence[AckRange]) -> Portions:
     """Return the steps in which a member's acknowledgements are taken into a transaction."""
-    return Portions(
-        machine, acks, lambda ranges, above: machine.acknowledge_in_transaction(member, ranges, above, transaction)
-    )
+    return Portions(machine, acks, lambda ranges, above: machine.decide_pending(member, ranges, above, transaction))
 
 
 def durable_view(machine: SharePartition) -> object:

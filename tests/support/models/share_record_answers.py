@@ -70,7 +70,7 @@ def _shown(machine: SharePartition, before: Records, gone: int = 0) -> Records:
 def given_out(records: Records, record: int, member: int) -> Records:
     machine = _machine_of(records)
     at = record + 1
-    acquired, _ = machine.take(at, [Found(at, at)], Wanted(1, 1, exact=True), Limits(DELIVERIES, 0))
+    acquired, _ = machine.decide_acquisition(at, [Found(at, at)], Wanted(1, 1, exact=True), Limits(DELIVERIES, 0))
     machine.acquire(acquired, str(member), 0)
     return _shown(machine, records)
 
@@ -81,7 +81,7 @@ def given_back(records: Records, record: int) -> Records:
     ending = releasing(machine, expired(machine, [(0, record + 1, record + 1)]), DELIVERIES)
     ending.finish()
     assert ending.batches
-    ending.make()
+    ending.apply()
     return _shown(machine, records)
 
 
@@ -93,7 +93,7 @@ def made_pending(records: Records, record: int, member: int, producer: int) -> R
         acks = [AckRange(record + 1, record + 1, [AckType.ACCEPT])]
         accepted = portions_in(machine, (0, producer), str(member), acks)
         accepted.finish()
-        accepted.make_pending((0, producer), 0)
+        accepted.apply_pending((0, producer), 0)
     except KafkaError:
         return None
     return _shown(machine, records)
@@ -102,7 +102,7 @@ def made_pending(records: Records, record: int, member: int, producer: int) -> R
 @cache
 def settled(records: Records, producer: int, commit: bool) -> Records:
     machine = _machine_of(records)
-    archived = None if commit else machine.archived_by_abort((0, producer), DELIVERIES)
+    archived = None if commit else machine.decide_abort((0, producer), DELIVERIES)
     machine.settle((0, producer), 1, commit=commit)
     if archived is not None:
         machine.apply(archived)
@@ -122,7 +122,7 @@ def after_crash(records: Records) -> Records:
 @cache
 def without_first(records: Records, gone: int) -> Records:
     machine = _machine_of(records)
-    update = machine.log_begins(gone + 1)
+    update = machine.decide_start(gone + 1)
     assert update is not None
     machine.apply(update)
     return _shown(machine, records, gone)
