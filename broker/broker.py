@@ -46,7 +46,8 @@ from .requests.fetch_sessions import FetchSessions
 from .requests.request_times import RequestTimes
 from .requests.safe_pattern import SafePattern
 from .requests.services import Services
-from .requests.share.fetching import end_sessions_of
+from .requests.share.session_ends import end_sessions_of
+from .requests.share.sessions import ShareSessions
 from .requests.throttling import Throttling
 from .rounds import Rounds
 from .security.access import Access
@@ -55,7 +56,6 @@ from .security.principals import parse_super_users
 from .security.security_log import SecurityLog
 from .security.security_state import SecurityState
 from .share.partitions import SharePartitions
-from .share.sessions import ShareSessions
 from .shared import Shared
 from .stopping import Stopping
 from .topics.catalogue_log import NoRoom

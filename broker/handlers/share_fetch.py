@@ -23,10 +23,11 @@ from ..net.waiting import Parked, Waiter
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..requests.share.answers import share_response
-from ..requests.share.fetching import EXACT, WHOLE_BATCHES, ShareFetching, end_session
+from ..requests.share.fetching import EXACT, WHOLE_BATCHES, ShareFetching
+from ..requests.share.session_ends import end_session
+from ..requests.share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ..security.acls import Operation, ResourceType
 from ..share.acknowledging import Acknowledging
-from ..share.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ..share.values import AckRange, AckType, SharePartitionKey
 from ..topics.names import TopicIdPartition
 

@@ -26,7 +26,6 @@ from ..rounds import Rounds
 from ..security.access import Access
 from ..security.security_log import SecurityLog
 from ..share.partitions import SharePartitions
-from ..share.sessions import ShareSessions
 from ..topics.producer_limit import ProducerLimit
 from ..topics.topics import Topics
 from ..transactions.admission import Admission
@@ -35,6 +34,7 @@ from ..transactions.ledger_log import Ledger
 from ..upkeep.housekeeping import Housekeeping
 from .fetch_sessions import FetchSessions
 from .request_times import RequestTimes
+from .share.sessions import ShareSessions
 from .throttling import Throttling
 
 

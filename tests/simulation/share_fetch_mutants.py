@@ -6,17 +6,17 @@ from typing import Any
 from fencepost.broker.requests.aborted_filter import AbortedRanges
 from fencepost.broker.requests.share import answers, fetching
 from fencepost.broker.requests.share.fetching import ShareFetching
+from fencepost.broker.requests.share.sessions import ShareSessions
 from fencepost.broker.requests.throttling import Throttling
 from fencepost.broker.share import locks
 from fencepost.broker.share.ended import held_by
 from fencepost.broker.share.locks import Locks
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.runs import Runs
-from fencepost.broker.share.sessions import ShareSessions
 from fencepost.storage.log.segment import Slice
 from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
-FETCH, SESSIONS = "tests/broker/handlers/test_share_fetch.py", "tests/broker/share/test_sessions.py"
+FETCH, SESSIONS = "tests/broker/handlers/test_share_fetch.py", "tests/broker/requests/share/test_sessions.py"
 FETCHING, LOCKS = "tests/broker/requests/share/test_fetching.py", "tests/broker/share/test_locks.py"
 
 

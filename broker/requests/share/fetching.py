@@ -35,15 +35,14 @@ from ...config.settings import COMMITTED
 from ...net.turns import Job, Steps
 from ...net.waiting import Parked, Waiter
 from ...security.acls import Operation, ResourceType
-from ...share.sessions import INITIAL_EPOCH, ShareSession
 from ...share.values import Found, SharePartitionKey, Wanted
 from ...topics.names import TopicIdPartition
 from ...topics.partition import Partition, storage_error
 from ..aborted_filter import AbortedRanges, headers
 from .answers import Answer, SharedRead, is_data, pieces_of, refused, share_response
+from .sessions import INITIAL_EPOCH, ShareSession
 
 if TYPE_CHECKING:
-    from ...net.connection import Connection
     from ..dispatch import Call
     from ..services import Services
 
@@ -459,27 +458,6 @@ class ShareFetching:
         gone = [place for place, error in self._errors.items() if error.code is ErrorCode.UNKNOWN_TOPIC_ID]
         self._broker.share_sessions.leave_out(self._session, gone)
         return share_response(self._broker, self._session.group, answers, self._acknowledged)
-
-
-def end_sessions_of(broker: "Services", connection: "Connection") -> None:
-    """End the share sessions that were opened over a connection which has ended. Their acquired records become
-    available again.
-    """
-    for session in broker.share_sessions.of_connection(connection):
-        broker.share_sessions.evictions += 1
-        _begin_end(broker, session)
-
-
-def end_session(broker: "Services", session: ShareSession) -> Steps[None]:
-    """End a share session, in steps: the records that its member has acquired become available again."""
-    _begin_end(broker, session)
-    yield from broker.share_partitions.releasing(session.group, session.member)
-
-
-def _begin_end(broker: "Services", session: ShareSession) -> None:
-    """Remove the session, and begin to release the records that its member has acquired."""
-    broker.share_sessions.end(session)
-    broker.share_partitions.release(session.group, session.member, session.places)
 
 
 def _reads_committed(broker: "Services", group: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import share_work
 from fencepost.broker.net import turns
-from fencepost.broker.requests.share.fetching import end_session
+from fencepost.broker.requests.share.session_ends import end_session
 from fencepost.broker.share.acknowledging import Acknowledging
 from fencepost.broker.share.values import AckRange, AcquiredRange, SharePartitionKey
 from fencepost.protocol.errors import ErrorCode

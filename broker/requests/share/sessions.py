@@ -4,28 +4,23 @@ The rules. A session is of a group and a member id, whoever that is: its request
 with another epoch is refused. Epoch 0 opens it, in the place of one that there was, and -1 ends it. It belongs to the
 connection that opened it, and ends with that, but not with one that had opened it before (KAFKA-19950). Whoever ends a
 session gives back what its member has acquired; opening it anew does not.
-Source: KIP-932, Kafka's ShareSessionCache,
-SharePartitionManager.newContext.
+Source: KIP-932, Kafka's ShareSessionCache, SharePartitionManager.newContext.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ...protocol.errors import ErrorCode, KafkaError
-from ..topics.names import TopicIdPartition
+from ....protocol.errors import ErrorCode, KafkaError
+from ...topics.names import TopicIdPartition
+
+if TYPE_CHECKING:
+    from ...net.waiting_places import WaitingFetch
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 HIGHEST_EPOCH = 2**31 - 1
 MOST_OF_A_SESSION = 40_000  # partitions; one request cannot name more
 MOST_OF_ALL = 500_000  # that all sessions name together, some 100 MB
-
-
-class Waits(Protocol):
-    """A fetch that waits for records."""
-
-    def end_wait(self) -> None:
-        """Answer the fetch now, without records."""
 
 
 class ShareSession:
@@ -43,11 +38,11 @@ class ShareSession:
         self.places: dict[TopicIdPartition, None] = dict.fromkeys(places)
         self.connection = connection
         self.is_open = True
-        self.waiting: dict[Waits, None] = {}  # fetches of it that wait
+        self.waiting: dict[WaitingFetch, None] = {}  # fetches of it that wait
         self.answered_bytes: int | None = None
 
     def drop(self, places: Iterable[TopicIdPartition]) -> None:
-        """Remove partitions that no longer exist. Only leave_out() calls this, because it also counts them."""
+        """Remove partitions. Only ShareSessions calls this, because it also counts them."""
         for place in places:
             self.places.pop(place, None)
 

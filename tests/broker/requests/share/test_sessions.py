@@ -1,8 +1,8 @@
 """Share sessions: epochs, who ends them, and how many there may be."""
 
 import pytest
-from fencepost.broker.share import sessions as share_sessions
-from fencepost.broker.share.sessions import HIGHEST_EPOCH, ShareSessions
+from fencepost.broker.requests.share import sessions as share_sessions
+from fencepost.broker.requests.share.sessions import HIGHEST_EPOCH, ShareSessions
 from fencepost.protocol.errors import ErrorCode, KafkaError
 
 A, B, C = (b"a" * 16, 0), (b"a" * 16, 1), (b"b" * 16, 0)
