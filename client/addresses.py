@@ -29,6 +29,9 @@ def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
 
 
 def _address(server: str | Address) -> Address:
+    """Return host and port of one bootstrap server, from `host:port` (also with `scheme://`, or an IPv6 address in
+    brackets) or a pair. Without a port it is the default port. Raises InvalidConfigurationError if it is neither.
+    """
     if not isinstance(server, str):
         if not isinstance(server, tuple | list) or len(server) != 2:
             raise InvalidConfigurationError(f"bootstrap_servers: {server!r} is not host:port")

@@ -219,6 +219,7 @@ def _value(keyword: str, value: Any) -> Any:
 
 
 def _check_always(name: str, value: Any) -> None:
+    """Raise InvalidConfigurationError unless the setting has a value which says how this client works anyway."""
     text = "" if value is None or value == [] else str(value).lower()
     if text not in _ALWAYS[name]:
         known = " or ".join(repr(one) for one in _ALWAYS[name] if one)
@@ -229,6 +230,7 @@ def _check_always(name: str, value: Any) -> None:
 
 
 def _auto_offset_store(value: Any) -> None:
+    """Raise InvalidConfigurationError if `enable.auto.offset.store` is false, which this client does not support."""
     if not _truth("enable.auto.offset.store", value):
         raise InvalidConfigurationError(
             "enable.auto.offset.store=False is not supported: offsets cannot be stored for the automatic commit",

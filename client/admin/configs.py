@@ -87,6 +87,9 @@ class ConfigAdmin(Asking):
     async def _alter_some(
         self, target: Target, kind: int, name: str, changes: Mapping[str, str | None], validate_only: bool
     ) -> None:
+        """Change only the named settings of one resource (IncrementalAlterConfigs); a value of None removes the
+        setting. Raises the broker's error if it refuses. validate_only: the broker checks the changes and makes none.
+        """
         Resource = IncrementalAlterConfigsRequest.Resource
         configs = [
             Resource.Config(name=key, config_operation=_DELETE if value is None else _SET, value=value)

@@ -64,6 +64,9 @@ class GroupAdmin(Asking):
         return {each.group_id: each for each in described if each is not None}
 
     async def _describe_group(self, group: str) -> GroupDescription | None:
+        """Describe one group with DescribeGroups, or as a group of the KIP-848 protocol if the broker says that there
+        is no such classic group. Returns None if it is neither; raises any other error of the broker.
+        """
         response: DescribeGroupsResponse = await self._ask(
             ("group", group), DescribeGroupsRequest(groups=[group]), lambda r: [each.error_code for each in r.groups]
         )
@@ -82,6 +85,9 @@ class GroupAdmin(Asking):
         )
 
     async def _describe_newer_group(self, group: str) -> GroupDescription | None:
+        """Describe a group of the KIP-848 protocol with ConsumerGroupDescribe. Returns None if there is none, or if
+        the broker does not support that request; raises any other error of the broker.
+        """
         coordinator = await self._cluster.coordinator("group", group)
         if not coordinator.knows(ConsumerGroupDescribeRequest, 0):
             return None
@@ -224,6 +230,7 @@ def _member(member: DescribeGroupsResponse.Group.Member) -> MemberDescription:
 
 
 def _newer_member(member: ConsumerGroupDescribeResponse.Group.Member) -> MemberDescription:
+    """Describe a member of a group of the KIP-848 protocol, with its epoch and target assignment."""
     return MemberDescription(
         member.member_id,
         member.instance_id,

@@ -137,6 +137,9 @@ class SecurityAdmin(Asking):
         refuse(Answer(f"user {each.user}", each.error_code, each.error_message) for each in response.results)
 
     def _upsertion(self, change: ScramUpsertion) -> _Request.Upsertion:
+        """Build the request's entry for a user's new password: salted and hashed here, so that the password is not
+        sent.
+        """
         code, digest = MECHANISMS[change.mechanism]
         salt = self._environment.rng.bytes(_SALT_BYTES)
         return _Request.Upsertion(
@@ -149,6 +152,7 @@ class SecurityAdmin(Asking):
 
 
 def _check_change(change: ScramChange) -> None:
+    """Raise InvalidConfigurationError for an unknown SCRAM mechanism, an empty password, or too few iterations."""
     if change.mechanism not in MECHANISMS:
         raise InvalidConfigurationError(
             f"mechanism {change.mechanism!r} is not known", hint=f"use one of {', '.join(MECHANISMS)}"

@@ -146,6 +146,9 @@ def binding(resource: Any, acl: Any) -> AclBinding:
 
 
 def _code(codes: dict[str, int], what: str, word: str | None) -> int:
+    """Return the protocol's number for a word, and ANY for None. Raises InvalidConfigurationError for an unknown word,
+    which the message calls `what`.
+    """
     if word is None:
         return ANY
     if word not in codes:

@@ -35,6 +35,9 @@ class ShareGroupAdmin(Asking):
         return {each.group_id: each for each in described if each is not None}
 
     async def _describe_share_group(self, group: str) -> GroupDescription | None:
+        """Describe one share group with ShareGroupDescribe. Returns None if it does not exist; raises any other error
+        of the broker.
+        """
         response: ShareGroupDescribeResponse = await self._ask(
             ("group", group),
             ShareGroupDescribeRequest(group_ids=[group]),

@@ -76,6 +76,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return {each.transactional_id: each for each in described if each is not None}
 
     async def _describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
+        """Describe one transactional id as its coordinator knows it. Returns None if it does not exist; raises any
+        other error of the broker.
+        """
         response: DescribeTransactionsResponse = await self._ask(
             ("transaction", transactional_id),
             DescribeTransactionsRequest(transactional_ids=[transactional_id]),
@@ -327,6 +330,9 @@ _STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, Com
 
 
 def _describe(found: DescribeTransactionsResponse.TransactionState, node: int) -> TransactionDescription:
+    """Make the public description of an answer's transaction. Its start time is None if the answer gives none, or no
+    partitions. node: the id of the coordinator's broker.
+    """
     started = found.transaction_start_time_ms
     return TransactionDescription(
         found.transactional_id,

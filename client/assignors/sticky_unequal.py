@@ -110,6 +110,9 @@ class _Unequal:
     # ---- moving ----------------------------------------------------------------------------------------------
 
     def _balance(self, new: list[TopicPartition], movable: set[str], initial: bool) -> None:
+        """Move partitions to balance the members, first the `new` ones, which had no owner, then all of the movable
+        topics. The moves are undone if they do not make it better, except at an initial assignment.
+        """
         assigned_before = {member: list(places) for member, places in self._assigned.items()}
         if not self._lost_a_topic:
             self._move_while_better(new)
@@ -118,6 +121,9 @@ class _Unequal:
             self._assigned = assigned_before
 
     def _move_while_better(self, candidates: list[TopicPartition]) -> bool:
+        """Move these partitions between members until all is balanced or no move improves it. Returns whether any was
+        moved.
+        """
         moved = False
         modified = True
         while modified:
@@ -190,6 +196,9 @@ class _Moves:
         self._by_topic: dict[str, dict[tuple[str, str], dict[TopicPartition, None]]] = {}
 
     def moved(self, place: TopicPartition, giver: str, receiver: str) -> None:
+        """Record that a partition moved from giver to receiver. Several moves of one partition are recorded as one,
+        from its first giver; a move back to that giver removes the record.
+        """
         pair = self._pair.pop(place, None)
         if pair is None:
             self._record(place, (giver, receiver))

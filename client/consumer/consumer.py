@@ -420,6 +420,7 @@ class Consumer:
         return frozenset(self._subscription.paused())
 
     async def _list_offsets(self, timestamps: _Times, isolation: int) -> dict[TopicPartition, Listed]:
+        """Look up an offset by timestamp for each partition. isolation: Kafka's level, 0 or 1."""
         self._polls.check_open()
         self._cluster.affinity.check()
         timeout_ms = self._settings.default_api_timeout_ms

@@ -201,6 +201,9 @@ class Fetcher:
             asyncio.get_running_loop().call_soon(self._pump_now)
 
     def _pump_now(self) -> None:
+        """Send the fetch requests that are due, as a callback of the loop. An error is kept, and raised at the next
+        read.
+        """
         self._is_pump_due = False
         try:
             self.pump()
@@ -231,6 +234,9 @@ class Fetcher:
             node.opening = asyncio.get_running_loop().create_task(self._open_connection(node_id, node))
 
     async def _open_connection(self, node_id: int, node: _Node) -> None:
+        """Open the connection for fetches to a broker, with a new fetch session; after a Kafka error, back off. Then
+        send the fetch requests that are due.
+        """
         try:
             await self._cluster.node(node_id, PURPOSE)
         except KafkaError as error:
@@ -388,6 +394,9 @@ class Fetcher:
         state.retry_at_ms = int(self._clock.monotonic_ms() + pause_ms)
 
     def _handle_out_of_range(self, state: PartitionState) -> bool:
+        """Handle OFFSET_OUT_OF_RANGE of a leader: reset the offset by auto_offset_reset, or set the error that the
+        next read raises. Returns False if fetched records must be returned first; it is then requested again.
+        """
         if state.fetched:  # fetched records are returned first; then it is requested again
             self._retry_later(state)
             return False
@@ -401,6 +410,9 @@ class Fetcher:
         return True
 
     def _handle_truncation(self, state: PartitionState, end_offset: int) -> bool:
+        """Set the error that the next read raises, because the log was truncated at end_offset, below what was read.
+        Returns False if fetched records must be returned first; it is then requested again.
+        """
         if state.fetched:
             self._retry_later(state)
             return False

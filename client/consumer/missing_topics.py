@@ -19,6 +19,7 @@ class MissingTopics:
         cluster.on_metadata.append(self._check)
 
     def _check(self) -> None:
+        """Log a warning for each subscribed topic that does not exist, once for as long as it is missing."""
         error = self._cluster.metadata.error
         missing = {name for name in self._subscription.topics if error(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         for name in sorted(missing - self._warned):

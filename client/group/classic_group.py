@@ -72,6 +72,7 @@ class ClassicGroup(Group):
         self._joining = asyncio.get_running_loop().create_task(self._run_join(topics, owned))
 
     async def _run_join(self, topics: frozenset[str], owned: Collection[TopicPartition]) -> None:
+        """Run one JoinGroup and SyncGroup as a background task. An error is kept for the next poll to raise."""
         before = self._membership.generation
         try:
             await self._join_requests.run(topics, owned)

@@ -323,7 +323,9 @@ class ConsumerMembership:
             self.state = State.RECONCILING  # a poll has to note that there is nothing for it
 
     def on_no_response(self, sent: int, *, final: bool) -> None:
-        """Call this after a heartbeat that failed. final: it would fail again."""
+        """Call this after a heartbeat that failed. The next one reports everything. sent: the membership's stamp when
+        it was sent; nothing changes if it is older. final: another try would fail too, so the member has to join again.
+        """
         if sent != self.stamp:
             return
         self._known = self._sending = None
@@ -392,6 +394,7 @@ class ConsumerMembership:
 
 
 def _list_topics(places: Iterable[Place]) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
+    """Return these partitions as the heartbeat lists them: by topic id, in order."""
     numbers: dict[bytes, list[int]] = {}
     for topic_id, number in sorted(places):
         numbers.setdefault(topic_id, []).append(number)

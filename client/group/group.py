@@ -233,6 +233,9 @@ class Group(ABC):
         """Give up the partitions that must not be kept, even if the listener fails."""
 
     async def _call_listener(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        """Call one method of the rebalance listener, if it has one, and await its result if that is awaitable. Without
+        `on_partitions_lost`, `on_partitions_revoked` is called instead.
+        """
         listener = self._subscription.listener
         if what == "on_partitions_lost" and getattr(listener, what, None) is None:
             what = "on_partitions_revoked"  # the default of Kafka's interface
@@ -257,6 +260,7 @@ class Group(ABC):
         """Called after each change of metadata."""
 
     async def _leave_after_missed_poll(self) -> None:
+        """Leave the group because the application has not polled within max_poll_interval_ms."""
         log.warning(
             "group %s: no poll within max_poll_interval_ms=%d: leaving",
             self._group_id,

@@ -131,6 +131,7 @@ class HeartbeatTask:
         self._woken.set()
 
     async def _run(self) -> None:
+        """Send heartbeats until cancelled. Any other error ends it, and is kept and reported."""
         try:
             await self._run_until_cancelled()
         except Exception as error:  # nobody awaits this
@@ -138,6 +139,7 @@ class HeartbeatTask:
             self._on_news(self._broken)
 
     async def _run_until_cancelled(self) -> None:
+        """Wake when a heartbeat or a poll is due: send the heartbeat, or leave the group if the poll is late."""
         while True:
             await self._sleep()
             now_ms = self._clock.monotonic_ms()
@@ -234,6 +236,9 @@ class HeartbeatTask:
         return turn is Turn.GO_ON and membership.stamp == stamp
 
     async def _ask(self, request: Any) -> Any:
+        """Send a request to the group's coordinator and return the response. Raises UnsupportedVersionError before a
+        member joins by KIP-848 at a broker that does not support it.
+        """
         if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == JOINING_EPOCH:
             connection = await self._cluster.coordinator(*self._target)
             if not connection.knows(ConsumerGroupHeartbeatRequest, MEMBER_CHOOSES_ID):

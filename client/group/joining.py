@@ -44,7 +44,9 @@ class Joining:
         self._assigned_counts: dict[str, int | None] = {}
 
     async def run(self, topics: Collection[str], owned: Collection[TopicPartition]) -> None:
-        """Join and sync. Returns with an assignment, or if a poll must prepare again. Raises errors of the group."""
+        """Send JoinGroup and then SyncGroup. Returns when there is an assignment, or when the next poll must first
+        give up partitions and join again. Raises errors of the group.
+        """
         joined = await self._join(topics, owned)
         if joined is not None:
             await self._sync(joined)
