@@ -283,7 +283,7 @@ async def test_an_idle_journal_records_rounds_that_a_sync_job_synced(world):
 
 
 @in_world
-async def test_a_seal_is_written_also_if_a_journal_round_came_after_the_last_sync(world):
+async def test_an_idle_journal_writes_a_seal_although_a_round_came_after_the_last_sync(world):
     await world.send(world.os)
     journal = world.driven.store.journal
     job = journal.sync_job()

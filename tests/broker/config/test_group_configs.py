@@ -145,7 +145,7 @@ def test_a_group_obeys_its_own_share_settings_within_the_brokers_bounds() -> Non
     )
 
 
-def test_a_group_setting_without_a_broker_setting_has_its_default_as_synonym() -> None:
+def test_a_group_setting_without_a_broker_setting_lists_its_default_as_a_synonym() -> None:
     reset = "share.auto.offset.reset"
     assert synonyms(reset, {reset: "earliest"}, BROKER) == [
         (reset, "earliest", Source.GROUP),

@@ -139,7 +139,7 @@ def test_bytes_since_snapshot_counts_the_bytes_appended_after_it():
             assert driver.log.bytes_since_snapshot == 0
 
 
-def test_a_compacted_log_whose_records_are_all_in_the_tail_needs_no_second_snapshot():
+def test_a_compacted_log_with_only_unflushed_records_wants_no_second_snapshot():
     driver = LogDriver(cleanup_policy="compact")
     assert driver.log.settings.compacts
     of_a_producer(driver, 0)

@@ -97,7 +97,7 @@ def test_a_takeover_of_the_first_epoch_has_no_base_and_reads_no_journal_rounds()
     assert fence.runs(*taker.base, header=lambda place: pytest.fail(f"reads {place}")) == []
 
 
-def test_a_takeover_with_a_missing_object_starts_again_if_it_was_overtaken():
+def test_a_takeover_that_misses_an_object_restarts_if_another_takeover_overtook_it():
     taker = Taker(epoch=5, window=2).looked(begun=4, passed=False).listed({0: True, 1: False})
     assert taker.phase is Phase.READ
     assert taker.missed(overtaken=True) == Taker(epoch=5, window=2)
