@@ -67,6 +67,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import the module of a command and return the command; None if there is none of this name."""
         if name not in COMMANDS:
             return None
         word = name.replace("-", "_")
@@ -75,6 +76,7 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; options of a command that stand before its name are moved behind it."""
         options = [each for each in args[:2] if each.startswith("-")]
         if options and not set(options) & set(OWN_OPTIONS):
             from .arguments.early_options import move_behind
@@ -84,6 +86,7 @@ class LazyGroup(click.Group):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and turn a signal or an error of the system into its message and exit code."""
         try:
             with _visible_refusals():
                 return super().invoke(ctx)
@@ -107,6 +110,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name. An unknown name ends the program with the list of commands."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no such command: {args[0]}; there are {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)

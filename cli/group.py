@@ -135,6 +135,7 @@ async def own_configs(admin: "Admin", name: str) -> dict[str, str | None]:
 
 
 def _members(known: "GroupDescription | None") -> list[dict[str, Any]]:
+    """Return the group's members as JSON objects."""
     return [
         {
             "member_id": each.member_id,
@@ -155,6 +156,7 @@ async def _lags(
     led: "set[TopicPartition]",
     committed: "dict[TopicPartition, int]",
 ) -> list[dict[str, Any]]:
+    """Return position and lag of each partition as JSON objects. led: the partitions that have a leader."""
     from ..client.admin.offsets import EARLIEST, LATEST
 
     there = [tp for tp in partitions if tp in led]
@@ -263,6 +265,7 @@ def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: b
 
 
 async def partitions_named(admin: "Admin", wanted: Sequence[tuple[str, int | None]]) -> "list[TopicPartition]":
+    """Return the partitions that are named as TOPIC or TOPIC:PARTITION, sorted. Raises UnknownTopicError."""
     found = await admin.describe_topics(dict.fromkeys(topic for topic, _ in wanted))
     return sorted(
         {tp for topic, partition in wanted for tp in found[topic].topic_partitions if partition in (None, tp.partition)}

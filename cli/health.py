@@ -38,6 +38,7 @@ def health(to: Target, wait: int) -> None:
 
 
 async def _wait_for_answer(to: Target, wait_ms: int) -> dict[str, Any]:
+    """Ask the broker until it answers or wait_ms are over. Returns the facts to print."""
     import asyncio
     import time
 

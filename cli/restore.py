@@ -59,6 +59,7 @@ def restore(
 
 
 def _copy(backup: str, directory: str | None, output: str) -> None:
+    """Restore a backup in a folder, or check it if there is no directory. Raises Failure for damage."""
     from ..effects.disk import SystemDisk
     from ..storage.backup.restore import check_backup, restore_backup
     from .output.copying import copying, failure_of, size_text
@@ -105,6 +106,7 @@ def _fetch(url: str, directory: str, at_ms: int | None, output: str) -> None:
 
 
 def _fetch_journal(asked: "Asked", url: str, directory: str, output: str) -> None:
+    """Restore a data directory from the journal in a store of objects."""
     from ..effects.clock import SystemClock
     from ..effects.disk import SystemDisk
     from ..effects.rng import SystemRng
@@ -135,6 +137,7 @@ def _fetch_journal(asked: "Asked", url: str, directory: str, output: str) -> Non
 
 
 def _fetch_backup(asked: "Asked", url: str, directory: str, at_ms: int | None, output: str) -> None:
+    """Restore a data directory from a backup in a store, as it was at this time (ms since 1970; None: the newest)."""
     from ..effects.disk import SystemDisk
     from ..storage.shipping.fetching import Fetching, time_text
     from .output.copying import copying, size_text

@@ -107,6 +107,7 @@ async def _known(admin: "Admin", name: str) -> "GroupDescription":
 
 
 def _members(known: "GroupDescription") -> list[dict[str, Any]]:
+    """Return the share group's members as JSON objects."""
     return [
         {
             "member_id": each.member_id,
@@ -120,6 +121,7 @@ def _members(known: "GroupDescription") -> list[dict[str, Any]]:
 
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
+    """Print a share group: its state, partitions, and what fills a window; with `members`, its members too."""
     from ..effects.counts import count_text
     from .txn.windows import memory_sentence, window_sentence
 
@@ -140,6 +142,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
 
 
 def _lag(colour: str) -> Form:
+    """Return a column's form: a number in this colour unless it is 0."""
+
     def form(value: int | None) -> str | Cell:
         return Cell(count(value), colour) if value else count(value)
 

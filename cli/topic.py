@@ -39,6 +39,7 @@ def list_topics(to: Target, internal: bool) -> None:
 
 
 def _summary(found: "TopicDescription") -> dict[str, Any]:
+    """Return a topic as the JSON object of a list."""
     replicas = len(found.partitions[0].replicas) if found.partitions else 0
     return {
         "topic": found.name,

@@ -31,6 +31,7 @@ class _Operation(_OfText):
     name = "operation"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return an operation by its Kafka name, from any spelling: upper or lower case, with or without dashes."""
         plain = str(value).lower().replace("-", "").replace("_", "")
         for each in OPERATIONS:
             if each.replace("_", "") == plain:
@@ -137,6 +138,7 @@ def list_rules(to: Target, wanted: Wanted, data_dir: str | None) -> None:
 
 
 async def _find(admin: "Admin", filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the ACLs that match any of the filters, sorted, as JSON objects."""
     from ...client.admin.security_values import AclFilter
 
     found = {each for fields in filters for each in await admin.describe_acls(AclFilter(**fields))}

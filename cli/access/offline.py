@@ -37,6 +37,9 @@ def ask(
 
 
 def _check(directory: str, may_create: bool) -> None:
+    """Refuse --data-dir together with -b, and a directory that holds no data unless it may be created.
+    Raises Failure.
+    """
     source = click.get_current_context().get_parameter_source("bootstrap")
     if source is click.core.ParameterSource.COMMANDLINE:
         raise Failure(
@@ -51,6 +54,7 @@ def _check(directory: str, may_create: bool) -> None:
 
 
 async def _with_broker(directory: str, timeout_ms: int, work: "Callable[[Admin], Coroutine[Any, Any, T]]") -> T:
+    """Start a broker on the data directory, reachable in memory only, and run `work` with an Admin connected to it."""
     from ...broker.broker import Broker
     from ...broker.config.security_settings import STANDARD_AUTHORIZER
     from ...broker.config.settings import BrokerSettings

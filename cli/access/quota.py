@@ -35,6 +35,7 @@ class _Bytes(_OfNumber):
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return bytes a second from a number with an optional unit: 500, 100k, 10M, 2.5G."""
         text = str(value).strip().lower()
         digits = text.rstrip("kmg")
         try:
@@ -52,6 +53,7 @@ class _Who(_OfPair):
     name = "who"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return (entity type, name) from user=NAME, client-id=NAME or ip=ADDRESS."""
         if isinstance(value, tuple):
             return value
         type_, _, name = str(value).partition("=")
@@ -71,12 +73,14 @@ _RATES: dict[str, tuple[str, str, Any, str]] = {  # by Kafka's name: option, its
 
 
 def _about_quotas(command: F) -> F:
+    """Add the argument WHO and the option --data-dir to a command."""
     for each in (click.argument("who", type=_Who(), nargs=-1), data_dir):
         command = each(command)
     return command
 
 
 def _rates(command: F) -> F:
+    """Add one option for each kind of quota to a command."""
     for key, (option, unit, type_, text) in reversed(_RATES.items()):
         command = click.option(option, key, metavar=unit, type=type_, help=text)(command)
     return command
@@ -152,6 +156,7 @@ def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: S
 
 
 def _entity_names(who: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the entity's names by type. Raises Failure if a type is given twice."""
     if len(dict(who)) != len(who):
         raise Failure("a user, client id or ip is named twice", "each command is about one of each", WRONG_USAGE)
     return dict(who)
@@ -168,6 +173,7 @@ def _one(who: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _entity(names: Mapping[str, str]) -> "QuotaEntity":
+    """Return the quota entity with these names by type; EVERYBODY becomes Kafka's default entity."""
     from ...client.admin.values import QuotaEntity
 
     return QuotaEntity(**{field: DEFAULT if name == EVERYBODY else name for field, name in names.items()})

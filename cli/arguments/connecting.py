@@ -69,16 +69,19 @@ class Target:
         return Admin.of(AdminSettings(**{each.name: getattr(given, each.name) for each in fields(ConnectionSettings)}))
 
     def producer(self, **more: Any) -> "Producer":
+        """Return a producer for the broker that the options name. more: further settings by Kafka's names."""
         from ...client.producer.producer import Producer
 
         return Producer.from_config(self.config(max_block_ms=self.timeout_ms, **more))
 
     def consumer(self, **more: Any) -> "Consumer":
+        """Return a consumer for the broker that the options name. more: further settings by Kafka's names."""
         from ...client.consumer.consumer import Consumer
 
         return Consumer.from_config(self.config(**more))
 
     def share_consumer(self, **more: Any) -> "ShareConsumer":
+        """Return a share consumer for the broker that the options name. more: further settings by Kafka's names."""
         from ...client.share.consumer import ShareConsumer
 
         return ShareConsumer.from_config(self.config(**more))
@@ -147,6 +150,8 @@ def connecting_with_own_password(command: F) -> F:
 
 
 def _connecting(command: F, *, password_stdin: bool) -> F:
+    """Wrap a command so that it gets one Target in place of all options about connection, login and output."""
+
     @functools.wraps(command)
     def connected(
         bootstrap: str, properties: Sequence[str], timeout_ms: int, output: str, quiet: bool, **rest: Any

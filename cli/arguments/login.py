@@ -103,6 +103,7 @@ def _protocol(before: str, *, tls: bool, sasl: bool) -> str:
 
 
 def _login_password(user: str, stdin: bool, from_file: str | None) -> str:
+    """Return the password from standard input, the environment or the client config, in this order; else ask for it."""
     if stdin:
         return password_from_stdin()
     given = os.environ.get(PASSWORD_VARIABLE) or from_file

@@ -45,6 +45,7 @@ class PlaceType(_OfPlaces):
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Places:
+        """Parse the positions of a command line, such as `start`, `0:120` or `-5m`, into Places."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         try:
@@ -82,6 +83,9 @@ def _place(text: str) -> Place:
 
 
 def _time(text: str) -> int:
+    """Return a time in ms since 1970 from ISO 8601 or a number; a duration with a minus gives a negative number of ms,
+    before now.
+    """
     if text.startswith("-"):
         try:
             return -max(1, DURATION.convert(text[1:], None, None))

@@ -14,6 +14,7 @@ class Finite(click.FloatRange):
     """A range that refuses NaN, which click's own type accepts because every comparison with NaN is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return a number in the range; NaN and infinity are refused."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} must be a finite number", param, ctx)
@@ -37,6 +38,7 @@ class Duration(Whole):
     _UNITS: ClassVar = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds from a duration such as 500ms, 30s, 5m, 2h or 7d; without a unit it is seconds."""
         if isinstance(value, int):
             return value
         text = str(value).strip()

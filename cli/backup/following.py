@@ -79,6 +79,7 @@ class _Shipping:
         self._worst_ms = 0  # of the loss window, since the last line
 
     def run(self) -> None:
+        """Ship once, or follow the directory until a signal or the broker's end."""
         how = self._how
         if how.beside_broker:
             os.nice(NICE)
@@ -114,17 +115,24 @@ class _Shipping:
         return _held(self._disk, self._directory)
 
     def _progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Return the context that gets (done, total) bytes: a progress line for one backup, else reports of the first
+        point.
+        """
         if not self._how.follow:
             return copying(self._interruption, "shipped")
         return nullcontext(self._report_first_point)
 
     def _report_first_point(self, done: int, of: int) -> None:
+        """Print, from time to time, how much of the first point is shipped. done, of: bytes."""
         self._interruption.check()
         if self._follower.loss_window_ms is None and time.monotonic() - self._told_s >= TOLD_AT_FIRST_S:
             self._told_s = time.monotonic()
             self._say(f"first point: {size_text(done)} of {size_text(of)} shipped")
 
     def _begin(self) -> None:
+        """Claim the store's next epoch, wait to see whether another follower is at work there, and print the
+        warnings.
+        """
         how = self._how
         mine = Claim(platform.node(), os.getpid(), os.path.abspath(self._directory), how.made_by, self._clock.now_ms())
         watched_s = max(WATCHED_S, WATCHED_INTERVALS * how.every_ms / 1000)
@@ -166,6 +174,7 @@ class _Shipping:
             self._tell(False)
 
     def _note_trouble(self, error: Exception) -> None:
+        """Print why shipping fails, once for each cause, and set the metrics to troubled."""
         failure = explain(error, self._directory)
         if self._troubled != failure.message:
             self._troubled = failure.message
@@ -178,6 +187,7 @@ class _Shipping:
             self._tell_once(took_point)
 
     def _tell_once(self, took_point: bool) -> None:
+        """Write the loss window and the counts to the metrics file or to the broker that started this process."""
         follower = self._follower
         status = follower.status
         now_ms, self._worst_ms = follower.loss_window_ms, max(self._worst_ms, status.worst_window_ms)
@@ -237,9 +247,11 @@ class _Shipping:
     # ---- what is shown -------------------------------------------------------------------------------------------
 
     def _say(self, line: str) -> None:
+        """Print a line to standard error."""
         show(line, err=True)
 
     def _show_point(self, running: bool) -> None:
+        """Print what was shipped, as text or JSON."""
         status = self._follower.status
         if self._how.as_json:
             show_json(

@@ -218,6 +218,7 @@ class BrokerUsage:
         self._readings: list[accounting.Usage] = []
 
     def read(self) -> None:
+        """Read the broker's CPU time and memory now, if its process is on this machine."""
         from ...bench import accounting
 
         if self._pid is not None:

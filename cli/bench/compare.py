@@ -51,6 +51,7 @@ def compare(ctx: click.Context, before: Path, after: Path, output: str, everythi
 
 
 def _read(path: Path) -> "Result":
+    """Read a result file. Raises Failure if it cannot be read or is not a result."""
     from ...bench.result_file import NotAResult, read
 
     try:
@@ -67,10 +68,12 @@ def _facts(change: "Change") -> dict[str, Any]:
 
 
 def _word(change: "Change") -> str:
+    """Return `worse`, `better` or `same` for a change."""
     return "worse" if change.worse else "better" if change.better else "same"
 
 
 def _differences(one: "Result", other: "Result") -> list[str]:
+    """Return a line for each fact about the machine in which the two results differ."""
     return [
         f"{name}: {one.facts.get(name)} in A, {other.facts.get(name)} in B"
         for name in _MACHINE
@@ -79,6 +82,7 @@ def _differences(one: "Result", other: "Result") -> list[str]:
 
 
 def _print_changes(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
+    """Print the table of changes: all of them, or those that are better or worse."""
     from ...bench.measured import format_value, title
     from ...effects.counts import count_text
     from ..output.tables import Column, number, table

@@ -26,6 +26,7 @@ class LoadGroup(click.Group):
     """Commands that load a broker. Their context's object is the Interruption."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a load so that a signal ends it and deletes its topic."""
         with Interruption() as interruption:
             ctx.obj = interruption
             try:

@@ -69,6 +69,7 @@ def console(
 
 
 async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -> None:
+    """Serve the console until a signal; beside a broker, until standard input ends."""
     import asyncio
 
     from ...console.serving.server import Console, serve
@@ -91,6 +92,7 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
         return to.consumer()
 
     def ready(url: str) -> None:
+        """Print the console's address and whether changes are allowed."""
         change = "changes are allowed" if settings.changes_allowed else "read-only"
         show(f"console    {url} of {to.bootstrap}, {change}")
         flush()

@@ -29,6 +29,7 @@ def end_with_standard_input(ended: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
     def wait() -> None:
+        """Wait until standard input ends, which it does with the broker's process, then end the console."""
         while os.read(0, 1024):
             pass
         try:

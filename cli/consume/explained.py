@@ -81,6 +81,9 @@ class View:
 
 
 async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View:
+    """Return what decides each record's fate: open transactions, high watermark, last stable offset, aborted
+    transactions.
+    """
     from ...client.admin.offsets import LATEST
     from ...client.errors import UnsupportedVersionError
 
@@ -117,6 +120,7 @@ async def _show(admin: "Admin", to: Target, wanted: Wanted, view: View, left: in
 
 
 def _is_readable(view: View, entry: Entry) -> bool:
+    """Return whether a read_committed consumer is given this record now."""
     return entry.offset < view.last_stable_offset and entry.fate not in (ABORTED, OPEN)
 
 
@@ -130,6 +134,7 @@ async def _decided_entries(admin: "Admin", view: View) -> AsyncIterator[list[Ent
 
 
 def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
+    """Return one entry for each record of a batch, or for its control record, before their fates are known."""
     from ...client.settings import LEAST_DECOMPRESSED_LIMIT
     from ...client.values import Record
     from ...protocol.records import records
@@ -175,6 +180,7 @@ def _format_entry(to: Target, wanted: Wanted, view: View, entry: Entry) -> str |
 
 
 def _facts(view: View, entry: Entry) -> dict[str, Any]:
+    """Return an entry as a JSON object: the record or marker, its fate and its transaction's producer."""
     place = {"topic": view.partition.topic, "partition": view.partition.partition, "offset": entry.offset}
     facts = as_facts(entry.record) if entry.record is not None else place | {"marker": entry.marker}
     transaction = {"producer_id": entry.producer_id, "producer_epoch": entry.producer_epoch}
@@ -204,6 +210,7 @@ def _text(content: bytes) -> str:
 
 
 def _heading(view: View) -> None:
+    """Print partition, range of offsets, and how many of them are above the last stable offset."""
     at = f"{view.partition.topic}[{view.partition.partition}]"
     waits = view.high_watermark - view.last_stable_offset
     text = f"{at}: from {view.start} to {view.high_watermark}" + (f", {waits} not yet stable" if waits else "")

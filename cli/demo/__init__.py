@@ -54,6 +54,9 @@ def demo(lines: int, lose: float, seed: int, console: bool, pace: int) -> None:
 
 
 def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption) -> None:
+    """Run the scenes on a broker behind a faulty proxy, print their results, and exit with 0 if all were
+    exactly once.
+    """
     text = [f"{number}:{line}" for number, line in enumerate(lines_of_text(lines))]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fencepost-demo-") as directory, FlakyProxy(seed, lose) as proxy:
@@ -77,6 +80,7 @@ def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption)
 
 
 def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption, lose: float) -> bool:
+    """Run the first scene: each line is produced once though acknowledgements are lost. Returns whether it was."""
     show()
     show("Idempotence: nothing lost, nothing twice")
     say(f"proxy     between client and broker: loses {lose:.0%} of the acknowledgements, cuts connections")
@@ -88,6 +92,7 @@ def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruptio
 
 
 def _transactions(proxy: FlakyProxy, interruption: Interruption) -> bool:
+    """Run the second scene: commits, aborts and fencing. Returns whether each result was as expected."""
     show()
     show("Transactions: all or nothing, and one owner")
     results = transactions.Results(f"127.0.0.1:{proxy.port}", proxy, interruption, say)
@@ -96,6 +101,7 @@ def _transactions(proxy: FlakyProxy, interruption: Interruption) -> bool:
 
 
 def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:
+    """Run the third scene: copiers and broker are killed while the text is copied. Returns whether it is exact."""
     show()
     show("Consume, transform, produce: the whole text in capitals, in transactions, under random kills")
     copied = copying.copy(idempotence.TOPIC, len(text), broker, proxy, interruption, say)

@@ -59,6 +59,7 @@ def _at_end(consumer: Any) -> bool:
 
 
 def _copy(consumer: Any, producer: Any, messages: list[Any], target: str, name: str) -> None:
+    """Copy these messages in capitals to the target topic in one transaction, with the consumer's offsets."""
     from confluent_kafka import TopicPartition
 
     headers = [("transaction", name), ("records", str(len(messages)))]

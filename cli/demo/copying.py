@@ -72,6 +72,7 @@ class Copiers:
         start_thread(self._listen, "output of a copier", self._process)
 
     def _listen(self, process: "subprocess.Popen[str]") -> None:
+        """Put each line that a copier prints into the queue; runs in a thread until the copier ends."""
         assert process.stdout is not None
         for line in process.stdout:
             self._printed.put(line.strip())

@@ -57,6 +57,7 @@ class FlakyProxy:
         self._thread.join()
 
     def _run(self) -> None:
+        """Accept connections until the proxy is closed; runs in a thread with an event loop of its own."""
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(asyncio.start_server(self._relay, "127.0.0.1", 0))
         self.port = server.sockets[0].getsockname()[1]
@@ -70,6 +71,7 @@ class FlakyProxy:
         self._loop.close()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect to the broker for one client, and pass requests and answers on until either side closes."""
         try:
             to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:
@@ -90,6 +92,7 @@ class FlakyProxy:
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pending: dict[int, tuple[int, int]]
     ) -> None:
+        """Pass requests on to the broker. Notes in `pending` which of them are Produce and EndTxn."""
         while (frame := await _frame(reader)) is not None:
             key, version, correlation_id = struct.unpack_from(">hhi", frame, 4)
             if key in (PRODUCE, END_TXN):
@@ -102,6 +105,7 @@ class FlakyProxy:
     async def _answers(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pending: dict[int, tuple[int, int]]
     ) -> None:
+        """Pass answers on to the client; drop some of them and close the connection, as the proxy is set to."""
         while (frame := await _frame(reader)) is not None:
             key, version = pending.pop(struct.unpack_from(">i", frame, 4)[0], (None, 0))
             if key is not None and key == self.lose_next:

@@ -62,6 +62,7 @@ class Worked:
 
     @property
     def good(self) -> bool:
+        """Whether there are invoices, and no order has none or two."""
         return self.invoices > 0 and not (self.lost or self.twice)
 
 
@@ -77,12 +78,14 @@ class Workers:
             self._processes.append(self._start(number))
 
     def _start(self, number: int) -> "subprocess.Popen[str]":
+        """Start the worker process with this number."""
         command = [sys.executable, "-P", str(PROGRAM), self._bootstrap, GROUP, ORDERS, INVOICES, str(number)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         start_thread(self._listen, "output of a worker", process)
         return process
 
     def _listen(self, process: "subprocess.Popen[str]") -> None:
+        """Put each line that a worker prints into the queue; runs in a thread until the worker ends."""
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
@@ -103,6 +106,7 @@ class Workers:
         self._processes[number] = self._start(number)
 
     def replace_ended(self) -> None:
+        """Start a new process for each worker that has ended."""
         for number, process in enumerate(self._processes):
             if process.poll() is not None:
                 self._processes[number] = self._start(number)
@@ -170,6 +174,7 @@ def _supervise(
     killed: Callable[[str, int], None],
     look: Callable[[int], None],
 ) -> None:
+    """Kill workers and broker as the plan says, and start them again, until every order is acknowledged."""
     done, left = 0, plan.orders
     next_look = last = time.monotonic()
     while left:

@@ -48,12 +48,14 @@ class Broker:
         raise click.ClickException("the broker did not become ready\n" + Path(self._log).read_text())
 
     def kill(self) -> None:
+        """Kill the broker with SIGKILL and wait for its end."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGKILL)
         self._reap(self._process)
         self.kills += 1
 
     def stop(self) -> None:
+        """Stop the broker with SIGTERM, if it runs, and delete its log file."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             self._reap(self._process)
@@ -61,6 +63,7 @@ class Broker:
             os.unlink(self._log)
 
     def _reap(self, process: "subprocess.Popen[str]") -> None:
+        """Wait for the end of a process, and close the pipe of its output."""
         process.wait(10)
         assert process.stdout is not None
         process.stdout.close()

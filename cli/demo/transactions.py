@@ -107,6 +107,7 @@ def _zombie(results: Results) -> None:
 
 
 def _lost_answer(results: Results) -> None:
+    """Show that a commit whose answer is lost is sent again and takes effect once."""
     results.say("retry     the answer to a commit is lost on the network, with its connection")
     producer = _producer(results.bootstrap)
     producer.begin_transaction()
@@ -122,6 +123,7 @@ def _lost_answer(results: Results) -> None:
 
 
 def _producer(bootstrap: str) -> Any:
+    """Return confluent-kafka's producer with the demo's transactional id."""
     from confluent_kafka import Producer
 
     settings = {
@@ -152,6 +154,7 @@ def _count_seen(results: Results, isolation: str) -> list[int]:
 
 
 def _count(bootstrap: str, topic: str, isolation: str) -> int:
+    """Count the records of a topic that a reader of this isolation level sees."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

@@ -63,6 +63,9 @@ def doctor(to: Target, address: str | None, store: str | None) -> None:
 
 
 async def _examine(findings: Findings) -> None:
+    """Check name, connection, protocol, features, cluster and contents in turn. Raises Stop where no later check can
+    succeed.
+    """
     from ...client.errors import InvalidConfigurationError
     from ...client.net.environment import SYSTEM
 
@@ -90,6 +93,7 @@ async def _examine(findings: Findings) -> None:
 
 
 def _settings(to: Target) -> "AdminSettings":
+    """Return the client settings of the command line. Raises Failure for a wrong one."""
     from ...client.config_names import settings_from
     from ...client.errors import KafkaError
     from ...client.settings import AdminSettings
@@ -106,6 +110,7 @@ def _settings(to: Target) -> "AdminSettings":
 
 
 async def _name(findings: Findings, host: str) -> None:
+    """Check that the host name resolves."""
     from .probes import addresses
 
     found = await addresses(host)
@@ -116,6 +121,7 @@ async def _name(findings: Findings, host: str) -> None:
 
 
 async def _check_reachable(findings: Findings, host: str, port: int) -> None:
+    """Check that a TCP connection can be opened."""
     from .probes import connects
 
     took_ms, reason = await connects(host, port, _CONNECT_MS)
@@ -126,6 +132,9 @@ async def _check_reachable(findings: Findings, host: str, port: int) -> None:
 
 
 async def _protocol(findings: Findings, settings: "AdminSettings", environment: Any, tls: Any) -> "Connection":
+    """Open a Kafka connection, with TLS and login, and check the versions of APIs. Returns the connection. Raises
+    Stop.
+    """
     from ...client.errors import KafkaError
     from ...client.net.opening import open_connection
     from ...protocol.messages.cluster import ApiVersionsRequest
@@ -152,6 +161,7 @@ async def _protocol(findings: Findings, settings: "AdminSettings", environment: 
 
 
 def _features(findings: Findings, response: Any) -> None:
+    """Check which version of transactions the broker has finalized."""
     finalized = {each.name: each.max_version_level for each in response.finalized_features}
     supported = {each.name: each.max_version for each in response.supported_features}
     level, possible = finalized.get("transaction.version", 0), supported.get("transaction.version", 0)
@@ -170,6 +180,7 @@ def _features(findings: Findings, response: Any) -> None:
 
 
 async def _cluster(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
+    """Ask for the brokers of the cluster. Returns them. Raises Stop without an answer."""
     from ...client.errors import KafkaError
     from ...client.net.topology import Node
     from ...effects.counts import count_text
@@ -189,6 +200,7 @@ async def _cluster(findings: Findings, connection: "Connection", settings: "Admi
 
 
 async def _check_advertised(findings: Findings, node: "Node", bootstrap: tuple[str, int]) -> bool:
+    """Check that an advertised address resolves and accepts connections from here. Returns whether it does."""
     from .probes import addresses, connects
 
     who, at = f"broker {node.node_id} advertises", f"{node.host}:{node.port}"
@@ -215,6 +227,7 @@ def _is_loopback(address: str) -> bool:
 
 
 async def _inside(findings: Findings) -> None:
+    """Check what the broker holds: disk, topics, transactions, share groups, clock; each within the timeout."""
     import asyncio
 
     from ...client.errors import KafkaError
@@ -237,6 +250,7 @@ _Found = list[tuple[str, str, str]]
 
 
 async def _disk(admin: Any) -> _Found:
+    """Find log directories that are low on space."""
     from ..space import low_text
 
     low = await admin.find_low_log_dirs()
@@ -247,6 +261,7 @@ async def _disk(admin: Any) -> _Found:
 
 
 async def _topics(admin: Any) -> _Found:
+    """Count topics and partitions, and find partitions without a leader."""
     from ...effects.counts import count_text
 
     topics = await admin.describe_topics()
@@ -263,12 +278,14 @@ async def _topics(admin: Any) -> _Found:
 
 
 def _some(names: list[str], most: int = 5) -> Iterator[str]:
+    """Yield the first names, and how many more there are."""
     yield from names[:most]
     if len(names) > most:
         yield f"and {len(names) - most} more"
 
 
 async def _transactions(admin: Any) -> _Found:
+    """Find transactions that block readers, hold offsets of groups, or fill windows of share groups."""
     from ..txn.held import held_facts, held_sentence
     from ..txn.windows import full_windows, window_sentence
 

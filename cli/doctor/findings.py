@@ -21,6 +21,7 @@ class Findings:
     all: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, check: str, state: str, text: str, hint: str = "") -> None:
+        """Record and print one finding. hint: what to do about it, printed below."""
         self.all.append({"check": check, "state": state, "text": text, "hint": hint})
         if self.to.output.json:
             self.to.output.object(self.all[-1])

@@ -36,6 +36,7 @@ def examine(findings: Findings, url: str) -> None:
 
 
 def _mount(findings: Findings, url: str) -> bool:
+    """Check how the directory of a file:// URL is mounted. Returns whether a journal may be there."""
     mount = mount_of_url(url)
     if mount is None:
         return True
@@ -50,6 +51,7 @@ def _mount(findings: Findings, url: str) -> bool:
 
 
 def _kind(findings: Findings, asked: Asked) -> None:
+    """Say whether the store holds a backup, a journal or nothing."""
     if asked.kind is Kind.BACKUP:
         findings.add("use", WARNING, "it holds a backup", "a journal needs a prefix of its own")
     else:
@@ -62,6 +64,7 @@ def _name() -> str:
 
 
 def _races(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
+    """Create names through all addresses at once and check that one create of each wins. Returns whether it does."""
     won = tried = 0
     while won < RACES:
         if tried == MOST_RACES:
@@ -84,6 +87,7 @@ def _races(findings: Findings, asked: Asked, among: Sequence[Objects]) -> bool:
 
 
 def _objects(findings: Findings, asked: Asked) -> None:
+    """Check that what was created is listed and read at once, and measure how long create and list take."""
     objects = asked.objects
     names = [_name() for _ in range(MEASURED)]
     try:

@@ -74,6 +74,7 @@ def board(title: str) -> dict[str, Any]:
 
 
 def _panel(number: int, panel: Panel) -> dict[str, Any]:
+    """Return a panel of the Grafana dashboard as its JSON object. number: its place on the board."""
     source = {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
     row, column = divmod(number, COLUMNS)
     return {

@@ -41,6 +41,7 @@ def page() -> str:
 
 
 def _table(rows: "list[tuple[str, str, tuple[str, ...], str]]") -> list[str]:
+    """Return the lines of a Markdown table of metrics."""
     written = [
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
         for name, kind, labels, text in rows

@@ -65,6 +65,7 @@ def _as_json(facts: Iterable[dict[str, object]]) -> Iterator[str]:
 
 
 def _print(rows: Iterator[str]) -> None:
+    """Print the lines as they are made. Raises Failure if a file cannot be read."""
     try:
         for row in rows:
             show(row)

@@ -128,6 +128,7 @@ class _Dump:
         return self._reader(name) is not None
 
     def _file(self, path: str) -> Iterator[Fact]:
+        """Yield the facts of one file, by the reader for its kind of name. Raises Failure for any other file."""
         reader = self._reader(os.path.basename(path))
         if reader is None:
             raise Failure(
@@ -143,6 +144,7 @@ class _Dump:
     # ---- checkpoints and snapshots ---------------------------------------------------------------------------
 
     def _checkpoint(self, path: str) -> Iterator[Fact]:
+        """Yield the facts of a checkpoint, and of each log that it names."""
         content = store_checkpoint.unpack(
             checkpoints.read_file(self._disk, path, store_checkpoint.KIND, store_checkpoint.VERSION)
         )
@@ -170,6 +172,7 @@ class _Dump:
             yield fact
 
     def _coordinators(self, path: str) -> Iterator[Fact]:
+        """Yield the facts of a snapshot of the coordinators."""
         found = read_snapshot(self._disk, path)
         entries = {topic: len(found.entries(topic)) for topic in found.slices}
         positions = {topic: [list(each) for each in of_topic] for topic, of_topic in found.positions.items()}
@@ -182,6 +185,7 @@ class _Dump:
         }
 
     def _snapshot(self, path: str) -> Iterator[Fact]:
+        """Yield the facts of a producer snapshot, and of each producer in it."""
         payload = checkpoints.read_file(self._disk, path, snapshots.KIND, snapshots.VERSION)
         producers = unpack_producers(payload)
         yield {"is": "snapshot", "path": path, "producers": len(producers), "size_bytes": len(payload)}
@@ -203,6 +207,7 @@ class _Dump:
     # ---- the journal -----------------------------------------------------------------------------------------
 
     def _journal_file(self, path: str) -> Iterator[Fact]:
+        """Yield the facts of a journal file: its header, rounds, units and their parts."""
         found = read_header(self._disk, path)
         header = found.header._asdict() | {"salt": found.header.salt.hex()}
         yield {"is": "journal file", "path": path, **header}
@@ -219,6 +224,7 @@ class _Dump:
                 yield from unit_facts(unit, self._names, with_records=self._records)
 
     def _kept_parts(self, path: str) -> Iterator[Fact]:
+        """Yield the facts of a file of journal parts that are kept for a log that cannot be opened."""
         found = kept_parts.parse_name(os.path.basename(path))
         assert found is not None
         yield {"is": "kept parts", "path": path, "log_id": found.log_id, "incarnation": found.incarnation}
@@ -228,6 +234,7 @@ class _Dump:
     # ---- segments and their indexes --------------------------------------------------------------------------
 
     def _segment(self, path: str) -> Iterator[Fact]:
+        """Yield the facts of a segment, and of each batch in it."""
         log_id = _log_id(path)
         file = self._disk.open(path, read_only=True)
         try:
@@ -253,18 +260,21 @@ class _Dump:
             file.close()
 
     def _offset_index(self, path: str) -> Iterator[Fact]:
+        """Yield the entries of an offset index."""
         base_offset = _base_offset(path)
         yield {"is": "index", "path": path, "of": "offsets"}
         for relative, position in OFFSET_ENTRY.iter_unpack(self._entries(path, OFFSET_ENTRY.size)):
             yield {"is": "index entry", "last_offset": base_offset + relative, "position": position}
 
     def _time_index(self, path: str) -> Iterator[Fact]:
+        """Yield the entries of a time index."""
         base_offset = _base_offset(path)
         yield {"is": "index", "path": path, "of": "timestamps"}
         for timestamp, relative in TIME_ENTRY.iter_unpack(self._entries(path, TIME_ENTRY.size)):
             yield {"is": "index entry", "last_offset": base_offset + relative, "time": time_of(timestamp)}
 
     def _txn_index(self, path: str) -> Iterator[Fact]:
+        """Yield the aborted transactions of a transaction index."""
         yield {"is": "index", "path": path, "of": "aborted transactions"}
         for aborted in unpack_aborted(self._entries(path, TXN_ENTRY.size)):
             yield {"is": "index entry", **aborted._asdict()}

@@ -81,6 +81,7 @@ def batch_fact(batch: Batch, position: int) -> Fact:
 
 
 def _marker(batch: Batch) -> Fact:
+    """Return what a control batch says: commit or abort and the coordinator's epoch, or why it says nothing."""
     try:
         marker = read_marker(batch)
     except KafkaError as error:
@@ -107,6 +108,7 @@ def record_facts(batch: Batch, log_id: int | None) -> Iterator[Fact]:
 
 
 def _unpack(packed: bytes | None) -> Any:
+    """Decode msgpack for JSON; bytes that are not msgpack are returned as shown()."""
     if packed is None:
         return None
     try:

@@ -15,6 +15,7 @@ def lines(facts: Iterable[Fact]) -> Iterator[str]:
 
 
 def _heading(fact: Fact) -> Iterator[str]:
+    """Yield the lines that begin a file."""
     yield ""
     yield f"{fact['path']}"
     yield "  " + _rest(fact)
@@ -34,6 +35,7 @@ def _anything(fact: Fact) -> Iterator[str]:
 
 
 def _log(fact: Fact) -> Iterator[str]:
+    """Yield the lines of a log in a checkpoint, with its segments."""
     offsets = f"{fact['start_offset']}…{fact['end_offset']}" if "start_offset" in fact else "no segments yet"
     name = f"{fact['topic']}-{fact['partition']}"
     yield f"    log {fact['log_id']:<6} {name:<32} {fact['topic_id']}  {offsets}  {_value(fact['settings'])}"
@@ -45,6 +47,7 @@ def _log(fact: Fact) -> Iterator[str]:
 
 
 def _round(fact: Fact) -> Iterator[str]:
+    """Yield the line of a round of the journal."""
     units = f"units {fact['first_unit']}…{fact['first_unit'] + fact['units'] - 1}" if fact["units"] else "no units"
     fault = f"  FAULT: {fact['fault']}" if "fault" in fact else ""
     yield (
@@ -58,6 +61,7 @@ def _unit(fact: Fact) -> Iterator[str]:
 
 
 def _part(fact: Fact) -> Iterator[str]:
+    """Yield the line of a part of a unit: what it changes in which log."""
     log = f"log {fact['log_id']}" + (f" ({fact['log']})" if fact["log"] else "")
     if "batch" in fact:
         what = _batch_text(fact["batch"] | {"base_offset": fact["offset"]})
@@ -70,10 +74,12 @@ def _part(fact: Fact) -> Iterator[str]:
 
 
 def _batch(fact: Fact) -> Iterator[str]:
+    """Yield the line of a batch in a segment."""
     yield f"  @{fact['position']:<10} {_batch_text(fact)}"
 
 
 def _batch_text(fact: Fact) -> str:
+    """Return offsets, size, time, codec, producer and marks of a batch, in columns."""
     offsets = f"{fact['base_offset']}…{fact['last_offset']}"
     text = f"{offsets:<20} {fact['records']:>6} records {fact['size_bytes']:>9,} bytes  {fact['time'] or '-':<24}"
     text += f"  {fact['codec']:<6}  {_producer_text(fact)}"
@@ -89,6 +95,7 @@ def _batch_text(fact: Fact) -> str:
 
 
 def _producer_text(fact: Fact) -> str:
+    """Return producer id, epoch and sequences of a batch; "" without a producer id."""
     if "producer_id" not in fact:
         return ""
     sequences = f" sequences {fact['base_sequence']}…{fact['last_sequence']}" if "base_sequence" in fact else ""
@@ -101,6 +108,7 @@ def _record(fact: Fact) -> Iterator[str]:
 
 
 def _producer(fact: Fact) -> Iterator[str]:
+    """Yield the line of a producer in a snapshot."""
     windows = " ".join(f"{batch['base_sequence']}@{batch['base_offset']}" for batch in fact["batches"])
     next_sequence = "any" if fact["next_sequence"] is None else fact["next_sequence"]
     opened = "" if fact["first_open_offset"] is None else f"  open from {fact['first_open_offset']}"
@@ -115,6 +123,7 @@ def _index_entry(fact: Fact) -> Iterator[str]:
 
 
 def _finding(fact: Fact) -> Iterator[str]:
+    """Yield the line of something that verify found."""
     place = fact.get("path", "")
     if "position" in fact:
         place += f" at byte {fact['position']}"

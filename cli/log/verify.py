@@ -86,6 +86,7 @@ class Report:
         self.findings.append({"is": kind, "path": path, **place, "what": what.removeprefix(f"{path}: ")})
 
     def summary(self) -> Fact:
+        """Return the last fact: whether anything is damaged, and how much was checked."""
         verdict = "DAMAGED" if self.damaged else "sound"
         found = ", ".join(
             f"{count:,} {what if count != 1 else what.removesuffix('s')}" for what, count in self.counts.items()
@@ -165,6 +166,7 @@ class _Pass:
         self._broken: set[int] = set()  # logs with damaged or missing records
 
     def run(self) -> None:
+        """Check the whole data directory; findings go into the report."""
         content = self._newest_checkpoint()
         if content is None:
             return
@@ -218,6 +220,7 @@ class _Pass:
     # ---- logs ------------------------------------------------------------------------------------------------
 
     def _log(self, entry: LogEntry) -> None:
+        """Check a log's segments, indexes and snapshots against its manifest in the checkpoint."""
         folder = f"{layout.logs_directory(self._directory)}/{self._names[entry.log_id]}"
         self._report.counts["logs"] += 1
         if entry.manifest is None:
@@ -265,6 +268,7 @@ class _Pass:
                 continue  # a broker is at work here
 
     def _kept_parts(self, path: str, log_id: int, parts: Sequence[Part]) -> None:
+        """Check parts of the journal that are kept for a log that could not be opened."""
         offsets = [part.offset for part in parts if part.kind == APPEND]
         span = f"from offset {offsets[0]} to that of its last batch, {offsets[-1]}" if offsets else "no records"
         self._report.note(path, f"parts of the journal for {self._names[log_id]}, {span}: applied once the log opens")
@@ -312,6 +316,7 @@ class _Pass:
             self._report.damage(path, what)
 
     def _segment_batches(self, path: str, state: SegmentState) -> Iterator[Batch]:
+        """Yield the batches of a segment, each verified. Raises SegmentDamaged."""
         file = self._disk.open(path, read_only=True)
         try:
             if file.size() < state.size_bytes:
@@ -340,6 +345,7 @@ class _Pass:
         return content
 
     def _snapshot(self, path: str) -> None:
+        """Check that a producer snapshot is there and can be decoded."""
         self._report.counts["snapshots"] += 1
         try:
             unpack_producers(checkpoints.read_file(self._disk, path, snapshots.KIND, snapshots.VERSION))
@@ -349,6 +355,7 @@ class _Pass:
             self._report.damage(path, str(error))
 
     def _read_file(self, path: str) -> bytes:
+        """Return all bytes of a file."""
         file = self._disk.open(path, read_only=True)
         try:
             return file.read(file.size(), 0)
@@ -358,6 +365,7 @@ class _Pass:
     # ---- the journal -----------------------------------------------------------------------------------------
 
     def _journal(self, content: StoreCheckpoint) -> None:
+        """Check each unit of the journal that is newer than the checkpoint."""
         directory = layout.journal_directory(self._directory)
         try:
             found = self._scan(content)
@@ -394,6 +402,7 @@ class _Pass:
         return judge_beside(self._disk, self._directory, content, check_holds)
 
     def _part(self, path: str, position: int, part: Part) -> None:
+        """Check one part of a unit: that it fits the state that the parts before left of its log."""
         log_id = part.log_id
         if part.kind == CREATE:
             self._check_created(path, position, part)
@@ -407,6 +416,7 @@ class _Pass:
             self._report.damage(path, f"a part of unknown kind {part.kind}", position)
 
     def _check_created(self, path: str, position: int, part: Part) -> None:
+        """Check a part that creates a log, and remember the log's name."""
         try:
             topic, topic_id, partition, _ = msgpack.unpackb(b"".join(part.data), raw=False)
         except (ValueError, msgpack.UnpackException) as error:
@@ -417,6 +427,7 @@ class _Pass:
         self._note_security_log(part.log_id, topic, topic_id)
 
     def _check_appended(self, path: str, position: int, part: Part) -> None:
+        """Check a part that appends a batch: its checksum, and that it begins where its log ends."""
         end = self._ends[part.log_id]
         try:
             batch = batches.read(memoryview(b"".join(part.data)))
@@ -450,6 +461,7 @@ class _Pass:
                 self._report.damage(path, f"the security log's records at offset {batch.base_offset}: {error}")
 
     def _apply_catalogue(self, path: str, batch: Batch) -> None:
+        """Apply a batch of the catalogue, so that the topics' names are known. Notes records that do not decode."""
         try:
             for record in records(batch):
                 self._catalogue.apply(record.key or b"", record.value)

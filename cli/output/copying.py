@@ -28,6 +28,9 @@ def copying(interruption: Interruption, words: str) -> Iterator[Callable[[int, i
     width = 0
 
     def report(done: int, of: int) -> None:
+        """Show how much is done, on a terminal, a few times a second. Raises KeyboardInterrupt after a signal. done,
+        of: bytes.
+        """
         nonlocal shown, width
         interruption.check()
         now = time.monotonic()

@@ -33,6 +33,7 @@ class Interruption:
             signal.signal(number, before)
 
     def _handle_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Ask for the end at the first signal; a second one has its default effect."""
         self.wanted = True
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -55,6 +56,7 @@ class Interruption:
                 raise
 
     async def _cancel_by_signal(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` in this task, which a signal cancels."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 

@@ -79,6 +79,7 @@ def as_facts(record: "Record | ShareRecord") -> dict[str, Any]:
 
 
 def _text(name: str, content: bytes | None) -> dict[str, str | None]:
+    """Return a field with the content as text; in base64, with another name, if it is not UTF-8."""
     if content is None:
         return {name: None}
     try:
@@ -118,6 +119,7 @@ def parse(line: bytes) -> Line:
 
 
 def _content(fields: Mapping[str, Any], name: str) -> bytes | None:
+    """Return the bytes of a field, given as text or in base64; None without one. Raises BadLine."""
     encoded = fields.get(f"{name}_base64")
     if encoded is not None:
         try:
@@ -131,6 +133,7 @@ def _content(fields: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _headers(fields: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers of a JSON line, given as an object or as a list. Raises BadLine."""
     if fields is None:
         return ()
     if isinstance(fields, dict):
@@ -142,6 +145,7 @@ def _headers(fields: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _whole(fields: Mapping[str, Any], name: str) -> int | None:
+    """Return a whole number, None if it is not given. Raises BadLine for anything else."""
     value = fields.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise BadLine(f'"{name}" must be a whole number')

@@ -88,6 +88,7 @@ def _cause(error: KafkaError) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and the chain of its causes."""
     inner: BaseException | None = error
     while inner is not None:
         yield inner
@@ -95,6 +96,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _kind(error: KafkaError) -> tuple[int, str]:
+    """Return exit code and hint for an error of the broker."""
     if isinstance(error, AuthorizationError):
         return DENIED, _NOT_ALLOWED
     if isinstance(error, AuthenticationError):

@@ -111,6 +111,7 @@ def _cell(written: str | Cell) -> Cell:
 
 
 def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    """Return the cells of one row, padded to the widths of their columns."""
     parts = []
     for i, (cell, column) in enumerate(zip(cells, columns, strict=True)):
         padding = " " * (widths[i] - width(cell.text))

@@ -46,6 +46,7 @@ class Acknowledged:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
+        """Return the counts as a JSON object."""
         return {
             "topic": self.topic,
             "records": self.records,
@@ -174,6 +175,7 @@ def produce(
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
+    """Parse -H NAME:VALUE. Raises Failure."""
     name, colon, value = text.partition(":")
     if not colon or not name:
         raise Failure(f"-H {text} is not NAME:VALUE", "write -H source:web", WRONG_USAGE)
@@ -181,6 +183,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _check_input(to: Target) -> None:
+    """Refuse a closed standard input; tell a person at a terminal how to end it."""
     import sys
 
     if sys.stdin is None:  # it was closed, and another file may have its descriptor now
@@ -190,6 +193,7 @@ def _check_input(to: Target) -> None:
 
 
 async def _records(shape: Shape) -> AsyncIterator[list[Line]]:
+    """Yield the lines of standard input as records, as many at once as there are."""
     from .lines import lines
 
     number = 0
@@ -201,6 +205,7 @@ async def _records(shape: Shape) -> AsyncIterator[list[Line]]:
 
 
 async def _without_transactions(producer: "Producer", shape: Shape, counts: Acknowledged) -> None:
+    """Send all records, and count each one that the broker acknowledges."""
     waiting: deque[Any] = deque()
 
     def settled() -> Iterator[Any]:
@@ -223,6 +228,7 @@ async def _await_acknowledgement(delivery: Any, counts: Acknowledged) -> None:
 
 
 def _send(through: "Producer | Transaction", topic: str, line: Line) -> Any:
+    """Send one line as a record. Returns what the producer's or transaction's send() returns."""
     return through.send(
         topic,
         line.value,
@@ -243,6 +249,9 @@ async def _in_transactions(
     every: int | None,
     hold_ms: int | None,
 ) -> None:
+    """Send records in transactions of `every` records (None: all in one); abort instead of commit, or hold the last
+    open.
+    """
     waiting: deque[Line] = deque()
     source = _records(shape)
     more = await _fill(source, waiting)
@@ -312,6 +321,7 @@ async def _was_committed(error: Exception, counts: Acknowledged) -> bool:
 
 
 def _sentence(counts: Acknowledged, transactional_id: str | None) -> str:
+    """Return the last line: how many records were sent, committed or aborted."""
     if not counts.records and not counts.aborted:
         return "no records, nothing sent"
     if transactional_id is None:
@@ -330,6 +340,7 @@ def _in(counts: Acknowledged) -> str:
 
 
 def _interruption_text(counts: Acknowledged, transactional_id: str | None) -> str:
+    """Return the last line after a signal: what was acknowledged or committed until then, and what was aborted."""
     done = count_text(counts.records, "record")
     if transactional_id is None:
         return f"interrupted; {done} acknowledged"

@@ -27,6 +27,9 @@ async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
         arrived.set()
 
     def read() -> None:
+        """Read standard input block by block, in a thread, until its end or an error; the reader's room limits how far
+        ahead.
+        """
         block: bytes | OSError = b"?"
         while block and not isinstance(block, OSError):
             room.acquire()

@@ -48,6 +48,7 @@ def protection(
 
 
 def _principal(name: str) -> str:
+    """Return the principal of --super-user, with `User:` before the name. Raises Failure."""
     if not name.strip() or ";" in name:
         raise Failure(f"--super-user {name!r} is no name of a user", "--super-user admin", WRONG_USAGE)
     return name if name.startswith("User:") else f"User:{name}"
@@ -76,12 +77,14 @@ def check_protection(settings: "BrokerSettings") -> None:
 
 
 def _sent_as_they_are(listener: "ListenerSettings") -> str:
+    """Return the login mechanisms of a listener without TLS that send passwords unencrypted, "" without one."""
     if listener.uses_tls:
         return ""
     return " and ".join(each for each in listener.options.sasl_enabled_mechanisms if each in SENT_AS_THEY_ARE)
 
 
 def _is_loopback(host: str) -> bool:
+    """Return whether the host is an address of this machine alone; a name other than localhost is not."""
     try:
         return host == "localhost" or ip_address(host.partition("%")[0]).is_loopback
     except ValueError:  # a name may mean anything

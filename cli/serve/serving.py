@@ -130,6 +130,9 @@ def _open_standard_files() -> None:
 
 
 def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str) -> BrokerSettings:
+    """Return the broker's settings from flags, environment and file, and print warnings. Raises Failure for a wrong
+    one.
+    """
     try:
         settings, warnings = broker_settings(flags, os.environ, file, file_name)
     except UnknownName as error:
@@ -185,6 +188,7 @@ def tune_process() -> None:
 
 
 def _run_loop(main: Any) -> None:
+    """Run `main` on uvloop where it is installed, else on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -321,6 +325,7 @@ class _Server:
             await starting
 
     async def _serve(self) -> None:
+        """Print the ready lines, tell the service manager, and serve until a signal or a fatal error: Failure."""
         try:
             self._print_ready()
         except OSError as error:
@@ -337,6 +342,7 @@ class _Server:
             self._running_console.cancel()  # it ends while the broker stops, which waits for nobody
 
     def _start_console(self) -> None:
+        """Start the console's process, if it is wanted."""
         if self.console is None:
             return
         from .console import bootstrap_of, run_console
@@ -345,6 +351,7 @@ class _Server:
         self._running_console = asyncio.create_task(run_console(command), name="console")
 
     def _start_following(self) -> None:
+        """Start the process that ships the data directory to a store, if it is wanted."""
         if self.backup is None:
             return
         from .following import Following
@@ -353,6 +360,7 @@ class _Server:
         self._following = Following(command, self._broker.metrics, SystemClock())
 
     async def _end_children(self) -> None:
+        """End the processes of backup and console; the backup first ships what is left."""
         if self._following is not None:
             await self._following.end()
         if self._running_console is not None:
@@ -397,6 +405,7 @@ class _Server:
                 pass  # the broker's start fails with the reason
 
     def _print_ready(self) -> None:
+        """Print version, data directory, durability, listeners and console."""
         broker = self._broker
         where = "removed at the end" if self._ephemeral else os.path.abspath(self._settings.log_dir)
         show(f"fencepost  {__version__}, process {os.getpid()}")
@@ -415,6 +424,7 @@ class _Server:
         flush()
 
     async def _stop(self) -> None:
+        """Stop the broker in an orderly way. Raises Failure if it halted for a fatal error."""
         self._manager.notify(STOPPING)
         if self._broker.halted is None:
             show("stopping   open writes become durable first", err=True)

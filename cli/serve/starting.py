@@ -102,6 +102,7 @@ def halted(cause: BaseException) -> Failure:
 
 
 def _explain_system_error(error: OSError, settings: BrokerSettings) -> Failure:
+    """Return the failure for an error of the system at the start: which listener or file, why, and what to do."""
     reason = error.strerror or str(error)
     if isinstance(error, socket.gaierror) or error.errno in _LISTENING or error.filename is None:
         listen = ", ".join(settings.listeners)
@@ -115,6 +116,7 @@ def _explain_system_error(error: OSError, settings: BrokerSettings) -> Failure:
 
 
 def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
+    """Return what to do about an error with a file of the data directory."""
     if error.errno == errno.EIO:
         may_leave_out = settings.storage_unreadable_partitions == "refuse"
         folders = layout.logs_directory(settings.log_dir), layout.kept_parts_directory(settings.log_dir)

@@ -67,6 +67,7 @@ class Driver:
         start_thread(self._listen, "output of the driver")
 
     def _listen(self) -> None:
+        """Put each line that the driver prints into the queue; runs in a thread until the driver ends."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._printed.put(line.strip())
@@ -140,6 +141,7 @@ def demonstrate(lines: int) -> bool:
 
 
 def _fill(servers: str, text: list[str]) -> None:
+    """Create the demo's topics and write the text."""
     with sync.Admin(servers) as admin:
         admin.create_topics([NewTopic(TEXT, PARTITIONS, 1), NewTopic(COPIES, PARTITIONS, 1), NewTopic(COUNTS, 1, 1)])
     with sync.Producer(servers) as producer:
@@ -203,6 +205,7 @@ def _do_next_kill(kills: list[tuple[float, str]], driver: Driver, seen: int, ano
 
 
 def _compare(servers: str, text: list[str]) -> Found:
+    """Compare copies and word counts with the text. Returns how many lines were lost, twice or changed."""
     copies = Counter(value for _, value in _read(servers, COPIES))
     whole = set(text)
     counts = dict(_read(servers, COUNTS))  # the last count of each word

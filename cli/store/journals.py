@@ -53,6 +53,7 @@ class _Status:
         self.point = looking.point(looked)
 
     def facts(self) -> dict[str, Any]:
+        """Return the state of the journal in the store as a JSON object."""
         looked, owner, point, last = self.looked, self.owner, self.point, self.looked.last
         sealed = looked.sealed
         return {
@@ -81,6 +82,7 @@ class _Status:
         }
 
     def lines(self) -> list[str]:
+        """Return the state of the journal in the store as lines of text."""
         looked, point, last = self.looked, self.point, self.looked.last
         lines = [f"owner      {self._owner_text()}"]
         if last is not None:
@@ -97,6 +99,7 @@ class _Status:
         return lines + [f"damaged    {problem}" for problem in self.problems]
 
     def _owner_text(self) -> str:
+        """Return who owns the journal, since which round, and whether its epoch was ended."""
         looked, owner = self.looked, self.owner
         if not looked.epoch:
             return "none: nothing was ever written"
@@ -112,7 +115,9 @@ class _Status:
 
 
 def verify(asked: Asked, *, as_json: bool) -> None:
-    """Raises: Failure."""
+    """Read every object that a take-over would read, and print what is missing or damaged. Raises Failure if anything
+    is.
+    """
     with copying(asked.interruption, "read") as report:
         verifying = JournalVerifying(Looking(asked.objects, asked.pause), asked.patience.noting(report))
         problems = verifying.run()

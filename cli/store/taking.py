@@ -38,7 +38,9 @@ def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
 
 
 def _ask(asked: Asked, owner: str) -> None:
-    """Raises: Failure, if the answer is no, or there is nobody to ask."""
+    """Ask at the terminal whether the owner's epoch is to be ended. Raises Failure if the answer is no, or without a
+    terminal.
+    """
     if not sys.stdin.isatty():
         raise Failure(f"{asked.objects.where} is owned by {owner}", "--yes ends that without a question", WRONG_USAGE)
     question = f"{asked.objects.where} is owned by {owner}. All of its clients are cut off. End its epoch?"
@@ -47,6 +49,7 @@ def _ask(asked: Asked, owner: str) -> None:
 
 
 def _owner_text(looking: Looking, looked: Looked) -> str:
+    """Return epoch, node and addresses of the store's owner."""
     claim = looking.claim(looked.epoch)
     if claim is None:
         return f"epoch {looked.epoch}"

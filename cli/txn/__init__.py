@@ -216,6 +216,7 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
 
 
 def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
+    """Abort the transaction that begins at this offset of a partition, by a marker there."""
     name, partition = partition_of(where)
     if partition is None:
         raise Failure(f"{where} has no partition", "write TOPIC:PARTITION --start-offset N", WRONG_USAGE)

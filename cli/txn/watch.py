@@ -75,6 +75,9 @@ class View:
 
 
 def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> None:
+    """Show the open transactions: as JSON, as a table, or drawn anew in place (`drawn`). trouble: printed instead of
+    the summary.
+    """
     if to.output.json:
         for row in rows:
             to.output.object({"at_ms": now_ms(), **{k: v for k, v in row.items() if k != "bar"}})

@@ -88,6 +88,7 @@ async def full_windows(
 
 
 async def _transactions(admin: "Admin", pending: "Iterable[PendingRange]") -> dict[int, dict[str, Any]]:
+    """Return the facts of the transactions that have pending acknowledgements, by producer id."""
     ids = {each.transactional_id for each in pending if each.transactional_id is not None}
     described = await admin.describe_transactions(sorted(ids)) if ids else {}
     decisions = await decisions_or_none(admin) if ids else {}
@@ -112,13 +113,14 @@ def window_sentence(facts: Mapping[str, Any]) -> str:
 
 
 def _holder(transaction: Mapping[str, Any]) -> str:
+    """Return the words that name a transaction which has pending acknowledgements."""
     if transaction["transactional_id"] is None:
         return f"a transaction of producer {transaction['producer_id']}, whose id is not visible to you"
     return holder({**transaction, "hangs": False}, "")
 
 
 def lacks_memory(positions: Positions) -> list[dict[str, Any]]:
-    """The facts of share partitions that get nothing new because the broker has no memory for more of their runs."""
+    """Return the share partitions that get no new records because the broker has no memory for more of their runs."""
     return [
         {"share_group": group, "topic": at.topic, "partition": at.partition, "runs": offsets.window.runs}
         for group, found in positions.items()
