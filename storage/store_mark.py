@@ -50,6 +50,6 @@ def write_mark(disk: Disk, directory: str, mark: Mark) -> None:
 
 
 def remove_mark(disk: Disk, directory: str) -> None:
-    """Note that the journal of this directory is in it."""
+    """Remove the mark of a store of objects: from now on the directory has its own journal. Durable on return."""
     disk.unlink(mark_path(directory))
     disk.sync_directory(directory)

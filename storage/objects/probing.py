@@ -22,7 +22,7 @@ TOGETHER_S = 1.0
 
 
 def racers_of(among: Sequence[Objects]) -> list[Objects]:
-    """Return who creates a name in a race: each address, and no fewer than RACERS."""
+    """Return the clients that each try to create the same name in a race: every address, RACERS at least."""
     return [among[number % len(among)] for number in range(max(RACERS, len(among)))]
 
 
