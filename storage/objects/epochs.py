@@ -5,14 +5,20 @@ round's: seals are never deleted.
 """
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 
 from ...effects.objects import Missing, Objects
+from ...effects.threads import call_all
 from ..journal.format import Malformed
 from . import fence, format
 from .creating import Pause, read_head, until_clear
 from .errors import ObjectDamaged
 from .fence import Place, Run
 from .format import WINDOW, NewerObject, RoundHeader, Seal
+
+FEW, MANY = 4, 16  # rounds that are read beside each other
+MANY_BYTES = 16 << 20
 
 
 def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
@@ -102,21 +108,43 @@ class Epochs:
 
 
 def read_rounds(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[RoundHeader, memoryview]]:
-    """Yield header and units of each round, in order. Raises Missing; ObjectDamaged, also if rounds do not follow each
-    other.
+    """Read rounds, several beside each other, and yield their headers and units in order.
+
+    Raises: Missing; ObjectDamaged, also if they do not follow each other. Of several the first in order is raised.
     """
     before: RoundHeader | None = None
-    for run in runs:
-        for number in range(run.first, run.end):
-            place = Place(run.epoch, number)
-            name = format.place_name(place)
-            content = until_clear(lambda name=name: objects.read(name), pause)  # type: ignore[misc]
+    for place, content in _contents(objects, runs, pause):
+        name = format.place_name(place)
+        try:
+            header, body = format.read_round(place, content)
+        except (Malformed, NewerObject) as error:
+            raise ObjectDamaged(objects.where, name, str(error)) from error
+        if before is not None and (header.round, header.first_unit) != (before.round + 1, before.last_unit + 1):
+            reason = f"it is round {header.round} from unit {header.first_unit}"
+            raise ObjectDamaged(objects.where, name, f"{reason}, behind {before.round} with {before.last_unit}")
+        before = header
+        yield header, body
+
+
+def _contents(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple[Place, bytes]]:
+    """Yield the bytes of each round, in order. While they are large only a few are in memory. Raises: Missing."""
+    places = (Place(run.epoch, number) for run in runs for number in range(run.first, run.end))
+    at_once = FEW
+    while some := list(islice(places, at_once)):
+        found: dict[Place, bytes | Missing] = {}
+
+        def read(place: Place, found: dict[Place, bytes | Missing] = found) -> None:
             try:
-                header, body = format.read_round(place, content)
-            except (Malformed, NewerObject) as error:
-                raise ObjectDamaged(objects.where, name, str(error)) from error
-            if before is not None and (header.round, header.first_unit) != (before.round + 1, before.last_unit + 1):
-                reason = f"it is round {header.round} from unit {header.first_unit}"
-                raise ObjectDamaged(objects.where, name, f"{reason}, behind {before.round} with {before.last_unit}")
-            before = header
-            yield header, body
+                found[place] = until_clear(partial(objects.read, format.place_name(place)), pause)
+            except Missing as missing:
+                found[place] = missing
+
+        call_all([partial(read, place) for place in some], "fencepost-reading", at_once)
+        size_bytes = 0
+        for place in some:
+            content = found.pop(place)
+            if isinstance(content, Missing):
+                raise content
+            size_bytes += len(content)
+            yield place, content
+        at_once = FEW if size_bytes > MANY_BYTES else MANY

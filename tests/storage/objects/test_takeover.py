@@ -1,5 +1,7 @@
 """A journal in a store of objects: what one owner released the next one has, and nobody else writes any more."""
 
+import threading
+
 import pytest
 from fencepost.effects.objects import Objects
 from fencepost.effects.objects.directory import DirectoryObjects
@@ -255,6 +257,28 @@ def test_newest_behind_returns_the_newest_point_only_while_it_has_every_journal_
         owner.checkpoint()  # the directory needs none of the rounds any more, and the point does
     assert owner.collecting.newest_behind(owner.store.journal) is None
     assert Owning(objects, node=2).values() == [b"1", b"2"]
+
+
+class ReadFourAtOnce(SimulatedObjects):
+    """A store that answers reads of whole rounds only once four are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together = threading.Barrier(4, timeout=20)
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        if name.startswith("0/journal/") and length is None:
+            self.together.wait()
+        return super().read(name, start, length)
+
+
+def test_a_takeover_reads_rounds_beside_each_other_and_applies_them_in_order():
+    objects = ReadFourAtOnce()
+    owner = begin(objects)
+    for number in range(18):
+        owner.send("t", b"%d" % number)
+    assert owner.store.journal.released_rounds == 20
+    assert Owning(objects, node=2).values() == [b"%d" % number for number in range(18)]
 
 
 # ---- what is wrong with the store ----------------------------------------------------------------------------
