@@ -49,6 +49,7 @@ def add(
     wanted = list(mechanisms or MECHANISMS)
 
     async def work(admin: "Admin") -> bool:
+        """Set the user's password for each mechanism. Returns whether the user is new."""
         from ...client.admin.security_values import ScramUpsertion
 
         before = await admin.describe_user_scram_credentials(name)
@@ -73,6 +74,7 @@ def list_users(to: Target, names: Sequence[str], data_dir: str | None) -> None:
     """List users, and how they may log in."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Return each user's mechanisms and iterations. Raises a failure if a named user does not exist."""
         found = await admin.describe_user_scram_credentials(names or None)
         for name, infos in found.items():
             if not infos:

@@ -109,6 +109,9 @@ class Joining:
     # ---- SyncGroup -------------------------------------------------------------------------------------------
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
+        """Send SyncGroup and take over the assignment that it answers; as the leader, compute everybody's assignment
+        first. Does nothing if the membership has changed meanwhile; without a response, the next poll joins again.
+        """
         membership, stamp = self._membership, self._membership.stamp
         assignments: Mapping[str, bytes] = await self._lead(joined) if membership.leads else {}
         if membership.stamp != stamp or membership.state is not State.SYNCING:
@@ -124,6 +127,9 @@ class Joining:
             raise self._refusal(response)
 
     def _refusal(self, response: JoinGroupResponse | SyncGroupResponse) -> KafkaError:
+        """Return the error to raise for a refused response; without an error code in it, that the group's protocol is
+        none of ours.
+        """
         if response.error_code:
             return error_of(response.error_code)
         return error_of(

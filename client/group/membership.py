@@ -237,6 +237,9 @@ class Membership:
         return turn
 
     def _on_join_response(self, response: JoinGroupResponse) -> Turn:
+        """Take generation, member id and leadership from a successful JoinGroup, and continue with SyncGroup. Refuses
+        a protocol that this member did not offer.
+        """
         name = response.protocol_name or ""
         if response.protocol_type not in (None, PROTOCOL_TYPE) or name not in self.assignors:
             self._leave_generation(forget_member=False)
@@ -363,6 +366,9 @@ class Membership:
         return turn
 
     def _leave_generation(self, *, forget_member: bool) -> None:
+        """Drop generation and assignment, so that the member has to join again. forget_member: also drop the member
+        id, and join as a new member.
+        """
         self.state = State.UNJOINED
         self.generation = NO_GENERATION
         self.leads = False

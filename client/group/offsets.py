@@ -235,7 +235,9 @@ def worst_of(codes: Iterable[ErrorCode]) -> ErrorCode:
 
 
 def _retriable_code(codes: Iterable[ErrorCode], again: Collection[ErrorCode]) -> ErrorCode:
-    """Return the retriable code; NONE if another code makes a retry useless. again: also retriable."""
+    """Return the code for which the request is sent again; NONE if none is retriable, or another code makes a retry
+    useless. again: codes that are retriable here, besides the usual ones.
+    """
     worst = worst_of(codes)
     return worst if worst in RETRIED or worst in again else _E.NONE
 
@@ -291,6 +293,9 @@ def partitions_refused(response: OffsetFetchResponse) -> set[TopicPartition]:
 
 
 def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the committed offset of each partition in an OffsetFetch response, of any version. Partitions without a
+    committed offset are left out.
+    """
     found: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def add(name: str, partition: int, offset: int, metadata: str | None, leader_epoch: int) -> None:

@@ -149,7 +149,9 @@ class PartitionState:
         return self.position >= 0 and self.need is Need.NOTHING
 
     def unstable_ms(self, now_ms: int) -> int:
-        """How long the position has waited for a transaction that holds the group's committed offset."""
+        """Return for how many milliseconds an open transaction that holds the group's committed offset has kept this
+        partition from being read; 0 if none does.
+        """
         waits = self.need is Need.COMMITTED and self.unstable_since_ms is not None
         return now_ms - self.unstable_since_ms if waits and self.unstable_since_ms is not None else 0
 

@@ -29,6 +29,9 @@ class Durations:
         self._total_ms += ms
 
     def snapshot(self) -> DurationsSnapshot:
+        """Return the number of durations, their sum in milliseconds, and for each bucket its upper limit in
+        milliseconds with the number of durations up to it (cumulative, the last limit is infinite).
+        """
         counts, buckets, count = list(self._counts), list[tuple[float, int]](), 0
         for power, more in enumerate(counts):
             count += more
@@ -116,6 +119,7 @@ class ClientMetrics:
         """Count what this producer does. machine: that of its transactions; None without transactions."""
 
         def finished(batch: Any, error: Exception | None) -> None:
+            """Count a batch that was acknowledged, or failed with `error`."""
             topic, records = batch.partition.topic_partition.topic, len(batch.timestamps)
             self._retries += max(0, batch.attempts - 1)
             if error is not None:
@@ -167,6 +171,9 @@ class ClientMetrics:
 
 
 def _lags(subscription: Any) -> dict[TopicPartition, PartitionLag]:
+    """Return the lag in records of each partition whose position and high watermark are known: to the last stable
+    offset, if known, and to the high watermark.
+    """
     found: dict[TopicPartition, PartitionLag] = {}
     for tp, state in list(subscription.assigned.items()):
         position, high, stable = state.position, state.high_watermark, state.last_stable_offset

@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
         self._sending = deque[_Pending]()
 
     def release(self) -> None:
-        """Send what was held back."""
+        """End `hold`: send the requests that it has kept back."""
         held, self._sending = self._sending, self._pending
         if held is not self._pending:
             self._pending += held
@@ -276,6 +276,9 @@ class Connection(asyncio.Protocol):
             call(self, error)
 
     def _fail(self, requests: "Iterable[_Pending]", *, sent: bool) -> None:
+        """Fail these requests because the connection has ended: with a timeout error those that were overdue when a
+        request timed out, the others with BrokerUnreachableError. sent: whether they may have reached the broker.
+        """
         now = self._loop.time() + _RESOLUTION_S
         for _, api, _, future, deadline in requests:
             if not future.done():
@@ -284,6 +287,9 @@ class Connection(asyncio.Protocol):
                 future.exception()  # marks it as retrieved, so that asyncio does not log it if nobody awaits it
 
     def _unreachable(self, *, sent: bool) -> BrokerUnreachableError:
+        """Return the error for a request that the end of the connection has failed. sent: whether it may have reached
+        the broker.
+        """
         reason = "it was closed" if self.error is None else _text_of(self.error)
         refused = isinstance(self.error, ConnectionError) and self._next_id <= _FIRST_IDS
         hint = self.hint_if_refused if refused else ""

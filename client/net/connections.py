@@ -139,7 +139,9 @@ class Connections:
         slot.not_before_ms = self._environment.clock.monotonic_ms() + delay_ms
 
     def _drop(self, slot: _Slot, connection: Connection, error: BaseException | None) -> None:
-        """Forget a connection that has ended; its next use connects again, after a pause."""
+        """Forget a connection that has ended; its next use connects again, after a pause. error: why it ended, None if
+        this client closed it.
+        """
         if slot.connection is connection:
             slot.connection = None
         if error is None or self._closed:

@@ -83,6 +83,9 @@ async def _log_in(connection: Connection, login: "Login", environment: Environme
 
 
 async def _connect(connection: Connection, environment: Environment, tls: "ssl.SSLContext | None") -> None:
+    """Connect, with TLS if `tls` is given. Raises AuthenticationError if TLS fails, and BrokerUnreachableError for any
+    other reason.
+    """
     host, port = connection.address
     try:
         if tls is None:
@@ -135,6 +138,7 @@ def _is_tls(error: OSError) -> bool:
 
 
 def _tls_hint(error: OSError) -> str:
+    """Return what to change in the settings after this TLS error."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "set ssl_cafile to the authority that signed the broker's certificate"
     if "ALERT" in str(error) and ("CERTIFICATE" in str(error) or "UNKNOWN_CA" in str(error)):

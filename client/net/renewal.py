@@ -61,6 +61,7 @@ class Renewal:
             connection.release()
 
     def _end(self, connection: Connection, error: BaseException | None) -> None:
+        """Cancel the timer and a running login, because the connection has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -126,6 +126,7 @@ class _Exchange:
         return bytes(response.auth_bytes)
 
     def refused(self) -> AuthenticationError:
+        """Return the error for a login that the broker refuses: for a token, or for user name and password."""
         name = self._connection.name
         if self._mechanism == OAUTHBEARER:
             return AuthenticationError(

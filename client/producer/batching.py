@@ -349,6 +349,7 @@ class Accumulator:
             topic.sticky = topic.partitions[next_sticky(partition.index, available, self.random_number())]
 
     def _open_batch(self, partition: Partition) -> Batch:
+        """Begin an empty batch of this partition, with its delivery timeout starting now."""
         now_ms = self._now_ms()
         batch = partition.open = Batch(partition, now_ms, now_ms + self._delivery_timeout_ms)
         self.incomplete[batch] = None

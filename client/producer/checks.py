@@ -30,6 +30,7 @@ def as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
 
 
 def check_headers(headers: HeadersLike) -> Headers:
+    """Return the headers as pairs of a str and bytes or None. Raises TypeError or UnicodeEncodeError for others."""
     pairs = cast("Iterable[tuple[str, bytes | None]]", headers.items() if isinstance(headers, Mapping) else headers)
     checked: list[tuple[str, bytes | None]] = []
     for name, value in pairs:

@@ -167,6 +167,9 @@ class Numbering(PlainPermission):
         return {place.partition: highest for place, highest in sorted(known.items()) if highest != NOTHING}
 
     def _progress_of(self, partition: Partition) -> Progress:
+        """Return the progress of this partition; if there is none yet, begin it with what the broker answered when the
+        name was opened.
+        """
         place = partition.topic_partition
         found = self._progress.get(place)
         if found is None:

@@ -153,6 +153,9 @@ class ProducerPool:
                 await self._start()
 
     async def _start(self) -> None:
+        """Fence the transactional ids of all producers of the pool, which ends transactions that an earlier pool left
+        open.
+        """
         self._affinity.enter()
         ids = [str(settings.transactional_id) for settings in self._settings]
         first = self._settings[0]
