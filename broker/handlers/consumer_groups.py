@@ -21,7 +21,7 @@ from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_T
 from ..groups.consumer.machine import ConsumerGroup
 from ..groups.consumer.reconciling import Owned, merge
 from ..groups.consumer.records import Held
-from ..groups.record_fields import TopicId
+from ..groups.targets import TopicId
 from ..net.turns import BEHIND_SHORT, LOOK_UNITS, AnswerRoom, Steps
 from ..requests.dispatch import Call, handles
 from ..requests.group_requests import (

@@ -19,10 +19,10 @@ from ...protocol.messages.share_groups import (
     ShareGroupHeartbeatResponse,
 )
 from ...storage.log.reads import Gone
-from ..groups.record_fields import Partitions
 from ..groups.share.coordinator import NOT_LOOKED_UP, Starts
 from ..groups.share.heartbeats import JOINS, LEAVES, Heartbeat
 from ..groups.share.machine import ShareGroup
+from ..groups.targets import Partitions
 from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles

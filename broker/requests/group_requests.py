@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
-from ..groups.record_fields import TopicId
+from ..groups.targets import TopicId
 from ..net.turns import LOOK_UNITS, AnswerRoom, Steps
 from ..security.acls import Operation, ResourceType
 from .dispatch import Call

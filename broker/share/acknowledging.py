@@ -14,7 +14,7 @@ from ..metrics import Metrics
 from ..net.turns import Steps
 from ..topics.names import TopicIdPartition
 from .counts import count_acknowledged
-from .logged import Prepared, PreparedPending
+from .logged import EncodedPending, EncodedUpdate
 from .machine import SharePartition
 from .portions import RUNS, Decide, Portions
 from .runs import Runs
@@ -148,7 +148,7 @@ class Acknowledging:
         for key, portions in finished.items():
             states = portions.encoded()
             if states.number:
-                changes.append((key, Prepared(*portions.position(), states, portions.apply)))
+                changes.append((key, EncodedUpdate(*portions.position(), states, portions.apply)))
             else:
                 rest.append(portions)
         try:
@@ -164,7 +164,7 @@ class Acknowledging:
 
     def finish_in_transaction(
         self,
-    ) -> tuple[list[tuple[SharePartitionKey, PreparedPending]], dict[TopicIdPartition, KafkaError]]:
+    ) -> tuple[list[tuple[SharePartitionKey, EncodedPending]], dict[TopicIdPartition, KafkaError]]:
         """Return the acknowledgements that become pending, for pending_unit(), and the errors of partitions. Changes
         nothing.
         """
@@ -173,7 +173,7 @@ class Acknowledging:
         for key, portions in finished.items():
             states = portions.encoded()
             if states.number:
-                changes.append((key, PreparedPending(states, portions.apply_pending)))
+                changes.append((key, EncodedPending(states, portions.apply_pending)))
         return changes, {key[1:]: error for key, error in self._wrong.items()}
 
     def count(self, metrics: Metrics) -> None:

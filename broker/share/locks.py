@@ -19,7 +19,7 @@ from ..net.turns import Job, Steps
 from ..shared import Shared
 from .counts import count_released
 from .ended import expired, held_by, releasing
-from .logged import Kept, Prepared
+from .logged import EncodedUpdate, Kept
 from .machine import Alarm
 from .portions import Portions
 from .runs import Run
@@ -119,7 +119,7 @@ class Locks:
                 key, offset = release.keys.popleft(), release.offset
                 release.offset = 0
                 kept = self._known.get(key)
-                if kept is None or not self._is_online(key):
+                if kept is None or not self._state_log.is_online(key):
                     left -= 1
                     continue
                 held = held_by(kept.machine, release.member, offset, left)
@@ -160,7 +160,7 @@ class Locks:
                 left -= 1
                 if kept is None:
                     continue
-                if not self._is_online(key):
+                if not self._state_log.is_online(key):
                     self._alarms.set(key, now_ms + RETRY_MS)
                     continue
                 alarms, runs = kept.machine.due_alarms(now_ms, left + 1)
@@ -226,7 +226,8 @@ class Locks:
         for *_, portions in ending:
             portions.finish()
         changes = [
-            (key, Prepared(*portions.position(), portions.encoded(), portions.apply)) for key, _, portions in ending
+            (key, EncodedUpdate(*portions.position(), portions.encoded(), portions.apply))
+            for key, _, portions in ending
         ]
         try:
             self._state_log.commit(changes)
@@ -236,11 +237,4 @@ class Locks:
         for *_, portions in ending:
             count_released(self._metrics, portions.batches, timed_out=timed_out)
         self._wake_soon(key for key, _ in changes)
-        return True
-
-    def _is_online(self, key: SharePartitionKey) -> bool:
-        try:
-            self._state_log.check_online(key)
-        except KafkaError:
-            return False
         return True

@@ -6,19 +6,19 @@ The rule: what is encoded before it is written changes the share partition in le
 the same.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from . import records
 from .machine import SharePartition, durable_states
 from .records import EncodedStates, encode_states
 from .runs import Columns, Transaction
-from .values import SharePartitionKey, Snapshot, Update
+from .values import SharePartitionKey, Snapshot, StateBatch, Update
 
 RUNS = 500  # that are encoded at once
 
 
-class Prepared(NamedTuple):
+class EncodedUpdate(NamedTuple):
     """An update that is encoded already. apply: applies it to the share partition, faster than by decoding it."""
 
     start: int
@@ -27,7 +27,7 @@ class Prepared(NamedTuple):
     apply: Callable[[], None]
 
 
-class PreparedPending(NamedTuple):
+class EncodedPending(NamedTuple):
     """Acknowledgements of a transaction, encoded already.
 
     apply: makes them pending; it gets the transaction and the offset of their record in the log.
@@ -37,14 +37,14 @@ class PreparedPending(NamedTuple):
     apply: Callable[[Transaction, int], None]
 
 
-class Whole(NamedTuple):
+class EncodedSnapshot(NamedTuple):
     """An encoded snapshot of a share partition as it is when that is logged, so applying it changes nothing."""
 
     epoch: int
     value: bytes
 
 
-Logged = Update | Snapshot | Prepared | Whole | None
+Logged = Update | Snapshot | EncodedUpdate | EncodedSnapshot | None
 Change = tuple[SharePartitionKey, Logged]
 """The record to log for one share partition; None: it is deleted."""
 
@@ -81,23 +81,18 @@ class Kept:
         self.updates = 0  # since the snapshot
         self.update_bytes = 0
 
-    def snapshot(self, now_ms: int) -> Snapshot:
-        """Return a snapshot of the whole share partition, to be logged."""
+    def snapshot(self, epoch: int, batches: Sequence[StateBatch], written_ms: int = 0) -> Snapshot:
+        """Return a snapshot of the share partition as it is now. batches: its states, unless encoded apart."""
         machine = self.machine
-        batches = machine.durable()
-        return Snapshot(
-            self.epoch + 1, machine.state_epoch, machine.start, machine.runs.complete, batches, self.created_ms, now_ms
-        )
+        complete = machine.runs.complete
+        return Snapshot(epoch, machine.state_epoch, machine.start, complete, batches, self.created_ms, written_ms)
 
-    def whole(self, states: EncodedStates, now_ms: int) -> Whole:
-        """Return a snapshot of the share partition as bytes, made of its states, which are encoded already."""
-        machine = self.machine
-        snapshot = Snapshot(
-            self.epoch + 1, machine.state_epoch, machine.start, machine.runs.complete, (), self.created_ms, now_ms
-        )
-        return Whole(snapshot.epoch, records.snapshot_of(snapshot, states))
+    def encoded_snapshot(self, states: EncodedStates, now_ms: int) -> EncodedSnapshot:
+        """Return the next snapshot to be logged, as bytes. states: all of them, from Encoding."""
+        snapshot = self.snapshot(self.epoch + 1, (), now_ms)
+        return EncodedSnapshot(snapshot.epoch, records.snapshot_of(snapshot, states))
 
-    def is_written_whole(self, offset: int, value_bytes: int, logged_bytes: int) -> None:
+    def note_snapshot(self, offset: int, value_bytes: int, logged_bytes: int) -> None:
         """Note that its snapshot was logged at this offset; updates are counted from there.
 
         logged_bytes: how much has been logged in its partition of the topic by then.

@@ -26,8 +26,8 @@ from .logged import Change, Kept
 from .machine import SharePartition
 from .portions import Decide
 from .records import LEADER_EPOCH
-from .state_log import ShareStateLog, ShareUnit
-from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, Update, Wanted
+from .state_log import ShareStateLog
+from .values import AckRange, AcquiredRange, Found, SharePartitionKey, ShareUnit, Snapshot, Update, Wanted
 
 if TYPE_CHECKING:
     from ..topics.topics import Topic
@@ -241,7 +241,7 @@ class SharePartitions:
         Those whose log is offline are forgotten at the next start.
         """
         keys = [key for key in self._known if key.topic_id == topic.id]
-        changes: list[Change] = [(key, None) for key in keys if self._is_online(key)]
+        changes: list[Change] = [(key, None) for key in keys if self.state_log.is_online(key)]
         unit = self._unit(changes)
 
         def apply() -> None:
@@ -251,13 +251,6 @@ class SharePartitions:
             self._wake_soon(keys)
 
         return ShareUnit(unit.parts, apply)
-
-    def _is_online(self, key: SharePartitionKey) -> bool:
-        try:
-            self.state_log.check_online(key)
-        except KafkaError:
-            return False
-        return True
 
     # ---- fetching --------------------------------------------------------------------------------------------
 
@@ -275,12 +268,9 @@ class SharePartitions:
         offset = machine.next_offset
         return offset if offset <= machine.end or self._room(key, kept) > 0 else None
 
-    def begin_read(self, key: SharePartitionKey) -> bool:
-        """Reserve the share partition for one reader until end_read(). Returns False if it is reserved already."""
-        if key in self._reading:
-            return False
+    def begin_read(self, key: SharePartitionKey) -> None:
+        """Reserve the share partition for one reader: until end_read(), next_offset() is None for everybody."""
         self._reading.add(key)
-        return True
 
     def end_read(self, key: SharePartitionKey) -> None:
         """End the reservation of begin_read(), and wake the requests that wait for this share partition."""

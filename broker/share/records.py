@@ -16,7 +16,7 @@ from struct import Struct, pack
 from typing import NamedTuple
 
 from ...protocol.primitives import MOST_TAGS, read_uvarint, uvarint
-from ..groups.record_fields import INT16, INT32, NOT_READABLE, Reader, UnreadableRecord
+from ...protocol.record_fields import INT16, INT32, NOT_READABLE, Reader, UnreadableRecord
 from .values import UNCHANGED, SharePartitionKey, Snapshot, State, StateBatch, StateColumns, Update
 
 LEADER_EPOCH = 0  # there is one broker, for ever

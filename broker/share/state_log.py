@@ -11,24 +11,23 @@ ShareCoordinatorOffsetsManager; KAFKA-19695.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, Record, keyed_batch, read_marker
-from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
 from ..net.turns import SUBJECT_UNITS, Job, Steps
 from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
 from ..topics.participants import Settlement
 from . import records
-from .logged import Change, Encoding, Kept, Logged, Prepared, PreparedPending, Whole
+from .logged import Change, EncodedPending, EncodedSnapshot, EncodedUpdate, Encoding, Kept, Logged
 from .memory import RunMemory
 from .records import Kind, record_key
 from .runs import Transaction
-from .values import UNCHANGED, SharePartitionKey, Snapshot, StateBatch, Update
+from .values import UNCHANGED, SharePartitionKey, ShareUnit, Snapshot, StateBatch, Update
 
 log = logging.getLogger("fencepost.broker")
 
@@ -47,13 +46,6 @@ FIELDS = ("group", "topic id", "partition", "home", "log end", "snapshot offset"
 """The names of the columns of a row in a snapshot of the coordinators."""
 
 Row = tuple[Any, ...]
-
-
-class ShareUnit(NamedTuple):
-    """Changes of share partitions as parts of a caller's unit. The caller calls apply() once that is committed."""
-
-    parts: list[Part]
-    apply: Callable[[], None]
 
 
 class _Written(NamedTuple):
@@ -104,6 +96,14 @@ class ShareStateLog:
         if self.topic.exists:
             self.topic.log(self.home(key))
 
+    def is_online(self, key: SharePartitionKey) -> bool:
+        """Return whether the log with the state of this share partition can be read and written."""
+        try:
+            self.check_online(key)
+        except KafkaError:
+            return False
+        return True
+
     def of_group(self, group: str) -> list[SharePartitionKey]:
         """Return the share partitions of a group."""
         return list(self._of_group.get(group, ()))
@@ -133,10 +133,13 @@ class ShareStateLog:
 
         Raises COORDINATOR_NOT_AVAILABLE; then nothing was changed.
         """
+        self._commit(changes)
+        self._keep_short([key for key, _ in changes])
+
+    def _commit(self, changes: Sequence[Change]) -> None:
         unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()
-        self._keep_short([key for key, _ in changes])
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
         """Return what a transaction marker in this partition of the topic makes. changes: updates to log in case of an
@@ -155,10 +158,10 @@ class ShareStateLog:
         return Settlement([(owner, each.batch) for each in written], apply)
 
     def pending_unit(
-        self, changes: Sequence[tuple[SharePartitionKey, PreparedPending]], producer_id: int, producer_epoch: int
+        self, changes: Sequence[tuple[SharePartitionKey, EncodedPending]], producer_id: int, producer_epoch: int
     ) -> ShareUnit:
         """Encode acknowledgements of a transaction, pending until its marker. Raises COORDINATOR_NOT_AVAILABLE."""
-        by_home: dict[int, list[tuple[SharePartitionKey, PreparedPending]]] = {}
+        by_home: dict[int, list[tuple[SharePartitionKey, EncodedPending]]] = {}
         for change in changes:
             by_home.setdefault(self.known[change[0]].home, []).append(change)
         now_ms = self._clock.now_ms()
@@ -207,10 +210,10 @@ class ShareStateLog:
     def _record(self, key: SharePartitionKey, what: Logged) -> tuple[bytes, bytes | None]:
         if isinstance(what, Update):
             return record_key(Kind.UPDATE, key), records.update_value(what, self.known[key].epoch)
-        if isinstance(what, Prepared):
+        if isinstance(what, EncodedUpdate):
             value = records.update_of(what.start, what.complete, what.states, self.known[key].epoch)
             return record_key(Kind.UPDATE, key), value
-        if isinstance(what, Whole):
+        if isinstance(what, EncodedSnapshot):
             return record_key(Kind.SNAPSHOT, key), what.value
         return record_key(Kind.SNAPSHOT, key), None if what is None else records.snapshot_value(what)
 
@@ -252,7 +255,7 @@ class ShareStateLog:
     def _write_one(self, key: SharePartitionKey, kept: Kept, encoding: Encoding) -> None:
         if self.known.get(key) is kept and self._is_due(kept):
             try:
-                self._commit_wholes([(key, kept.whole(encoding.finish(), self._clock.now_ms()))])
+                self._commit([(key, kept.encoded_snapshot(encoding.finish(), self._clock.now_ms()))])
             except KafkaError as error:
                 log.info("a share partition is not written whole, its next change tries again: %s", error.text)
 
@@ -265,24 +268,17 @@ class ShareStateLog:
     def write_snapshots(self, keys: Sequence[SharePartitionKey]) -> None:
         """Write snapshots of these share partitions, in one unit. Raises COORDINATOR_NOT_AVAILABLE."""
         now_ms = self._clock.now_ms()
-        kept_by_key = {key: self.known[key] for key in keys}
-        self._commit_wholes(
-            [(key, kept.whole(Encoding(kept.machine).finish(), now_ms)) for key, kept in kept_by_key.items()]
-        )
-
-    def _commit_wholes(self, changes: Sequence[Change]) -> None:
-        unit = self.unit(changes)
-        self.topic.commit(unit.parts)
-        unit.apply()
+        known = [(key, self.known[key]) for key in keys]
+        self._commit([(key, kept.encoded_snapshot(Encoding(kept.machine).finish(), now_ms)) for key, kept in known])
 
     # ---- what a replay applies too ---------------------------------------------------------------------------
 
     def _apply(self, home: int, key: SharePartitionKey, what: Logged, offset: int, value_bytes: int) -> None:
         """Apply a change written at this offset, or replayed. value_bytes: the size of its record's value."""
         kept = self.known.get(key)
-        if isinstance(what, Update | Prepared):
+        if isinstance(what, Update | EncodedUpdate):
             if kept is not None:
-                what.apply() if isinstance(what, Prepared) else kept.machine.apply(what)
+                what.apply() if isinstance(what, EncodedUpdate) else kept.machine.apply(what)
                 self._count_update(key, value_bytes)
             return
         self._count_logged(home, value_bytes + len(key.group))
@@ -292,7 +288,7 @@ class ShareStateLog:
             self._forget(key)
         elif kept is not None:
             kept.epoch = what.epoch
-            kept.is_written_whole(offset, value_bytes, self._logged_bytes[home])
+            kept.note_snapshot(offset, value_bytes, self._logged_bytes[home])
 
     def _count_update(self, key: SharePartitionKey, value_bytes: int) -> None:
         """Count an update's record of a share partition, also of one that a transaction made pending."""
@@ -313,7 +309,7 @@ class ShareStateLog:
             kept = self._begin(home, key, max(0, snapshot.start), snapshot.state_epoch)
         kept.machine.apply_snapshot(snapshot._replace(start=max(0, snapshot.start)))
         kept.epoch, kept.created_ms = snapshot.epoch, snapshot.created_ms
-        kept.is_written_whole(offset, value_bytes, self._logged_bytes.get(home, 0))
+        kept.note_snapshot(offset, value_bytes, self._logged_bytes.get(home, 0))
         self.count_runs(key)
 
     def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
@@ -429,7 +425,7 @@ class ShareStateLog:
                 end = self.topic.end_offset(kept.home)
                 bytes_since = self._logged_bytes.get(kept.home, 0) - kept.snapshot_at
                 positions = kept.snapshot_offset, kept.needs_from, kept.snapshot_bytes, bytes_since
-                value = records.snapshot_value(kept.snapshot(0)._replace(epoch=kept.epoch))
+                value = records.snapshot_value(kept.snapshot(kept.epoch, kept.machine.durable()))
                 yield *key, kept.home, end, *positions, kept.updates, kept.update_bytes, value, pending
 
     def read_row(self, row: Row) -> Row:

@@ -4,9 +4,11 @@ Offsets of a range are both inside.
 Source: KIP-932.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
+
+from ...storage.journal.journal import Part
 
 
 class SharePartitionKey(NamedTuple):
@@ -134,6 +136,13 @@ class Snapshot(NamedTuple):
     batches: Sequence[StateBatch]
     created_ms: int = 0
     written_ms: int = 0
+
+
+class ShareUnit(NamedTuple):
+    """Changes of share partitions as parts of a caller's unit. The caller calls apply() once that is committed."""
+
+    parts: list[Part]
+    apply: Callable[[], None]
 
 
 UNCHANGED = -1

@@ -28,12 +28,11 @@ from fencepost.broker.groups.consumer_protocol import (
     read_subscription,
 )
 from fencepost.broker.groups.group_records import KeptGroup, KeptMember, UnreadableGroup
-from fencepost.broker.groups.record_fields import Target as TargetAssignment
-from fencepost.broker.groups.record_fields import TargetEpoch
-from fencepost.broker.groups.record_fields import UnreadableRecord as UnreadableGroupRecord
 from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
 from fencepost.broker.groups.share import records as share_records
 from fencepost.broker.groups.subscriptions import topics_of
+from fencepost.broker.groups.targets import Target as TargetAssignment
+from fencepost.broker.groups.targets import TargetEpoch
 from fencepost.broker.producers.names import (
     DamagedNameRecord,
     Names,
@@ -66,6 +65,7 @@ from fencepost.client.assignors import consumer_protocol as consumers
 from fencepost.client.assignors.consumer_protocol import Assignment, Subscription
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.errors import MalformedFrame
+from fencepost.protocol.record_fields import UnreadableRecord as UnreadableGroupRecord
 from fuzz.storage import PATH, disk_with, written
 from fuzz.target import REFUSED, Target, joined, outcome, two
 

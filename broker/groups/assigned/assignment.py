@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...topics.names import TopicIdPartition
-from ..record_fields import NOTHING, Partitions, TopicId
+from ..targets import NOTHING, Partitions, TopicId
 
 UNITS_AT_ONCE = 100
 TOPICS_OF_A_UNIT = 10  # that one member subscribes to, where they are only gone through

@@ -25,7 +25,7 @@ from ...security.principals import Session
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Topics
-from ..record_fields import TopicId
+from ..targets import TopicId
 from .assignment import Assigned, AssignmentSteps, TopicShape
 from .records import Recorded
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from ..record_fields import Partitions
+from ..targets import Partitions
 from .assignment import TOPICS_OF_A_UNIT, Assigned, AssignmentSteps, run_steps
 from .roster import TopicView
 

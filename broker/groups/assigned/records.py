@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..record_fields import INT16, NOT_READABLE, VERSION, Reader, UnreadableRecord, read_value, short_text
+from ....protocol.record_fields import INT16, NOT_READABLE, VERSION, Reader, UnreadableRecord, read_value, short_text
 
 
 class Recorded(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 from ...security.principals import Session
-from ..record_fields import NOTHING, Target, TopicId
+from ..targets import NOTHING, Target, TopicId
 
 TOPICS_AT_ONCE = 10  # of which the rights are asked between two units of work
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from ..record_fields import TopicId
+from ..targets import TopicId
 from .assignment import Topics
 
 FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever answered epoch 0

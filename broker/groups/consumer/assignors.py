@@ -22,7 +22,7 @@ from ..assigned.assignment import (
     Topics,
     classes_of,
 )
-from ..record_fields import TopicId
+from ..targets import TopicId
 
 Assignor = Callable[[Sequence[Subscriber], Topics], AssignmentSteps]
 

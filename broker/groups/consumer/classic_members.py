@@ -26,8 +26,8 @@ from ..assigned.rights import Rights
 from ..assigned.roster import TopicView
 from ..consumer_protocol import UnreadableMetadata, assignment_for, read_subscription
 from ..members import NO_MEMBER, Joined, Joining, Leaving, Synced, Syncing
-from ..record_fields import TopicId
 from ..subscriptions import CONSUMER
+from ..targets import TopicId
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import ConsumerGroup, Log, Rules
 from .migration import TakeBack, handed_over

@@ -8,7 +8,7 @@ Sources: Kafka's ConsumerGroup.validateOffsetCommit, validateOffsetFetch; KIP-84
 from collections.abc import Collection
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ..record_fields import TopicId
+from ..targets import TopicId
 from .roster import Roster
 
 WITH_EPOCHS_SINCE = 9  # of OffsetCommit

@@ -18,7 +18,7 @@ from ..assigned.assignment import Assigned, AssignmentSteps, Subscriber
 from ..assigned.group import AssigningGroup
 from ..assigned.rights import Rights
 from ..assigned.roster import TopicView
-from ..record_fields import NOTHING, Target, TargetEpoch
+from ..targets import NOTHING, Target, TargetEpoch
 from .assignors import ASSIGNORS, Assignor
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
 from .reconciling import Goal, owns_only, reconcile

@@ -30,9 +30,9 @@ from ..consumer_protocol import (
 )
 from ..machine import Group
 from ..members import Member
-from ..record_fields import Target, TargetEpoch, TopicId
 from ..states import State
 from ..subscriptions import CONSUMER
+from ..targets import Target, TargetEpoch, TopicId
 from .records import Change, Classic, Current, GroupEpoch, Held, Kind, MemberState, Subscription
 from .roster import Roster
 

@@ -10,7 +10,7 @@ Source: KIP-848; Kafka's CurrentAssignmentBuilder.
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from ..record_fields import Partitions, TopicId
+from ..targets import Partitions, TopicId
 from .records import Current, Held, MemberState
 from .states import Step, step_of
 

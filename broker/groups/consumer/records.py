@@ -11,27 +11,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ....protocol.primitives import uvarint
+from ....protocol.record_fields import INT8, INT32, INT64, NO_TAGS, Reader, UnreadableRecord, numbers, tag, text, texts
 from ..assigned.records import Layout
 from ..group_records import AGE_TAG
-from ..record_fields import (
-    INT8,
-    INT32,
-    INT64,
-    NO_TAGS,
-    Reader,
-    Target,
-    TargetEpoch,
-    TopicId,
-    UnreadableRecord,
-    numbers,
-    read_target,
-    read_target_epoch,
-    tag,
-    text,
-    texts,
-    write_target,
-    write_target_epoch,
-)
+from ..targets import Target, TargetEpoch, TopicId, read_target, read_target_epoch, write_target, write_target_epoch
 
 Held = Mapping[TopicId, Mapping[int, int]]
 """Partitions of a member, each with the epoch in which it got it, by topic."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ...security.principals import Session
 from ..assigned.rights import MembersRights, Rights, Shares
 from ..assigned.roster import TopicView
-from ..record_fields import Target, TopicId
+from ..targets import Target, TopicId
 from .fencing import FencedRoster
 from .records import Change, Kind, Subscription
 

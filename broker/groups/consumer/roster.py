@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..assigned.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView, metadata_hash
-from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
+from ..targets import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription
 from .states import GroupState
 

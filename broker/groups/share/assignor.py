@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from ...topics.names import TopicIdPartition
 from ..assigned.assignment import UNITS_AT_ONCE, Assigned, AssignmentSteps, Subscriber, Topics, classes_of
-from ..record_fields import TopicId
+from ..targets import TopicId
 
 Given = list[set[TopicIdPartition]]  # by index of the member
 Assignable = Mapping[TopicId, frozenset[int]]

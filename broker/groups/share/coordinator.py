@@ -19,6 +19,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
 from ...config.group_configs import EARLIEST, LATEST, reset_duration_ms
 from ...security.access import Access
+from ...share.values import ShareUnit
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.names import TopicIdPartition
@@ -26,7 +27,7 @@ from ...topics.topics import Along, Topic
 from ..assigned.coordinator import GROUP_BYTES, AssignedGroups
 from ..configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
-from .machine import INITIALIZED_AT_ONCE, Missing, Rules, ShareGroup, ShareStates
+from .machine import INITIALIZED_AT_ONCE, Missing, Rules, ShareGroup
 from .records import Change, Kind, read, record
 from .roster import SHARE_PARTITION_BYTES, without
 
@@ -50,18 +51,18 @@ class ShareStateStore(Protocol):
     records.
     """
 
-    def initialize(self, group: str, starts: Starts) -> ShareStates:
+    def initialize(self, group: str, starts: Starts) -> ShareUnit:
         """Return what creates share partitions at these offsets; existing ones are unchanged. The caller writes it."""
         ...
 
-    def alter(self, group: str, starts: Starts) -> ShareStates:
+    def alter(self, group: str, starts: Starts) -> ShareUnit:
         """Return what resets share partitions to these offsets; the caller writes it.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
         ...
 
-    def delete(self, group: str, keys: Collection[TopicIdPartition] | None = None) -> ShareStates:
+    def delete(self, group: str, keys: Collection[TopicIdPartition] | None = None) -> ShareUnit:
         """Return what deletes share partitions of the group; the caller writes it. keys: which ones; None for all."""
         ...
 
@@ -165,7 +166,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
 
     def _begin_share_partitions(
         self, group_id: str, looked_up: Starts, missing: Sequence[Missing]
-    ) -> tuple[Collection[TopicIdPartition], ShareStates | None]:
+    ) -> tuple[Collection[TopicIdPartition], ShareUnit | None]:
         """Create those of these share partitions whose log is online and whose start offset is known.
 
         Returns their keys, and the changes to write with the group's; None if there are none.
@@ -269,20 +270,20 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def delete(self, group_id: str) -> None:
         """Delete a group without members and its share partitions, in one atomic write. Raises KafkaError."""
         tombstones = self.tombstones(group_id)
-        states = self._share_partitions.delete(group_id)
-        self._topic.commit([*tombstones, *states.parts])
-        states.apply()
+        share_unit = self._share_partitions.delete(group_id)
+        self._topic.commit([*tombstones, *share_unit.parts])
+        share_unit.apply()
         self.forget(group_id)
 
     # ---- the log ---------------------------------------------------------------------------------------------
 
-    def _keep(self, group: ShareGroup, changes: Sequence[Change], states: Sequence[ShareStates]) -> None:
+    def _keep(self, group: ShareGroup, changes: Sequence[Change], share_units: Sequence[ShareUnit]) -> None:
         """Write changes of a group and of its share partitions together. Raises KafkaError, and then nothing was
         written.
         """
         self._topic.ensure()
         parts = self.parts(group.group_id, changes)
         self._turns.spend(UNITS_OF_A_CHANGE * len(changes))
-        self._topic.commit([*parts, *(part for each in states for part in each.parts)])
-        for each in states:
+        self._topic.commit([*parts, *(part for each in share_units for part in each.parts)])
+        for each in share_units:
             each.apply()

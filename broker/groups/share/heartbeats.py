@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from ...security.principals import Session
-from ..record_fields import Partitions
+from ..targets import Partitions
 
 JOINS, LEAVES = 0, -1
 """Epochs that mean something else."""

@@ -10,17 +10,17 @@ Sources: KIP-932; Kafka's GroupMetadataManager, ShareGroup, ShareGroupAssignment
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ....storage.journal.journal import Part
 from ...deadlines import NEVER
+from ...share.values import ShareUnit
 from ...topics.names import TopicIdPartition
 from ..assigned.assignment import Assigned, AssignmentSteps, Subscriber
 from ..assigned.group import AssigningGroup
 from ..assigned.rights import MembersRights, Rights
 from ..assigned.roster import TopicView, metadata_hash
-from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
+from ..targets import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from .assignor import simple_steps
 from .heartbeats import JOINS, Answer, Heartbeat
 from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, StatePartitions, Value
@@ -45,23 +45,9 @@ class Missing(NamedTuple):
     is_new: bool
 
 
-class ShareStates(Protocol):
-    """Changes of share partitions, written together with the changes of their group, and applied after that."""
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """What is to be written together with the caller's changes."""
-        ...
-
-    @property
-    def apply(self) -> Callable[[], None]:
-        """The function that applies the changes, to be called once the unit is committed."""
-        ...
-
-
-Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareStates]], None]
-Begin = Callable[[Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareStates | None]]
-"""Returns which of the missing share partitions can be begun now, and their states."""
+Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareUnit]], None]
+Begin = Callable[[Sequence[Missing]], tuple[Collection[TopicIdPartition], ShareUnit | None]]
+"""Returns which of the missing share partitions can be begun now, and what creates them."""
 
 
 class ShareGroup(Roster, AssigningGroup[Change]):
@@ -85,7 +71,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self._rules = rules
         self._log = log
         self._made: list[tuple[Change, Change]] = []  # in this event: each change, and the one that undoes it
-        self._states: list[ShareStates] = []  # in this event: changes of share partitions
+        self._share_units: list[ShareUnit] = []  # in this event: changes of share partitions
         self._sessions: dict[str, int] = {}  # when a member's session times out, monotonic ms
         self._seen_version: int | None = None  # the version of topics at which all were initialized
         self._assigned_ms: int | None = None
@@ -117,12 +103,12 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         """Write these changes, and those of share partitions in this event, to the log. Raises KafkaError if that
         fails.
         """
-        self._log(self, changes, self._states)
+        self._log(self, changes, self._share_units)
 
     def _end_event(self) -> None:
         """Forget the changes of the event, which are written or undone."""
         super()._end_event()
-        self._states = []
+        self._share_units = []
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
         """Change a value of the group within an event, which writes or undoes it. name: see Change. value: None
@@ -252,9 +238,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         now = list(islice(missing, INITIALIZED_AT_ONCE))
         if not now:
             return True, False
-        begun, states = begin(now)
-        if states is not None:
-            self._states.append(states)
+        begun, share_unit = begin(now)
+        if share_unit is not None:
+            self._share_units.append(share_unit)
         left = [each for each in [*now, *missing] if each.place not in begun]
         later = [each.place for each in left if not each.is_new]
         gone = [topic_id for topic_id in self.state_partitions.initialized if self._topics.name_of(topic_id) is None]
@@ -351,9 +337,9 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         self.check_empty()
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
-    def begin_anew(self, places: Collection[TopicIdPartition], states: ShareStates) -> None:
-        """Write the reset of share partitions to other start offsets. states: their changes, to be written with the
-        group's.
+    def begin_anew(self, places: Collection[TopicIdPartition], share_unit: ShareUnit) -> None:
+        """Write the reset of share partitions to other start offsets. share_unit: their changes, to be written with
+        the group's.
 
         Raises NON_EMPTY_GROUP, or KafkaError if that is not written. The other partitions of their topics are noted as
         still to be initialized: they do not count as new partitions.
@@ -364,7 +350,7 @@ class ShareGroup(Roster, AssigningGroup[Change]):
         later = [place for place in of_topics.difference(places) if self._is_unmet(*place)]
         with self._event():
             self._next_epoch()
-            self._states.append(states)
+            self._share_units.append(share_unit)
             self._set_state_partitions(with_initialized(self.state_partitions, self._named(places), self._named(later)))
 
     def _is_unmet(self, topic_id: TopicId, partition: int) -> bool:
@@ -374,14 +360,15 @@ class ShareGroup(Roster, AssigningGroup[Change]):
             begun is not None and partition in begun.partitions
         )
 
-    def forget_topics(self, topic_ids: Collection[TopicId], states: ShareStates) -> None:
-        """Remove the share partitions of topics from the group. states: their changes, to be written with the group's.
+    def forget_topics(self, topic_ids: Collection[TopicId], share_unit: ShareUnit) -> None:
+        """Remove the share partitions of topics from the group. share_unit: their changes, to be written with its
+        own.
 
         Raises NON_EMPTY_GROUP, or KafkaError if that is not written.
         """
         self.check_empty()
         with self._event():
-            self._states.append(states)
+            self._share_units.append(share_unit)
             self._set_state_partitions(without(self.state_partitions, topic_ids))
 
     # ---- time ------------------------------------------------------------------------------------------------

@@ -10,24 +10,16 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ....protocol.primitives import uvarint
+from ....protocol.record_fields import INT8, INT32, INT64, NO_TAGS, Reader, numbers, partitions, text, texts
 from ..assigned.records import Layout
-from ..record_fields import (
-    INT8,
-    INT32,
-    INT64,
-    NO_TAGS,
+from ..targets import (
     NOTHING,
     Partitions,
-    Reader,
     Target,
     TargetEpoch,
     TopicId,
-    numbers,
-    partitions,
     read_target,
     read_target_epoch,
-    text,
-    texts,
     write_target,
     write_target_epoch,
 )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ..assigned.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView
-from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
+from ..targets import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, StatePartitions
 
 SHARE_PARTITION_BYTES = 1_000  # with what its share partition takes, as long as no record of it was fetched

@@ -7,7 +7,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net import turns
 from fencepost.broker.share import locks, portions
-from fencepost.broker.share.logged import Prepared
+from fencepost.broker.share.logged import EncodedUpdate
 from fencepost.broker.share.partitions import SharePartitions
 from fencepost.broker.share.state_log import ShareStateLog
 from fencepost.broker.share.values import AckRange, AcquiredRange, State
@@ -42,7 +42,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     commit = ShareStateLog.commit
 
     def counting(self: ShareStateLog, changes: Any) -> None:
-        sizes.append(sum(what.states.number for _, what in changes if isinstance(what, Prepared)))
+        sizes.append(sum(what.states.number for _, what in changes if isinstance(what, EncodedUpdate)))
         commit(self, changes)
 
     monkeypatch.setattr(ShareStateLog, "commit", counting)

@@ -3,7 +3,6 @@
 from struct import pack
 
 import pytest
-from fencepost.broker.groups.record_fields import UnreadableRecord
 from fencepost.broker.share.records import (
     Kind,
     home_name,
@@ -16,6 +15,7 @@ from fencepost.broker.share.records import (
 )
 from fencepost.broker.share.values import UNCHANGED, SharePartitionKey, Snapshot, State, StateBatch, Update
 from fencepost.protocol.java_hash import partition_for
+from fencepost.protocol.record_fields import UnreadableRecord
 
 A, K, X = State.AVAILABLE, State.ACKNOWLEDGED, State.ARCHIVED
 

@@ -15,7 +15,8 @@ from fencepost.broker.groups.consumer.records import (
     Resolved,
     Subscription,
 )
-from fencepost.broker.groups.record_fields import Target, TargetEpoch, UnreadableRecord
+from fencepost.broker.groups.targets import Target, TargetEpoch
+from fencepost.protocol.record_fields import UnreadableRecord
 from hypothesis import given
 from hypothesis import strategies as st
 

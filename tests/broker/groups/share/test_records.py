@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from fencepost.broker.groups.record_fields import Target, TargetEpoch, UnreadableRecord
 from fencepost.broker.groups.share import records
 from fencepost.broker.groups.share.records import (
     Change,
@@ -15,6 +14,8 @@ from fencepost.broker.groups.share.records import (
     SharedTopic,
     StatePartitions,
 )
+from fencepost.broker.groups.targets import Target, TargetEpoch
+from fencepost.protocol.record_fields import UnreadableRecord
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,20 +1,15 @@
-"""Fields of the records of consumer and share groups, in Kafka's flexible encoding: written and read. Pure.
+"""Fields of records in Kafka's flexible encoding, written and read one by one. Pure.
 
-Consumer groups (consumer/records.py) and share groups (share/records.py) have these in common, their target
-assignments in whole. Values begin with a version, which is 0 everywhere.
-Sources: Kafka's ConsumerGroup*Value.json, ShareGroup*Value.json.
+For records that the broker keeps in internal topics: groups and share partitions. Values begin with a version, which is
+0 everywhere.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from struct import Struct, error
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from ...protocol.errors import MalformedFrame
-from ...protocol.primitives import read_uvarint, uvarint
-
-TopicId = bytes
-Partitions = Mapping[TopicId, frozenset[int]]
-NOTHING: Partitions = {}
+from .errors import MalformedFrame
+from .primitives import read_uvarint, uvarint
 
 INT8, INT16, INT32, INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
 VERSION = INT16.pack(0)
@@ -23,20 +18,7 @@ Value = TypeVar("Value")
 
 
 class UnreadableRecord(ValueError):
-    """A record of a group that does not have the layout of its version."""
-
-
-class TargetEpoch(NamedTuple):
-    """The group's epoch that the target assignment was made for. made_ms: wall time at which it was made."""
-
-    epoch: int
-    made_ms: int = 0
-
-
-class Target(NamedTuple):
-    """The partitions that a member is to read: its target assignment."""
-
-    partitions: Partitions = NOTHING
+    """A record that does not have the layout of its version."""
 
 
 # ---- writing -------------------------------------------------------------------------------------------------
@@ -73,21 +55,10 @@ def texts(found: Iterable[str]) -> bytes:
     return uvarint(len(written) + 1) + b"".join(written)
 
 
-def partitions(found: Partitions) -> bytes:
+def partitions(found: Mapping[bytes, Iterable[int]]) -> bytes:
     """Encode an array of topics, each with an array of its partitions."""
     topics = (topic_id + numbers(sorted(of_topic)) + NO_TAGS for topic_id, of_topic in found.items())
     return uvarint(len(found) + 1) + b"".join(topics)
-
-
-def write_target_epoch(found: TargetEpoch) -> bytes:
-    """Encode the value of the record of the target assignment's epoch."""
-    tags = b"\x01" + tag(0, INT64.pack(found.made_ms)) if found.made_ms else NO_TAGS
-    return INT32.pack(found.epoch) + tags
-
-
-def write_target(found: Target) -> bytes:
-    """Encode the value of a target assignment's record."""
-    return partitions(found.partitions) + NO_TAGS
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
@@ -171,7 +142,7 @@ class Reader:
             found[tag] = Reader(self.bytes(self.uvarint()), 0)
         return found
 
-    def partitions(self) -> dict[TopicId, frozenset[int]]:
+    def partitions(self) -> dict[bytes, frozenset[int]]:
         """Read an array of topics, each with an array of its partitions."""
         found = {}
         for _ in range(self.count()):
@@ -179,16 +150,3 @@ class Reader:
             found[topic_id] = frozenset(self.numbers())
             self.tags()
         return found
-
-
-def read_target_epoch(reader: Reader) -> TargetEpoch:
-    """Decode the value of the record of the target assignment's epoch."""
-    epoch, tags = reader.number(INT32), reader.tags()
-    return TargetEpoch(epoch, tags[0].number(INT64) if 0 in tags else 0)
-
-
-def read_target(reader: Reader) -> Target:
-    """Decode the value of a target assignment's record."""
-    found = Target(reader.partitions())
-    reader.tags()
-    return found
