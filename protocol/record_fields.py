@@ -15,6 +15,8 @@ INT8, INT16, INT32, INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q
 VERSION = INT16.pack(0)
 NO_TAGS = b"\x00"
 Value = TypeVar("Value")
+ByTopicId = dict[bytes, frozenset[int]]
+"""Partitions by the id of their topic."""
 
 
 class UnreadableRecord(ValueError):
@@ -142,9 +144,9 @@ class Reader:
             found[tag] = Reader(self.bytes(self.uvarint()), 0)
         return found
 
-    def partitions(self) -> dict[bytes, frozenset[int]]:
+    def partitions(self) -> ByTopicId:
         """Read an array of topics, each with an array of its partitions."""
-        found = {}
+        found: ByTopicId = {}
         for _ in range(self.count()):
             topic_id = self.bytes(16)
             found[topic_id] = frozenset(self.numbers())
