@@ -188,7 +188,7 @@ class ShareConsumer:
             spans.asked()
         polls.arrivals.begin_poll(implicit=self._implicit)
         if polls.held.unsent_sessions:
-            polls.fetcher.acknowledged()
+            polls.fetcher.send_soon()
         while True:
             polls.poll()
             found = polls.arrivals.take(most, polls.now())
@@ -219,7 +219,7 @@ class ShareConsumer:
         if kind is AcknowledgeType.RENEW:
             polls.fetcher.pump()
         else:
-            polls.fetcher.acknowledged()
+            polls.fetcher.send_soon()
 
     async def commit(self) -> None:
         """Send all acknowledgements and wait for the answers; in implicit mode accept what was returned before.

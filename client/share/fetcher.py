@@ -119,8 +119,8 @@ class ShareFetcher:
 
     # ---- what to send next -----------------------------------------------------------------------------------
 
-    def acknowledged(self) -> None:
-        """Send new acknowledgements soon."""
+    def send_soon(self) -> None:
+        """Send new acknowledgements with the next fetch, or after ACK_LINGER_MS."""
         if self._flush_at_ms == NEVER_MS:
             self._flush_at_ms = self._clock.monotonic_ms() + ACK_LINGER_MS
             self._set_timer()
@@ -354,7 +354,7 @@ class ShareFetcher:
                 code = code_of(number)
                 self._refused({place: acks[place]}, renewal, error_of(code, text or code.text))
             else:
-                self._held.acknowledged(acks[place])
+                self._held.count_acknowledged(acks[place])
         return refused
 
     def _refused(self, acks: Acks, renewal: Renewal | None, error: KafkaError) -> None:
@@ -389,7 +389,7 @@ class ShareFetcher:
                     partition = TopicPartition(name, one.partition_index)
                     self._arrivals.add(partition, place, node.session, ranges, one.records, now_ms, lock_ms)
         if self._held.unsent_sessions:  # gaps, and what cannot be read
-            self.acknowledged()
+            self.send_soon()
 
     def _partition_failed(self, node: _Node, topic: str, code: ErrorCode, text: str | None) -> None:
         error = error_of(code, f"{topic}: {text or code.text}")

@@ -253,8 +253,8 @@ class Held:
         for entry in entries:
             entry.state = _SENT
 
-    def accepted(self, sent: Taken) -> None:
-        """Remove these records: the broker has accepted the transaction's request."""
+    def remove_sent(self, sent: Taken) -> None:
+        """Remove these records: the broker has decided about what was sent of them."""
         for delivery, offset in sent:
             if self._is_sent(delivery, offset):  # so it is not among the unsent ones
                 del delivery.entries[offset]
@@ -335,7 +335,7 @@ class Held:
                 half = len(group) // 2
                 self._doubtful.setdefault(session, deque()).extend([(place, group[:half]), (place, group[half:])])
             else:
-                self.accepted(group)
+                self.remove_sent(group)
 
     def end_session(self, session: Session) -> int:
         """Apply the end of a session: the broker releases its records. Returns how many done ones come again."""
@@ -361,8 +361,8 @@ class Held:
 
     # ---- what is counted -------------------------------------------------------------------------------------
 
-    def acknowledged(self, ranges: Iterable[AcknowledgementBatch]) -> None:
-        """Apply that the broker has taken these acknowledgements."""
+    def count_acknowledged(self, ranges: Iterable[AcknowledgementBatch]) -> None:
+        """Count acknowledgements that the broker has taken, for metrics."""
         if self.on_acknowledged is None:
             return
         for each in ranges:

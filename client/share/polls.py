@@ -196,7 +196,7 @@ class SharePolls(ReaderParts):
         )
         request = self.member.leave()
         self.held.release_unread()
-        self.fetcher.acknowledged()
+        self.fetcher.send_soon()
         await self._send_leave(request, CLOSING_MS)
 
     async def commit(self) -> None:

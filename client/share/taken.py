@@ -75,10 +75,10 @@ class TakenRecords:
         self._ranges = [each for _, _, ranges in found for each in ranges]
         return found
 
-    def accepted(self) -> None:
+    def note_success(self) -> None:
         """Note that the broker has taken what was handed over."""
-        self._polls.held.accepted(self._sent)
-        self._polls.held.acknowledged(self._ranges)
+        self._polls.held.remove_sent(self._sent)
+        self._polls.held.count_acknowledged(self._ranges)
         self._sent = []
 
     def give_back(self) -> None:
@@ -88,4 +88,4 @@ class TakenRecords:
         self._polls.held.put_back(taken)
         self._polls.held.doubt(sent)
         if (taken or sent) and self._polls.is_open:
-            self._polls.fetcher.acknowledged()
+            self._polls.fetcher.send_soon()

@@ -77,7 +77,7 @@ class FromShareGroup(Protocol):
         """Return the ranges that were not sent yet; they are sent now. Raises RecordNotHeldError."""
         ...
 
-    def accepted(self) -> None:
+    def note_success(self) -> None:
         """Note that the broker has taken what was handed over last."""
         ...
 

@@ -105,7 +105,7 @@ class Writes:
             self._machine.attempts_offsets()
             await self._send_one(taken, part, self._tries.deadline())
         if acks:
-            taken.accepted()
+            taken.note_success()
 
     async def _send_one(self, taken: FromShareGroup, acks: SharedRanges, deadline: Deadline) -> None:
         """Send one request of acknowledgements until the broker has taken it. Else fails the transaction and raises."""

@@ -141,7 +141,7 @@ def test_records_taken_by_a_transaction_can_be_acknowledged_only_by_it() -> None
     with pytest.raises(RecordNotHeldError):
         held.acknowledge(delivery.number, 0, ACCEPT, 1)
     assert (held.drain(SESSION), held.renewals(20_000)) == ({}, {})
-    held.accepted([(delivery, 0)])
+    held.remove_sent([(delivery, 0)])
     assert (held.unsent_sessions, held.next_ms()) == ([], NEVER_MS)
 
 
@@ -328,7 +328,7 @@ class AgainstADict(RuleBasedStateMachine):
         late = any(self.now_ms >= self.model[at][1] for _, at in taken)
         if committed and not late:
             self.held.hand_over(taken, self.now_ms)
-            self.held.accepted(taken)
+            self.held.remove_sent(taken)
             for _, at in taken:
                 del self.model[at]
         else:
