@@ -87,14 +87,19 @@ class Batch(Numbered):
         self.numbers: list[int] = []  # of a named producer: the sequence of each record
 
     def seal(self, codec: int, level: int | None = None) -> None:
-        """Accept no more records and encode them. Raises: KafkaError INVALID_RECORD."""
+        """Accept no more records, and encode and compress those that were appended. codec: Kafka's number of a
+        compression type; level: None for its default. Raises KafkaError INVALID_RECORD if the timestamps are too far
+        apart.
+        """
         self.count = len(self.values)
         self.codec, self.level = codec, level
         self.records = compress_records(codec, payload(self.keys, self.values, self.timestamps, self.headers), level)
         self.keys, self.values, self.headers = [], [], {}
 
     def frame(self, transactional: bool) -> bytes:
-        """Return the batch with its header: the same bytes while sequence and identity are the same."""
+        """Return the batch as bytes with its record batch header. The result is kept, so a retry sends the same bytes,
+        until the sequence or the producer identity changes.
+        """
         if self.framed_as != (self.identity, self.sequence):
             producer_id, epoch = self.identity or (-1, -1)
             times = self.timestamps
@@ -113,7 +118,7 @@ class Batch(Numbered):
         return self.framed
 
     def halves(self, transactional: bool) -> "list[Batch]":
-        """Split it into two batches with half of the records each, in order."""
+        """Return two new sealed batches with half of the records each, in order, and remember them in `parts`."""
         rows = list(records(read(memoryview(self.frame(transactional))), limit=1 << 31))
         middle = (len(rows) + 1) // 2
         parts: list[Batch] = []
@@ -132,7 +137,7 @@ class Batch(Numbered):
         return parts
 
     def finish(self, error: Exception | None = None) -> None:
-        """Mark the batch as done, free its contents, and call on_done."""
+        """Mark the batch as done, free its contents, and call the functions in on_done. error: None for success."""
         self.done = True
         self.error = error
         self.records = self.framed = b""
@@ -142,7 +147,9 @@ class Batch(Numbered):
             call()
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Return where a record of a finished batch was written. Raises the batch's error."""
+        """Return topic, partition, offset and timestamp of the record at `index` of a finished batch. The offset is -1
+        if the broker has not returned it. Raises the batch's error.
+        """
         for start, part in reversed(self.parts):
             if index >= start:
                 return part.metadata(index - start)
@@ -168,6 +175,7 @@ class Partition:
 
     @property
     def is_idle(self) -> bool:
+        """Return whether no batch of the partition is being filled, waits to be sent, or waits for its result."""
         return self.open is None and not self.sealed and not self.entry.window
 
 
@@ -208,7 +216,8 @@ class Accumulator:
 
     active: partitions with unfinished batches, in the order in which the sender serves them. incomplete: unfinished
     batches, oldest first. filled: set whenever a batch has become full. on_room: called when memory is freed; on_batch:
-    when there is a new batch. now_ms: of the monotonic clock. random_number: returns a random int >= 0.
+    called when a batch is opened. now_ms: returns the time of the monotonic clock. random_number: returns a random int
+    >= 0.
     """
 
     def __init__(
@@ -254,9 +263,11 @@ class Accumulator:
         headers: Headers | None,
         timestamp_ms: int,
     ) -> tuple[Batch, int] | None:
-        """Append a record. Returns its batch and its index there; None: there is no room.
+        """Append a record to the partition's open batch. Returns the batch and the record's index in it; None if the
+        memory limit does not allow another record now.
 
-        index: the partition; None: chosen by the key, or any one without a key. Raises RecordTooLargeError.
+        index: the partition; None: chosen by the key, or the topic's current one for records without a key. Raises
+        RecordTooLargeError.
         """
         if index is not None:
             partition = topic.partitions[index]
@@ -300,7 +311,9 @@ class Accumulator:
         return batch, number
 
     def may_grow(self, batch: Batch, number: int, more: int) -> bool:
-        """Return whether this record, in its own batch, may still be sent with `more` bytes added."""
+        """Return whether the record at index `number` of the batch would still be sendable with `more` bytes added, if
+        it were sent in a batch of its own.
+        """
         size = len(batch.keys[number] or b"") + len(batch.values[number] or b"") + more
         size += headers_bytes(batch.headers.get(number, ()))
         return HEADER_BYTES + RECORD_OVERHEAD_BYTES + size <= self._largest_bytes
@@ -308,9 +321,11 @@ class Accumulator:
     def extend(
         self, topic: Topic, values: Sequence[bytes | None], start: int, timestamp_ms: int
     ) -> tuple[Batch, int, int] | None:
-        """Append values without keys, from `start` on, as many as fit one batch. Returns (batch, index, count).
+        """Append values without keys, from index `start` on, as many as fit into one batch. Returns the batch, the
+        index of the first value in it, and how many were appended.
 
-        The cost hardly depends on their number. None: there is no room. Raises RecordTooLargeError.
+        The cost hardly depends on their number. Returns None if the memory limit does not allow another record now.
+        Raises RecordTooLargeError.
         """
         first = values[start]
         placed = self.append(topic, None, None, first, None, timestamp_ms)
@@ -342,7 +357,7 @@ class Accumulator:
         self.move_on(partition)
 
     def move_on(self, partition: Partition) -> None:
-        """If records without a key currently go to this partition, choose another one."""
+        """If this is the topic's current partition for records without a key, choose another one."""
         topic = partition.topic
         if topic.sticky is partition and topic.count > 1:
             available = topic.available or range(topic.count)
@@ -361,19 +376,23 @@ class Accumulator:
     # ---- batches for the sender ------------------------------------------------------------------------------------
 
     def ready_at(self, partition: Partition) -> float | None:
-        """Return when the partition's next new batch may be sent (monotonic ms); 0: now; None: there is none."""
+        """Return when the partition's next batch that was never sent may be sent, in ms of the monotonic clock; 0 for
+        now, None if there is no such batch.
+        """
         if partition.sealed or (partition.open is not None and (self.hurried or self.waiting)):
             return 0
         return None if partition.open is None else partition.open.created_ms + self._linger_ms
 
     def peek(self, partition: Partition) -> Batch:
-        """Return the next new batch, and leave it there."""
+        """Return the partition's oldest batch that was never sent, without taking it. There must be one."""
         batch = partition.sealed[0] if partition.sealed else partition.open
         assert batch is not None
         return batch
 
     def take(self, partition: Partition) -> Batch:
-        """Take and encode the next new batch. Raises KafkaError if it cannot be encoded; it is taken even then."""
+        """Take the partition's oldest batch that was never sent, and encode it. Raises KafkaError if it cannot be
+        encoded; it is taken even then.
+        """
         batch = self.peek(partition)
         if partition.sealed:
             partition.sealed.popleft()
@@ -384,7 +403,9 @@ class Accumulator:
         return batch
 
     def served(self, partition: Partition) -> None:
-        """Move the partition to the end of `active`, or out of it if it has no batches."""
+        """Move the partition to the end of `active`, since a batch of it was put into a request; remove it from there
+        if it has no other batches.
+        """
         del self.active[partition]
         if not partition.is_idle:
             self.active[partition] = None
@@ -399,6 +420,7 @@ class Accumulator:
         del self.incomplete[batch]
 
         def part_done() -> None:
+            """Finish the whole batch when both halves are done, with the error of the first half that has one."""
             nonlocal left
             left -= 1
             if not left:
@@ -425,15 +447,17 @@ class Accumulator:
             self.on_room()
 
     def expired(self, now_ms: int) -> list[Batch]:
-        """Return the batches after their deadline, oldest first."""
+        """Return the batches whose delivery deadline is at or before now_ms, oldest first."""
         return [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
 
     def first_deadline_ms(self) -> int | None:
-        """Return the earliest deadline. It may not be the first batch's: halves keep the whole batch's deadline."""
+        """Return the earliest deadline of an unfinished batch, None without one. It may not be the first batch's:
+        halves keep the whole batch's deadline.
+        """
         return min((batch.deadline_ms for batch in self.incomplete), default=None)
 
     def withdraw(self, batch: Batch) -> None:
-        """Remove a batch that was never sent from its partition."""
+        """Remove a batch that was never sent from its partition's waiting batches. Any other batch is left."""
         partition = batch.partition
         if partition.open is batch:
             partition.open = None

@@ -13,14 +13,16 @@ Given = tuple[Any, Any, HeadersLike | None, int | None]
 
 
 def timestamp_error(timestamp_ms: object) -> Exception:
-    """Return the error for this timestamp."""
+    """Return the error for a refused timestamp: TypeError if it is not an int, else KafkaError INVALID_TIMESTAMP."""
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         return TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
     return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={timestamp_ms} is out of range: 0 to 2**63 - 1")
 
 
 def as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
-    """Return the bytes, copied if they are mutable. Raises TypeError."""
+    """Return `value` as bytes, copied if it is mutable. what: "key" or "value", for the error. hint: what the error
+    advises instead of setting a serializer. Raises TypeError.
+    """
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(cast("bytes", value))
     if hint is None:
@@ -53,7 +55,9 @@ def checked_record(
     timestamp_ms: int | None,
     now_ms: Callable[[], int],
 ) -> tuple[bytes | None, bytes | None, Headers | None, int]:
-    """Return key, value, headers and time as they go into a batch. Raises TypeError, KafkaError."""
+    """Return key, value, headers and timestamp (in ms; now by default) as they go into a batch: serialized and
+    checked. Raises TypeError, KafkaError.
+    """
     if serializers is not None:
         key, value, headers = serializers(topic, key, value, headers)
     if timestamp_ms is None:

@@ -85,6 +85,7 @@ class Delivery:
         return removed
 
     def _call_back(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule all registered callbacks in the event loop: the batch is done."""
         for call, context in self._calls:
             loop.call_soon(call, self, context=context)
         self._calls.clear()

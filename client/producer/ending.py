@@ -14,7 +14,11 @@ from .sender import Sender
 
 
 class ProducerParts(Parts):
-    """driver: of a transactional producer, plain: of any other. owns_cluster: else others use the cluster, too."""
+    """What a producer needs to be closed, without the producer itself.
+
+    driver: of a transactional producer, else None. plain: the permission of a producer without transactions, else None.
+    owns_cluster: whether the cluster is closed with the producer; if not, others use it too.
+    """
 
     def __init__(
         self,
@@ -33,7 +37,9 @@ class ProducerParts(Parts):
         self._owns_cluster = owns_cluster
 
     async def finish(self, timeout_ms: float) -> None:
-        """Send what is buffered; a transactional producer aborts its open transaction."""
+        """Wait until all buffered records are sent; a transactional producer aborts its open transaction, within
+        timeout_ms.
+        """
         if self._driver is not None:
             await self._driver.close(timeout_ms)
         elif self._is_open:
@@ -48,7 +54,9 @@ class ProducerParts(Parts):
             await self._cluster.close()
 
     def abandon(self) -> None:
-        """Fail the remaining records of a producer whose event loop has ended."""
+        """Fail the remaining records of a producer that was never closed and whose event loop has ended. Logs an error
+        if a transaction was open.
+        """
         error = ClosedError("the producer was never closed, and its event loop has ended")
         if self._affinity.is_elsewhere:
             self._sender.lose(error)

@@ -14,7 +14,9 @@ from .batching import Accumulator, Batch
 
 
 class Failures:
-    """Ends batches with errors. transactional: the transaction fails with a batch, which says it."""
+    """Ends batches with errors. transactional: nothing is logged for a failed batch, because its transaction fails and
+    reports the error.
+    """
 
     def __init__(self, accumulator: Accumulator, transactional: bool) -> None:
         self._accumulator = accumulator
@@ -29,7 +31,9 @@ class Failures:
             self._accumulator.finish(batch, error)
 
     def drop_all(self, error: KafkaError) -> None:
-        """Finish all batches, and log them, also those with a record that somebody awaits."""
+        """Fail all unfinished batches because the producer is closed, and log how many records they have and whether
+        these may have been written. Batches that a caller awaits are logged, too.
+        """
         left = list(self._accumulator.incomplete)
         if left:
             unsure = sum(len(batch.timestamps) for batch in left if batch.maybe_written)
@@ -39,14 +43,16 @@ class Failures:
             self._accumulator.finish(batch, error)
 
     def lose_all(self, error: KafkaError) -> None:
-        """Like drop_all, from any thread, after the event loop has ended: nobody waits any more."""
+        """Like drop_all, but callable from any thread after the event loop has ended: no callback of a batch is
+        called.
+        """
         for batch in list(self._accumulator.incomplete):
             batch.on_done.clear()
         self.drop_all(error)
 
 
 def describe(batches: Iterable[Batch]) -> str:
-    """Return a text: how many records the batches have, and of which partitions."""
+    """Return a text such as "3 records to orders-0": how many records the batches have, and of which partitions."""
     counts: dict[str, int] = {}
     for batch in batches:
         name = str(batch.partition.topic_partition)
@@ -58,7 +64,9 @@ def describe(batches: Iterable[Batch]) -> str:
 
 
 def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> DeliveryTimeoutError:
-    """Return the error after a batch's deadline. cause: what kept it from being written; None: unknown."""
+    """Return the error for a batch that was not acknowledged before its deadline. cause: the error that kept it from
+    being written; None if unknown.
+    """
     tried = f"sent {count_text(batch.attempts, 'time')}" if batch.attempts else "never sent"
     fate = "they may have been written nevertheless" if batch.maybe_written else "they were not written"
     where = batch.partition.topic_partition
@@ -72,6 +80,6 @@ def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> De
 
 
 def no_leader(batch: Batch) -> KafkaError:
-    """Return the error for a batch whose partition has no leader."""
+    """Return LEADER_NOT_AVAILABLE with a text that names the batch's partition."""
     words = "has no leader: its broker is down, or its log is offline; the broker's log says why"
     return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{batch.partition.topic_partition} {words}")

@@ -28,7 +28,7 @@ Taken = tuple[bytes | None, bytes | None, Headers | None, int]
 
 
 def checked_sequence(sequence: object) -> int:
-    """Return the sequence. Raises TypeError, ValueError."""
+    """Return the sequence if it is an int from 0 to 2**63 - 1. Raises TypeError or ValueError for anything else."""
     if not isinstance(sequence, int) or isinstance(sequence, bool):
         raise TypeError(f"a record of a named producer has a sequence, an int, not {type(sequence).__name__}")
     if not 0 <= sequence < 1 << 63:
@@ -37,7 +37,7 @@ def checked_sequence(sequence: object) -> int:
 
 
 class Repeated(Batch):
-    """Stands for one record that is not sent, because it was sent before."""
+    """Stands for one record that is not sent, because a record with its sequence was sent before."""
 
     __slots__ = ()
 
@@ -49,7 +49,11 @@ class Repeated(Batch):
 
 
 class Progress:
-    """How far one partition is. last: the sequence of the newest record that was taken; highest: what is in the log."""
+    """How far one partition of a named producer has come.
+
+    last: the sequence of the newest record that `send` took. highest: the highest sequence in the partition's log.
+    newest: the batch with the newest record.
+    """
 
     __slots__ = ("highest", "last", "newest", "partition")
 
@@ -59,18 +63,21 @@ class Progress:
         self.newest: Batch | None = None  # with the newest record
 
     def took(self, batch: Batch, sequence: int) -> None:
-        """Note that a record with this sequence is the last of the batch."""
+        """Note that a record with this sequence was appended to the batch."""
         if not batch.numbers:
             batch.on_done.append(partial(self._written, batch))
         batch.numbers.append(sequence)
         self.last, self.newest = sequence, batch
 
     def _written(self, batch: Batch) -> None:
+        """Raise `highest` to the last sequence of this batch, if it was written."""
         if batch.error is None:
             self.highest = max(self.highest, batch.numbers[-1])
 
     def written_before(self, timestamp_ms: int) -> Repeated:
-        """Return a delivery for a record at or below `last`: done when all up to `last` is in the log."""
+        """Return the placeholder batch for a record whose sequence is at or below `last`. It is done when the batch
+        with the newest record is, and fails with that batch's error.
+        """
         repeated = Repeated(self.partition, 0, 0)
         repeated.timestamps.append(timestamp_ms)
         newest = self.newest
@@ -90,7 +97,7 @@ def numbering_of(numbering: "Numbering | None") -> "Numbering":
 
 
 class Numbering(PlainPermission):
-    """The name of one producer, and its progress in each partition. turn: of one send at a time."""
+    """The name of one producer, and its progress in each partition. turn: a lock, held by one `send` at a time."""
 
     def __init__(self, cluster: Cluster, settings: ProducerSettings, sender: Sender) -> None:
         super().__init__(cluster, settings, go_on=sender.go_on, on_fatal=sender.drop_unsent)
@@ -108,7 +115,7 @@ class Numbering(PlainPermission):
         return ProducerName(name=self._name, epoch=self._epoch)
 
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """Send nothing behind a batch that was not written."""
+        """Stop the producer with this error: a batch was not written, so no later record may be sent."""
         if self._error is None:
             self._error = error.with_traceback(None)
             self._on_fatal(self._error)
@@ -119,11 +126,15 @@ class Numbering(PlainPermission):
             raise self._error.with_traceback(None)
 
     async def open(self) -> None:
-        """Take the name, which fences its former producer. Raises UnsupportedVersionError if it is not fencepost."""
+        """Register the producer's name with the broker and take its new epoch; that fences an earlier producer of the
+        name. Raises UnsupportedVersionError if the broker is not fencepost.
+        """
         self._epoch = (await self._ask(OpenNamedProducerRequest(name=self._name))).epoch
 
     async def open_topic(self, topic: str, count: int) -> None:
-        """Ask once for the name's highest sequence in each partition of the topic. count: of its partitions."""
+        """Fetch the name's highest sequence in each partition of the topic from the broker, once for each number of
+        partitions. count: how many partitions the topic has.
+        """
         if self._counts.get(topic) == count:
             return
         asked = OpenNamedProducerRequest.Topic(name=topic, partition_count=count)
@@ -136,6 +147,7 @@ class Numbering(PlainPermission):
         self._counts[topic] = count
 
     async def _ask(self, request: OpenNamedProducerRequest) -> OpenNamedProducerResponse:
+        """Send OpenNamedProducer until it succeeds, within default_api_timeout_ms. Returns the response."""
         timeout_ms = self._settings.default_api_timeout_ms
         response: OpenNamedProducerResponse = await self._cluster.ask_until(
             "any", request, verdict=_code_of_answer, timeout_ms=timeout_ms
@@ -143,7 +155,9 @@ class Numbering(PlainPermission):
         return response
 
     def partition_of(self, topic: Topic, record: Taken, placing: Placing | None) -> int | None:
-        """Return the partition for the key. Raises ValueError: a repeat must go to the same partition."""
+        """Return the partition for the record's key; placing: the producer's own partitioner, None for the default.
+        Raises ValueError for a record without a key: sent again, it could go to another partition.
+        """
         key = record[0]
         if key is None:
             raise ValueError("a record of a named producer needs a key or a partition: sent again, it must go there")
@@ -151,7 +165,9 @@ class Numbering(PlainPermission):
         return partition_of(key, topic.count) if index is None else index
 
     def repeated(self, partition: Partition, sequence: object, record: Taken) -> Repeated | None:
-        """Return a delivery if the record was taken or written before; else None. Raises TypeError, ValueError."""
+        """Return the placeholder for a record whose sequence was sent or written before; None for a new record. Raises
+        TypeError or ValueError for a wrong sequence.
+        """
         number, progress = checked_sequence(sequence), self._progress_of(partition)
         return progress.written_before(record[-1]) if number <= progress.last else None
 
@@ -160,7 +176,9 @@ class Numbering(PlainPermission):
         self._progress_of(batch.partition).took(batch, sequence)
 
     async def last_sequences(self, topic: str, count: int) -> dict[int, int]:
-        """Return the highest written sequence of each partition that has one."""
+        """Return the highest written sequence of each partition of the topic that has one, by partition number. count:
+        how many partitions the topic has.
+        """
         await self.open_topic(topic, count)
         known = {place: highest for place, highest in self._opened.items() if place.topic == topic}
         known |= {place: each.highest for place, each in self._progress.items() if place.topic == topic}

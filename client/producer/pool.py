@@ -88,13 +88,19 @@ class ProducerPool:
         tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
     ) -> "Self":
-        """Settings of the producers by the names of Java's client or librdkafka. Raises InvalidConfigurationError."""
+        """Create a pool whose producers are configured by the setting names of Java's client or of librdkafka.
+
+        The other arguments are those of the constructor. Raises InvalidConfigurationError.
+        """
         pool = cls.__new__(cls)
         pool._watch(metrics, tracing)
         pool._set_up(settings_from(ProducerSettings, config), prefix, size, max_wait_ms, environment)
         return pool
 
     def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
+        """Set the metrics and the tracing that each producer of the pool will use. tracing: True for the default
+        tracer.
+        """
         self._metrics = metrics
         self._tracing: Tracing | None = None
         if tracing:
@@ -105,6 +111,7 @@ class ProducerPool:
     def _set_up(
         self, settings: ProducerSettings, prefix: str, size: int, max_wait_ms: float, environment: Environment
     ) -> None:
+        """Check the arguments and create the pool's state, without connecting. Raises InvalidConfigurationError."""
         if settings.transactional_id is not None:
             raise InvalidConfigurationError("a pool has a prefix instead of a transactional_id", hint="set prefix")
         if not isinstance(prefix, str) or not prefix:
@@ -129,10 +136,11 @@ class ProducerPool:
 
     @property
     def _life(self) -> PoolLife:
+        """Return in one word how far the pool is: not started, open, fenced or closed."""
         return "closed" if self._closed else "fenced" if self._fence else "open" if self._started else "not started"
 
     def state(self) -> PoolSnapshot:
-        """A snapshot of its state."""
+        """Return a snapshot of the pool: its slots, how many calls wait for one, and the state of each producer."""
         slots, producers = self._slots, self._producers.values()
         named = {str(producer.transactional_id): producer.state() for producer in producers}
         return PoolSnapshot(self._life, self.prefix, self.size, slots.taken, slots.waiting, named)
@@ -203,7 +211,9 @@ class ProducerPool:
             raise ClosedError("the pool is closed")
 
     def _check(self) -> None:
-        """Raises: IllegalStateError if the pool is not started, ProducerFencedError if another pool took its ids."""
+        """Raise ClosedError if the pool is closed, IllegalStateError if it is not started, ProducerFencedError if
+        another pool has taken its transactional ids.
+        """
         self._check_open()
         if not self._started:
             raise IllegalStateError("the pool is not started", hint="async with ProducerPool(…) as pool")
@@ -219,21 +229,26 @@ class ProducerPool:
     # ---- transactions ------------------------------------------------------------------------------------------
 
     def transaction(self, batch: FromGroup | None = None, label: str | None = None) -> "PooledTransaction":
-        """`async with pool.transaction() as tx`: like Producer.transaction; waits for a free slot.
+        """Return a context manager for one transaction: `async with pool.transaction() as tx`. Entering it waits for a
+        free slot.
 
-        Entering it raises PoolBusyError after max_wait_ms, ProducerFencedError, and the errors of Producer.start; then
-        nothing was begun, and the consumer yields the batch again.
+        batch, label: as for Producer.transaction. Entering raises PoolBusyError after max_wait_ms, ProducerFencedError,
+        and the errors of Producer.start; then nothing was begun, and the consumer yields the batch again.
         """
         return PooledTransaction(self, batch, label)
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
-        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
+        """Run `work` in a transaction and return its result after the commit. If the transaction must be aborted, run
+        it again in a new one, at most `retries` times.
+        """
         return await run_until_committed(self.transaction, work, retries)
 
     # ---- slots -------------------------------------------------------------------------------------------------
 
     async def _begin(self, batch: FromGroup | None, label: str | None) -> tuple[int, Transaction]:
-        """Take a slot and begin a transaction on it."""
+        """Take a slot and begin a transaction on it. Returns the slot and the transaction. If that fails, gives the
+        slot back and lets the consumer yield the batch again.
+        """
         self._check()
         sources = Sources()
         if batch is not None:
@@ -254,7 +269,7 @@ class ProducerPool:
         return slot, transaction
 
     async def _take(self) -> int:
-        """Return a free slot, or wait for one. Raises: PoolBusyError after max_wait_ms."""
+        """Return a free slot; if there is none, wait for one. Raises PoolBusyError after max_wait_ms."""
         slot = self._slots.take()
         if slot is not None:
             self._idle.clear()
@@ -273,6 +288,7 @@ class ProducerPool:
             raise
 
     def _busy(self) -> PoolBusyError:
+        """Return the error for a call that found no free slot within max_wait_ms."""
         return PoolBusyError(
             f"all {self.size} transactions of {self.prefix!r} were open for {self._max_wait_ms:g} ms, and "
             f"{self._slots.waiting} other calls are waiting"
@@ -288,7 +304,9 @@ class ProducerPool:
             self._idle.set()
 
     async def _producer(self, slot: int) -> "_SlotProducer":
-        """Return the slot's producer; a new one if there is none or it cannot continue."""
+        """Return the slot's started producer: the present one, or a new one if there is none or it cannot begin
+        another transaction.
+        """
         producer = self._producers.get(slot)
         if producer is not None:
             if await producer.can_begin():
@@ -303,14 +321,18 @@ class ProducerPool:
         return _SlotProducer(self._settings[slot], self._environment, self._metrics, self._tracing)
 
     def _release(self, slot: int) -> None:
-        """Give the slot back after its transaction has ended, or could not begin."""
+        """Give the slot back after its transaction has ended or could not begin, and close its producer if that cannot
+        begin another one.
+        """
         producer = self._producers.get(slot)
         if producer is not None and not producer.goes_on and not self._closed:
             self._replace(slot, producer)
         self._give_back(slot)
 
     def _replace(self, slot: int, producer: "_SlotProducer") -> None:
-        """Close this producer. The next transaction on the slot creates another, unless another instance fenced it."""
+        """Close the slot's producer in a task of its own. The next transaction on the slot creates another, unless the
+        producer was fenced by another instance: then the whole pool counts as fenced.
+        """
         self._fence = self._fence or producer.fenced_by_another()
         del self._producers[slot]
         self._ending.add(task := asyncio.get_running_loop().create_task(producer.close()))
@@ -318,7 +340,9 @@ class ProducerPool:
 
 
 class PooledTransaction:
-    """For one `async with`: takes a slot, and gives it back when the transaction has ended."""
+    """A context manager for one transaction: takes a slot when it is entered, and gives it back when the transaction
+    has ended.
+    """
 
     def __init__(self, pool: ProducerPool, batch: FromGroup | None, label: str | None) -> None:
         self._pool = pool
@@ -364,7 +388,7 @@ class _SlotProducer(Producer):
         return self._driver is not None and self._driver.goes_on
 
     async def can_begin(self) -> bool:
-        """Like goes_on, but first resolves a commit without a response.
+        """Return `goes_on`, after finding out the outcome of a commit that got no response.
 
         Raises RequestTimedOutError if its outcome stays unknown.
         """
@@ -378,7 +402,9 @@ class _SlotProducer(Producer):
         return driver.goes_on
 
     def fenced_by_another(self) -> ProducerFencedError | None:
-        """The error if another producer has fenced this one; None if its timeout or an operator ended a transaction."""
+        """Return the fencing error if another producer has probably taken this one's transactional id. None if it was
+        not fenced, or if the transaction's timeout or an operator's abort was the reason.
+        """
         driver = self._driver
         error = None if driver is None else driver.machine.error
         if driver is None or not isinstance(error, ProducerFencedError):
@@ -388,5 +414,7 @@ class _SlotProducer(Producer):
         return error if another else None
 
     def transaction_of(self, batch: FromGroup | None, label: str | None, sources: Sources) -> Transaction:
-        """Return a transaction of this slot. sources: already with the batch."""
+        """Return a new transaction of this slot's producer, not begun yet. sources: what the batch was added to
+        already.
+        """
         return Transaction(cast(Any, self), self._transacting(), batch, label, sources)

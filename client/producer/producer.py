@@ -76,7 +76,7 @@ class Producer:
         tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
     ) -> "Producer":
-        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
+        """Create a producer from setting names of Java's client or of librdkafka, such as {"bootstrap.servers": …}.
 
         Raises InvalidConfigurationError.
         """
@@ -86,6 +86,7 @@ class Producer:
         return producer
 
     def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
+        """Connect the producer with metrics and tracing, if given. tracing: True for the default tracer."""
         if metrics is not None:
             now_ms = self._environment.clock.monotonic_ms
             metrics.watch_producer(self._sender, self._accumulator, self._machine, now_ms)
@@ -96,7 +97,7 @@ class Producer:
             tracing_of(tracing).watch_producer(self._accumulator, self._driver, client_id, self._cluster)
 
     def _set_up(self, settings: ProducerSettings, environment: Environment, cluster: Cluster | None = None) -> None:
-        """Create the parts. cluster: one that is shared with others and that this producer does not close."""
+        """Create the parts. cluster: connections that others use too, so that closing this producer keeps them open."""
         self.settings = settings
         self._started = self._closed = False
         self._starting = asyncio.Lock()
@@ -153,7 +154,7 @@ class Producer:
         return f"<Producer{name} pid={self.producer_id} epoch={self.producer_epoch} {state}>"
 
     def state(self) -> ProducerSnapshot:
-        """A snapshot of its state."""
+        """Return a snapshot of the producer: its life, identity, transaction, buffer and connections."""
         machine, accumulator = self._machine, self._accumulator
         is_open = machine is not None and machine.state in UNDER_WAY
         return ProducerSnapshot(
@@ -172,8 +173,6 @@ class Producer:
             waiting_for_room=accumulator.waiting,
             last_error=error_text((machine and machine.error) or self._sender.broken or self._sender.refused),
         )
-
-    # ---- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect; with a transactional_id, fence the id's previous producer and abort its open transaction.
@@ -235,8 +234,6 @@ class Producer:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
             self._parts.end_unheld(self.settings.delivery_timeout_ms)
 
-    # ---- records ---------------------------------------------------------------------------------------------------
-
     async def send(
         self,
         topic: str,
@@ -291,7 +288,7 @@ class Producer:
         return Delivery(*placed)
 
     async def _send_numbered(self, sequence: Any, topic: str, partition: int | None, record: Given) -> Delivery:
-        """Send a record of a named producer, one at a time: each partition keeps the order of the calls."""
+        """Append a record of a named producer, one call at a time: each partition keeps the order of the calls."""
         numbering, accumulator = numbering_of(self._numbering), self._accumulator
         async with numbering.turn:
             if accumulator.filled:
@@ -313,16 +310,13 @@ class Producer:
         return Delivery(*placed)
 
     async def last_sequences(self, topic: str) -> dict[int, int]:
-        """Of a named producer: by partition, the highest sequence that is in the log. Send what comes after it."""
+        """Return the highest sequence in the log, by partition, of this named producer. Send what comes after it."""
         numbering = numbering_of(self._numbering)
         self._check_open()
         return await numbering.last_sequences(topic, (self._topics.get(topic) or await self._topic(topic)).count)
 
     async def _yield_to_loop(self) -> None:
-        """Let the event loop write requests and read responses, even if the application only sends.
-
-        Before the record is taken, so that a cancellation here means that it was not taken.
-        """
+        """Let the loop send and receive before a record is taken: if this is cancelled, the record was not taken."""
         begun = self._transactions_begun()
         self._accumulator.filled = False
         await asyncio.sleep(0)
@@ -347,7 +341,7 @@ class Producer:
         await self._sender.flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic. Raises UnknownTopicError after max_block_ms."""
+        """Return the partition numbers of a topic. Raises UnknownTopicError after max_block_ms."""
         self._check_started()
         return set(range((await self._topic(topic)).count))
 
@@ -364,6 +358,7 @@ class Producer:
         return found
 
     def _partition(self, topic: Topic, partition: int | None, key: bytes | None) -> int | None:
+        """Return the record's partition, checked; None: the default partitioner decides when the record is appended."""
         if partition is None and self._placing is not None:
             partition = self._placing(key, topic.count, topic.available)
             if partition is None and isinstance(self.settings.partitioner, str):
@@ -383,7 +378,7 @@ class Producer:
         headers: Headers | None,
         timestamp_ms: int,
     ) -> tuple[Batch, int]:
-        """Append the record when there is room; calls that wait keep their order."""
+        """Append the record when there is memory; waiting calls keep their order. Returns its batch and index."""
         accumulator = self._accumulator
         begun = self._transactions_begun()
         accumulator.waiting += 1
@@ -415,6 +410,7 @@ class Producer:
         self._cluster.affinity.check()
 
     def _check_open(self) -> None:
+        """Raise unless a record may be sent now; with a transactional_id, only inside an open transaction."""
         self._check_started()
         if self._driver is not None:
             self._driver.machine.request(Event.WRITE)
@@ -422,6 +418,7 @@ class Producer:
             self._numbering.check()
 
     def _transactions_begun(self) -> int:
+        """Return how many transactions this producer has begun; 0 without a transactional_id."""
         return 0 if self._driver is None else self._driver.begun
 
     def _check_same_transaction(self, begun: int) -> None:
@@ -430,11 +427,9 @@ class Producer:
         if self._transactions_begun() != begun:
             raise IllegalStateError("the transaction ended before this record was added to it")
 
-    # ---- transactions ----------------------------------------------------------------------------------------------
-
     @property
     def transactional_id(self) -> str | None:
-        """The setting; None without transactions."""
+        """The transactional id from the settings; None without transactions."""
         return self.settings.transactional_id
 
     @property
@@ -467,7 +462,7 @@ class Producer:
         return Transaction(cast(Any, self), self._transacting(), batch, label)
 
     async def init_transactions(self) -> None:
-        """For code written for other clients: start() has done this already, so the first call does nothing.
+        """Do nothing on the first call, since start() has fenced the id already. For code of other clients.
 
         Raises IllegalStateError if called again, or after the first transaction; but after a CommitOutcomeUnknownError
         it gives up resolving that and starts again.
@@ -491,10 +486,10 @@ class Producer:
         await self._transacting().abort()
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
-        """Add offsets, which take effect with the commit: of a consumer, of a batch, or a mapping."""
+        """Add offsets of a consumer, of a batch, or a mapping to the transaction; they are committed with it."""
         driver = self._transacting()
         await driver.send_offsets(*offsets_of(source, metadata))
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
-        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
+        """Run `work` in a transaction, up to `retries` times more if it must be aborted. Returns its result."""
         return await run_until_committed(self.transaction, work, retries)

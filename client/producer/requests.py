@@ -22,7 +22,7 @@ Answer = ProduceResponse.Topic.Partition
 
 
 class Permission(Protocol):
-    """Who sends: with a transactional id, under a name, or neither."""
+    """What names the sender in a Produce request: a transactional id, a producer name, or neither."""
 
     @property
     def transactional_id(self) -> str | None:
@@ -44,7 +44,9 @@ def words_of_answer(answer: Answer, code: ErrorCode) -> str:
 
 
 def cap_of(batches: Sequence[Batch], metadata: Metadata, cap: int | None) -> int | None:
-    """Return the highest usable version for the topics of these batches, at most `cap`. None: any."""
+    """Return the highest Produce version that is usable for the topics of these batches: at most `cap`, and at most 12
+    if the id of a topic is unknown. None: any version.
+    """
     if all(metadata.topic_id(batch.partition.topic.name) != ZERO_UUID for batch in batches):
         return cap
     return LAST_WITH_NAMES if cap is None else min(cap, LAST_WITH_NAMES)
@@ -59,7 +61,9 @@ def produce_request(
     timeout_ms: int,
     permission: "Permission",
 ) -> ProduceRequest:
-    """Return a request with at most one batch for each partition. Raises UnsupportedVersionError."""
+    """Return a Produce request with these batches, at most one for each partition. Raises UnsupportedVersionError if a
+    batch uses zstd and the version is too old for it.
+    """
     topics: dict[str, ProduceRequest.Topic] = {}
     transactional_id = permission.transactional_id
     for batch in batches:
@@ -87,7 +91,7 @@ def produce_request(
 
 
 def answers(request: ProduceRequest, response: ProduceResponse, version: int) -> dict[tuple[str, int], Answer]:
-    """Return the response for each partition of the request, by topic name and index."""
+    """Return the response of each partition in the request, by topic name and partition number."""
     names = {topic.topic_id: topic.name for topic in request.topic_data}
     found: dict[tuple[str, int], Answer] = {}
     for topic in response.responses:

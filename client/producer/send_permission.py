@@ -19,7 +19,7 @@ from ..values import ProducerIdentity, TopicPartition
 
 
 class SendPermission(Protocol):
-    """transactional_id: None without transactions. producer: None without a name."""
+    """What the sender asks before it sends a batch: whose identity to use, and whether it may write now."""
 
     @property
     def transactional_id(self) -> str | None:
@@ -38,28 +38,32 @@ class SendPermission(Protocol):
         ...
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the partition may be written to now. In a transaction: whether it was added to that."""
+        """Return whether the partition may be written to now; in a transaction: whether it was added to that."""
         ...
 
     def produce_cap(self) -> int | None:
-        """The highest usable version of Produce: 11 in transactions of version 1 (KIP-890)."""
+        """Return the highest usable version of Produce: 11 in transactions of version 1 (before KIP-890); None: any."""
         ...
 
     def sent(self, topic_partition: TopicPartition) -> None:
-        """Called when a batch is being sent to this partition."""
+        """Note that a batch is being sent to this partition. The sender calls it."""
         ...
 
     def refusal(self) -> KafkaError | None:
-        """The broker's error for InitProducerId or for adding a partition, as far as it is known; None: none."""
+        """Return the broker's last error for InitProducerId or for adding a partition; None if there was none."""
         ...
 
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """Called when a batch has failed for good, whether or not a caller awaits its records."""
+        """Note that a batch has failed and is not sent again, whether or not a caller awaits its records."""
         ...
 
 
 class PlainPermission(SendPermission):
-    """go_on: called when a task for an identity has ended. on_fatal: called with an error if there cannot be one."""
+    """The permission of a producer without transactions.
+
+    go_on: called with the task that fetches a producer id, when it has ended. on_fatal: called with the error if no
+    producer id can be had.
+    """
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class PlainPermission(SendPermission):
         return self._identity
 
     def renew(self) -> None:
-        """Get another producer id: this one cannot be used any more."""
+        """Drop the producer id, which cannot be used any more; the next `identity` call fetches another."""
         self._identity = None
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
@@ -111,10 +115,13 @@ class PlainPermission(SendPermission):
         pass
 
     def _note(self, error: KafkaError) -> None:
+        """Remember the newest refusal of InitProducerId, for `refusal`."""
         self._refusal = error.with_traceback(None)  # which would keep frames alive
 
     async def _fetch_identity(self) -> None:
-        """Send InitProducerId until there is an id. The batches that wait for it have their own deadlines."""
+        """Send InitProducerId until it returns a producer id, for at most delivery_timeout_ms. The batches that wait
+        for it have their own deadlines.
+        """
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
         timeout_ms = self._settings.delivery_timeout_ms
         try:
@@ -134,10 +141,13 @@ class PlainPermission(SendPermission):
         self._go_on(task)
 
     def close(self) -> None:
+        """Stop fetching a producer id."""
         if self._fetching is not None:
             self._fetching.cancel()
 
 
 def _code_of_answer(answer: InitProducerIdResponse) -> int:
-    """Return the error code; an answer without an id is an error, since writes would not be idempotent."""
+    """Return the response's error code; a success without a producer id counts as UNKNOWN_SERVER_ERROR, since writes
+    would not be idempotent.
+    """
     return answer.error_code or (ErrorCode.UNKNOWN_SERVER_ERROR if answer.producer_id < 0 else ErrorCode.NONE)

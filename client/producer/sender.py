@@ -1,9 +1,8 @@
 """The sender: takes batches that may be sent, puts those for one broker into one request, and handles the responses.
 
-The rules: it is synchronous code that runs at most once in a turn of the loop, however often it is woken. Whether a
-batch may be sent depends on the sequences of the partition, its leader, the requests in flight to that broker, and the
-send permission. After a retriable error the same bytes are sent again after a backoff, until the batch's deadline.
-A batch that has expired fails at once; a late response to it only updates the sequences.
+The rules: it runs at most once in a turn of the loop, however often it is woken. Whether a batch may be sent depends on
+the partition's sequences, its leader, the requests in flight to that broker, and the send permission. After a retriable
+error the same bytes are sent again, until the batch's deadline. Then it fails; a late response updates the sequences.
 Source: Kafka's Sender; KIP-91.
 """
 
@@ -90,16 +89,12 @@ class Sender:
             asyncio.get_running_loop().call_soon(self._run)
 
     def go_on(self, task: "asyncio.Task[None]") -> None:
-        """Wake after the end of a task that was needed for sending.
-
-        If asyncio.run has cancelled all tasks, only for who waits for records even so: another task would never end.
-        """
+        """Wake after this task. If asyncio.run cancelled it, only while a `flush` waits: new tasks would never end."""
         if not task.cancelled() or self._accumulator.hurried:
             self.wake()
 
-    # ---- a turn ----------------------------------------------------------------------------------------------------
-
     def _run(self) -> None:
+        """Send what may be sent now; after an unexpected error, fail all batches. `wake` schedules it."""
         self._is_woken = False
         if self._is_closed:
             return
@@ -120,6 +115,7 @@ class Sender:
         self.wake()
 
     def _send_ready(self) -> None:
+        """Send requests until no batch may be sent, then set a timer for the next one that waits for a time."""
         self._update_identity()
         now = self._clock.monotonic_ms()
         if self._expiry is None:
@@ -139,6 +135,7 @@ class Sender:
             self._set_timer(later, now)
 
     def _update_identity(self) -> None:
+        """Take over a new producer id or epoch for batches that have no sequence number yet."""
         sequences = self.sequences
         if sequences.wants_identity and self.renew is not None:
             sequences.wants_identity = False
@@ -174,7 +171,7 @@ class Sender:
         self.wake()
 
     def available(self, topic: str, count: int) -> list[int]:
-        """The partitions that have a leader now."""
+        """Return the topic's partitions that have a leader now, of partitions 0 to count - 1."""
         leader = self._cluster.metadata.leader
         return [index for index in range(count) if leader((topic, index)) is not None]
 
@@ -194,7 +191,9 @@ class Sender:
     def _consider(
         self, partition: Partition, now: int, requests: dict[int, list[Batch]], sizes: dict[int, int]
     ) -> float:
-        """Put the partition's next batch into a request if it may be sent now. Returns when to try again."""
+        """Put the partition's next batch into `requests` if it may be sent now. Returns when to try again, in
+        monotonic ms.
+        """
         entry, accumulator = partition.entry, self._accumulator
         again = self.sequences.again(entry)
         never = float("inf")
@@ -232,6 +231,7 @@ class Sender:
         return never
 
     def _take(self, partition: Partition, batch: Batch) -> bool:
+        """Encode a new batch and give it its sequence number. Returns False if it cannot be encoded."""
         try:
             self._accumulator.take(partition)
         except KafkaError as error:  # its timestamps are too far apart: only this batch fails
@@ -240,8 +240,6 @@ class Sender:
         self.sequences.take(partition.entry, batch)
         return True
 
-    # ---- sending ---------------------------------------------------------------------------------------------------
-
     def _open(self, node_id: int) -> None:
         if node_id not in self._opening:
             task = asyncio.get_running_loop().create_task(self._connect(node_id))
@@ -249,6 +247,7 @@ class Sender:
             task.add_done_callback(partial(self._opened, node_id))
 
     async def _connect(self, node_id: int) -> None:
+        """Connect to a broker; after an error, fail the unsent batches, or pause if the error is retriable."""
         try:
             await self._cluster.node(node_id)
             self._unreachable.pop(node_id, None)
@@ -281,6 +280,7 @@ class Sender:
                 self._on_lost(batch, error)
 
     def _send_over(self, connection: Connection, node_id: int, batches: list[Batch]) -> None:
+        """Send the batches in one Produce request. Raises KafkaError if nothing was sent."""
         settings, metadata = self._settings, self._cluster.metadata
         version = connection.version_of(ProduceRequest, cap_of(batches, metadata, self.permission.produce_cap()))
         request = produce_request(
@@ -301,11 +301,10 @@ class Sender:
         )
         future.add_done_callback(partial(self._on_response, node_id, version, request, batches))
 
-    # ---- responses -------------------------------------------------------------------------------------------------
-
     def _on_response(
         self, node_id: int, version: int, request: ProduceRequest, batches: list[Batch], future: "asyncio.Future[Any]"
     ) -> None:
+        """Handle the end of a Produce request: a response, a failed connection or a timeout."""
         self._flying[node_id] -= 1
         error = ClosedByLoop() if future.cancelled() else future.exception()
         try:
@@ -324,6 +323,7 @@ class Sender:
     def _read(
         self, request: ProduceRequest, response: ProduceResponse | None, version: int, batches: list[Batch]
     ) -> None:
+        """Apply a Produce response to each batch of its request."""
         if response is None:  # acks=0: there is no response
             for batch in batches:
                 self.sequences.judge(batch.partition.entry, batch, ErrorCode.NONE)
@@ -353,6 +353,7 @@ class Sender:
             self._try_later(batch)
 
     def _judge(self, batch: Batch, answer: Answer) -> None:
+        """Finish, split, retry or fail the batch, as the partition's response requires."""
         entry, code = batch.partition.entry, code_of(answer.error_code)
         verdict = self.sequences.judge(entry, batch, code)
         if batch.done:
@@ -388,9 +389,8 @@ class Sender:
     def _backoff_ms(self, attempt: int) -> float:
         return self._cluster.backoff.delay_ms(attempt, self._rng.random())
 
-    # ---- giving up -------------------------------------------------------------------------------------------------
-
     def _give_up(self, batch: Batch, error: KafkaError) -> None:
+        """Fail a batch; with transactions, also the later batches of its partition."""
         if batch.done:
             return
         self._failures.fail([batch], error)
@@ -399,6 +399,7 @@ class Sender:
             self._abandon(batch.partition.entry, error)
 
     def _abandon(self, entry: PartitionEntry, error: KafkaError) -> None:
+        """Fail the partition's batches that were sent and are not in flight now."""
         for other in [one for one in entry.window if not one.on_the_way]:
             assert isinstance(other, Batch)
             self.sequences.dropped(entry, other)
@@ -418,6 +419,7 @@ class Sender:
             self._break(error)
 
     def _expire(self) -> None:
+        """Fail the batches whose delivery timeout is over."""
         now = self._clock.monotonic_ms()
         for batch in self._accumulator.expired(now):
             self._accumulator.withdraw(batch)
@@ -447,8 +449,6 @@ class Sender:
         for batch in unsent:
             self._accumulator.withdraw(batch)
         self._failures.fail(unsent, error)
-
-    # ---- waiting ---------------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
         """Send all current batches, and return when each is acknowledged or failed."""

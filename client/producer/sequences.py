@@ -52,7 +52,9 @@ class Verdict(Enum):
 
 
 class Numbered:
-    """A batch as far as sequences need it. sequence: -1 until it has one. identity: to which the sequence belongs."""
+    """A batch, as far as sequence numbers concern it. sequence: of its first record, -1 until it has one. identity:
+    the producer id and epoch to which the sequence belongs.
+    """
 
     __slots__ = ("_maybe_before", "count", "identity", "maybe_written", "on_the_way", "ordinal", "sequence")
 
@@ -66,12 +68,14 @@ class Numbered:
         self.on_the_way = False
 
     def leave(self) -> None:
-        """Note that the batch is being sent."""
+        """Note that the batch is being sent, so that it may have been written until a response shows the opposite."""
         self._maybe_before = self.maybe_written
         self.on_the_way = self.maybe_written = True
 
     def come_back(self, *, maybe_written: bool) -> None:
-        """Note the end of an attempt. maybe_written: this attempt may have been written; an earlier one may, too."""
+        """Note that the request with the batch has ended. maybe_written: whether this attempt may have written it; if
+        an earlier one may have, the batch stays marked.
+        """
         self.on_the_way = False
         self.maybe_written = self._maybe_before or maybe_written
 
@@ -111,6 +115,7 @@ class PartitionEntry:
 
     @property
     def is_busy(self) -> bool:
+        """Return whether a batch is in a request that has no response yet."""
         return any(one.on_the_way for one in self.window)
 
 
@@ -145,7 +150,9 @@ class Sequences:
     # ---- what may be sent ------------------------------------------------------------------------------------------
 
     def again(self, entry: PartitionEntry) -> Numbered | None:
-        """Return the next batch to send again, if allowed now: one at a time, in the order of their numbers."""
+        """Return the batch to send again now; None if there is none, or it must wait for pending responses. One at a
+        time, in the order of their numbers.
+        """
         window = entry.window
         if not window:
             return None
@@ -158,7 +165,9 @@ class Sequences:
         return window[0]
 
     def may_take_new(self, entry: PartitionEntry) -> bool:
-        """Return whether a new batch may get its number now. Retries go first."""
+        """Return whether a batch that was never sent may get its sequence number now. Batches to be sent again go
+        first.
+        """
         if entry.gap and not self._try_close_gap(entry):
             return False
         if len(entry.window) >= self._window or entry.is_waiting:
@@ -171,7 +180,7 @@ class Sequences:
         return not self.idempotent or (entry.identity or self.identity) is not None
 
     def take(self, entry: PartitionEntry, batch: Numbered) -> None:
-        """Give the batch its number when it is first sent."""
+        """Add a batch to the window when it is first sent; an idempotent producer gives it its sequence number."""
         if self.idempotent:
             if entry.identity is None:
                 assert self.identity is not None
@@ -190,7 +199,9 @@ class Sequences:
     # ---- results ---------------------------------------------------------------------------------------------------
 
     def judge(self, entry: PartitionEntry, batch: Numbered, code: ErrorCode) -> Verdict:
-        """Apply the error code of a response. A final verdict removes the batch from the window."""
+        """Return what the error code of a response means for its batch, and apply it to the window and the sequences.
+        A final verdict removes the batch from the window.
+        """
         batch.come_back(maybe_written=code in _MAYBE_WRITTEN)
         if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._acknowledge(entry, batch)
@@ -212,6 +223,7 @@ class Sequences:
         return Verdict.FAILED
 
     def _acknowledge(self, entry: PartitionEntry, batch: Numbered) -> None:
+        """Remove a written batch from the window, and advance the acknowledged sequence to its end."""
         batch.maybe_written = False
         if batch in entry.window:
             entry.window.remove(batch)
@@ -220,7 +232,7 @@ class Sequences:
             entry.acked = batch.after
 
     def _handle_unexpected(self, entry: PartitionEntry, batch: Numbered) -> Verdict:
-        """Decide what follows from OUT_OF_ORDER_SEQUENCE_NUMBER: retry, a new epoch or failure."""
+        """Return what to do after OUT_OF_ORDER_SEQUENCE_NUMBER: send again, restart under a new epoch, or fail."""
         if entry.window and entry.window[0] is not batch and not entry.gap:
             return Verdict.AGAIN  # an earlier batch must be sent again first; then this one is expected
         if self.transactional or batch.maybe_written:
@@ -230,7 +242,7 @@ class Sequences:
         return Verdict.AGAIN
 
     def _give_up_id(self, entry: PartitionEntry) -> None:
-        """Get a new producer id: another producer uses this one."""
+        """Request a new producer id, because the broker no longer accepts this one."""
         entry.gap = True
         current, ours = self.identity, entry.identity
         if current is not None and ours is not None and current.producer_id == ours.producer_id:
@@ -247,7 +259,7 @@ class Sequences:
                 self.is_broken = True
 
     def split(self, entry: PartitionEntry, batch: Numbered, parts: list[Numbered]) -> None:
-        """Replace a batch that was not written by its parts, which share its sequence numbers."""
+        """Replace a batch that was not written by its parts in the window; they share its sequence numbers."""
         sequence = batch.sequence
         for part in parts:
             part.identity, part.ordinal = batch.identity, batch.ordinal

@@ -34,7 +34,7 @@ class Slots(Generic[W]):
         return heapq.heappop(self._free) if self._free else None
 
     def wait(self, waiter: W) -> None:
-        """Add a waiter. Only after `take` returned None."""
+        """Add a waiter to the end of the queue. Call it only after `take` returned None."""
         self._waiting.append(waiter)
 
     def leave(self, waiter: W) -> None:
@@ -43,9 +43,10 @@ class Slots(Generic[W]):
             self._waiting.remove(waiter)
 
     def give_back(self, slot: int) -> W | None:
-        """Pass the slot to the first waiter and return that; if it cannot use the slot, give it back again.
+        """Pass the slot to the first waiter and return that waiter, or mark the slot as free and return None if nobody
+        waits.
 
-        None: nobody waits, the slot is free.
+        If the waiter cannot use the slot, the caller gives it back again.
         """
         if self._waiting:
             return self._waiting.popleft()

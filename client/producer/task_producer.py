@@ -21,7 +21,9 @@ Bytes = Sequence[bytes | None]
 
 
 class TaskProducer(Producer):
-    """`begin`, `send_columns`, then `prepare` (or `abort_transaction`, or `finish` without transactions); `close`."""
+    """The producer of one task. Call `begin`, `send_columns`, then `prepare` (or `abort_transaction`, or `finish`
+    without transactions), and `close`.
+    """
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class TaskProducer(Producer):
         self._batches: list[Batch] = []  # of a plain producer, for `finish`
 
     async def begin(self) -> None:
-        """Start, and begin the transaction. Raises the errors of both."""
+        """Start the producer and, with a transactional id, begin its transaction. Raises the errors of both."""
         await self.start()
         if self._driver is not None:
             await self._driver.begin()
@@ -52,7 +54,9 @@ class TaskProducer(Producer):
         partitions: Sequence[int | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
-        """Take records; waits for room only. Raises like send."""
+        """Take one record for each of `values`, with the other columns' items at the same index. Waits only while the
+        buffer is full. Raises like Producer.send.
+        """
         self._check_open()
         found = await self._topic(topic)
         now_ms = self._now_ms()
@@ -70,6 +74,7 @@ class TaskProducer(Producer):
             await self._take(found, partition, key, value, None if headers is None else headers[index], now_ms)
 
     async def _send_values(self, topic: Topic, values: Bytes, now_ms: int) -> None:
+        """Append values without keys, as many at once as fit into a batch."""
         at = 0
         while at < len(values):
             taken = self._accumulator.extend(topic, values, at, now_ms)
@@ -82,6 +87,7 @@ class TaskProducer(Producer):
             await self._after_append((batch, index), topic, None, None, None, None, now_ms)
 
     async def _send_pairs(self, topic: Topic, values: Bytes, keys: Bytes, now_ms: int) -> None:
+        """Append records with a key and a value each, one after the other."""
         append = self._accumulator.append
         is_plain = self._driver is None
         for key, value in zip(keys, values, strict=True):
@@ -98,6 +104,7 @@ class TaskProducer(Producer):
         headers: Headers | None,
         now_ms: int,
     ) -> None:
+        """Append one record with all its columns, waiting while the buffer is full."""
         placed = self._accumulator.append(topic, partition, key, value, headers, now_ms)
         await self._after_append(placed, topic, partition, key, value, headers, now_ms)
 
@@ -111,7 +118,9 @@ class TaskProducer(Producer):
         headers: Headers | None,
         now_ms: int,
     ) -> None:
-        """Do what is rarely needed after a record was appended, or could not be."""
+        """Do the rest after an attempt to append a record: wait and append it if it found no memory (placed None),
+        note a new batch for `finish`, and let the sender run when a batch is full.
+        """
         if placed is None:
             placed = await self._append_when_room(topic, partition, key, value, headers, now_ms)
         batch, index = placed
@@ -132,9 +141,11 @@ class TaskProducer(Producer):
         self._batches.clear()
 
     async def prepare(self, ledger_key: str, number: int, timeout_ms: int) -> bool:
-        """Wait for every record, then PrepareTxn. Returns False if the ledger is at `number` already: it was aborted.
+        """Wait until every record is acknowledged, then send PrepareTxn. Returns False if the ledger is at `number`
+        already: then the broker has aborted the transaction.
 
-        timeout_ms: how long it may wait for its decision; -1: for ever. Raises the error of a failed transaction.
+        ledger_key, number: the decision that will end the transaction. timeout_ms: how long the transaction may wait
+        for it; -1: without limit. Raises the error of a failed transaction.
         """
         driver = self._transacting()
         identity = driver.machine.identity
@@ -149,6 +160,7 @@ class TaskProducer(Producer):
         waits = True
 
         async def ask() -> dict[str, int]:
+            """Send PrepareTxn once. Returns its error code; none after LEDGER_CONFLICT, which clears `waits`."""
             nonlocal waits
             answer: PrepareTxnResponse = await self._cluster.ask(
                 ("transaction", driver.transactional_id), request, timeout_ms=self.settings.request_timeout_ms

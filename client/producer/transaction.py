@@ -84,7 +84,9 @@ class Transaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Its outcome, also if the `async with` was cancelled. None: it is open, or its abort is not confirmed."""
+        """The transaction's outcome, known also if the `async with` was cancelled. None while it is open, or while its
+        abort is not confirmed.
+        """
         return self._sources.outcome
 
     # ---- writing ---------------------------------------------------------------------------------------------
@@ -131,7 +133,8 @@ class Transaction:
             raise IllegalStateError("this transaction is not the producer's open one")
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
-        """Commit offsets with the transaction: of a consumer (of all it returned since the last), a batch, a mapping.
+        """Commit offsets with the transaction. source: a consumer (all it returned since its last commit), a batch, or
+        a mapping.
 
         metadata: for a mapping, consumer.group_metadata() from the time of the fetch; a group id alone is a TypeError.
         """
@@ -209,7 +212,9 @@ class Transaction:
             raise
 
     async def _abort_for(self, error: BaseException) -> None:
-        """Abort because of this error. Notes a failed abort on it; raises a more precise error of the SDK, if any."""
+        """Abort the transaction because of this error. A failed abort is noted on the error; if the error is the SDK's
+        and a more precise one is known, raises that.
+        """
         driver = self._driver
         self._sources.cause = type(error).__qualname__
         failure: BaseException | None = None
@@ -245,7 +250,9 @@ async def run_until_committed(
     work: Callable[[Transaction], Awaitable[T]],
     retries: int,
 ) -> T:
-    """Run `work` in a transaction and return its result after the commit. Repeats an aborted one, `retries` times."""
+    """Run `work` in a transaction and return its result after the commit. begin: creates a transaction. After an
+    AbortableTransactionError it runs again, at most `retries` times.
+    """
     while True:
         try:
             async with begin() as transaction:
