@@ -5,7 +5,7 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker.groups import group_records
-from fencepost.broker.groups.assigned.roster import metadata_hash
+from fencepost.broker.groups.assigned.topic_view import metadata_hash
 from fencepost.broker.groups.consumer import classic_members, migration
 from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.records import Change, GroupEpoch, Kind

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ..targets import Partitions
 from .assignment import TOPICS_OF_A_UNIT, Assigned, AssignmentSteps, run_steps
-from .roster import TopicView
+from .topic_view import TopicView
 
 Change = TypeVar("Change")
 

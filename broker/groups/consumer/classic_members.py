@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ....protocol.errors import ErrorCode, KafkaError
 from ...security.principals import Session
 from ..assigned.rights import Rights
-from ..assigned.roster import TopicView
+from ..assigned.topic_view import TopicView
 from ..consumer_protocol import UnreadableMetadata, assignment_for, read_subscription
 from ..members import NO_MEMBER, Joined, Joining, Leaving, Synced, Syncing
 from ..subscriptions import CONSUMER

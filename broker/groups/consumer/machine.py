@@ -17,7 +17,7 @@ from ...deadlines import NEVER
 from ..assigned.assignment import Assigned, AssignmentSteps, Subscriber
 from ..assigned.group import AssigningGroup
 from ..assigned.rights import Rights
-from ..assigned.roster import TopicView
+from ..assigned.topic_view import TopicView
 from ..targets import NOTHING, Target, TargetEpoch
 from .assignors import ASSIGNORS, Assignor
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ..assigned.roster import FIRST_EPOCH, TopicView, metadata_hash
+from ..assigned.topic_view import FIRST_EPOCH, TopicView, metadata_hash
 from ..consumer_protocol import (
     ByTopic,
     Subscribed,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ...security.principals import Session
 from ..assigned.rights import MembersRights, Rights, Shares
-from ..assigned.roster import TopicView
+from ..assigned.topic_view import TopicView
 from ..targets import Target, TopicId
 from .fencing import FencedRoster
 from .records import Change, Kind, Subscription

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..assigned.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView, metadata_hash
+from ..assigned.topic_view import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView, metadata_hash
 from ..targets import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription
 from .states import GroupState

@@ -19,7 +19,7 @@ from ...topics.names import TopicIdPartition
 from ..assigned.assignment import Assigned, AssignmentSteps, Subscriber
 from ..assigned.group import AssigningGroup
 from ..assigned.rights import MembersRights, Rights
-from ..assigned.roster import TopicView, metadata_hash
+from ..assigned.topic_view import TopicView, metadata_hash
 from ..targets import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from .assignor import simple_steps
 from .heartbeats import JOINS, Answer, Heartbeat

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ..assigned.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView
+from ..assigned.topic_view import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView
 from ..targets import NOTHING, Partitions, Target, TargetEpoch, TopicId
 from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, StatePartitions
 

@@ -15,7 +15,7 @@ from ..aborted_filter import Header
 if TYPE_CHECKING:
     from ..services import Services
 
-Answer = ShareFetchResponse.Topic.Partition
+PartitionAnswer = ShareFetchResponse.Topic.Partition
 
 
 class SharedRead:
@@ -35,16 +35,16 @@ class SharedRead:
         """The topic id and partition index."""
         return self.key.topic_id, self.key.partition
 
-    def answer(self) -> Answer:
+    def answer(self) -> PartitionAnswer:
         """Return the partition's part of the response."""
-        ranges = cast(list[Answer.AcquiredRecords], Rows(self.acquired))
-        return Answer(partition_index=self.key.partition, records=self.buffers, acquired_records=ranges)
+        ranges = cast(list[PartitionAnswer.AcquiredRecords], Rows(self.acquired))
+        return PartitionAnswer(partition_index=self.key.partition, records=self.buffers, acquired_records=ranges)
 
 
 def share_response(
     broker: "Services",
     group: str,
-    answers: dict[TopicIdPartition, Answer],
+    answers: dict[TopicIdPartition, PartitionAnswer],
     acknowledged: dict[TopicIdPartition, KafkaError | None],
 ) -> ShareFetchResponse:
     """Return the response with these partitions, and those that only had acknowledgements.
@@ -52,10 +52,10 @@ def share_response(
     acknowledged: the error of each partition's acknowledgements, None for success.
     """
     for place, error in acknowledged.items():
-        answer = answers.setdefault(place, Answer(partition_index=place[1]))
+        answer = answers.setdefault(place, PartitionAnswer(partition_index=place[1]))
         if error is not None:
             answer.acknowledge_error_code, answer.acknowledge_error_message = int(error.code), error.text
-    topics: dict[bytes, list[Answer]] = {}
+    topics: dict[bytes, list[PartitionAnswer]] = {}
     for (topic_id, _), answer in answers.items():
         topics.setdefault(topic_id, []).append(answer)
     return ShareFetchResponse(
@@ -64,9 +64,9 @@ def share_response(
     )
 
 
-def refused(place: TopicIdPartition, error: KafkaError) -> Answer:
+def refused(place: TopicIdPartition, error: KafkaError) -> PartitionAnswer:
     """Return the answer of a partition from which nothing can be acquired."""
-    return Answer(partition_index=place[1], error_code=int(error.code), error_message=error.text)
+    return PartitionAnswer(partition_index=place[1], error_code=int(error.code), error_message=error.text)
 
 
 def pieces_of(batches: Sequence[Header], acquired: Sequence[AcquiredRange]) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ from ...share.values import Found, SharePartitionKey, Wanted
 from ...topics.names import TopicIdPartition
 from ...topics.partition import Partition, storage_error
 from ..aborted_filter import AbortedRanges, headers
-from .answers import Answer, SharedRead, is_data, pieces_of, refused, share_response
+from .answers import PartitionAnswer, SharedRead, is_data, pieces_of, refused, share_response
 from .sessions import INITIAL_EPOCH, ShareSession
 
 if TYPE_CHECKING:
@@ -277,8 +277,7 @@ class ShareFetching:
 
     def _below(self, partition: Partition) -> int:
         """Return the offset below which records can be acquired: the last stable offset, or the high watermark."""
-        is_committed = self._committed or partition.committed_only
-        return partition.log.last_stable_offset if is_committed else partition.log.high_watermark
+        return partition.log.last_stable_offset if self._is_committed(partition) else partition.log.high_watermark
 
     def _is_worth_it(self, candidates: Sequence[SharedRead]) -> Steps[bool]:
         """Return whether the candidates have min_bytes together. True also where that cannot be told because of an
@@ -328,19 +327,19 @@ class ShareFetching:
             return 0
         found = log.read(offset, read.max_bytes, below, at_least_one=not self._size_bytes)
         if isinstance(found, ColdRead):
-            self._needs(read, offset, _cold_job(found, [], self._is_committed(read)))
+            self._needs(read, offset, _cold_job(found, [], self._is_committed(read.partition)))
             return 0
         if not found.size_bytes:
             return 0
-        aborted = log.aborted_between(offset, found.next_offset) if self._is_committed(read) else []
+        aborted = log.aborted_between(offset, found.next_offset) if self._is_committed(read.partition) else []
         if isinstance(aborted, AbortedLookup):
             self._needs(read, offset, _cold_job(found, aborted, True))
             return 0
         return self._take(read, offset, found, aborted)
 
-    def _is_committed(self, read: SharedRead) -> bool:
+    def _is_committed(self, partition: Partition) -> bool:
         """Return whether only committed records of this partition are delivered."""
-        return self._committed or read.partition.committed_only
+        return self._committed or partition.committed_only
 
     def _take(self, read: SharedRead, offset: int, found: Slice, aborted: Iterable[AbortedTransaction]) -> int:
         """Acquire records of what was read from `offset` on.
@@ -444,7 +443,7 @@ class ShareFetching:
         if self._meter is not None and not self._is_over_quota:
             size_bytes = ANSWER_BYTES + PARTITION_BYTES * len(self._reads) + self._size_bytes
             self._broker.throttling.charge(self._meter, size_bytes)
-        answers: dict[TopicIdPartition, Answer] = {}
+        answers: dict[TopicIdPartition, PartitionAnswer] = {}
         if self._session.is_open:
             answers = {place: read.answer() for place, read in self._reads.items()}
             self._broker.metrics.fetched_bytes += self._size_bytes
@@ -453,7 +452,7 @@ class ShareFetching:
             yield 1
         if self._opens and self._session.is_open and not self._is_over_quota and self._wants_records():
             for place in list(self._session.places):
-                answers.setdefault(place, Answer(partition_index=place[1]))
+                answers.setdefault(place, PartitionAnswer(partition_index=place[1]))
                 yield 1
         gone = [place for place, error in self._errors.items() if error.code is ErrorCode.UNKNOWN_TOPIC_ID]
         self._broker.share_sessions.leave_out(self._session, gone)
