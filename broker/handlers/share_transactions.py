@@ -22,6 +22,7 @@ from ..share.values import AckRange, SharePartitionKey
 from ..topics.names import SHARE_STATE_TOPIC, TopicIdPartition
 
 MOST_RANGES = 10_000
+END_BYTES = 64  # that a pending range may take at most in the unit that ends its transaction, with some to spare
 _Topic = TxnShareAcknowledgeResponse.Topic
 Acks = dict[TopicIdPartition, list[AckRange]]
 Wrong = Mapping[TopicIdPartition, KafkaError]
@@ -101,6 +102,7 @@ def _acknowledge(
     changes, wrong = acknowledging.finish_in_transaction()
     if wrong or not changes:
         return wrong
+    _check_end(broker, request.producer_id, sum(pending.states.number for _, pending in changes))
     unit = state_log.pending_unit(changes, request.producer_id, request.producer_epoch)
     began = [] if joining is None else [broker.store.append_part(joining.log.log_id, joining.batch)]
     state_log.topic.commit([*began, *unit.parts])
@@ -109,6 +111,22 @@ def _acknowledge(
     unit.apply()
     acknowledging.count(broker.metrics)
     return {}
+
+
+def _check_end(broker: Services, producer_id: int, ranges: int) -> None:
+    """Raise POLICY_VIOLATION if the transaction could not be ended with so many more ranges pending.
+
+    Its abort archives, in one unit, all that were delivered for the last time. A unit above the journal's limit is
+    never written.
+    """
+    pending = broker.share_partitions.pending_ranges(producer_id)
+    most = broker.store.largest_append_bytes // END_BYTES
+    if pending + ranges > most:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{pending} ranges are pending in the transaction, and at most {most} can be ended at once: end it, or "
+            "raise journal.max.bytes",
+        )
 
 
 def _answers(broker: Services, request: TxnShareAcknowledgeRequest, wrong: Wrong) -> list[_Topic]:

@@ -87,6 +87,10 @@ class SharePartition:
         """Return by how many records the window may grow. limit: the most records in it."""
         return limit - (self.end - self.start + 1)
 
+    def pending_ranges(self, transaction: Transaction) -> int:
+        """Return how many ranges this transaction has pending here."""
+        return sum(map(len, self._pending.get(transaction, {}).values()))
+
     @property
     def transactions(self) -> list[Transaction]:
         """The transactions that have pending acknowledgements in this share partition."""
@@ -381,7 +385,8 @@ class SharePartition:
             self._pending[transaction] = left
         elif logged:
             self.runs.exchange(lambda one: _settled(one, commit) if one.transaction == transaction else one)
-            self._look_from = min(self._look_from, min(first for ranges in logged.values() for first, _ in ranges))
+            if not commit:
+                self._look_from = min(self._look_from, min(first for ranges in logged.values() for first, _ in ranges))
         self._advance()
 
     def _store_runs(self, runs: Sequence[Run]) -> None:

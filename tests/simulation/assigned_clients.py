@@ -278,11 +278,13 @@ class Keeper:
         except Unanswered:
             op.info()
             return
-        code = next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
-        if code == E.NONE:
+        codes = [part.error_code for topic in answer.topics for part in topic.partitions]
+        if not any(codes):
             op.ok()
             self._at |= positions
+        elif all(codes):
+            op.fail(codes[0])
         else:
-            op.fail(code)
-        if code in RETRIED:
+            op.info()  # a part of it was committed
+        if any(code in RETRIED for code in codes):
             await asyncio.sleep(0.05)

@@ -7,6 +7,7 @@ from typing import Any
 from fencepost.broker.share.logged import Encoding, _Piece
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.memory import RUN_BYTES, RunMemory
+from fencepost.broker.share.partitions import SharePartitions
 from fencepost.broker.share.portions import _Portion
 from fencepost.broker.share.state_log import ShareStateLog
 from fencepost.broker.share.values import SharePartitionKey
@@ -166,3 +167,9 @@ def a_partition_full_of_runs_keeps_all_of_its_group_waiting(stack: ExitStack) ->
         return most_bytes // max(1, len(self._of_group)) - of_group * RUN_BYTES
 
     replaced(stack, RunMemory.part_bytes, part_bytes)
+
+
+@killed_by("tests/broker/handlers/test_share_transactions.py")
+@breaks("guarantees.md: Whatever a transaction has pending, it can be ended")
+def a_transaction_has_more_pending_than_its_end_can_archive(stack: ExitStack) -> None:
+    replaced(stack, SharePartitions.pending_ranges, lambda self, producer_id: 0)

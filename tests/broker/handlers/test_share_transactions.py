@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.handlers import share_transactions as handler
 from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, SharePartitionKey
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.ledger import EndTxnsRequest, PrepareTxnRequest
@@ -47,6 +48,20 @@ def test_records_acknowledged_in_an_aborted_transaction_are_delivered_again(worl
     worker.end(commit=False)
     assert states(world, key) == "0 AAA"
     assert acquire(world, key, 0, 2, "other") == [AcquiredRange(0, 2, 2)]
+
+
+def test_ranges_that_one_unit_could_not_end_are_refused_and_the_rest_is_settled(
+    world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler, "END_BYTES", world.broker.store.largest_append_bytes // 3)
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 9)
+    assert worker.acknowledge((key, 0, 0), (key, 2, 2)) == [NONE]
+    assert worker.acknowledge((key, 4, 4), (key, 6, 6)) == [ErrorCode.POLICY_VIOLATION]
+    assert worker.acknowledge((key, 4, 4)) == [NONE]
+    worker.end(commit=True)
+    assert states(world, key) == "1 LKLKLLLLL"
 
 
 def test_records_rejected_in_a_transaction_are_archived_at_commit(world: SimulatedBroker) -> None:
