@@ -28,7 +28,9 @@ class Times(NamedTuple):
 
 
 class _Arrived:
-    """What one answer brought of one partition. error: what is raised after the records."""
+    """The records of one partition in one ShareFetch response. error: raised after the records were returned. index:
+    of the next record to return.
+    """
 
     __slots__ = ("delivery", "error", "index", "records")
 
@@ -40,6 +42,8 @@ class _Arrived:
 
 
 class Arrivals:
+    """The fetched records that the application has not got yet, in the order of their arrival."""
+
     def __init__(self, settings: ShareConsumerSettings, held: Held) -> None:
         self._held = held
         self._settings = settings
@@ -60,7 +64,9 @@ class Arrivals:
         now_ms: float,
         lock_ms: int,
     ) -> None:
-        """Add fetched bytes and the ranges that this consumer acquired: first, last, delivery count."""
+        """Add fetched bytes of a partition. ranges: the offsets that this consumer acquired, each as first, last
+        (inclusive) and delivery count. lock_ms: how long the acquisition lock lasts.
+        """
         acquired = _offsets(ranges)
         records, error, unread_from = self._read(partition, min(first for first, _, _ in ranges), buffers)
         records = [record for record in records if record.offset in acquired]
@@ -75,7 +81,9 @@ class Arrivals:
     def _read(
         self, partition: TopicPartition, first: int, buffers: Iterable[memoryview | bytes | bytearray]
     ) -> tuple[list[Record], KafkaError | None, int]:
-        """Decode the records. If the rest cannot be read, returns also the error and the offset where it begins."""
+        """Decode the records from offset `first` on. Returns them, and None and 0; if the rest cannot be read, the
+        error and the offset where the rest begins.
+        """
         settings, found = self._settings, list[Record]()
         fetched = Fetched(
             partition, first, -1, buffers, check_crcs=settings.check_crcs, limit=settings.decompressed_limit
@@ -90,7 +98,9 @@ class Arrivals:
     # ---- returning -------------------------------------------------------------------------------------------
 
     def begin_poll(self, *, implicit: bool) -> None:
-        """Note that the application asks for more: it has processed what was returned before."""
+        """Note that the application asks for more records. implicit: accept those that were returned before; else they
+        wait for an explicit acknowledgement.
+        """
         unreadable, self._unreadable = self._unreadable, []
         for delivery, offset in unreadable:
             self._held.release_returned(delivery, offset)
@@ -100,7 +110,7 @@ class Arrivals:
             self._held.forget_returned()
 
     def has_some(self, now_ms: float) -> bool:
-        """Return whether there is a record or an error to return. Drops records whose lock has ended."""
+        """Return whether there is a record or an error for the application. Drops records whose lock has ended."""
         while self._waiting:
             arrived = self._waiting[0]
             while arrived.index < len(arrived.records):
@@ -113,7 +123,9 @@ class Arrivals:
         return False
 
     def take(self, most: int, at: Times) -> list[ShareRecord]:
-        """Return the next records, at most `most`. Raises an error only if there are no records before it."""
+        """Return the next records for the application, at most `most`. Raises a fetch error only if no record comes
+        before it.
+        """
         found: list[ShareRecord] = []
         while len(found) < most and self.has_some(at.now_ms):
             arrived = self._waiting[0]
@@ -139,7 +151,9 @@ class Arrivals:
         return found
 
     def _take_of(self, arrived: _Arrived, most: int, at: Times, found: list[ShareRecord]) -> None:
-        """Put records into `found`, until it has `most`. Raises RecordDeserializationError; the record stays."""
+        """Append records of one arrival to `found`, until that has `most`. Raises RecordDeserializationError and does
+        not pass over the record.
+        """
         held, delivery, records = self._held, arrived.delivery, arrived.records
         while arrived.index < len(records) and len(found) < most:
             record = records[arrived.index]
@@ -151,7 +165,7 @@ class Arrivals:
             arrived.index += 1
 
     def _give(self, delivery: Delivery, record: Record, at: Times) -> ShareRecord | None:
-        """Make the record for the application; None if the consumer has lost it."""
+        """Mark the record as returned and make it for the application; None if the consumer no longer has its lock."""
         entry = self._held.give(delivery, record.offset, at.now_ms)
         if entry is None:
             return None
@@ -159,6 +173,7 @@ class Arrivals:
         return ShareRecord._make((*record, entry.deliveries, deadline_ms, delivery.number))
 
     def _deserialize(self, record: Record) -> Record:
+        """Return the record with deserialized key and value. Raises RecordDeserializationError."""
         key, value, topic = self._key, self._value, record.topic
         if key is not None and record.key is not None:
             record = record._replace(key=_convert(key, record, record.key, "key", topic))
@@ -175,6 +190,7 @@ def _offsets(ranges: Sequence[tuple[int, int, int]]) -> Collection[int]:
 
 
 def _convert(deserializer: Deserializer, record: Record, data: bytes, what: str, topic: str) -> object:
+    """Return the deserialized key or value of a record. what: "key" or "value". Raises RecordDeserializationError."""
     try:
         return deserializer(data, topic, record.headers)
     except Exception as error:

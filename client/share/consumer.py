@@ -64,7 +64,7 @@ class ShareConsumer:
         tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
     ) -> "ShareConsumer":
-        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
+        """Create a consumer from setting names of Java's client or of librdkafka, such as {"bootstrap.servers": …}.
 
         The default of acknowledgement stays "explicit". Raises InvalidConfigurationError.
         """
@@ -83,6 +83,7 @@ class ShareConsumer:
             self.subscribe(topics)
 
     def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
+        """Connect the consumer with metrics and tracing, if given. tracing: True for the default tracer."""
         if metrics is not None:
             metrics.watch_share_consumer(self._polls.arrivals, self._polls.held)
         if tracing:
@@ -95,23 +96,27 @@ class ShareConsumer:
         return f"<ShareConsumer group={self._settings.group_id} member={self._polls.member.member_id}>"
 
     def state(self) -> ShareConsumerSnapshot:
-        """A snapshot of its state."""
+        """Return a snapshot of the consumer: its membership, records and connections."""
         return self._polls.state()
 
     # ---- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect. Raises BrokerUnreachableError, UnsupportedVersionError if the broker has no share groups, others."""
+        """Connect. Raises BrokerUnreachableError, UnsupportedVersionError if the broker has no share groups, and
+        errors of the login.
+        """
         await self._polls.start()
 
     async def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
-        """Send the acknowledgements, give back everything else, leave the group, within timeout_ms. Idempotent."""
+        """Send the acknowledgements, release all other records, and leave the group, within timeout_ms. Idempotent."""
         await self._polls.close(timeout_ms)
 
     stop = close
 
     async def _close_after(self, error: BaseException | None, timeout_ms: float = CLOSING_MS) -> None:
-        """Close after a block; with an error, implicit mode does not accept the records that were returned last."""
+        """Close after an `async with` block. After an error, implicit mode does not accept the records that were
+        returned last.
+        """
         await self._polls.close(timeout_ms, is_done=error is None)
 
     def __del__(self) -> None:
@@ -136,7 +141,9 @@ class ShareConsumer:
     # ---- topics ------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Read these topics, and no others. What was returned of others can still be acknowledged."""
+        """Read these topics and no others. Records of other topics that were returned before can still be
+        acknowledged.
+        """
         self._polls.check_open()
         if isinstance(topics, str):
             raise TypeError(f"topics must be a list of names, not a str: [{topics!r}]")
@@ -167,13 +174,16 @@ class ShareConsumer:
         return found[0]
 
     async def getmany(self, *, timeout_ms: float = 0, max_records: int | None = None) -> list[ShareRecord]:
-        """The available records, at most max_records (default: max_poll_records). Waits timeout_ms for the first."""
+        """Return the available records, at most max_records (default: max_poll_records). Waits up to timeout_ms for
+        the first.
+        """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
         return await self._take(self._most(max_records), deadline_ms)
 
     def batches(self, max_records: int | None = None, *, timeout_ms: float | None = None) -> "ShareBatches":
-        """Lists of at most max_records (default: max_poll_records), each with all that has arrived.
+        """Return an async iterator over lists of records: each has what has arrived, at most max_records (default:
+        max_poll_records).
 
         timeout_ms: the loop ends if no record comes for so long; another loop over the same iterator continues.
         """
@@ -183,6 +193,7 @@ class ShareConsumer:
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _take(self, most: int, deadline_ms: float) -> list[ShareRecord]:
+        """Return records, at most `most`, as soon as there is one; none after deadline_ms (monotonic clock)."""
         polls, spans = self._polls, self._spans
         if spans is not None:
             spans.asked()
@@ -198,16 +209,18 @@ class ShareConsumer:
                 return found
 
     def processing(self, records: ShareRecord | Sequence[ShareRecord]) -> AbstractContextManager[Any]:
-        """`with consumer.processing(records) as span:` a current span, with links to what sent them; tracing.md.
+        """Return a context manager with a current span for processing these records, linked to the spans that sent
+        them; tracing.md.
 
-        Without tracing it does nothing, and span is None.
+        Without tracing it does nothing, and its value is None.
         """
         return nullcontext() if self._spans is None else self._spans.processing(records)
 
     # ---- acknowledgements --------------------------------------------------------------------------------------
 
     def acknowledge(self, record: ShareRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Say what becomes of a record. It is sent soon, with others; `commit` sends it now and waits.
+        """Decide whether the record is accepted, released, rejected or renewed. It is sent soon, with others; `commit`
+        sends it now and waits.
 
         Raises RecordNotHeldError for a record that is not this consumer's any more: it is delivered again.
         """
@@ -224,7 +237,8 @@ class ShareConsumer:
     async def commit(self) -> None:
         """Send all acknowledgements and wait for the answers; in implicit mode accept what was returned before.
 
-        Raises RecordNotHeldError and others if some were not taken, since the last call: these come again.
+        Raises RecordNotHeldError and others if the broker did not take some of them since the last call: their records
+        are delivered again.
         """
         self._polls.check_started()
         if self._implicit:
@@ -233,7 +247,9 @@ class ShareConsumer:
         await (committing if self._spans is None else self._spans.committing((), committing))
 
     def taken_by_transaction(self) -> TakenRecords:
-        """Return what `tx.acknowledge` adds records to. Raises IllegalStateError in implicit mode."""
+        """Return an object that collects the records which one transaction acknowledges. Raises IllegalStateError in
+        implicit mode.
+        """
         self._polls.check_started()
         if self._implicit:
             raise IllegalStateError(
@@ -245,7 +261,7 @@ class ShareConsumer:
 
 
 class ShareBatches:
-    """`async for records in consumer.batches()`; it may be iterated again, also after an error."""
+    """Iterator of `async for records in consumer.batches()`; it may be iterated again, also after an error."""
 
     def __init__(self, consumer: ShareConsumer, most: int, timeout_ms: float | None) -> None:
         self._consumer = consumer

@@ -50,7 +50,7 @@ _Answer = ShareFetchResponse | ShareAcknowledgeResponse
 
 
 class _Node:
-    """One broker."""
+    """The share session and the connection with one broker."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -69,13 +69,15 @@ class _Node:
 
     @property
     def session(self) -> Session:
+        """Return the key of the current share session: the broker and the session's number."""
         return Session(self.node_id, self.share.stamp)
 
 
 class ShareFetcher:
-    """arrived is called when there is something to return, or an error to raise.
+    """Fetches records for one share consumer.
 
-    hungry_until_ms: until when the application waits for records; None: it does not.
+    arrived: called when there are records or an error for the application. hungry_until_ms: until when it waits, or
+    None.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class ShareFetcher:
         cluster.on_metadata.append(self._pump_now)
 
     def check(self) -> None:
-        """Raise an error that does not concern one record."""
+        """Raise the error of a request (only once) or of a background task, if there is one."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -117,8 +119,6 @@ class ShareFetcher:
         """What `check` raises."""
         return self._failure or self._broken
 
-    # ---- what to send next -----------------------------------------------------------------------------------
-
     def send_soon(self) -> None:
         """Send new acknowledgements with the next fetch, or after ACK_LINGER_MS."""
         if self._flush_at_ms == NEVER_MS:
@@ -126,7 +126,7 @@ class ShareFetcher:
             self._set_timer()
 
     def pump(self) -> None:
-        """Send what is due to every broker without a request in flight."""
+        """Send what is due (renewals, acknowledgements, fetches) to each broker without a request in flight."""
         if self._closed or self._broken is not None:
             return
         now_ms = self._clock.monotonic_ms()
@@ -146,6 +146,7 @@ class ShareFetcher:
         self._set_timer()
 
     def _send_next(self, node: _Node, wanted: set[Place], now_ms: float) -> None:
+        """Send acknowledgements or a fetch of the wanted partitions to this broker, if one is due."""
         is_fetch = self.hungry_until_ms is not None and self.hungry_until_ms > now_ms
         is_fetch = is_fetch and not self._arrivals.has_some(now_ms)
         is_fetch = is_fetch and bool(wanted or node.share.forgets(wanted))
@@ -178,7 +179,7 @@ class ShareFetcher:
         return found
 
     def _connection(self, node: _Node) -> Connection | None:
-        """Return the node's connection, or begin to open it. A session ends with its connection."""
+        """Return the broker's connection; None while it is being opened. A new connection ends the old session."""
         ready = self._cluster.ready(node.node_id, PURPOSE)
         if ready is not node.connection:
             self._lose(node)
@@ -199,7 +200,7 @@ class ShareFetcher:
         self._pump_now()
 
     def _set_timer(self) -> None:
-        """Call pump() when something is due. Overdue work waits for an answer, which calls it too."""
+        """Set a timer to call pump() when the next request is due. For what is overdue, a response calls it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -211,6 +212,7 @@ class ShareFetcher:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_now)
 
     def _pump_now(self) -> None:
+        """Call pump(). An unexpected error is kept for the application's next read."""
         try:
             self.pump()
         except Exception as error:
@@ -222,14 +224,14 @@ class ShareFetcher:
         self._notify()
 
     def _notify(self) -> None:
+        """Wake tasks that wait in `_next_change`, and the application's waiting reads."""
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)
         self._arrived()
 
-    # ---- requests --------------------------------------------------------------------------------------------
-
     def _send_fetch(self, node: _Node, connection: Connection, wanted: set[Place], now_ms: float) -> None:
+        """Send ShareFetch with acknowledgements. Fails if strict is set and the broker lacks version 2."""
         settings = self._settings
         if settings.strict and not connection.knows(ShareFetchRequest, STRICT_SINCE):
             missing = UnsupportedVersionError(
@@ -290,14 +292,14 @@ class ShareFetcher:
         acks: Acks,
         renewal: Renewal | None = None,
     ) -> None:
+        """Send the request. acks: those in it. renewal: the locks it renews; None for other requests."""
         node.busy = True
         timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
         future = connection.send(request, connection.version_of(type(request)), timeout_ms=timeout_ms)
         future.add_done_callback(lambda done: self._take_answer(node, acks, renewal, done))
 
-    # ---- answers ---------------------------------------------------------------------------------------------
-
     def _take_answer(self, node: _Node, acks: Acks, renewal: Renewal | None, future: "asyncio.Future[_Answer]") -> None:
+        """Handle a response or a failed request, and send the next one. Keeps unexpected errors for a read."""
         node.busy = node.fetching = False
         try:
             if future.cancelled():
@@ -344,7 +346,7 @@ class ShareFetcher:
             self._take_records(node, response, now_ms)
 
     def _check_acks(self, acks: Acks, renewal: Renewal | None, response: _Answer) -> set[Place]:
-        """Note refused acknowledgements, also of partitions that are missing in the answer."""
+        """Count accepted and note refused acknowledgements. Returns partitions that were refused or are missing."""
         codes = codes_of(response)
         refused: set[Place] = set()
         for place in acks:
@@ -358,7 +360,7 @@ class ShareFetcher:
         return refused
 
     def _refused(self, acks: Acks, renewal: Renewal | None, error: KafkaError) -> None:
-        """Note that these were refused or had no answer. An acknowledgement is never sent a second time."""
+        """Log these as refused or unanswered, and count them as failed. None is ever sent a second time."""
         for place, ranges in acks.items():
             count = sum(each.last_offset - each.first_offset + 1 for each in ranges)
             name = self._cluster.metadata.topic_name(place.topic_id) or place.topic_id.hex()
@@ -375,6 +377,7 @@ class ShareFetcher:
             self._held.failed(refusal, count)
 
     def _take_records(self, node: _Node, response: ShareFetchResponse, now_ms: float) -> None:
+        """Pass the acquired records of a ShareFetch response on to `arrivals`, and handle errors of partitions."""
         lock_ms = response.acquisition_lock_timeout_ms or _USUAL_LOCK_MS
         for topic in response.responses:
             name = self._cluster.metadata.topic_name(topic.topic_id)
@@ -392,6 +395,7 @@ class ShareFetcher:
             self.send_soon()
 
     def _partition_failed(self, node: _Node, topic: str, code: ErrorCode, text: str | None) -> None:
+        """Refresh stale metadata, pause this broker, and keep a final error for the next read."""
         error = error_of(code, f"{topic}: {text or code.text}")
         self._cluster.stale(code)
         if not is_retriable(error):
@@ -399,10 +403,8 @@ class ShareFetcher:
         log.info("share group %s: %s", self._member.group_id, error)
         self._pause(node)
 
-    # ---- trouble ---------------------------------------------------------------------------------------------
-
     def _back_off(self, node: _Node, error: KafkaError) -> None:
-        """Wait before the next attempt: a request had no answer, or the broker cannot be reached."""
+        """End the session and pause this broker, after a request without response or a failed connection attempt."""
         self._lose(node)
         self._cluster.request_refresh()
         if not is_retriable(error):
@@ -412,6 +414,7 @@ class ShareFetcher:
         self._notify()
 
     def _fail(self, node: _Node, error: KafkaError) -> None:
+        """Pause requests to this broker after an error. A final error is raised at the application's next read."""
         if not is_retriable(error):
             self._failure = self._failure or error
         log.info("share group %s: %s", self._member.group_id, error)
@@ -419,12 +422,13 @@ class ShareFetcher:
         self._notify()
 
     def _pause(self, node: _Node) -> None:
+        """Send nothing to this broker for the next retry backoff."""
         delay_ms = self._cluster.backoff.delay_ms(node.attempt, self._cluster.environment.rng.random())
         node.attempt += 1
         node.retry_at_ms = self._clock.monotonic_ms() + delay_ms
 
     def _lose(self, node: _Node) -> None:
-        """End the session here: the broker releases the records that were acquired in it."""
+        """End the session here: the broker releases its records. Unsent acknowledgements count as failed."""
         lost = self._held.end_session(node.session)
         node.share.lost()
         if lost:
@@ -433,8 +437,6 @@ class ShareFetcher:
             )
             log.warning("share group %s: %s", self._member.group_id, error)
             self._held.failed(error, lost)
-
-    # ---- commit and close ------------------------------------------------------------------------------------
 
     async def flush(self, timeout_ms: float) -> bool:
         """Send all acknowledgements and wait for the answers. Returns whether all were sent in time."""
@@ -451,6 +453,7 @@ class ShareFetcher:
             return False
 
     async def _next_change(self) -> None:
+        """Wait until a response was handled or a connection attempt has failed."""
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._changed)
@@ -466,6 +469,7 @@ class ShareFetcher:
         await asyncio.gather(*(self._close_session(node) for node in self._nodes.values()))
 
     async def _close_session(self, node: _Node) -> None:
+        """Send this broker the last acknowledgements and the end of the share session, if it has one."""
         while node.acknowledging:
             await self._next_change()
         connection = self._cluster.ready(node.node_id, PURPOSE)

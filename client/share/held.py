@@ -41,6 +41,8 @@ class Session(NamedTuple):
 
 
 class State(Enum):
+    """What became of a record that this consumer acquired."""
+
     FETCHED = auto()  # not returned to the application yet
     RETURNED = auto()
     ACKNOWLEDGED = auto()  # not sent yet
@@ -52,7 +54,9 @@ _FETCHED, _RETURNED, _ACKNOWLEDGED, _TAKEN, _SENT = State  # read for each recor
 
 
 class Entry:
-    """One record."""
+    """The state of one acquired record. deliveries: how often it was delivered. deadline_ms: when its lock ends.
+    returned_ms: when the application got it. type: its acknowledgement.
+    """
 
     __slots__ = ("deadline_ms", "deliveries", "returned_ms", "state", "type")
 
@@ -66,7 +70,9 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """What one answer brought of one partition. unsent: the offsets whose acknowledgements were not sent yet."""
+    """The acquired records of one partition in one ShareFetch response. entries: by offset. unsent: the offsets whose
+    acknowledgements were not sent yet.
+    """
 
     number: int
     partition: TopicPartition
@@ -79,14 +85,18 @@ class Delivery:
 
 
 class Renewal(NamedTuple):
-    """What is to be renewed over one session. deliveries: each with its offsets, and when it is looked at next."""
+    """The locks to renew over one session. deliveries: each with the offsets to renew, and when it is looked at next
+    (monotonic ms).
+    """
 
     acks: Acks
     deliveries: list[tuple[Delivery, list[int], float]]
 
 
 class Held:
-    """hold_ms: for how long a record is renewed after it was returned."""
+    """The records that one share consumer has acquired. hold_ms: for how long after its return to the application a
+    record's lock is renewed.
+    """
 
     def __init__(self, hold_ms: float) -> None:
         self._hold_ms = hold_ms
@@ -99,8 +109,6 @@ class Held:
         self.on_acknowledged: Callable[[str, int], None] | None = None  # for metrics: so many records, and how
         self.on_failed: Callable[[int], None] | None = None
 
-    # ---- arrivals --------------------------------------------------------------------------------------------
-
     def add(
         self,
         partition: TopicPartition,
@@ -111,7 +119,9 @@ class Held:
         now_ms: float,
         lock_ms: int,
     ) -> Delivery:
-        """Add acquired records. ranges: first, last, delivery count; records: the offsets that have a record."""
+        """Add acquired records. ranges: first offset, last offset (inclusive) and delivery count of each; records: the
+        offsets that have a record, others are gaps. lock_ms: how long the lock lasts.
+        """
         found = Delivery(next(_numbers), partition, place, session, lock_ms, now_ms + lock_ms * 2 / 3)
         entries, deadline_ms = found.entries, now_ms + lock_ms
         for first, last, deliveries in ranges:
@@ -133,7 +143,9 @@ class Held:
         return entry is not None and entry.state is _FETCHED and entry.deadline_ms > now_ms
 
     def give(self, delivery: Delivery, offset: int, now_ms: float) -> Entry | None:
-        """Mark the record as returned to the application; None if the consumer has lost it."""
+        """Mark the record as returned to the application, and return its entry; None if the consumer no longer
+        has it.
+        """
         entry = delivery.entries.get(offset)
         if entry is None or entry.state is not _FETCHED or entry.deadline_ms <= now_ms:
             return None
@@ -141,10 +153,10 @@ class Held:
         self._returned.append((delivery, offset, entry))
         return entry
 
-    # ---- acknowledgements ------------------------------------------------------------------------------------
-
     def find(self, number: int, offset: int, now_ms: float) -> tuple[Delivery, Entry]:
-        """Return the entry of a record that was returned. Raises RecordNotHeldError."""
+        """Return a record that was returned to the application. number: of its delivery. Raises RecordNotHeldError if
+        it was acknowledged, or its lock has ended.
+        """
         delivery = self._deliveries.get(number)
         entry = None if delivery is None else delivery.entries.get(offset)
         if delivery is None or entry is None or entry.state is _SENT:
@@ -156,7 +168,9 @@ class Held:
         return delivery, entry
 
     def acknowledge(self, number: int, offset: int, kind: AcknowledgeType, now_ms: float) -> None:
-        """Set a record's acknowledgement, which may be changed until it is sent. Raises RecordNotHeldError."""
+        """Set a record's acknowledgement, which may be changed until it is sent; RENEW only renews its lock. number:
+        of its delivery. Raises RecordNotHeldError.
+        """
         delivery, entry = self.find(number, offset, now_ms)
         if entry.state is _TAKEN:
             raise IllegalStateError(f"{delivery.partition}: a transaction acknowledges the record at offset {offset}")
@@ -168,6 +182,7 @@ class Held:
         entry.state, entry.returned_ms, delivery.renew_at_ms = _RETURNED, now_ms, now_ms
 
     def _acknowledge(self, delivery: Delivery, offset: int, kind: int) -> None:
+        """Set the record's acknowledgement and note that it has to be sent. kind: the AcknowledgeType."""
         entry = delivery.entries[offset]
         entry.state, entry.type = _ACKNOWLEDGED, kind
         if not delivery.unsent:
@@ -181,14 +196,16 @@ class Held:
             self._all_sent(delivery)
 
     def _all_sent(self, delivery: Delivery) -> None:
-        """Forget a delivery that has nothing more to send."""
+        """Remove a delivery from those with unsent acknowledgements: it has none any more."""
         deliveries = self._unsent[delivery.session]
         del deliveries[delivery.number]
         if not deliveries:
             del self._unsent[delivery.session]
 
     def accept_returned(self) -> None:
-        """Accept all records returned since the last call without acknowledgement; a lost one counts as failed."""
+        """Accept all records returned since the last call that have no acknowledgement. A record whose lock or session
+        has ended counts as failed.
+        """
         while self._returned:
             delivery, offset, entry = self._returned.popleft()
             if entry.state is not _RETURNED:
@@ -199,12 +216,14 @@ class Held:
                 self._lost_too_early(delivery, offset)
 
     def _lost_too_early(self, delivery: Delivery, offset: int) -> None:
-        """Note a failure: lock or session ended before the record was acknowledged."""
+        """Count a failed acknowledgement: the record's lock or session ended before it was sent."""
         text = f"{delivery.partition}: before the record at offset {offset} was acknowledged, its lock or session ended"
         self.failed(RecordNotHeldError(text), 1)
 
     def failed(self, error: KafkaError, count: int) -> None:
-        """Count this many acknowledgements as failed."""
+        """Count this many acknowledgements as failed. The first error since the last `commit` is raised by the next
+        one.
+        """
         if self.failure is None:
             self.failure = error
         if self.on_failed is not None:
@@ -222,7 +241,7 @@ class Held:
             self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
     def forget_returned(self) -> None:
-        """Acknowledge none of the returned records implicitly."""
+        """Leave the records that were returned so far to explicit acknowledgement."""
         self._returned.clear()
 
     def release_unread(self) -> None:
@@ -232,10 +251,10 @@ class Held:
                 if entry.state is _FETCHED:
                     self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
-    # ---- transactions ----------------------------------------------------------------------------------------
-
     def take(self, number: int, offset: int, now_ms: float) -> Delivery:
-        """Let a transaction acknowledge the record, and nothing else. Raises RecordNotHeldError."""
+        """Reserve a returned record for a transaction, which alone may acknowledge it then. number: of its delivery.
+        Raises RecordNotHeldError if the consumer has lost it, IllegalStateError if it is acknowledged.
+        """
         delivery, entry = self.find(number, offset, now_ms)
         if entry.state is not _RETURNED:
             raise IllegalStateError(f"{delivery.partition}: the record at offset {offset} is acknowledged already")
@@ -248,7 +267,9 @@ class Held:
             delivery.entries[offset].state = _RETURNED
 
     def hand_over(self, taken: Taken, now_ms: float) -> None:
-        """Mark these as sent by the transaction. Raises RecordNotHeldError, without a change, if one is lost."""
+        """Mark these records as sent by their transaction. Raises RecordNotHeldError, without a change, if the
+        consumer has lost one.
+        """
         entries = [self.find(delivery.number, offset, now_ms)[1] for delivery, offset in taken]
         for entry in entries:
             entry.state = _SENT
@@ -262,7 +283,9 @@ class Held:
                     del self._deliveries[delivery.number]
 
     def doubt(self, sent: Taken) -> None:
-        """Release these records if they are still acquired: their transaction has ended, perhaps without them."""
+        """Note that these records are to be released if the broker still counts them as acquired: their transaction
+        has ended, and it is unknown whether it acknowledged them.
+        """
         places: dict[tuple[Session, Place], list[tuple[Delivery, int]]] = {}
         for delivery, offset in sent:
             if self._is_sent(delivery, offset):
@@ -271,29 +294,32 @@ class Held:
             self._doubtful.setdefault(session, deque()).append((place, found))
 
     def _is_sent(self, delivery: Delivery, offset: int) -> bool:
+        """Return whether a transaction has sent this record's acknowledgement, without a confirmation so far."""
         entry = delivery.entries.get(offset)
         return entry is not None and entry.state is _SENT
 
     def put_back(self, taken: Taken) -> None:
-        """Release these records, to be delivered again: the transaction never sent them."""
+        """Release these records, so that they are delivered again: their transaction has ended without sending them."""
         for delivery, offset in taken:
             entry = delivery.entries.get(offset)
             if entry is not None and entry.state is _TAKEN:
                 self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
 
-    # ---- what is sent ----------------------------------------------------------------------------------------
-
     def has_unsent(self, session: Session) -> bool:
+        """Return whether acknowledgements are to be sent over this session."""
         return session in self._unsent or bool(self._doubtful.get(session))
 
     @property
     def unsent_sessions(self) -> list[Session]:
+        """Return the sessions over which acknowledgements are to be sent."""
         return [session for session in {*self._unsent, *self._doubtful} if self.has_unsent(session)]
 
     def drain(
         self, session: Session, *, only: Collection[Place] | None = None, but_not: Collection[Place] = ()
     ) -> Acks:
-        """Return the acknowledgements to send over this session now, each once. only, but_not: partitions."""
+        """Return the acknowledgements to send over this session now, and forget them: each is returned once. only,
+        but_not: limit them to these partitions, or exclude these.
+        """
         kinds: dict[Place, list[tuple[int, int]]] = {}
         for delivery in list(self._unsent.get(session, {}).values()):
             place = delivery.place
@@ -302,7 +328,7 @@ class Held:
         return {place: in_ranges(sorted(found)) for place, found in kinds.items()}
 
     def _drain(self, delivery: Delivery) -> list[tuple[int, int]]:
-        """Remove the acknowledged records of a delivery. Returns the offset and type of each."""
+        """Remove the acknowledged records of a delivery that were not sent. Returns the offset and type of each."""
         entries = delivery.entries
         found = [(offset, entries.pop(offset).type) for offset in delivery.unsent]
         delivery.unsent.clear()
@@ -312,7 +338,11 @@ class Held:
         return found
 
     def drain_doubtful(self, session: Session, now_ms: float) -> Acks:
-        """Return doubtful records to release over this session now: of each partition those with one answer."""
+        """Return the records to release over this session now of which it is unknown whether the broker still counts
+        them as acquired (`doubt`).
+
+        One group of each partition at a time: the broker answers for a partition as a whole.
+        """
         found: Acks = {}
         for place, group in self._doubtful.pop(session, ()):
             if place in found:
@@ -329,7 +359,9 @@ class Held:
         return found
 
     def answered(self, session: Session, refused: Collection[Place]) -> None:
-        """Apply the answer to what was sent over this session. refused: the partitions with errors."""
+        """Apply the answer to a request of `drain_doubtful`. refused: the partitions with errors, whose groups are
+        divided in two and asked for again.
+        """
         for place, group in self._asked.pop(session, ()):
             if place in refused and len(group) > 1:
                 half = len(group) // 2
@@ -338,7 +370,9 @@ class Held:
                 self.remove_sent(group)
 
     def end_session(self, session: Session) -> int:
-        """Apply the end of a session: the broker releases its records. Returns how many done ones come again."""
+        """Forget the session's records, since the broker releases them. Returns how many had an unsent acknowledgement
+        and are delivered again nevertheless.
+        """
         self._doubtful.pop(session, None)
         self._asked.pop(session, None)
         lost = 0
@@ -351,6 +385,7 @@ class Held:
         return lost
 
     def _remove(self, delivery: Delivery, offset: int) -> None:
+        """Remove a record whose lock has ended; an unsent acknowledgement of it counts as failed."""
         entry = delivery.entries.pop(offset)
         if not delivery.entries:
             self._deliveries.pop(delivery.number)
@@ -359,10 +394,8 @@ class Held:
             if entry.type in DONE:
                 self._lost_too_early(delivery, offset)
 
-    # ---- what is counted -------------------------------------------------------------------------------------
-
     def count_acknowledged(self, ranges: Iterable[AcknowledgementBatch]) -> None:
-        """Count acknowledgements that the broker has taken, for metrics."""
+        """Count the acknowledgements in these ranges as accepted by the broker, for metrics."""
         if self.on_acknowledged is None:
             return
         for each in ranges:
@@ -378,14 +411,14 @@ class Held:
             states.update(entry.state for entry in delivery.entries.values())
         return found
 
-    # ---- renewals --------------------------------------------------------------------------------------------
-
     def next_ms(self) -> float:
-        """Return when the next lock must be renewed."""
+        """Return when the next lock must be renewed, in ms of the monotonic clock; NEVER_MS if none."""
         return min((each.renew_at_ms for each in self._deliveries.values()), default=NEVER_MS)
 
     def renewals(self, now_ms: float) -> dict[Session, Renewal]:
-        """Return the locks to renew now; they wait for renewed() then. Drops records whose lock has ended."""
+        """Return the locks to renew now, by session; they are due again only after renewed(), or shortly before they
+        end. Drops records whose lock has ended.
+        """
         found: dict[Session, Renewal] = {}
         kinds: dict[tuple[Session, Place], list[tuple[int, int]]] = {}
         for delivery in [each for each in self._deliveries.values() if each.renew_at_ms <= now_ms]:
@@ -403,17 +436,22 @@ class Held:
         return found
 
     def put_off(self, renewal: Renewal, now_ms: float) -> None:
-        """Ask for a renewal a little later: it could not be sent now."""
+        """Make a renewal due again PUT_OFF_MS later, because it could not be sent now."""
         for delivery, _, _ in renewal.deliveries:
             delivery.renew_at_ms = now_ms + PUT_OFF_MS
 
     def _is_renewed(self, entry: Entry, now_ms: float) -> bool:
+        """Return whether the record's lock is to be renewed: it is not acknowledged, and not returned longer than
+        hold_ms ago.
+        """
         if entry.deadline_ms <= now_ms or entry.state in (_ACKNOWLEDGED, _SENT):
             return False
         return entry.state is not _RETURNED or now_ms < entry.returned_ms + self._hold_ms
 
     def renewed(self, renewal: Renewal, refused: Collection[Place], now_ms: float, lock_ms: int) -> None:
-        """Apply the answer to a renewal. refused: these keep their deadline and are not tried again."""
+        """Extend the locks by lock_ms (0: as before) after the answer to a renewal. refused: partitions whose records
+        keep their deadline and are not renewed again.
+        """
         for delivery, offsets, looked_at_ms in renewal.deliveries:
             if delivery.place in refused:
                 continue
@@ -432,7 +470,7 @@ def check_record(record: object) -> None:
 
 
 def in_ranges(kinds: Sequence[tuple[int, int]]) -> list[AcknowledgementBatch]:
-    """Join neighbours of one type to ranges, from (offset, type) in the order of offsets."""
+    """Return ranges of neighbouring offsets with the same type. kinds: (offset, type) in the order of offsets."""
     found: list[AcknowledgementBatch] = []
     last = newest = None
     for offset, kind in kinds:

@@ -27,6 +27,8 @@ class Place(NamedTuple):
 
 
 class State(Enum):
+    """Whether the consumer is a member of its group."""
+
     UNJOINED = auto()  # not a member; the next poll joins
     JOINING = auto()  # its first heartbeat has no response yet
     STABLE = auto()
@@ -53,9 +55,11 @@ _HINTS = {
 
 
 class ShareMembership:
-    """One member. generation: its epoch, -1 while it has none. assigned: what it may read.
+    """One member of a share group.
 
-    stamp: counts memberships. The member keeps its id for its whole life, as the session of ShareFetch does.
+    generation: its member epoch, -1 while it has none. assigned: the partitions it may read. stamp: grows with each new
+    membership, so that a late response to an older one is recognized. The member keeps its id for its whole life, as
+    the session of ShareFetch does.
     """
 
     def __init__(self, group_id: str, member_id: str, rack_id: str | None = None) -> None:
@@ -73,19 +77,19 @@ class ShareMembership:
 
     @property
     def in_generation(self) -> bool:
-        """Whether it must send heartbeats."""
+        """Return whether it is a member or joins, and so must send heartbeats."""
         return self.state is not State.UNJOINED
 
     is_member = in_generation
 
     @property
     def settled(self) -> bool:
-        """Whether the membership needs no poll."""
+        """Return whether it is a member, and its assignment has not changed since the last poll."""
         return self.in_generation and not self.has_news
 
     @property
     def hurries(self) -> bool:
-        """Whether the next heartbeat must not wait for its interval."""
+        """Return whether the next heartbeat is to be sent at once: to join, or because the subscription has changed."""
         if not self.in_generation or self._sending is not None:
             return False
         return self.generation < 0 or (self._known is not None and self._known != self.topics)
@@ -94,10 +98,11 @@ class ShareMembership:
         self.topics = frozenset(topics)
 
     def join(self) -> None:
-        """Join with the next heartbeat."""
+        """Become a joining member: the next heartbeat joins the group."""
         self._begin(State.JOINING)
 
     def heartbeat_request(self) -> ShareGroupHeartbeatRequest:
+        """Return the next heartbeat. It names the topics only if the broker does not know them yet."""
         known, self._sending = self._known, self.topics
         return ShareGroupHeartbeatRequest(
             group_id=self.group_id,
@@ -108,6 +113,9 @@ class ShareMembership:
         )
 
     def on_heartbeat_response(self, response: ShareGroupHeartbeatResponse, sent: int) -> Turn:
+        """Apply a heartbeat's response and return what follows from it. sent: the stamp when the heartbeat was sent; a
+        response for an older membership changes nothing.
+        """
         if sent != self.stamp or not self.in_generation:
             return Turn.GO_ON  # for a former membership: nothing changes
         sent_topics, self._sending = self._sending, None
@@ -125,13 +133,16 @@ class ShareMembership:
         return turn
 
     def _on_success(self, response: ShareGroupHeartbeatResponse) -> None:
+        """Take over the member epoch and, if the response has one, the assignment."""
         self.generation, self.state = response.member_epoch, State.STABLE
         if response.assignment is not None:
             listed, self.has_news = response.assignment.topic_partitions, True
             self.assigned = frozenset(Place(topic.topic_id, one) for topic in listed for one in topic.partitions)
 
     def on_no_response(self, sent: int, *, final: bool) -> None:
-        """Call this after a heartbeat that failed. final: it would fail again."""
+        """Note that a heartbeat failed without a response. sent: the stamp when it was sent. final: another would
+        fail, too, so the membership ends.
+        """
         if sent != self.stamp:
             return
         self._known = self._sending = None
@@ -139,7 +150,7 @@ class ShareMembership:
             self._begin(State.UNJOINED)
 
     def refusal(self, response: ShareGroupHeartbeatResponse) -> KafkaError:
-        """The error for a response that is REFUSE or COMPLAIN."""
+        """Return the error to raise for a response whose verdict is REFUSE or COMPLAIN."""
         code = code_of(response.error_code)
         error = error_of(code, f"share group {self.group_id}: {response.error_message or code.text}")
         if code in _HINTS and isinstance(error, ClientError):
@@ -147,7 +158,9 @@ class ShareMembership:
         return error
 
     def leave(self, reason: str = "") -> ShareGroupHeartbeatRequest | None:
-        """Leave. Returns the heartbeat to send, if the broker may have this member. reason: not sent."""
+        """End the membership. Returns the heartbeat that tells the broker; None if it is not a member. reason: not
+        sent.
+        """
         request = None
         if self.in_generation:
             request = ShareGroupHeartbeatRequest(
@@ -157,6 +170,7 @@ class ShareMembership:
         return request
 
     def _begin(self, state: State) -> None:
+        """Start a new membership, or end it with UNJOINED: without an epoch, and with a new stamp."""
         self.state, self.generation = state, -1
         self.stamp += 1
         if state is State.UNJOINED:  # while it joins again, what it reads stays, since it may well get that back

@@ -20,7 +20,9 @@ class _Configs(ConfigAdmin):
 
 
 async def set_offset_reset(cluster: Cluster, settings: ShareConsumerSettings) -> None:
-    """Set where the group begins. Raises InvalidConfigurationError if it has another value, and others."""
+    """Set the group's config share.auto.offset.reset to the consumer's auto_offset_reset, unless it has a value.
+    Raises InvalidConfigurationError if it has another one, AuthorizationError if it may not be set.
+    """
     group_id, wanted = settings.group_id, settings.auto_offset_reset
     assert wanted is not None
     configs = _Configs(cluster, settings)

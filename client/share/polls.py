@@ -50,10 +50,13 @@ class SharePolls(ReaderParts):
     # ---- life ------------------------------------------------------------------------------------------------
 
     def now(self) -> Times:
+        """Return the current time of both clocks."""
         return Times(self._clock.monotonic_ms(), int(self._clock.now_ms()))
 
     async def start(self) -> None:
-        """Connect and check that the broker has share groups. Raises UnsupportedVersionError and others."""
+        """Connect, check that the broker has share groups, and set auto_offset_reset if given. Raises
+        UnsupportedVersionError and errors of the connection.
+        """
         self.check_open()
         await self.cluster.start()
         connection = await self.cluster.any_node()  # the group's coordinator may not be there yet
@@ -67,13 +70,14 @@ class SharePolls(ReaderParts):
         self.begin()
 
     def subscribe(self, topics: Collection[str]) -> None:
+        """Set the topics to read. A member sends a heartbeat with them at once."""
         self.member.subscribe(topics)
         self.cluster.watch_topics(topics)
         if self._started and self.member.hurries:
             self._heartbeats.hurry()
 
     def state(self) -> ShareConsumerSnapshot:
-        """A snapshot of the consumer's state."""
+        """Return a snapshot of the consumer's state."""
         member, counts = self.member, self.held.counts()
         for place in member.assigned:
             name = self.cluster.metadata.topic_name(place.topic_id)
@@ -97,7 +101,9 @@ class SharePolls(ReaderParts):
         )
 
     async def finish(self, timeout_ms: float) -> None:
-        """Send acknowledgements and release the rest. Without close() nothing is accepted implicitly."""
+        """Send acknowledgements, release all other records and leave the group, within timeout_ms. Returned records
+        are accepted implicitly only after close() without an error.
+        """
         self._closed = True
         self._wake()
         if not self._started:
@@ -111,7 +117,9 @@ class SharePolls(ReaderParts):
             await self._send_leave(request, timeout_ms)
 
     async def _send_leave(self, request: ShareGroupHeartbeatRequest | None, timeout_ms: float) -> None:
-        """Send the last heartbeat once. If it does not arrive, the session timeout removes the member."""
+        """Send the leaving heartbeat once, if there is one. If it does not arrive, the session timeout removes the
+        member.
+        """
         if request is not None:
             with contextlib.suppress(KafkaError):
                 await self.cluster.ask(self._target, request, timeout_ms=timeout_ms)
@@ -122,7 +130,7 @@ class SharePolls(ReaderParts):
         await self.cluster.close()
 
     def abandon(self) -> None:
-        """Log which records are delivered again, because the loop has ended without close()."""
+        """Log a warning that the consumer was never closed, so that its records are delivered again."""
         log.warning(
             "share group %s: the consumer was never closed: what it has is delivered again", self.settings.group_id
         )
@@ -130,7 +138,9 @@ class SharePolls(ReaderParts):
     # ---- polls -----------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Do what may only happen between two reads. Raises errors of background tasks."""
+        """Note that the application reads, join the group if this consumer is no member, and raise errors of
+        background tasks.
+        """
         self.check_started()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -147,9 +157,9 @@ class SharePolls(ReaderParts):
             self._heartbeats.hurry()
 
     async def wait(self, deadline_ms: float) -> bool:
-        """Wait until there is something to return or to raise. Returns False after the deadline.
+        """Wait until there is a record to return or an error to raise. Returns False at deadline_ms (monotonic clock).
 
-        Without time to wait, records are asked for, and a later call has them.
+        If the deadline is over already, records are fetched nevertheless, for a later call.
         """
         now_ms = self._clock.monotonic_ms()
         if deadline_ms <= now_ms:
@@ -171,7 +181,7 @@ class SharePolls(ReaderParts):
         return True
 
     def _set_hunger(self) -> None:
-        """Tell the fetcher until when a waiting call needs records; None: no call waits."""
+        """Set until when the fetcher has to fetch records for waiting calls; None: no call waits."""
         self.fetcher.hungry_until_ms = max(self._waiting.values(), default=None)
 
     def _wake(self) -> None:
@@ -181,7 +191,9 @@ class SharePolls(ReaderParts):
             self._end_waits()
 
     def _news(self, failure: BaseException | None) -> None:
-        """Called after each heartbeat that changed something."""
+        """Wake waiting calls and the fetcher after a heartbeat that changed something. failure: an error for the next
+        poll.
+        """
         if failure is not None:
             self._failure = failure
         self.member.has_news = False
@@ -189,6 +201,9 @@ class SharePolls(ReaderParts):
         self.fetcher.pump()
 
     async def _leave_after_missed_poll(self) -> None:
+        """Leave the group and release the unreturned records, because the application has not polled for
+        max_poll_interval_ms.
+        """
         log.warning(
             "share group %s: no poll within max_poll_interval_ms=%d: leaving, and giving back what was not returned",
             self.settings.group_id,

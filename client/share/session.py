@@ -30,7 +30,7 @@ Acks = Mapping[Place, Sequence[AcknowledgementBatch]]
 
 
 class Ask(NamedTuple):
-    """What a ShareFetch says of its session."""
+    """The session's fields of a ShareFetch: its epoch, the partitions to add, and those to forget."""
 
     epoch: int
     topics: list[ShareFetchRequest.Topic]
@@ -38,7 +38,9 @@ class Ask(NamedTuple):
 
 
 class ShareSession:
-    """One session. stamp: which one of this broker's; partitions: what the broker knows to be in it."""
+    """The share session with one broker. stamp: grows with each new session. partitions: those that the broker has in
+    it.
+    """
 
     def __init__(self) -> None:
         self.stamp = 0
@@ -52,11 +54,13 @@ class ShareSession:
         return self.epoch != OPENING
 
     def forgets(self, wanted: Iterable[Place]) -> bool:
-        """Whether a fetch of these would take partitions out of the session."""
+        """Return whether a fetch of the wanted partitions would remove others from the session."""
         return not self.partitions <= frozenset(wanted)
 
     def ask(self, wanted: Iterable[Place], acks: Acks) -> Ask:
-        """Return the fields of a ShareFetch of these partitions. acks: of them; none before the session is open."""
+        """Return the session's fields of a ShareFetch for the wanted partitions. acks: acknowledgements for some of
+        them; none before the session is open.
+        """
         wanted = frozenset(wanted)
         assert self.is_open or not acks
         assert acks.keys() <= wanted
@@ -94,13 +98,13 @@ class ShareSession:
         return CLOSING, ack_topics(acks)
 
     def answered(self) -> None:
-        """Note that the request in flight succeeded as a whole."""
+        """Note that the request in flight succeeded: the session's epoch grows by one."""
         assert self._sending is not None
         self.partitions, self._sending = self._sending, None
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def lost(self) -> None:
-        """Open a new session with the next request: the broker has none, or another epoch."""
+        """Forget the session, since the broker has none or another epoch. The next request opens a new one."""
         self.epoch, self.partitions, self._sending = OPENING, frozenset(), None
         self.stamp += 1
 
@@ -119,7 +123,7 @@ def codes_of(response: ShareFetchResponse | ShareAcknowledgeResponse) -> dict[Pl
 
 
 def ack_topics(acks: Acks) -> list[ShareAcknowledgeRequest.Topic]:
-    """Return the topics of a ShareAcknowledge."""
+    """Return the topics of a ShareAcknowledge with these acknowledgements."""
     topics: dict[bytes, list[ShareAcknowledgeRequest.Topic.Partition]] = {}
     for place in sorted(acks):
         one = ShareAcknowledgeRequest.Topic.Partition(

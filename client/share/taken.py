@@ -23,6 +23,8 @@ TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 
 
 class TakenRecords:
+    """The records of one share consumer that one transaction acknowledges."""
+
     def __init__(self, polls: "SharePolls") -> None:
         self._polls = polls
         self._taken: list[tuple[Delivery, int]] = []
@@ -40,10 +42,13 @@ class TakenRecords:
 
     @property
     def are_many(self) -> bool:
+        """Return whether so many records were added that they should be sent before the commit."""
         return len(self._taken) > MANY
 
     def add(self, records: Sequence[ShareRecord], type: AcknowledgeType) -> None:
-        """Add records. Raises RecordNotHeldError, IllegalStateError; then none of them is added."""
+        """Add records to be acknowledged with this type, ACCEPT or REJECT. Raises RecordNotHeldError or
+        IllegalStateError; then none of them is added.
+        """
         if type not in TYPES:
             raise ValueError(f"a transaction can ACCEPT or REJECT a record, not {AcknowledgeType(type).name} it")
         for record in records:
@@ -60,7 +65,9 @@ class TakenRecords:
         self._types += [int(type)] * len(new)
 
     def hand_over(self) -> list[tuple[bytes, int, list[AcknowledgementBatch]]]:
-        """Return the ranges for the request that is sent now. Raises RecordNotHeldError if one is lost."""
+        """Return the acknowledgements for a request that is sent now: topic id, partition and offset ranges. Raises
+        RecordNotHeldError if the consumer has lost one of the records.
+        """
         self._polls.held.hand_over(self._taken, self._polls.now().now_ms)
         self._sent = self._taken
         kinds: dict[Place, list[tuple[int, int]]] = {}
@@ -76,13 +83,15 @@ class TakenRecords:
         return found
 
     def note_success(self) -> None:
-        """Note that the broker has taken what was handed over."""
+        """Note that the broker has accepted what `hand_over` returned last."""
         self._polls.held.remove_sent(self._sent)
         self._polls.held.count_acknowledged(self._ranges)
         self._sent = []
 
     def give_back(self) -> None:
-        """Return unsent records to the consumer, because the transaction has ended."""
+        """Release the records that were not sent, and those of which it is unknown whether the broker took them: the
+        transaction has ended.
+        """
         taken, sent = self._taken, self._sent
         self._taken, self._types, self._sent = [], [], []
         self._polls.held.put_back(taken)

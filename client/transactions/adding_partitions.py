@@ -27,12 +27,14 @@ class AddingPartitions:
         self.refusal: KafkaError | None = None  # of the last attempt, if it failed
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Start adding, unless that is running. wake is called whenever partitions were added, and at the end."""
+        """Start a task that adds the partitions in `machine.adding`, unless it runs already. wake: called whenever
+        partitions were added, and when the task ends.
+        """
         if self._machine.adding and self._task is None and self._machine.state in OPEN:
             self._task = asyncio.get_running_loop().create_task(self._run(wake))
 
     async def end(self) -> None:
-        """Wait until adding is done."""
+        """Wait until the task that adds partitions has ended, if one runs."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
@@ -41,6 +43,7 @@ class AddingPartitions:
             self._task.cancel()
 
     async def _run(self, wake: Callable[[], None]) -> None:
+        """Add the noted partitions after one turn of the event loop. An unexpected error fails the transaction."""
         try:
             await asyncio.sleep(0)  # so that one request has all partitions of this turn of the loop
             await self._add(wake)

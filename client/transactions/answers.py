@@ -40,6 +40,9 @@ _NEVER = {
 
 
 def _table(*rows: tuple[Iterable[ErrorCode], Verdict]) -> Mapping[int, Verdict]:
+    """Return a table from error code to verdict, in which NONE is DONE. rows: codes and their verdict; a later row
+    wins.
+    """
     found: dict[int, Verdict] = {_E.NONE: Verdict.DONE}
     for codes, verdict in rows:
         found.update(dict.fromkeys(codes, verdict))
@@ -77,7 +80,8 @@ def of_end(code: int) -> Verdict:
 
 
 def of_write(code: int) -> Verdict:
-    """Return the verdict on an error code of an idempotent write to a transaction: AGAIN in place of PERHAPS.
+    """Return the verdict on an error code of a write that may be repeated safely, so PERHAPS is never returned: AGAIN
+    is.
 
     An unknown code is ABORT, which is always possible.
     """
@@ -85,18 +89,22 @@ def of_write(code: int) -> Verdict:
 
 
 def of_acknowledgement(code: int) -> Verdict:
-    """Return the verdict on TxnShareAcknowledge, which does nothing if refused. An unknown code is ABORT."""
+    """Return the verdict on an error code of TxnShareAcknowledge. A refused request changes nothing at the broker. An
+    unknown code is ABORT.
+    """
     return _ACKNOWLEDGING.get(code, Verdict.ABORT)
 
 
 def of_failure(code: int) -> Verdict:
-    """Return the verdict on the error of a batch that failed for good."""
+    """Return the verdict on the error of a batch that failed and is not sent again: FENCED, FATAL or ABORT."""
     verdict = _WRITING.get(code, Verdict.ABORT)
     return verdict if verdict in (Verdict.FENCED, Verdict.FATAL) else Verdict.ABORT
 
 
 def refused(codes: Mapping[str, int], code: int) -> KafkaError:
-    """Return the error for this code. codes: of each requested item, by the name that it gets in the error."""
+    """Return the KafkaError for `code`, with the names of the requested items that were refused with it. codes: the
+    error code of each item, by its name.
+    """
     names = [name for name, each in codes.items() if each == code]
     return error_of(code, f"{list_text(names, 'partition')}: {error_of(code)}")
 
@@ -105,7 +113,10 @@ _WORST = (Verdict.FATAL, Verdict.FENCED, Verdict.ABORT, Verdict.AGAIN)
 
 
 def worst(codes: Iterable[int]) -> tuple[Verdict, int]:
-    """Return the worst of the items' codes. OPERATION_NOT_ATTEMPTED counts only alone: another item failed then."""
+    """Return the worst verdict on the error codes of a request's items, and its code; DONE and 0 without an error.
+
+    OPERATION_NOT_ATTEMPTED counts only if no item has another error: it means that another item failed.
+    """
     failed = [code for code in codes if code]
     named = [code for code in failed if code != _E.OPERATION_NOT_ATTEMPTED]
     if not named:

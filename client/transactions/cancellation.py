@@ -16,6 +16,6 @@ async def outlast(task: "asyncio.Task[Any]", seconds: float) -> None:
 
 
 def is_cancelled() -> bool:
-    """Return whether the running task itself is cancelled, not only the task that it waits for."""
+    """Return whether the running task was cancelled itself; False if only the task that it waits for was."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

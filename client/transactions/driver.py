@@ -67,8 +67,6 @@ class TransactionDriver:
         self._resolving = asyncio.Lock()
         self._unanswered: KafkaError | None = None  # why the last EndTxn did not end the transaction
 
-    # ---- SendPermission --------------------------------------------------------------------------------------
-
     @property
     def producer(self) -> None:
         """A transactional producer has no name."""
@@ -90,7 +88,7 @@ class TransactionDriver:
         return None if self.machine.version >= 2 else PRODUCE_V1
 
     def failed(self, topic_partition: TopicPartition, error: Exception) -> None:
-        """Fail the transaction: a batch failed for good."""
+        """Fail the transaction: one of its batches failed and is not sent again."""
         if not isinstance(error, KafkaError):
             error = ClientError(f"{topic_partition}: {error}", code=ErrorCode.INVALID_RECORD)
         self.machine.failed(error)
@@ -111,22 +109,20 @@ class TransactionDriver:
     def sent(self, topic_partition: TopicPartition) -> None:
         """Do nothing: may_send has noted the partition."""
 
-    # ---- begin -----------------------------------------------------------------------------------------------
-
     @property
     def state(self) -> State:
         return self.machine.state
 
     @property
     def goes_on(self) -> bool:
-        """Whether another transaction can begin, perhaps after a pending abort or commit of the last one."""
+        """Return whether another transaction can begin, perhaps after a pending abort or commit of the last one."""
         state = self.machine.state
         if state is State.ABORTABLE_ERROR:
             return self._owes_abort
         return state in (State.READY, State.STALE, State.UNKNOWN_OUTCOME)
 
     def age_ms(self) -> int:
-        """How long ago the transaction began."""
+        """Return how many milliseconds ago the transaction began."""
         return self._environment.clock.monotonic_ms() - self.machine.began_ms
 
     async def initialise(self) -> None:
@@ -138,6 +134,7 @@ class TransactionDriver:
         await self._initialise(self._tries.deadline())
 
     async def _initialise(self, deadline: Deadline) -> None:
+        """Send InitProducerId until it succeeds. Raises its final error, or RequestTimedOutError."""
         machine = self.machine
         attempt = 0
         try:
@@ -155,7 +152,7 @@ class TransactionDriver:
             raise cancelled
 
     async def _init_once(self, deadline: Deadline) -> tuple[KafkaError | None, int]:
-        """Send InitProducerId once. Returns the error (None if it succeeded) and its code."""
+        """Send InitProducerId once. Returns (None, 0), or a retriable error and its code. Raises other errors."""
         try:
             code, identity = await self._requests.init(deadline.left_ms())
         except KafkaError as error:
@@ -193,8 +190,6 @@ class TransactionDriver:
             if self.machine.state is State.FATAL:
                 self.sources.notify(self.machine.outcome)
 
-    # ---- offsets ---------------------------------------------------------------------------------------------
-
     async def send_offsets(
         self, offsets: Offsets, group: ConsumerGroupMetadata, batch: FromGroup | None = None
     ) -> None:
@@ -221,13 +216,14 @@ class TransactionDriver:
             pass
 
     def check_writable(self) -> None:
-        """Raise the error of a transaction that takes no writes now."""
+        """Raise the transaction's error if it accepts no writes now."""
         self._request(Event.WRITE)
 
     async def hand_over(self, taken: FromShareGroup) -> Callable[[], Awaitable[None]]:
-        """What a share group's consumer has not sent yet of its acknowledgements, as a write for `commit`.
+        """Return a function for `commit` that sends the acknowledgements which a share group's consumer has not sent
+        yet.
 
-        Raises the transaction's error; RecordNotHeldError if one of the records is another consumer's by now.
+        Raises the transaction's error; RecordNotHeldError if another consumer has one of the records by now.
         """
         self._request(Event.WRITE)
         async with self._writes.lock:
@@ -246,8 +242,6 @@ class TransactionDriver:
         except asyncio.CancelledError:
             self.machine.refused_write(Verdict.ABORT, RequestTimedOutError("acknowledging was cancelled"))
             raise
-
-    # ---- the end ---------------------------------------------------------------------------------------------
 
     async def commit(
         self,
@@ -271,6 +265,9 @@ class TransactionDriver:
         offsets: tuple[Offsets, ConsumerGroupMetadata] | None,
         writes: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:
+        """Send pending offsets and writes, wait for all records, then send EndTxn(commit) until it is answered. Raises
+        the transaction's error.
+        """
         machine = self.machine
         if machine.state is State.FLUSHING:
             await self.offsets_sent()
@@ -322,6 +319,9 @@ class TransactionDriver:
         self._owes_abort = self.machine.outcome != "aborted"
 
     async def _abort(self) -> None:
+        """Drop unsent records, wait for responses to sent ones, then send EndTxn(abort). Raises RequestTimedOutError
+        after max_block_ms.
+        """
         machine = self.machine
         self.sender.drop_unsent(AbortableTransactionError("the transaction was aborted before this was sent"))
         try:
@@ -399,7 +399,7 @@ class TransactionDriver:
                 self._ending = None
 
     async def _await_end(self, task: "asyncio.Task[None]", at_most_s: float = float("inf")) -> None:
-        """Wait for the task: for a commit request_timeout_ms, for an abort SHIELD_S; then cancel it."""
+        """Wait for a commit (at most request_timeout_ms) or an abort (SHIELD_S), then cancel it."""
         committing = self.machine.state is State.COMMITTING
         long_s = self._settings.request_timeout_ms / 1000 if committing else SHIELD_S
         await outlast(task, min(long_s, at_most_s))
@@ -435,8 +435,6 @@ class TransactionDriver:
         self._adding.cancel()
         self.sources.notify(self.machine.outcome)
 
-    # ---- a commit without a response -------------------------------------------------------------------------
-
     def _unknown(self) -> CommitOutcomeUnknownError:
         """Return a new error for the commit with unknown outcome; all of them resolve the same commit."""
         why = "" if self._unanswered is None else f"; {self._unanswered}"
@@ -459,6 +457,7 @@ class TransactionDriver:
             return await self._resolve_alone(sources)
 
     async def _resolve_alone(self, sources: Sources) -> Outcome:
+        """Return the outcome of the transaction with these sources, by repeating its commit if it is unknown."""
         machine = self.machine
         if sources is not self.sources:
             return sources.outcome or "unknown"
@@ -476,10 +475,8 @@ class TransactionDriver:
                 return "aborted"
         return machine.outcome or "unknown"
 
-    # ---- the reason for fencing ------------------------------------------------------------------------------
-
     async def _explain(self) -> None:
-        """Find out why this producer was fenced, as far as the broker shows it."""
+        """If this producer was fenced, ask the broker for the reason, and set it in the error."""
         machine, error = self.machine, self.machine.error
         if not isinstance(error, ProducerFencedError):
             return

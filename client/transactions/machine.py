@@ -92,13 +92,15 @@ class ClientTransaction:
         self._outcome = outcome
 
     def is_in(self, *states: State) -> bool:
-        """Whether it is in one of these states. (A type checker does not narrow `state` after this.)"""
+        """Return whether the state is one of these. (A type checker does not narrow `state` after this.)"""
         return self.state in states
 
     # ---- the table -------------------------------------------------------------------------------------------
 
     def request(self, event: Event) -> None:
-        """The user requests this. If the state does not allow it, raises the state's error and changes nothing."""
+        """Change the state for a call of the application. If the state does not allow the event, raises the state's
+        error and changes nothing.
+        """
         found = cell(event, self.state)
         if isinstance(found, State):
             self._enter(found)
@@ -109,7 +111,9 @@ class ClientTransaction:
             raise self.failure()
 
     def failure(self) -> KafkaError:
-        """Return the error for calls after the failure; mostly a new one each time, with its own traceback."""
+        """Return the error to raise for a call after the transaction has failed; mostly a new one each time, with its
+        own traceback.
+        """
         if self.state is State.UNKNOWN_OUTCOME:
             return self.unknown_outcome()
         error = self.error
@@ -127,6 +131,9 @@ class ClientTransaction:
         return again
 
     def _apply(self, event: Event) -> None:
+        """Change the state for a response or its absence. An event that is impossible in the state ends the
+        producer.
+        """
         found = cell(event, self.state)
         if isinstance(found, State):
             self._enter(found)
@@ -136,7 +143,7 @@ class ClientTransaction:
             self._break(FatalError(f"the event {event.name} is impossible in the state {self.state.text}"))
 
     def _enter(self, state: State) -> None:
-        """Change the state, and report when the transaction has failed."""
+        """Set the state. On ABORTABLE_ERROR and FATAL call on_failed, which fails the unsent batches."""
         if state is State.INITIALIZING:
             self._state_before = self.state
         self.state = state
@@ -152,15 +159,19 @@ class ClientTransaction:
     # ---- identity --------------------------------------------------------------------------------------------
 
     def former_identity(self) -> ProducerIdentity:
-        """Return the identity to replace by InitProducerId, so that a newer producer is not fenced (KIP-360).
+        """Return the identity that InitProducerId names as the one to replace, so that a newer producer is not fenced
+        (KIP-360).
 
-        None after a start, or if an unknown outcome is given up: then this producer takes over the id in any case.
+        NO_IDENTITY after a start, or if an unknown outcome is given up: then this producer takes over the id in any
+        case.
         """
         is_new = self.state is State.INITIALIZING and self._state_before in (State.UNINITIALIZED, State.UNKNOWN_OUTCOME)
         return NO_IDENTITY if is_new or not self.can_renew else self.identity
 
     def initialised(self, code: int, identity: ProducerIdentity) -> Verdict:
-        """Apply a response to InitProducerId."""
+        """Apply a response to InitProducerId, with its error code and identity. Returns the verdict: DONE, AGAIN,
+        FENCED or FATAL.
+        """
         verdict = of_init(code)
         if verdict is Verdict.DONE and identity.producer_id < 0:
             verdict, code = Verdict.FATAL, ErrorCode.UNKNOWN_SERVER_ERROR  # success without an identity
@@ -177,7 +188,7 @@ class ClientTransaction:
         return verdict
 
     def not_initialised(self, error: KafkaError) -> None:
-        """Apply that InitProducerId had no response in time. A repeat is safe: it may skip an epoch (KAFKA-13412)."""
+        """Note that InitProducerId had no response in time. A repeat is safe: it may skip an epoch (KAFKA-13412)."""
         if self.state is State.ABORTING:
             self.error = self.error or error
         self._apply(Event.NOT_INITIALIZED)
@@ -185,7 +196,9 @@ class ClientTransaction:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def begin(self, version: int, now_ms: int) -> None:
-        """Begin a transaction; sends nothing. Raises like `request`."""
+        """Begin a transaction without a request. version: of the transaction protocol, 1 or 2. Raises like
+        `request`.
+        """
         self.request(Event.BEGIN)
         self._clear()
         self.error, self.outcome = None, None
@@ -200,7 +213,8 @@ class ClientTransaction:
         self.attempted = self.maybe_ended = self.suspect = self.forgotten = self._may_arrive_late = False
 
     def may_write_to(self, partition: TopicPartition) -> bool:
-        """Whether a batch may be sent to this partition now. With version 1, notes the partition to be added first.
+        """Return whether a batch may be sent to this partition now. With version 1, notes the partition to be added
+        first.
 
         During an abort only batches that were sent before may be sent again, so that each gets a response.
         """
@@ -216,7 +230,9 @@ class ClientTransaction:
         return False
 
     def added(self, codes: Mapping[TopicPartition, int]) -> Verdict:
-        """Apply a response to AddPartitionsToTxn: all partitions were added, or none."""
+        """Apply a response to AddPartitionsToTxn, with the code of each partition: all were added, or none. Returns
+        the verdict.
+        """
         verdict, code = worst(codes.values())
         if verdict is Verdict.DONE:
             for partition in codes:
@@ -228,11 +244,13 @@ class ClientTransaction:
         return verdict
 
     def attempts_offsets(self) -> None:
-        """Note that offsets are about to be sent."""
+        """Note that offsets or acknowledgements are about to be sent, so that the transaction needs EndTxn."""
         self.attempted = True
 
     def refused_write(self, verdict: Verdict, error: KafkaError) -> None:
-        """Apply a final refusal of a write of this transaction."""
+        """Fail the transaction, or the producer, because the broker has refused a write. verdict: what the error
+        means.
+        """
         if self.state in (State.READY, State.STALE):
             return
         self._may_arrive_late = True
@@ -249,7 +267,9 @@ class ClientTransaction:
         self._apply(Event.MUST_ABORT)
 
     def failed(self, error: KafkaError) -> None:
-        """Apply the final failure of a batch or of another write, whether or not a caller awaits it."""
+        """Fail the transaction after an error of a batch or another write that is not repeated, whether or not a
+        caller awaits it.
+        """
         self.refused_write(of_failure(error.code), error)
 
     def unanswered(self) -> None:
@@ -259,7 +279,9 @@ class ClientTransaction:
     # ---- ending ----------------------------------------------------------------------------------------------
 
     def ends_without_request(self) -> bool:
-        """In FLUSHING and ABORTING: if nothing was attempted, end here and return True. Else EndTxn is sent next."""
+        """In FLUSHING and ABORTING: if nothing was sent in the transaction, end it here and return True. Else return
+        False: EndTxn is sent next.
+        """
         if not self.attempted and not self.maybe_ended:
             self.outcome = "committed" if self.state is State.FLUSHING else "aborted"
             self._apply(Event.ENDED_STALE if self._may_arrive_late else Event.ENDED)
@@ -269,15 +291,19 @@ class ClientTransaction:
         return False
 
     def prepared(self) -> None:
-        """Apply that PrepareTxn succeeded: only a decision in the broker's ledger ends the transaction now."""
+        """Note that PrepareTxn succeeded. The producer has ended: only a decision in the broker's ledger ends the
+        transaction now.
+        """
         self._break(IllegalStateError("the transaction is prepared and waits for its decision: its producer has ended"))
 
     def end_unanswered(self) -> None:
-        """Apply that EndTxn had no response; it may have reached the broker."""
+        """Note that EndTxn had no response, so it may have been carried out or may still arrive."""
         self.maybe_ended = self._may_arrive_late = True
 
     def ended(self, code: int, identity: ProducerIdentity) -> Verdict:
-        """Apply a response to EndTxn. After AGAIN and PERHAPS it must be sent again. identity: since version 5."""
+        """Apply a response to EndTxn and return its verdict; after AGAIN and PERHAPS it must be sent again. identity:
+        the next producer id and epoch, in responses since version 5.
+        """
         verdict = of_end(code)
         commit = self.state is State.COMMITTING
         if verdict is Verdict.DONE:
@@ -293,7 +319,9 @@ class ClientTransaction:
         return verdict
 
     def _commit_refused(self, verdict: Verdict, code: int) -> None:
-        """This attempt did not commit. An earlier one without a response may have, unless NOT_OPEN of version 2 comes:
+        """Apply that the broker refused EndTxn(commit).
+
+        This attempt did not commit. An earlier one without a response may have, unless NOT_OPEN of version 2 comes:
         after a commit the same EndTxn would succeed (KIP-890), so the transaction was aborted, by its timeout or an
         operator. With version 1 a late InitProducerId of ours may have removed the trace of the commit.
         """
@@ -314,6 +342,7 @@ class ClientTransaction:
         self._apply(Event.REFUSED)
 
     def _abort_refused(self, verdict: Verdict, code: int) -> None:
+        """Apply that the broker refused EndTxn(abort)."""
         if verdict is Verdict.NOT_OPEN and self.version < 2:
             self.outcome = "aborted"  # it is not open, and no commit was ever sent
             self._apply(Event.ENDED_STALE)
@@ -325,7 +354,8 @@ class ClientTransaction:
             self._break(error_of(code))
 
     def needs_identity_to_abort(self) -> bool:
-        """Whether the abort continues with InitProducerId: the id is forgotten, or (version 1) our epoch was refused.
+        """Return whether the abort continues with InitProducerId: the broker does not know the producer id, or
+        (version 1) has refused the epoch.
 
         If the broker itself aborted the transaction, ours is the identity before that, so we get the next one
         (KIP-588). Else this producer is fenced.
@@ -334,7 +364,9 @@ class ClientTransaction:
         return self.state is State.ABORTING and refused and self.can_renew
 
     def gave_up(self, error: KafkaError) -> None:
-        """Apply that the time for the end of the transaction is over, without a response."""
+        """Note that the time for a commit or an abort is over without a response. error: raised by later calls, unless
+        there is an earlier one.
+        """
         if self.state is State.COMMITTING and self.maybe_ended:
             self.outcome = "unknown"
             self._apply(Event.UNANSWERED)
@@ -346,14 +378,16 @@ class ClientTransaction:
             self._apply(Event.UNANSWERED)
 
     def explain(self, reason: FencedBy, current_epoch: int = -1) -> None:
-        """Set the reason in the ProducerFencedError, unless one is known already."""
+        """Set the reason in the ProducerFencedError that ended the transaction, unless a reason is known already."""
         if isinstance(self.error, ProducerFencedError):
             cause, known = self.error.__cause__, self.error.reason
             reason = reason if known == "unknown" else known
             self.error = fenced(reason, cause if isinstance(cause, KafkaError) else None, current_epoch)
 
     def explain_broker_abort(self, elapsed_ms: int) -> None:
-        """Set the reason after the broker gave us a new epoch: so it aborted the transaction, no newer producer did."""
+        """Set the reason in the ProducerFencedError to a timeout or an operator's abort: the broker gave this producer
+        a new epoch, so no newer producer fenced it.
+        """
         error = self.error
         if isinstance(error, ProducerFencedError) and error.reason in ("unknown", "newer_producer"):
             reason: FencedBy = "transaction_timeout" if elapsed_ms >= self.timeout_ms else "admin_abort"
@@ -396,7 +430,8 @@ class Described(NamedTuple):
 
 
 def fenced_by(ours: ProducerIdentity, found: Described | None, elapsed_ms: int, timeout_ms: int) -> FencedBy:
-    """Return the most likely reason for fencing.
+    """Return the most likely reason for which the producer with identity `ours` was fenced. found: the broker's
+    description of its transactional id, None if unknown.
 
     After the broker's own abort the id has the next epoch and an abort state; after a new producer's InitProducerId it
     is Empty or in a new transaction.

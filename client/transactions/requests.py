@@ -58,6 +58,9 @@ class TransactionRequests:
         self.seen_version = 1
 
     async def _coordinator(self) -> Connection:
+        """Return a connection to the transaction coordinator, and note which versions of transactions and of
+        InitProducerId it has.
+        """
         connection = await self._cluster.coordinator("transaction", self._machine.transactional_id)
         modern = connection.features.get(TRANSACTION_FEATURE, 0) >= 2 and connection.knows(EndTxnRequest, _END_V2)
         self.seen_version = 2 if modern else 1
@@ -67,7 +70,9 @@ class TransactionRequests:
     async def _answer(
         self, connection: Connection, request: object, cap: int | None, target: tuple[CoordinatorKind, str]
     ) -> Any:
-        """Send a request and return the response. Raises like Cluster.ask. If cancelled, the request was sent."""
+        """Send a request and return the response. cap: the highest version to use; None: any. Raises like Cluster.ask.
+        If cancelled, the request was sent.
+        """
         answer = connection.send(request, connection.version_of(type(request), cap), timeout_ms=self._timeout_ms)
         answered = False
         try:
@@ -88,13 +93,15 @@ class TransactionRequests:
 
     @property
     def target(self) -> tuple[CoordinatorKind, str]:
-        """Return the connection to the transaction coordinator."""
+        """Return what Cluster.ask needs to find this transaction's coordinator: its kind and the transactional id."""
         return "transaction", self._machine.transactional_id
 
     # ---- each request ----------------------------------------------------------------------------------------
 
     async def init(self, within_ms: float) -> tuple[int, ProducerIdentity]:
-        """Send InitProducerId. within_ms: for finding the coordinator and its response; then RequestTimedOutError."""
+        """Send InitProducerId. Returns the error code and the new identity. Raises RequestTimedOutError if there is no
+        response within within_ms, including the search for the coordinator.
+        """
         try:
             async with asyncio.timeout(within_ms / 1000):
                 return await self._init()
@@ -134,6 +141,7 @@ class TransactionRequests:
         return {tp: codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in partitions}  # left out: as if not answered
 
     async def add_offsets(self, group_id: str) -> Codes:
+        """Send AddOffsetsToTxn for this group. Returns its error code, by the request's name."""
         machine = self._machine
         connection = await self._coordinator()
         request = AddOffsetsToTxnRequest(
@@ -145,7 +153,9 @@ class TransactionRequests:
         return {"AddOffsetsToTxn": (await self._answer(connection, request, None, self.target)).error_code}
 
     async def check_offsets(self, group_id: str) -> Codes:
-        """Raise UnsupportedVersionError if the broker cannot reject a replaced member (KIP-447)."""
+        """Raise UnsupportedVersionError if the group's coordinator cannot reject offsets of a replaced member
+        (KIP-447). Returns no codes.
+        """
         connection = await self._cluster.coordinator("group", group_id)
         version = connection.version_of(TxnOffsetCommitRequest)
         if version < _MEMBER_SINCE:
@@ -157,6 +167,9 @@ class TransactionRequests:
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> Codes:
+        """Send TxnOffsetCommit with these offsets to the group's coordinator. Returns the error code of each
+        partition, by its name.
+        """
         machine = self._machine
         connection = await self._cluster.coordinator("group", group.group_id)
         topics: dict[str, list[TxnOffsetCommitRequest.Topic.Partition]] = {}
@@ -186,7 +199,9 @@ class TransactionRequests:
         return {str(tp): codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in offsets}  # left out: as if not answered
 
     async def check_acknowledging(self, group_id: str) -> Codes:
-        """Raise UnsupportedVersionError if the broker cannot acknowledge inside a transaction."""
+        """Raise UnsupportedVersionError if the broker cannot acknowledge share group records inside a transaction.
+        Returns no codes.
+        """
         connection = await self._cluster.coordinator("group", group_id)
         if not connection.knows(TxnShareAcknowledgeRequest) or self._machine.version < 2:
             raise UnsupportedVersionError(
@@ -196,7 +211,9 @@ class TransactionRequests:
         return {}
 
     async def acknowledge(self, group_id: str, member_id: str, acks: SharedRanges) -> tuple[int, KafkaError]:
-        """Send TxnShareAcknowledge. Returns code and error: of the request, else of the first refused partition."""
+        """Send TxnShareAcknowledge. Returns code and error of the request, else of the first refused partition; code 0
+        for success.
+        """
         machine = self._machine
         connection = await self._cluster.coordinator("group", group_id)
         Topic = TxnShareAcknowledgeRequest.Topic
@@ -222,7 +239,9 @@ class TransactionRequests:
         return code, error_of(code, f"{what}: {text or error_of(code)}")
 
     async def end(self, commit: bool) -> tuple[int, ProducerIdentity]:
-        """Send EndTxn. If it may have arrived without a response, sets the transaction's maybe_ended."""
+        """Send EndTxn. Returns its error code and the next identity, if it has one. If the request may have arrived
+        without a response, sets the transaction's maybe_ended.
+        """
         machine = self._machine
         connection = await self._coordinator()
         request = EndTxnRequest(

@@ -31,7 +31,9 @@ class FromGroup(Protocol):
         ...
 
     def claim(self, by: "Sources") -> None:
-        """Assign the batch to a transaction. Raises IllegalStateError, CommitOutcomeUnknownError if that is wrong."""
+        """Reserve the batch for the transaction `by`. Raises IllegalStateError if another one has it,
+        CommitOutcomeUnknownError if it is unknown whether one committed it.
+        """
         ...
 
     def aborted(self) -> None:
@@ -74,15 +76,17 @@ class FromShareGroup(Protocol):
         ...
 
     def hand_over(self) -> SharedRanges:
-        """Return the ranges that were not sent yet; they are sent now. Raises RecordNotHeldError."""
+        """Return the acknowledgements that were not sent yet, as offset ranges; the caller sends them now. Raises
+        RecordNotHeldError.
+        """
         ...
 
     def note_success(self) -> None:
-        """Note that the broker has taken what was handed over last."""
+        """Note that the broker has accepted what `hand_over` returned last."""
         ...
 
     def give_back(self) -> None:
-        """Return the records that were added and not sent to the consumer: the transaction has ended."""
+        """Return the records whose acknowledgements were not sent to their consumer: the transaction has ended."""
         ...
 
 
@@ -90,15 +94,15 @@ class Watch(Protocol):
     """What is called for a transaction that is traced. None of it raises."""
 
     def reads(self, batch: FromGroup) -> None:
-        """A consumed batch was added to the transaction."""
+        """Note that a consumed batch was added to the transaction."""
         ...
 
     def acknowledges(self, group_id: str, records: Sequence[ShareRecord]) -> None:
-        """Records of a share group were added to the transaction."""
+        """Note that acknowledgements of records of a share group were added to the transaction."""
         ...
 
     def ended(self, outcome: Outcome | None) -> None:
-        """The transaction has ended. outcome: None if it is not known yet."""
+        """Note that the transaction has ended. outcome: None if it is not known yet."""
         ...
 
 
@@ -119,14 +123,16 @@ class Sources:
         self.at_end: list[Callable[[], None]] = []  # called once, whatever the outcome
 
     def add(self, batch: FromGroup) -> None:
-        """The batch will be notified of the outcome; adding it again changes nothing."""
+        """Register a consumed batch, to be notified of the transaction's outcome. Adding it again changes nothing."""
         if all(batch is not known for known in self._batches):
             self._batches.append(batch)
             if self.watch is not None:
                 self.watch.reads(batch)
 
     def notify(self, outcome: Outcome | None) -> None:
-        """Notify the batches. outcome: None if no commit was sent and none will be, which counts as aborted."""
+        """Set the outcome, call the functions in at_end, and notify the consumed batches. outcome: None if no commit
+        was sent and none will be, which counts as aborted.
+        """
         self.outcome = outcome
         if self.watch is not None:
             self.watch.ended(outcome)
@@ -146,7 +152,11 @@ class Sources:
 def offsets_of(
     source: Any, metadata: ConsumerGroupMetadata | None = None
 ) -> tuple[Offsets, ConsumerGroupMetadata, FromGroup | None]:
-    """Return the offsets to commit: of a batch, a consumer's last batch, or a mapping. Raises TypeError, ValueError."""
+    """Return the offsets to commit, the group's metadata, and the batch (None for a mapping). source: a consumer, for
+    its last batch; a batch; or a mapping, which needs metadata.
+
+    Raises TypeError for anything else, IllegalStateError if there is nothing to commit.
+    """
     if isinstance(metadata, str):
         raise TypeError(
             f"send_offsets_to_transaction needs the consumer's group metadata, not the group's name {metadata!r}: "

@@ -96,12 +96,14 @@ BROKEN          fatal   fatal   fatal   fatal   fatal   fatal   fatal    fatal  
 
 
 def _read(grid: str) -> dict[Event, tuple[Cell, ...]]:
+    """Parse the table below: the first line has the states, each other line an event and its cells."""
     head, *lines = [line.split() for line in grid.strip().splitlines()]
     assert [_WORDS[word] for word in head[1:]] == list(State)
     return {Event[name]: tuple(map(_cell, words)) for name, *words in lines}
 
 
 def _cell(word: str) -> Cell:
+    """Return the state or the refusal that a word of the table stands for."""
     return _WORDS[word] if word in _WORDS else Refusal(word)
 
 
@@ -109,5 +111,5 @@ TABLE = _read(_GRID)
 
 
 def cell(event: Event, state: State) -> Cell:
-    """Return the cell for this event and state."""
+    """Return the state that follows this event in this state, or the refusal."""
     return TABLE[event][state]

@@ -34,12 +34,18 @@ class Tries:
         return Deadline(self._environment.clock, self._most_ms)
 
     def delay_s(self, attempt: int, code: int) -> float:
-        """Return the pause before the next attempt. code: of the last response; 0 without one."""
+        """Return the pause before the next attempt, in seconds. attempt: 0 for the first pause. code: the error code
+        of the last response; 0 without one.
+        """
         backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
         return backoff.delay_ms(attempt, self._environment.rng.random()) / 1000
 
     async def pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int, what: str) -> bool:
-        """Wait before the next attempt. Returns False at once if there is no time left. what: for a warning."""
+        """Wait before the next attempt and return True; return False at once if the error is final or no time is left.
+
+        attempt: 0 for the first pause. code: the response's error code, 0 without one. what: the request's name, for a
+        warning.
+        """
         if not code and not is_retriable(error):
             return False
         delay_s = self.delay_s(attempt, code)
@@ -50,6 +56,7 @@ class Tries:
         return True
 
     def _warn_of_long(self, what: str, deadline: Deadline, error: KafkaError) -> None:
+        """Log a warning if the attempts have lasted long, and no such warning was logged lately."""
         now_ms = self._environment.clock.monotonic_ms()
         tried_ms = deadline.timeout_ms - deadline.left_ms()
         if tried_ms >= FOR_LONG_MS and now_ms >= self._silent_until_ms:

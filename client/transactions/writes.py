@@ -27,7 +27,10 @@ MOST_RANGES = 10_000
 
 
 class Writes:
-    """explain: finds out why the producer was fenced, if it was, before its error is raised."""
+    """Sends offsets and acknowledgements into a transaction.
+
+    explain: called before the error of a fenced producer is raised, to find the reason. lock: held during a write.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,9 @@ class Writes:
         self.lock = asyncio.Lock()
 
     async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
-        """Send offsets with the transaction. Raises the transaction's error."""
+        """Add the group to the transaction if its version is 1, and send the offsets. Raises the transaction's
+        error.
+        """
         machine, group_id = self._machine, group.group_id
         target: tuple[CoordinatorKind, str] = ("group", group_id)
         deadline = self._tries.deadline()
@@ -64,7 +69,11 @@ class Writes:
         deadline: Deadline,
         what: str,
     ) -> None:
-        """Call `ask` until it succeeds. If it cannot, fails the transaction and raises its error."""
+        """Call `ask`, which sends a request and returns error codes, until all are 0. If that is impossible, fails the
+        transaction and raises its error.
+
+        target: the coordinator to look up again after an error. what: the request's name, for the error.
+        """
         machine, attempt = self._machine, 0
         while machine.state in OPEN:
             code = 0
@@ -86,13 +95,15 @@ class Writes:
         raise machine.failure()
 
     async def acknowledge(self, taken: FromShareGroup) -> None:
-        """Acknowledge share records with it. Raises its error; RecordNotHeldError before anything is sent."""
+        """Send the acknowledgements of records of a share group. Raises the transaction's error; RecordNotHeldError
+        before anything is sent.
+        """
         await (await self.hand_over(taken))()
 
     async def hand_over(self, taken: FromShareGroup) -> Callable[[], Awaitable[None]]:
-        """Return a function that sends the acknowledgements; it raises the transaction's error.
+        """Take the unsent acknowledgements, and return a function that sends them; it raises the transaction's error.
 
-        Raises that too, where the broker cannot take any, and RecordNotHeldError.
+        Raises the transaction's error if the broker cannot acknowledge in transactions, and RecordNotHeldError.
         """
         group_id = taken.group_id
         check = partial(self._requests.check_acknowledging, group_id)
@@ -134,7 +145,7 @@ class Writes:
 
 
 def in_requests(acks: SharedRanges) -> Iterator[SharedRanges]:
-    """Divide acknowledgements into those of one request after another: at most MOST_RANGES ranges in each."""
+    """Divide acknowledgements into lists, one for each request, with at most MOST_RANGES offset ranges in each."""
     part: list[tuple[bytes, int, list[AcknowledgementBatch]]] = []
     room = MOST_RANGES
     for topic_id, partition, ranges in acks:
