@@ -207,7 +207,7 @@ class Broker(Services):
         if self._in_store is None:
             self.store, self.recovery = open_store(self.disk, self.clock, self.rng, directory, settings, look_from)
             return
-        self._owner = StoreOwner(
+        self._owner = owner = StoreOwner(
             self._in_store,
             self.disk,
             self.clock,
@@ -217,8 +217,7 @@ class Broker(Services):
             directory=directory,
             settings=self.settings,
         )
-        self.store, self.recovery = await self._owner.open(settings, look_from)
-        owner = self._owner
+        self.store, self.recovery = await owner.open(settings, look_from)
         self.metrics.store_is_troubled = lambda: owner.trouble is not None
 
     def _begin_rounds(self) -> None:
@@ -429,6 +428,8 @@ class Broker(Services):
                     self.rounds.sync_soon()
                     with stopping.waits_for("the last sync of the journal"):
                         await self.idle()
+                        if self._owner is not None and self.halted is None:
+                            await self._owner.hand_over()
             if hasattr(self, "listeners"):
                 self.listeners.close()
         finally:

@@ -22,7 +22,7 @@ from ...storage import checkpoints, store_checkpoint, store_mark
 from ...storage.backup.manifest import BackupRefused
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects import fence, format
-from ...storage.objects.creating import read_head, until_clear
+from ...storage.objects.creating import create_seal, read_head, until_clear
 from ...storage.objects.epochs import Epochs, list_places
 from ...storage.objects.fence import NOWHERE, Answer, Place
 from ...storage.objects.format import WINDOW, Claim, Seal
@@ -47,6 +47,7 @@ log = logging.getLogger("fencepost.broker")
 T = TypeVar("T")
 LOOKS_A_LEASE = 6
 POINT_EVERY_S = 30.0
+ATTEMPTS_TO_HAND_OVER = 4
 SAID_EVERY = 10  # attempts that failed
 TOLD_EVERY_MS = 10_000
 
@@ -211,13 +212,14 @@ class StoreOwner:
     async def _wait_for_silence(self, follow: Callable[[Place], None]) -> None:
         """Return once the present owner has written nothing for a lease, or has handed the journal over.
 
-        Returns at once if this data directory was the last owner, unless another broker was told to take over.
+        Returns at once if this data directory was the last owner, unless another broker was told to take over or is on
+        its way.
         follow: called with the newest round or seal again and again.
         """
         silence = Silence(self._lease_ms)
         newest = await self._in_worker(self._newest)
         is_own = newest.epoch > 0 and newest.epoch == self._last_own_epoch()
-        if is_own and not await self._in_worker(partial(self._was_ended, newest.epoch)):
+        if newest.epoch and await self._in_worker(partial(self._is_free, newest.epoch, is_own=is_own)):
             return
         silence.saw(newest, self._clock.monotonic_ms())
         if newest != NOWHERE:
@@ -244,15 +246,18 @@ class StoreOwner:
         folders = (format.CLAIMS, PARTS)
         return Place(0, sum(len(until_clear(partial(self._objects.list, one), self._pause)) for one in folders))
 
-    def _was_ended(self, epoch: int) -> bool:
-        """Return whether another broker has ended this epoch, as `fencepost store take` does: it may own the journal
-        first.
+    def _is_free(self, epoch: int, *, is_own: bool) -> bool:
+        """Return whether the newest epoch has no owner any more that might be at work, and nobody else begins. Blocks.
+
+        is_own: this broker was its owner. Then it is free unless another broker has ended it, as `fencepost store take`
+        does; else only if its owner has handed over. If an epoch was claimed since, that broker comes first.
         """
         epochs = Epochs(self._objects, self._pause)
         rounds = epochs.near_top(epochs.places(format.epoch_prefix(epoch)))
         end = fence.valid_end(rounds, WINDOW)  # rounds may stand behind it, which were on their way
         there = None if end is None else epochs.head(Place(epoch, end))
-        return isinstance(there, Seal) and there.by != epoch
+        is_free = there.by == epoch if isinstance(there, Seal) else is_own
+        return is_free and max(epochs.claimed(), default=0) <= epoch
 
     def _newer(self, known: Place) -> tuple[Place, bool]:
         """Return the newest round (write of the journal) of the epoch, and whether its owner has handed over. Blocks.
@@ -332,6 +337,23 @@ class StoreOwner:
                 return
         self._collecting.add(taken)
         await self._in_worker(partial(self._collecting.collect, journal.released_rounds), self._point_executor)
+
+    async def hand_over(self) -> None:
+        """End the own epoch: a broker that waits takes over at once. Nothing is open or in flight in the journal.
+
+        If the store does not answer, others wait for a lease.
+        """
+        seal = self._journal.end()
+        try:
+            await self._in_worker(partial(create_seal, self._objects, seal, self._pause_briefly))
+        except AnotherTime as error:
+            log.warning("epoch %d of %s was not handed over: %s", seal.by, self._objects.where, error)
+
+    def _pause_briefly(self, error: ObjectsError, attempts: int) -> None:
+        """Wait before another attempt. Raises: AnotherTime, after a few."""
+        if attempts >= ATTEMPTS_TO_HAND_OVER:
+            _give_up(error, attempts)
+        self._store.sleep(pause_s(attempts))
 
     def stop(self) -> None:
         """Let worker threads stop waiting for the store: they raise StoppedWaiting."""

@@ -21,8 +21,10 @@ def take_from_owner(asked: Asked, *, is_sure: bool, as_json: bool) -> None:
     if not looked.epoch:
         raise Failure(f"{where} has a journal in which nothing was ever written", "nobody owns it", NOT_FOUND)
     if looked.sealed is not None:
+        by = looked.sealed.by
+        how = "handed over by its owner" if by == looked.epoch else f"ended by epoch {by}"
         raise Failure(
-            f"{where}: epoch {looked.epoch} was ended by epoch {looked.sealed.by}, and nobody has begun since",
+            f"{where}: epoch {looked.epoch} was {how}, and nobody has begun since",
             "start a broker with --store, or look at why the one that waits does not begin",
         )
     owner = _owner_text(looking, looked)

@@ -41,6 +41,14 @@ def read_head(objects: Objects, place: Place) -> RoundHeader | Seal:
         raise ObjectDamaged(objects.where, name, str(error)) from error
 
 
+def create_seal(objects: Objects, seal: Seal, pause: Pause) -> None:
+    """Try to create a seal. If the name is taken, a listing tells by what. Raises what `pause` raises."""
+    try:
+        until_clear(lambda: objects.create(format.place_name(seal.place), format.pack_seal(seal)), pause)
+    except Exists:
+        pass
+
+
 class RoundCreation:
     """One round on its way into the store. attempt() may be a worker's."""
 

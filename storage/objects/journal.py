@@ -24,7 +24,7 @@ from ..journal.round_write import RoundWrite, SyncJob
 from . import format
 from .creating import Pause, RoundCreation, create_round
 from .fence import NOWHERE, Header, Owner, Place
-from .format import LARGEST_ROUND_BYTES, NO_POINT, WINDOW, RoundHeader
+from .format import LARGEST_ROUND_BYTES, NO_POINT, WINDOW, RoundHeader, Seal
 from .takeover import Taken
 
 BUSY_BYTES = 64 << 20
@@ -44,6 +44,7 @@ class ObjectJournal(AnyJournal):
     may_be_ended_by_others = True
     __slots__ = (
         "_age_ms",
+        "_ended",
         "_first_round",
         "_in_flight",
         "_in_flight_bytes",
@@ -91,6 +92,7 @@ class ObjectJournal(AnyJournal):
         self._in_flight_bytes = 0
         self._written: deque[Written] = deque()
         self._used_bytes = 0  # of these
+        self._ended = False
         self._begin_round()
         self._point = taken.last.point if taken.last else point or NO_POINT
         self._start = taken.last.says.start if taken.last else Place(self.incarnation, 0) if point else NOWHERE
@@ -161,6 +163,8 @@ class ObjectJournal(AnyJournal):
             return None
         if any(write.failed for write in self._in_flight):
             raise RuntimeError("no round can begin: one in flight has failed")
+        if self._ended:
+            raise RuntimeError("no round can begin: the epoch was ended")
         body = b"".join(self._buffers)
         header = self._take_header(Header(self._start), body)
         write = ObjectRound(self._objects, header, format.pack_round(header) + body, self._pause)
@@ -202,6 +206,17 @@ class ObjectJournal(AnyJournal):
         self._in_flight_bytes -= write.size_bytes
         self._written.append(Written(created.number, write.through_unit, write.size_bytes))
         self._used_bytes += write.size_bytes
+
+    def end(self) -> Seal:
+        """Begin no round any more. Returns the seal by which others see that: they need not wait for a lease then.
+
+        Raises RuntimeError: a round is open or in flight.
+        """
+        if self.pending or self._in_flight:
+            raise RuntimeError("the epoch cannot be ended: a round is open or in flight")
+        self._ended = True
+        place = Place(self.incarnation, self._owner.next_round)
+        return Seal(place, self._salt, self.incarnation, handed_over=True)
 
     def sync_job(self) -> SyncJob | None:
         return None

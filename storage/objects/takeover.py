@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ...effects.objects import Exists, Missing, Objects
 from ..journal.format import FlatPart, Malformed, read_parts
 from . import fence, format
-from .creating import Pause, until_clear
+from .creating import Pause, create_seal, until_clear
 from .epochs import Epochs, read_rounds
 from .errors import ObjectDamaged, Overtaken
 from .fence import Phase, Place, Run, Taker
@@ -140,11 +140,8 @@ class Takeover:
     def _seal(self, taker: Taker) -> None:
         """Try to create the seal that ends the epoch. If the name is taken, the next listing tells by what."""
         place = Place(taker.ending, taker.place)
-        content = format.pack_seal(Seal(place, self._claim.salt, taker.epoch, handed_over=self._for_others))
-        try:
-            until_clear(lambda: self._objects.create(format.place_name(place), content), self._pause)
-        except Exists:
-            pass  # whoever has the name, and whether this seal is valid, a listing tells
+        seal = Seal(place, self._claim.salt, taker.epoch, handed_over=self._for_others)
+        create_seal(self._objects, seal, self._pause)
 
     # ---- what counts -----------------------------------------------------------------------------------------
 

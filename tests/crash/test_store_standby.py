@@ -1,4 +1,4 @@
-"""Real brokers on one store: a standby takes over from one that is killed or stopped, and a client just goes on."""
+"""Real brokers on one store: a standby takes over from one that is killed, paused or stopped; clients just go on."""
 
 import asyncio
 import os
@@ -14,7 +14,8 @@ from s3_servers import STORES, opened_store
 
 import fencepost
 
-QUICK = ("-X", "store.lease.ms=600", "-X", "store.heartbeat.ms=150", "-X", "store.puts.per.second=1000")
+QUICK = ("-X", "store.heartbeat.ms=150", "-X", "store.puts.per.second=1000")
+LEASE_MS = {"SIGKILL": 600, "SIGSTOP": 600, "SIGTERM": 60_000}  # for the last it must not be needed
 ADOPTED = 20
 
 
@@ -100,10 +101,13 @@ def numbers(broker: BrokerProcess) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["SIGKILL", pytest.param("SIGSTOP", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "how", ["SIGKILL", *(pytest.param(one, marks=pytest.mark.long) for one in ("SIGSTOP", "SIGTERM"))]
+)
 def test_a_client_of_both_brokers_goes_on_at_the_standby_and_nothing_is_lost(url, how, tmp_path):
     first = adopted_owner(url, tmp_path / "first")
-    second = BrokerProcess(str(tmp_path / "second"), "--store", url, "--standby", *QUICK)
+    lease = f"store.lease.ms={LEASE_MS[how]}"
+    second = BrokerProcess(str(tmp_path / "second"), "--store", url, "--standby", "-X", lease, *QUICK)
     starting = threading.Thread(target=second.start)
     starting.start()
     until(lambda: any(" is here, " in line for line in second.lines), "the standby has fetched nothing")
@@ -114,7 +118,7 @@ def test_a_client_of_both_brokers_goes_on_at_the_standby_and_nothing_is_lost(url
         starting.join()
         if how == "SIGSTOP":
             os.kill(first.process.pid, signal.SIGCONT)
-            assert first.ended() == 71
+        assert first.ended() == {"SIGKILL": -signal.SIGKILL, "SIGSTOP": 71, "SIGTERM": 0}[how]
         producing.more()
     finally:
         producing.end()

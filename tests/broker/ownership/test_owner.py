@@ -3,7 +3,7 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
-from fencepost.effects.objects import Exists
+from fencepost.effects.objects import Exists, Unclear
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.protocol.batches import walk
@@ -76,6 +76,51 @@ def test_the_last_owner_restarts_in_its_own_directory_without_waiting():
     assert again.loop.time() < 1
     assert records(again) == shown
     again.stop()
+
+
+def test_after_an_orderly_stop_a_broker_with_an_empty_disk_does_not_wait():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    first.ask(produce("t", batch(2)), 11)
+    shown = records(first)
+    first.stop()
+    second = serve(objects)
+    assert second.loop.time() < 1
+    assert records(second) == shown
+    assert answers(second.ask(produce("t", batch(1)), 11)) == [(OK, 2)]
+    second.stop()
+
+
+def test_a_former_owner_waits_a_lease_if_another_has_claimed_the_next_epoch():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.stop()
+    objects.content[form.claim_name(2)] = form.pack_claim(Claim(2, 2, (), b"12345678"))
+    again = serve(objects, first.disk)
+    assert 6 <= again.loop.time() < 8
+    again.stop()
+
+
+def test_an_orderly_stop_ends_although_the_store_fails_to_take_the_seal():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    seen = first.broker._in_store.objects
+    failed = 0
+
+    def fail_once_it_hands_over(call: str, name: str) -> None:
+        nonlocal failed
+        if call == "create" and first.broker._owner._journal._ended:
+            failed += 1
+            raise Unclear(name, "the server answered 503")
+
+    seen.before_each = fail_once_it_hands_over
+    first.stop()
+    assert failed > 1
+    second = serve(objects)
+    assert 6 <= second.loop.time() < 8
+    second.stop()
 
 
 def test_a_former_owner_waits_a_lease_if_another_node_ended_its_epoch():

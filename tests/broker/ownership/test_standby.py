@@ -11,7 +11,8 @@ from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.storage.objects import format as form
-from owner_driver import Owning
+from fencepost.storage.objects.creating import create_seal
+from owner_driver import Owning, pause
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
@@ -42,8 +43,9 @@ def begin(objects: SimulatedObjects) -> SimulatedDisk:
 class OwnerAtWork:
     """An owner that sends a record whenever another client looks at a round, and sometimes takes a point."""
 
-    def __init__(self, objects: SimulatedObjects, disk: SimulatedDisk, looks: int) -> None:
+    def __init__(self, objects: SimulatedObjects, disk: SimulatedDisk, looks: int, *, hands_over: bool = False) -> None:
         self.sent = 0
+        self.hands_over = hands_over
         self.left = looks
         self._owner = Owning(objects.client(), disk, identity=form.read_identity(objects.content[form.IDENTITY_NAME]))
         self._is_busy = False
@@ -57,6 +59,8 @@ class OwnerAtWork:
         self.sent += 1
         if self.left % 10 == 5:
             self._owner.point()
+        if self.hands_over and not self.left:
+            create_seal(self._owner.objects, self._owner.store.journal.end(), pause)
         self._is_busy = False
 
 
@@ -72,6 +76,17 @@ def test_a_standby_reads_no_part_of_a_checkpoint_once_it_takes_over():
     assert parts
     assert max(parts) < claimed
     assert answers(second.ask(produce("t", batch(1)), 11)) == [(ErrorCode.NONE, 45)]
+    second.stop()
+
+
+def test_a_standby_takes_over_without_a_lease_once_the_owner_hands_over():
+    objects = SimulatedObjects()
+    owner = OwnerAtWork(objects, begin(objects), looks=23, hands_over=True)
+    seen = objects.client()
+    seen.before_each = owner.look
+    second = serve(seen)
+    assert batches(second) == 1 + owner.sent == 24
+    assert second.loop.time() < 4
     second.stop()
 
 

@@ -44,12 +44,13 @@ def url(tmp_path):
 
 @pytest.fixture
 def written(url):
-    """The URL of a journal that a broker has left, with a checkpoint and rounds behind it."""
-    with serve(url) as broker:
-        broker.ask(create("t"))
-        for _ in range(20):
-            broker.ask(produce("t", batch()), 11)
-            broker.wait(3)
+    """The URL of a journal of a broker that was killed, with a checkpoint and rounds behind it."""
+    broker = serve(url)
+    broker.ask(create("t"))
+    for _ in range(20):
+        broker.ask(produce("t", batch()), 11)
+        broker.wait(3)
+    broker.abandon()
     return url
 
 
@@ -133,6 +134,13 @@ def test_store_take_needs_yes_and_is_refused_without_an_owner(written, tmp_path)
     assert cause.endswith("epoch 1 was ended by epoch 2, and nobody has begun since")
     nothing = f"file://{tmp_path}/none"
     assert refused("store", "take", nothing, "--yes", code=3)[0] == f"{nothing} has no journal of a broker"
+
+
+def test_store_take_is_refused_if_the_owner_has_handed_over(url):
+    serve(url).stop()
+    cause, _ = refused("store", "take", url, "--yes")
+    assert cause.endswith("epoch 1 was handed over by its owner, and nobody has begun since")
+    assert ", was handed over; nobody has begun since\n" in run("store", "status", url).stdout
 
 
 # ---- a journal and a backup ------------------------------------------------------------------------------------

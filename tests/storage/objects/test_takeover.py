@@ -9,6 +9,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects, StoreCut
 from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects import format as form
+from fencepost.storage.objects.creating import create_seal
 from fencepost.storage.objects.errors import Fenced, ObjectDamaged, Overtaken
 from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.looking import Looking
@@ -141,6 +142,24 @@ def test_a_takeover_overtaken_by_a_newer_one_raises_and_begins_no_epoch():
     with pytest.raises(Overtaken, match="epoch 2 was ended at round 0 by epoch 3"):
         Owning(objects, node=2)
     assert Owning(objects, node=4).values() == [b"first", b"of the third"]
+
+
+def test_an_owner_that_has_ended_its_epoch_begins_no_round_and_its_seal_is_valid():
+    objects = SimulatedObjects()
+    owner = begin(objects)
+    owner.send("t", b"1")
+    owner.append(owner.log("t"), [b"2"])
+    with pytest.raises(RuntimeError, match="a round is open"):
+        owner.store.journal.end()
+    owner.round()
+    create_seal(objects, owner.store.journal.end(), pause)
+    owner.append(owner.log("t"), [b"never acknowledged"])
+    with pytest.raises(RuntimeError, match="the epoch was ended"):
+        owner.round()
+    looked = Looking(objects, pause).look()
+    assert (looked.sealed.by, looked.sealed.handed_over) == (owner.epoch, True)
+    assert Owning(objects, node=2).values() == [b"1", b"2"]
+    assert len([name for name in objects.content if name.startswith("0/journal/0000000001/")]) == looked.end + 1
 
 
 # ---- points --------------------------------------------------------------------------------------------------
