@@ -53,7 +53,7 @@ def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Ste
     acknowledging = yield from _decide_ahead(broker, group, member, asked)
     sessions, epoch = broker.share_sessions, request.share_session_epoch
     if epoch == INITIAL_EPOCH:
-        yield from broker.share_partitions.releasing(group, member)
+        yield from broker.share_partitions.finish_release(group, member)
     try:
         if epoch == FINAL_EPOCH:
             session = sessions.find(group, member)
@@ -191,7 +191,7 @@ def _decide_ahead(broker: Services, group: str, member: str, asked: Asked) -> St
     yet.
     """
     acks = {place: ranges for place, ranges in asked.items() if ranges and not isinstance(ranges, KafkaError)}
-    acknowledging = broker.share_partitions.acknowledging(group, member, acks)
+    acknowledging = broker.share_partitions.begin_acknowledging(group, member, acks)
     yield from acknowledging.decide_ahead()
     return acknowledging
 

@@ -40,7 +40,7 @@ def txn_share_acknowledge(
     acks = yield from _read(request)
     wrong = _refused(broker, call, request.group_id, acks)
     if acks and not wrong:
-        acknowledging = broker.share_partitions.acknowledging_in_transaction(
+        acknowledging = broker.share_partitions.begin_acknowledging_in_transaction(
             request.group_id, request.member_id, request.producer_id, acks
         )
         yield from acknowledging.decide_ahead()

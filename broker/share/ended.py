@@ -13,7 +13,7 @@ from .values import AckRange, AckType, State
 _RELEASE = (AckType.RELEASE,)
 
 
-class Held(NamedTuple):
+class Acquired(NamedTuple):
     """Some of the ranges that a member has acquired.
 
     looked_at: how many runs were examined. go_on: the offset from which there may be more; None: there is none.
@@ -24,7 +24,7 @@ class Held(NamedTuple):
     go_on: int | None
 
 
-def held_by(machine: SharePartition, member: str, offset: int, most_runs: int) -> Held:
+def find_acquired(machine: SharePartition, member: str, offset: int, most_runs: int) -> Acquired:
     """Return the ranges that the member has acquired from this offset on, examining at most most_runs runs."""
     columns = machine.runs.next_part(offset, most_runs)
     found = [
@@ -33,10 +33,10 @@ def held_by(machine: SharePartition, member: str, offset: int, most_runs: int) -
         if standing.state is State.ACQUIRED and standing.member == member
     ]
     looked_at = len(columns[0])
-    return Held(found, looked_at, columns[1][-1] + 1 if looked_at == most_runs else None)
+    return Acquired(found, looked_at, columns[1][-1] + 1 if looked_at == most_runs else None)
 
 
-def expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
+def find_expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
     """Return the acquired ranges whose deadline has passed, among those of the alarms that were due."""
     horizon_ms = max((deadline_ms for deadline_ms, _, _ in due), default=0)
     found: list[Run] = []
@@ -51,7 +51,7 @@ def expired(machine: SharePartition, due: Sequence[Alarm]) -> list[Run]:
     return found
 
 
-def releasing(machine: SharePartition, runs: Iterable[Run], limit: int) -> Portions:
+def decide_releases(machine: SharePartition, runs: Iterable[Run], limit: int) -> Portions:
     """Return the portions that release these acquired runs, which are in offset order. limit: the most deliveries of a
     record.
     """

@@ -18,7 +18,7 @@ from ..bugs import contain_bugs
 from ..net.turns import Job, Steps
 from ..shared import Shared
 from .counts import count_released
-from .ended import expired, held_by, releasing
+from .ended import decide_releases, find_acquired, find_expired
 from .logged import EncodedUpdate, Kept
 from .machine import Alarm
 from .portions import Portions
@@ -105,7 +105,7 @@ class Locks:
             before.keys.extend(keys)
         self._begin_work()
 
-    def releasing(self, group: str, member: str) -> Steps[None]:
+    def finish_release(self, group: str, member: str) -> Steps[None]:
         """Release now, in steps, all that an ended session of this member still has acquired."""
         while (release := self._releases.get((group, member))) is not None:
             yield self._take_step_of(release)
@@ -122,13 +122,13 @@ class Locks:
                 if kept is None or not self._state_log.is_online(key):
                     left -= 1
                     continue
-                held = held_by(kept.machine, release.member, offset, left)
+                held = find_acquired(kept.machine, release.member, offset, left)
                 left -= max(1, held.looked_at)
                 if held.go_on is not None:
                     release.keys.appendleft(key)
                     release.offset = held.go_on
                 if held.runs:
-                    ending.append((key, held.runs, releasing(kept.machine, held.runs, limit)))
+                    ending.append((key, held.runs, decide_releases(kept.machine, held.runs, limit)))
             if not self._log(ending, timed_out=False):
                 for key, runs, _ in ending:
                     self._known[key].machine.end_locks(runs, self._clock.monotonic_ms())
@@ -166,9 +166,9 @@ class Locks:
                 alarms, runs = kept.machine.due_alarms(now_ms, left + 1)
                 left -= max(0, runs - 1)
                 due.append((key, alarms))
-                ended = expired(kept.machine, alarms)
+                ended = find_expired(kept.machine, alarms)
                 if ended:
-                    ending.append((key, ended, releasing(kept.machine, ended, self._limit_of(key.group))))
+                    ending.append((key, ended, decide_releases(kept.machine, ended, self._limit_of(key.group))))
             self._end_due(due, ending, now_ms)
         return 1 + (RUNS - left) * UNITS_OF_A_RUN
 

@@ -346,16 +346,7 @@ class SharePartitions:
 
     # ---- acknowledging ---------------------------------------------------------------------------------------
 
-    def acknowledge(
-        self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
-    ) -> dict[TopicIdPartition, KafkaError | None]:
-        """Apply a request's acknowledgements in one unit. Each partition succeeds or fails as a whole.
-
-        Returns each partition's error; None for success.
-        """
-        return self.finish(self.acknowledging(group, member, acks))
-
-    def acknowledging(
+    def begin_acknowledging(
         self, group: str, member: str, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
     ) -> Acknowledging:
         """Return a request's acknowledgements, to be decided in steps and given to finish()."""
@@ -389,21 +380,22 @@ class SharePartitions:
     def release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
         """Make available again the records that the member acquired in these partitions, because its session ended.
 
-        Some are released at once, the rest in turns: see releasing(). If the log cannot be written, it is tried again.
+        Some are released at once, the rest in turns: see finish_release(). It is tried again if the log cannot be
+        written.
         """
         keys = [key for place in places if (key := SharePartitionKey(group, *place)) in self._known]
         self.locks.release(group, member, keys)
 
-    def releasing(self, group: str, member: str) -> Steps[None]:
+    def finish_release(self, group: str, member: str) -> Steps[None]:
         """Release now, in steps, all that a member's ended session still has acquired.
 
         Called before the member opens another session or is answered.
         """
-        return self.locks.releasing(group, member)
+        return self.locks.finish_release(group, member)
 
     # ---- transactions ----------------------------------------------------------------------------------------
 
-    def acknowledging_in_transaction(
+    def begin_acknowledging_in_transaction(
         self, group: str, member: str, producer_id: int, acks: Mapping[TopicIdPartition, Sequence[AckRange]]
     ) -> Acknowledging:
         """Return acknowledgements that are part of a producer's transaction, to be decided in steps; see

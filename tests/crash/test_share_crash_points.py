@@ -20,6 +20,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.records import read_marker
 from fencepost.storage.log.partition_log import PartitionLog
 from offset_requests import Producer, commit
+from share_acknowledging import acknowledge_now
 from share_driver import durable_view
 from share_transactions import ShareWorker, acquire, begin
 from simulated_broker import SimulatedBroker
@@ -56,7 +57,7 @@ def plain_acknowledgements(world: SimulatedBroker, keys: list[SharePartitionKey]
 
     def acknowledge(*asked: tuple[SharePartitionKey, int, int, AckType]) -> None:
         acks = {(key.topic_id, key.partition): [AckRange(first, last, [kind])] for key, first, last, kind in asked}
-        assert not any(shares.acknowledge("g", "m", acks).values())
+        assert not any(acknowledge_now(shares, "g", "m", acks).values())
         world.wait(0.05)
 
     return [
@@ -165,7 +166,7 @@ def resets(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
 
     return [
         lambda: [acquire(world, key, 0, 9) for key in keys],
-        lambda: (shares.acknowledge("g", "m", {key[1:]: [AckRange(0, 9, [1])] for key in keys}), world.wait(0.05)),
+        lambda: (acknowledge_now(shares, "g", "m", {key[1:]: [AckRange(0, 9, [1])] for key in keys}), world.wait(0.05)),
         lambda: world.loop.run_until_complete(world.broker.coordinator_snapshots.take()),
         reset,
         lambda: [acquire(world, key, 0, 9) for key in keys],

@@ -9,7 +9,7 @@ from fencepost.broker.requests.share.fetching import ShareFetching
 from fencepost.broker.requests.share.sessions import ShareSessions
 from fencepost.broker.requests.throttling import Throttling
 from fencepost.broker.share import locks
-from fencepost.broker.share.ended import held_by
+from fencepost.broker.share.ended import find_acquired
 from fencepost.broker.share.locks import Locks
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.runs import Runs
@@ -93,16 +93,16 @@ def a_batch_that_does_not_fit_is_taken_for_a_gap(stack: ExitStack) -> None:
 @killed_by(LOCKS)
 @breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
 def a_new_session_loses_what_it_has_to_the_end_of_the_old_one(stack: ExitStack) -> None:
-    replaced(stack, Locks.releasing, lambda self, group, member: iter(()))
+    replaced(stack, Locks.finish_release, lambda self, group, member: iter(()))
 
 
 @killed_by(LOCKS)
 @breaks("security.md: What a client can make the broker do is bounded")
 def all_that_a_session_had_is_released_in_one_step(stack: ExitStack) -> None:
     def at_once(machine: Any, member: str, offset: int, most_runs: int) -> Any:
-        return held_by(machine, member, offset, 1 << 40)
+        return find_acquired(machine, member, offset, 1 << 40)
 
-    _replaced(stack, locks, "held_by", at_once)
+    _replaced(stack, locks, "find_acquired", at_once)
 
 
 @killed_by(LOCKS)

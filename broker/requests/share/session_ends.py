@@ -22,7 +22,7 @@ def end_sessions_of(broker: "Services", connection: "Connection") -> None:
 def end_session(broker: "Services", session: ShareSession) -> Steps[None]:
     """End a share session, in steps: the records that its member has acquired become available again."""
     _begin_end(broker, session)
-    yield from broker.share_partitions.releasing(session.group, session.member)
+    yield from broker.share_partitions.finish_release(session.group, session.member)
 
 
 def _begin_end(broker: "Services", session: ShareSession) -> None:

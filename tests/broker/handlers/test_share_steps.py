@@ -11,6 +11,7 @@ from fencepost.broker.share.acknowledging import Acknowledging
 from fencepost.broker.share.values import AckRange, AcquiredRange, SharePartitionKey
 from fencepost.protocol.errors import ErrorCode
 from produce_requests import create
+from share_acknowledging import acknowledge_now
 from share_client import ACCEPT, REJECT, RELEASE, ShareClient
 from simulated_broker import SimulatedBroker
 from work_of_requests import frame_of, work_of
@@ -41,7 +42,7 @@ class World:
         return {letter: found.count(letter) for letter in sorted(set(found))}
 
     def acknowledge(self, *acks: AckRange, member: str = "m") -> None:
-        assert self.shares.acknowledge(share_work.GROUP, member, {self.place: acks}) == {self.place: None}
+        assert acknowledge_now(self.shares, share_work.GROUP, member, {self.place: acks}) == {self.place: None}
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_a_request_is_refused_whole_if_its_record_becomes_pending_meanwhile(worl
 
     def become_pending() -> None:
         acks = {world.place: [AckRange(3_000, 3_000, [ACCEPT])]}
-        made = world.shares.acknowledging_in_transaction(share_work.GROUP, "m", asked.producer_id, acks)
+        made = world.shares.begin_acknowledging_in_transaction(share_work.GROUP, "m", asked.producer_id, acks)
         changes, wrong = made.finish_in_transaction()
         assert not wrong
         unit = world.shares.state_log.pending_unit(changes, asked.producer_id, asked.producer_epoch)

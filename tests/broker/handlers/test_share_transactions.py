@@ -10,6 +10,7 @@ from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.ledger import EndTxnsRequest, PrepareTxnRequest
 from fencepost.protocol.messages.transactions import EndTxnRequest
 from offset_requests import Producer
+from share_acknowledging import acknowledge_now
 from share_transactions import ShareWorker, acquire, begin, states
 from simulated_broker import SimulatedBroker
 
@@ -103,7 +104,7 @@ def test_a_record_cannot_be_acknowledged_twice_even_in_the_same_transaction(worl
     assert worker.acknowledge((key, 0, 0)) == [NONE]
     assert worker.acknowledge((key, 0, 0)) == [NOT_ACQUIRED]
     assert other.acknowledge((key, 0, 0)) == [NOT_ACQUIRED]
-    plain = world.broker.share_partitions.acknowledge("g", "m", {(key.topic_id, 0): [AckRange(0, 0, [1])]})
+    plain = acknowledge_now(world.broker.share_partitions, "g", "m", {(key.topic_id, 0): [AckRange(0, 0, [1])]})
     assert [error and error.code for error in plain.values()] == [NOT_ACQUIRED]
 
 

@@ -6,6 +6,7 @@ from fencepost.broker.share.counts import count_acknowledged, count_released
 from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, State, StateBatch, Wanted
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
+from share_acknowledging import acknowledge_now
 from share_transactions import ShareWorker, acquire, begin
 from simulated_broker import SimulatedBroker
 
@@ -61,9 +62,11 @@ def test_metrics_show_the_outcomes_of_share_records(broker: SimulatedBroker) -> 
     assert metrics(broker) == {}
     found = [Found(0, 9), Found(10, 10, is_data=False), Found(11, 19)]
     shares.acquire(SharePartitionKey("g", *place), "me", 0, found, Wanted(500, 500))
-    refused = shares.acknowledge("g", "me", {place: [AckRange(10, 10, [ACCEPT])]})
+    refused = acknowledge_now(shares, "g", "me", {place: [AckRange(10, 10, [ACCEPT])]})
     assert refused[place] is not None
-    assert shares.acknowledge("g", "me", {place: [AckRange(1, 5, [ACCEPT]), AckRange(6, 6, [REJECT])]}) == {place: None}
+    assert acknowledge_now(shares, "g", "me", {place: [AckRange(1, 5, [ACCEPT]), AckRange(6, 6, [REJECT])]}) == {
+        place: None
+    }
     assert metrics(broker) == {
         ("acknowledgements_total", "accept"): 5,
         ("acknowledgements_total", "reject"): 1,

@@ -11,6 +11,7 @@ from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Stat
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_offsets import AlterShareGroupOffsetsRequest
 from produce_requests import batch, create, produce
+from share_acknowledging import acknowledge_now
 from share_client import ACCEPT, RELEASE, ShareClient, got, initialize
 from share_driver import ShareDriver, durable_view
 from share_transactions import ShareWorker, acquire, begin, states
@@ -44,12 +45,12 @@ def test_kafka_18084_19463_an_acknowledgement_that_is_not_logged_keeps_the_locks
     shares = broker.broker.share_partitions
     log = broker.broker.topics.by_name["__share_group_state"].partitions[shares.state_log.home(key)].log
     log.offline = "a test"
-    refused = shares.acknowledge("g", "m", {key[1:]: [ack(0, 2, AckType.ACCEPT)]})[key[1:]]
+    refused = acknowledge_now(shares, "g", "m", {key[1:]: [ack(0, 2, AckType.ACCEPT)]})[key[1:]]
     assert refused is not None
     log.offline = None
     assert states(broker, key) == "0 LLLLL"
     assert shares.next_offset(key) == 5
-    assert shares.acknowledge("g", "m", {key[1:]: [ack(0, 2, AckType.ACCEPT)]}) == {key[1:]: None}
+    assert acknowledge_now(shares, "g", "m", {key[1:]: [ack(0, 2, AckType.ACCEPT)]}) == {key[1:]: None}
     assert states(broker, key) == "3 LL"
 
 
@@ -88,7 +89,7 @@ def test_kafka_20034_23112_the_count_of_complete_records_survives_a_restart(brok
     acquire(broker, key, 0, 9)
     shares = broker.broker.share_partitions
     acks = [ack(2, 4, AckType.ACCEPT), ack(6, 6, AckType.REJECT)]
-    assert shares.acknowledge("g", "m", {key[1:]: acks}) == {key[1:]: None}
+    assert acknowledge_now(shares, "g", "m", {key[1:]: acks}) == {key[1:]: None}
     assert shares.describe(key)[::3] == (0, 4)
     shares.state_log.commit([(key, shares.state_log.known[key].machine.decide_start(4))])
     assert shares.describe(key)[::3] == (5, 1)
@@ -119,7 +120,7 @@ def test_kafka_21426_pruning_the_state_log_keeps_the_newest_snapshot(broker: Sim
     state_log = broker.broker.share_partitions.state_log
     home = state_log.home(key)
     acquire(broker, key, 0, 4)
-    broker.broker.share_partitions.acknowledge("g", "m", {key[1:]: [ack(0, 1, AckType.ACCEPT)]})
+    acknowledge_now(broker.broker.share_partitions, "g", "m", {key[1:]: [ack(0, 1, AckType.ACCEPT)]})
     state_log.write_snapshots([key])
     broker.wait(1)
     state_log.prune(home, [each for each in state_log.known if state_log.home(each) == home])

@@ -154,7 +154,7 @@ def test_an_acknowledged_range_is_checked_in_steps_and_logged_as_one_unit(world:
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     acks = {(client.topic_id, number): [AckRange(0, RECORDS - 1, [ACCEPT])] for number in range(PARTITIONS)}
-    acknowledging = shares.acknowledging("g", "m", acks)
+    acknowledging = shares.begin_acknowledging("g", "m", acks)
     steps = list(acknowledging.decide_ahead())
     assert len(steps) == PARTITIONS * RECORDS // PORTION
     assert max(steps) <= 1 + 4 * PORTION

@@ -10,6 +10,7 @@ from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Foun
 from fencepost.protocol.batches import Batch, read
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.records import Record, build
+from share_acknowledging import acknowledge_now
 from simulated_broker import SimulatedBroker
 
 WANTED = Wanted(500, 500)
@@ -36,7 +37,7 @@ class World:
         return self.shares.acquire(self.key, member, first, [Found(first, last)], WANTED)
 
     def acknowledge(self, first: int, last: int, kind: AckType, member: str = "me") -> KafkaError | None:
-        return self.shares.acknowledge("g", member, {self.place: [AckRange(first, last, [kind])]})[self.place]
+        return acknowledge_now(self.shares, "g", member, {self.place: [AckRange(first, last, [kind])]})[self.place]
 
     def states(self) -> str:
         machine = self.shares.state_log.known[self.key].machine
@@ -167,7 +168,7 @@ def test_a_missing_share_partition_is_unknown_topic_or_partition(world: World) -
         with pytest.raises(KafkaError) as refused:
             call()
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answer = world.shares.acknowledge("h", "me", {world.place: [AckRange(0, 0, [1])]})[world.place]
+    answer = acknowledge_now(world.shares, "h", "me", {world.place: [AckRange(0, 0, [1])]})[world.place]
     assert answer is not None
     assert answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

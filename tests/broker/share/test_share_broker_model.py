@@ -120,11 +120,11 @@ class ShareBroker(RuleBasedStateMachine):
         asked = {key[1:]: [AckRange(first, last, [kind]) for first, last, kind in of] for key, of in acks.items()}
         producer, who = None, dict[str, Any]()
         if txn is None:
-            deciding = self.shares.acknowledging("g", member, asked)
+            deciding = self.shares.begin_acknowledging("g", member, asked)
         else:
             producer = self.producers.setdefault(txn, None) or Producer(self.world, txn, tv=2)  # type: ignore[arg-type]
             self.producers[txn], who = producer, producer.who
-            deciding = self.shares.acknowledging_in_transaction("g", member, producer.producer_id, asked)
+            deciding = self.shares.begin_acknowledging_in_transaction("g", member, producer.producer_id, asked)
         flight = Flight(member, producer, who, acks, deciding, deciding.decide_ahead(), {})
         self.flights.append(flight)
         if at_once:
@@ -190,7 +190,7 @@ class ShareBroker(RuleBasedStateMachine):
     @rule(member=MEMBERS)
     def end_session(self, member: str) -> None:
         self.shares.release("g", member, [key[1:] for key in self.keys])
-        for _ in self.shares.releasing("g", member):
+        for _ in self.shares.finish_release("g", member):
             pass
         for model in self.models.values():
             model.release_all(member)

@@ -8,6 +8,7 @@ from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
 from fencepost.broker.transactions.states.transaction import MarkerOrder
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.java_hash import partition_for
+from share_acknowledging import acknowledge_now
 from share_lives import (
     HOMES,
     Life,
@@ -75,7 +76,7 @@ def test_acknowledgements_of_one_request_are_one_unit_of_the_state_log() -> None
             acquire(world, key, 0, 9)
         unit = world.broker.store.last_unit
         acks = {(topic.id, index): [AckRange(0, 4, [AckType.ACCEPT])] for index in range(5)}
-        assert not any(world.broker.share_partitions.acknowledge("g", "me", acks).values())
+        assert not any(acknowledge_now(world.broker.share_partitions, "g", "me", acks).values())
         assert world.broker.store.last_unit == unit + 1
         assert [world.broker.share_partitions.describe(key).start_offset for key in keys] == [5] * 5
 
@@ -218,7 +219,7 @@ def test_a_snapshot_keeps_records_pending_at_its_time_until_the_next_snapshot() 
         home = shares.state_log.home(key)
         acquire(world, key, 0, 0)
         acks = {(key.topic_id, key.partition): [AckRange(0, 0, [AckType.ACCEPT])]}
-        changes, _ = shares.acknowledging_in_transaction("g", "me", 7, acks).finish_in_transaction()
+        changes, _ = shares.begin_acknowledging_in_transaction("g", "me", 7, acks).finish_in_transaction()
         unit = shares.state_log.pending_unit(changes, 7, 0)
         shares.state_log.topic.commit(unit.parts)
         unit.apply()
@@ -246,7 +247,7 @@ def test_on_a_full_store_share_states_do_not_change_and_locks_stay() -> None:
         place = key.topic_id, key.partition
         acquire(world, key, 0, 9)
         world.broker.store.space_exhausted = True
-        answer = shares.acknowledge("g", "me", {place: [AckRange(0, 4, [AckType.ACCEPT])]})[place]
+        answer = acknowledge_now(shares, "g", "me", {place: [AckRange(0, 4, [AckType.ACCEPT])]})[place]
         assert answer is not None
         assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         with pytest.raises(KafkaError):

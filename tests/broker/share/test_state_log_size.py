@@ -6,6 +6,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.share import state_log
 from fencepost.broker.share.values import AckRange, AcquiredRange
+from share_acknowledging import acknowledge_now
 from share_transactions import ShareWorker, begin
 from simulated_broker import SimulatedBroker
 
@@ -36,7 +37,7 @@ class Log:
         if len(kinds) == 1:
             acks = [AckRange(first, first + count - 1, kinds)]
         self.acquire(first, count)
-        assert self.shares.acknowledge(self.key.group, "m", {self.key[1:]: acks}) == {self.key[1:]: None}
+        assert acknowledge_now(self.shares, self.key.group, "m", {self.key[1:]: acks}) == {self.key[1:]: None}
 
 
 SETTINGS = BrokerSettings(

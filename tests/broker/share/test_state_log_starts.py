@@ -13,6 +13,7 @@ from fencepost.broker.upkeep import coordinator_snapshots
 from fencepost.storage.checkpoints import read_file, write_file
 from offset_requests import commit
 from produce_requests import create
+from share_acknowledging import acknowledge_now
 from share_lives import positions, replayed, view
 from share_transactions import ShareWorker, acquire, begin, states
 from simulated_broker import SimulatedBroker
@@ -38,7 +39,7 @@ def reset(world: SimulatedBroker, key: SharePartitionKey, offset: int) -> None:
 
 def accept(world: SimulatedBroker, key: SharePartitionKey, first: int, last: int, member: str = "m") -> None:
     acks = {key[1:]: [AckRange(first, last, [AckType.ACCEPT])]}
-    assert world.broker.share_partitions.acknowledge(key.group, member, acks) == {key[1:]: None}
+    assert acknowledge_now(world.broker.share_partitions, key.group, member, acks) == {key[1:]: None}
 
 
 def prune(world: SimulatedBroker) -> None:

@@ -17,6 +17,7 @@ from fencepost.client.share.taken import MANY
 from fencepost.client.transactions import writes
 from fencepost.client.values import Record
 from reading import make, write
+from share_acknowledging import acknowledge_now
 from share_members import ACCEPT, REJECT, RELEASE, left, seen, sharer
 from txn_world import TxnWorld, within
 
@@ -178,7 +179,7 @@ def end_lock(world: TxnWorld, consumer: Any, offset: int) -> None:
     shares = world.broker.share_partitions
     (key,) = shares.of_group("g")
     acks = {(key.topic_id, key.partition): [AckRange(offset, offset, [int(RELEASE)])]}
-    assert list(shares.acknowledge("g", consumer._polls.member.member_id, acks).values()) == [None]
+    assert list(acknowledge_now(shares, "g", consumer._polls.member.member_id, acks).values()) == [None]
 
 
 async def soon(consumer: Any, count: int) -> list[Any]:

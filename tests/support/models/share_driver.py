@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fencepost.broker.share.acquiring import Limits
-from fencepost.broker.share.ended import expired, held_by, releasing
+from fencepost.broker.share.ended import decide_releases, find_acquired, find_expired
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.portions import Portions
 from fencepost.broker.share.runs import Run, Transaction
@@ -133,16 +133,16 @@ class ShareDriver:
     def release(self, member: str) -> None:
         offset: int | None = self.machine.start
         while offset is not None:
-            held = held_by(self.machine, member, offset, RUNS)
+            held = find_acquired(self.machine, member, offset, RUNS)
             self._end_locks(held.runs)
             offset = held.go_on
 
     def expire(self, now_ms: int) -> None:
         while alarms := self.machine.due_alarms(now_ms, RUNS)[0]:
-            self._end_locks(expired(self.machine, alarms))
+            self._end_locks(find_expired(self.machine, alarms))
 
     def _end_locks(self, runs: Sequence[Run]) -> None:
-        ending = releasing(self.machine, runs, self.limit)
+        ending = decide_releases(self.machine, runs, self.limit)
         ending.finish()
         if ending.batches:
             start, complete = ending.position()

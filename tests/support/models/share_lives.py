@@ -9,6 +9,7 @@ from fencepost.broker.share.state_log import ShareStateLog
 from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, Wanted
 from fencepost.broker.transactions.states.transaction import MarkerOrder
 from fencepost.protocol.errors import ErrorCode, KafkaError
+from share_acknowledging import acknowledge_now
 from share_driver import durable_view
 from simulated_broker import SimulatedBroker
 
@@ -72,7 +73,7 @@ def acquire(world: SimulatedBroker, key: SharePartitionKey, first: int, last: in
 
 
 def acknowledge(world: SimulatedBroker, key: SharePartitionKey, *acks: AckRange, member: str = "me") -> None:
-    answer = world.broker.share_partitions.acknowledge(key.group, member, {(key.topic_id, key.partition): acks})
+    answer = acknowledge_now(world.broker.share_partitions, key.group, member, {(key.topic_id, key.partition): acks})
     assert answer == {(key.topic_id, key.partition): None}
 
 
@@ -117,7 +118,7 @@ class Life:
 
     def acknowledge(self) -> None:
         group, member = self.group(), self.member()
-        self.shares.acknowledge(group, member, self.acks(group, member, range(5)))
+        acknowledge_now(self.shares, group, member, self.acks(group, member, range(5)))
 
     def acks(self, group: str, member: str, kinds: Sequence[int]) -> dict[tuple[bytes, int], list[AckRange]]:
         acks = {}
@@ -133,7 +134,7 @@ class Life:
     def acknowledge_in_transaction(self) -> None:
         group, member, producer_id = self.group(), self.member(), self.chance.randrange(3)
         acks = self.acks(group, member, (1, 3))
-        acknowledging = self.shares.acknowledging_in_transaction(group, member, producer_id, acks)
+        acknowledging = self.shares.begin_acknowledging_in_transaction(group, member, producer_id, acks)
         changes, wrong = acknowledging.finish_in_transaction()
         assert not wrong
         if changes:

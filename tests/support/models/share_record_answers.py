@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from fencepost.broker.share.acquiring import Limits
-from fencepost.broker.share.ended import expired, releasing
+from fencepost.broker.share.ended import decide_releases, find_expired
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.runs import Standing
 from fencepost.broker.share.values import AckRange, AckType, Found, Snapshot, State, StateBatch, Wanted
@@ -78,7 +78,7 @@ def given_out(records: Records, record: int, member: int) -> Records:
 @cache
 def given_back(records: Records, record: int) -> Records:
     machine = _machine_of(records)
-    ending = releasing(machine, expired(machine, [(0, record + 1, record + 1)]), DELIVERIES)
+    ending = decide_releases(machine, find_expired(machine, [(0, record + 1, record + 1)]), DELIVERIES)
     ending.finish()
     assert ending.batches
     ending.apply()
