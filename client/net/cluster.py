@@ -60,7 +60,9 @@ _STALE_METADATA = frozenset(
 
 
 class Cluster:
-    """Used on the event loop in which it was started."""
+    """The brokers of one cluster, their metadata, and the connections to them. Used on the event loop in which it was
+    started.
+    """
 
     def __init__(self, settings: ConnectionSettings, environment: Environment = SYSTEM) -> None:
         self.settings = settings
@@ -83,8 +85,6 @@ class Cluster:
         self.affinity = LoopAffinity()
         self.throttles = Throttles(settings.client_id, environment.clock)
         self._closed = False
-
-    # ---- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect and fetch metadata. Tries for start_timeout_ms; without it, for BOOTSTRAP_MS or connect_timeout_ms.
@@ -122,7 +122,7 @@ class Cluster:
             self._refresher = asyncio.get_running_loop().create_task(self._run_refresher())
 
     async def close(self) -> None:
-        """Idempotent; does not wait for brokers."""
+        """Close all connections and stop the background refresh, without waiting for brokers. Idempotent."""
         self._closed = True
         if self.affinity.is_elsewhere:  # close it in its own loop if that runs; else its tasks ended with the loop
             if self.affinity.loop is not None and self.affinity.loop.is_running() and not self.affinity.is_forked:
@@ -138,8 +138,6 @@ class Cluster:
             if refresher is not None:
                 await asyncio.gather(refresher, return_exceptions=True)
 
-    # ---- metadata ----------------------------------------------------------------------------------------------
-
     def watch_topics(self, topics: Iterable[str]) -> None:
         """Keep the metadata of these topics fresh from now on."""
         new = [topic for topic in topics if topic not in self._watched]
@@ -148,7 +146,9 @@ class Cluster:
             self.request_refresh()
 
     def watch_all_topics(self, wanted: bool = True) -> None:
-        """Keep the metadata of all topics fresh, including new ones, or stop that: for patterns."""
+        """Keep the metadata of all topics fresh, including new ones, for subscriptions by a pattern. wanted: False
+        stops it.
+        """
         self._watches_all = wanted
         if wanted:
             self.request_refresh()
@@ -166,9 +166,10 @@ class Cluster:
     async def refresh(
         self, topics: Iterable[str] | None = None, *, deadline_ms: float | None = None, all_topics: bool = False
     ) -> Metadata:
-        """Request metadata now, once; by default of the watched topics. deadline_ms: of the monotonic clock.
+        """Request metadata once, now, and return it. topics: None for the watched ones. deadline_ms: of the monotonic
+        clock.
 
-        Raises BrokerUnreachableError and the like.
+        Raises BrokerUnreachableError and other errors of the request.
         """
         timeout_ms: float = self.settings.request_timeout_ms
         if deadline_ms is not None:
@@ -194,7 +195,9 @@ class Cluster:
         return self.metadata
 
     async def partitions_of(self, topic: str, *, timeout_ms: float) -> int:
-        """The number of partitions of a topic; waits until it is known. Raises UnknownTopicError and the like."""
+        """Return the number of partitions of a topic; wait until it is known. Raises UnknownTopicError after
+        timeout_ms.
+        """
         known = self.metadata.partitions(topic)
         if known:
             return known
@@ -212,7 +215,7 @@ class Cluster:
                 del self._awaited[topic]
 
     async def _change(self, topic: str, deadline: Deadline) -> None:
-        """Wait for the next change of metadata. Raises if none can come, or none comes before the deadline."""
+        """Wait for the next change of metadata. Raises if the refresh has failed, or at the deadline."""
         if self._closed:
             raise ClosedError("the client was closed")
         self.check()
@@ -246,7 +249,7 @@ class Cluster:
         return missing
 
     def _notify(self) -> None:
-        """Wake those that wait for new metadata, and call the listeners."""
+        """Wake the tasks that wait for new metadata, and call the listeners."""
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)
@@ -260,12 +263,12 @@ class Cluster:
         return None if self._watches_all else list(self._watched)
 
     def check(self) -> None:
-        """Raises FatalError if the background refresh has failed. Call it before waiting for a change of metadata."""
+        """Raise FatalError if the background refresh has failed. Call it before waiting for a change of metadata."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
 
     async def _run_refresher(self) -> None:
-        """The background task. Nobody awaits it, so `check` raises the error that ends it."""
+        """Refresh metadata in the background. Nobody awaits this task, so `check` raises the error that ends it."""
         try:
             await self._refresh_until_cancelled()
         except Exception as error:
@@ -311,8 +314,6 @@ class Cluster:
         if age_s < backoff_s and not self._awaited:  # many errors of one cause need one request
             await asyncio.sleep(backoff_s - age_s)
 
-    # ---- connections -------------------------------------------------------------------------------------------
-
     def ready(self, node_id: int, purpose: str = "") -> Connection | None:
         """Return the open connection to a node; None if there is none."""
         return self._connections.ready(node_id, purpose)
@@ -351,6 +352,7 @@ class Cluster:
         raise last
 
     def _address_of(self, node_id: int) -> Address | None:
+        """Return the address of a broker or bootstrap server (numbers below -1); None if it is unknown."""
         if node_id <= _FIRST_BOOTSTRAP:
             return self.settings.bootstrap_servers[_FIRST_BOOTSTRAP - node_id]
         known = self.metadata.brokers.get(node_id)
@@ -364,11 +366,10 @@ class Cluster:
                 self._connections.adopt(_FIRST_BOOTSTRAP - index, node_ids[address])
 
     def _forget_coordinators(self, node_id: int, purpose: str) -> None:
+        """Look up the coordinators on this node again, and refresh metadata: its connection was lost."""
         if purpose == COORDINATORS:
             self._coordinators.forget_node(node_id)
         self.request_refresh()
-
-    # ---- coordinators ------------------------------------------------------------------------------------------
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> Connection:
         """Return the connection to the coordinator of a group or transactional id. Makes one attempt.
@@ -383,10 +384,8 @@ class Cluster:
             raise
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """Look this coordinator up again when it is next needed."""
+        """Forget which broker this coordinator is on, so that the next use looks it up again."""
         self._coordinators.forget(kind, key)
-
-    # ---- requests ----------------------------------------------------------------------------------------------
 
     async def ask(
         self, target: Target, request: object, *, timeout_ms: float | None = None, cap: int | None = None

@@ -49,9 +49,10 @@ class Transport(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """node_id: -1 while the broker's id is not known. features: finalized versions by name.
+    """One connection to a broker.
 
-    The functions in on_lost are called once, when it has ended, with the error; None if `close` was called without one.
+    node_id: -1 while the broker's id is not known. features: finalized versions by name. The functions in on_lost are
+    called once, when it has ended, with the connection and the error; None if `close` was called without one.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def name(self) -> str:
-        """The broker, for error messages."""
+        """The broker as error messages name it, such as "broker 1 at localhost:9092"."""
         host, port = self.address
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return f"broker {self.node_id} at {where}" if self.node_id >= 0 else f"broker at {where}"
@@ -106,11 +107,12 @@ class Connection(asyncio.Protocol):
         return sum(map(len, self._queues()))
 
     def _queues(self) -> "tuple[deque[_Pending], ...]":
+        """Return the queues of unanswered requests: the sent ones and, during `hold`, those that wait."""
         return (self._pending, self._sending) if self.is_held else (self._pending,)
 
     @property
     def is_held(self) -> bool:
-        """Whether new requests wait for release()."""
+        """Return whether new requests wait until release() sends them."""
         return self._sending is not self._pending
 
     # ---- versions ----------------------------------------------------------------------------------------------
@@ -121,7 +123,9 @@ class Connection(asyncio.Protocol):
         self._versions = common(offer)
 
     def version_of(self, request_class: type, cap: int | None = None) -> int:
-        """The highest version that both sides know, at most `cap`. Raises UnsupportedVersionError."""
+        """Return the highest version of this request that client and broker know, at most `cap`. Raises
+        UnsupportedVersionError.
+        """
         if cap is None and (found := self._versions.get(request_class)) is not None:
             return found[1]
         return choose(self._versions, request_class, cap, self.name)
@@ -178,7 +182,7 @@ class Connection(asyncio.Protocol):
     def send_past_hold(self, request: Any, version: int, *, timeout_ms: float) -> "asyncio.Future[Any]":
         """Send a request before all that are held back. It does not count as use of the connection, which may be idle.
 
-        timeout_ms: after the last request before it has its own.
+        timeout_ms: counted from the deadline of the last request that was sent before.
         """
         held, out, used_at = self._sending, self._out, self._used_at
         self._sending, self._out = self._pending, []
@@ -200,13 +204,13 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def hand_over(self) -> Any:
-        """Return the open transport for another protocol. This connection object ends, the transport stays open."""
+        """Return the open transport, for use with another protocol. This object counts as closed afterwards."""
         transport, self._transport = self._transport, None
         self.close()
         return transport
 
     def _flush(self) -> None:
-        """Write all requests of this turn of the loop."""
+        """Write the requests that were encoded in this turn of the loop, unless they are held back."""
         out = self._out
         transport = self._transport
         if not out or self.closed or transport is None or self._sending is not self._pending:
@@ -230,6 +234,9 @@ class Connection(asyncio.Protocol):
             self._set_timer(self._loop.time() + self._max_idle_s)
 
     def data_received(self, data: bytes) -> None:
+        """Decode the responses in the received bytes, and complete their requests in order. A malformed response
+        closes the connection.
+        """
         pending = self._pending
         try:
             for frame in self._framer.feed(data):
@@ -303,6 +310,7 @@ class Connection(asyncio.Protocol):
     # ---- time --------------------------------------------------------------------------------------------------
 
     def _set_timer(self, when: float) -> None:
+        """Call `_check_time` at `when` (the loop's clock, in seconds), instead of at the time set before."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
@@ -334,6 +342,7 @@ def _second(pair: tuple[Any, float]) -> float:
 
 
 def _text_of(error: BaseException) -> str:
+    """Return the error's text, or its class's name if it has none."""
     return str(error) or type(error).__name__
 
 

@@ -43,7 +43,11 @@ class _Slot:
 
 
 class Connections:
-    """address_of: a node's current address. on_lost: called with node and purpose if a connection ends by an error."""
+    """The connections of one client.
+
+    address_of: returns a node's current address. on_lost: called with node id and purpose when a connection ends by an
+    error.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class Connections:
         self._login = login_of(settings, environment)
 
     def ready(self, node_id: int, purpose: str = "") -> Connection | None:
-        """Return the open connection, or None."""
+        """Return the open connection to this node for this purpose; None if there is none."""
         slot = self._slots.get((node_id, purpose))
         if slot is None:
             return None
@@ -79,7 +83,7 @@ class Connections:
         return min((one for one in found if not one.closed and not one.is_retired), key=_in_flight, default=None)
 
     def backing_off_ms(self, node_id: int, purpose: str = "") -> float:
-        """Return how long node() would wait before it tries to connect."""
+        """Return how many ms node() would wait before it tries to connect, after failed attempts; 0 for none."""
         slot = self._slots.get((node_id, purpose))
         return 0.0 if slot is None else max(0.0, slot.not_before_ms - self._environment.clock.monotonic_ms())
 
@@ -104,6 +108,9 @@ class Connections:
             raise
 
     async def _open(self, slot: _Slot) -> Connection:
+        """Connect to the slot's broker, after the wait that earlier failures require, and put the connection into the
+        slot. Raises the error of the attempt.
+        """
         clock = self._environment.clock
         try:
             wait_ms = slot.not_before_ms - clock.monotonic_ms()
@@ -128,11 +135,13 @@ class Connections:
         return connection
 
     def _replace(self, slot: _Slot, connection: Connection) -> None:
+        """Set the slot's connection; close the one before it RETIRED_LASTS_S later."""
         before, slot.connection = slot.connection, connection
         if before is not None and not before.closed:  # it is retired, but may have requests in flight
             asyncio.get_running_loop().call_later(RETIRED_LASTS_S, before.close)
 
     def _note_failure(self, slot: _Slot, error: BaseException) -> None:
+        """Remember why the slot's connection failed, and set when the next attempt may begin."""
         slot.error = error_text(error)  # its text only: an exception keeps the frames of its traceback alive
         delay_ms = self._backoff.delay_ms(slot.failures, self._environment.rng.random())
         slot.failures += 1
@@ -176,13 +185,14 @@ class Connections:
         self._slots[node_id, ""] = slot
 
     def _context(self) -> "ssl.SSLContext | None":
+        """Return the TLS context, made from the settings at the first call; None without TLS."""
         if not self._tls_made:
             self._tls = self._settings.security.tls_context()
             self._tls_made = True
         return self._tls
 
     async def close(self) -> None:
-        """Idempotent; does not wait for brokers."""
+        """Close all connections, and cancel those being opened, without waiting for brokers. Idempotent."""
         self._closed = True
         opening = [slot.opening for slot in self._slots.values() if slot.opening is not None]
         for slot in self._slots.values():

@@ -22,7 +22,9 @@ _BATCHED = 4  # FindCoordinator has a list of keys from this version on
 
 
 class Coordinators:
-    """any_node: a connection to any broker."""
+    """Finds and remembers the coordinators. any_node: returns a connection to any broker. timeout_ms: of a
+    FindCoordinator request.
+    """
 
     def __init__(self, any_node: Callable[[], Awaitable[Connection]], timeout_ms: float) -> None:
         self._any_node = any_node
@@ -35,15 +37,17 @@ class Coordinators:
         return self._addresses.get(node_id)
 
     def forget(self, kind: CoordinatorKind, key: str) -> None:
-        """Look the coordinator of this key up again when it is next needed."""
+        """Forget which broker has the coordinator of this key, so that the next use looks it up again."""
         self._nodes.pop((kind, key), None)
 
     def forget_node(self, node_id: int) -> None:
-        """Look all coordinators on this node up again: its connection ended, so they may have moved."""
+        """Forget all coordinators on this node: its connection has ended, so they may have moved."""
         self._nodes = {key: node for key, node in self._nodes.items() if node != node_id}
 
     async def find(self, kind: CoordinatorKind, key: str) -> int:
-        """Return the coordinator's node id. Raises the error of FindCoordinator, BrokerUnreachableError and others."""
+        """Return the node id of the coordinator, known or from FindCoordinator. Raises that request's error,
+        BrokerUnreachableError and others.
+        """
         known = self._nodes.get((kind, key))
         if known is not None:
             return known

@@ -12,6 +12,8 @@ from ...effects.rng import Rng, SystemRng
 
 @dataclass(frozen=True, slots=True)
 class Environment:
+    """The clock, the random numbers and the network that a client uses; tests replace them."""
+
     clock: Clock
     rng: Rng
     net: Net

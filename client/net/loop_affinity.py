@@ -12,6 +12,7 @@ _forks = 0  # how many forks led to this process
 
 
 def _after_fork() -> None:
+    """Count forks: called in each child process."""
     global _forks
     _forks += 1
 
@@ -30,12 +31,12 @@ class LoopAffinity:
         self._forks = _forks
 
     def enter(self) -> None:
-        """Bind to the running loop."""
+        """Bind the client to the running event loop, its thread and its process."""
         self.loop, self.thread, self._forks = asyncio.get_running_loop(), get_ident(), _forks
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the caller is in another loop or process than the one of `enter`.
+        """Return whether the caller is in another loop or process than the one of `enter`.
 
         Compares threads, since a thread runs one loop at a time: get_running_loop() makes a system call, which is too
         slow for each record.
@@ -47,11 +48,13 @@ class LoopAffinity:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a fork of the process of `enter`. In the child, loop.is_running() is still true."""
+        """Return whether this process is a fork of the process of `enter`. In the child, loop.is_running() is still
+        true.
+        """
         return self._forks != _forks
 
     def check(self) -> None:
-        """Raises IllegalStateError in another loop, where a call would wait for ever; ForkedError in a forked child."""
+        """Raise IllegalStateError in another loop, where a call would never return; ForkedError in a forked child."""
         if self.loop is not None and self.is_forked:
             raise ForkedError("this client was started before the process was forked")
         if self.is_elsewhere:
@@ -60,6 +63,6 @@ class LoopAffinity:
             )
 
     def call_soon(self, what: Callable[..., object], *args: Any) -> None:
-        """Call this in the loop, from any thread; does nothing if the loop is closed."""
+        """Schedule a call in the client's loop, from any thread; do nothing if the loop is closed."""
         if self.loop is not None and not self.loop.is_closed() and not self.is_forked:
             self.loop.call_soon_threadsafe(what, *args)

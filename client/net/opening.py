@@ -38,7 +38,8 @@ async def open_connection(
     login: "Login | None" = None,
     node_id: int = -1,
 ) -> Connection:
-    """Return a connection that is ready for requests. login: None: made from the settings.
+    """Open a connection, agree on API versions and log in. Returns it, ready for requests. login: None: made from the
+    settings.
 
     Raises BrokerUnreachableError, AuthenticationError, UnsupportedVersionError.
     """
@@ -76,6 +77,7 @@ def login_of(settings: ConnectionSettings, environment: Environment) -> "Login |
 
 
 async def _log_in(connection: Connection, login: "Login", environment: Environment) -> None:
+    """Log in over a new connection, and schedule the next login before the broker ends the session."""
     from .renewal import Renewal
 
     lifetime_ms = await login.run(connection, connection.send, await login.prepare())
@@ -126,7 +128,7 @@ async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
 
 
 def _next_version(response: ApiVersionsResponse) -> int:
-    """The highest version of ApiVersions that the broker lists in its error; 0 if none (before Kafka 2.4)."""
+    """Return the highest version of ApiVersions that the broker lists in its error; 0 if none (before Kafka 2.4)."""
     known = [one.max_version for one in response.api_keys if one.api_key == 18]
     return min(known[0], FIRST_VERSION - 1) if known and known[0] >= 0 else 0
 

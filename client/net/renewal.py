@@ -36,11 +36,13 @@ class Renewal:
         self._timer = asyncio.get_running_loop().call_later(lifetime_ms * part / 1000, self._begin)
 
     def _begin(self) -> None:
+        """Start the login in a task, unless the connection has ended or is no longer used for new requests."""
         self._timer = None
         if not (self._connection.closed or self._connection.is_retired):
             self._task = asyncio.get_running_loop().create_task(self._renew())
 
     async def _renew(self) -> None:
+        """Log in again while new requests are held back. If that is impossible, retire or close the connection."""
         connection = self._connection
         try:
             token = await self._login.prepare()

@@ -14,7 +14,7 @@ _MOST_DOUBLINGS = 30
 
 
 class Backoff:
-    """Waits between attempts."""
+    """Exponential waits between attempts. first_ms: the first wait. max_ms: the longest."""
 
     __slots__ = ("first_ms", "max_ms")
 

@@ -30,7 +30,9 @@ Send = Callable[..., Awaitable[Any]]
 
 
 class Login:
-    """How one client logs in on each of its connections. tokens: for OAUTHBEARER alone."""
+    """How one client logs in on each of its connections. tokens: the source of tokens for OAUTHBEARER; None for other
+    mechanisms.
+    """
 
     def __init__(
         self, security: Security, environment: Environment, tokens: TokenSource | None, *, timeout_ms: float
@@ -42,7 +44,7 @@ class Login:
         self.timeout_ms = timeout_ms
 
     async def prepare(self) -> str:
-        """Return the token, which may take long; "" for other mechanisms."""
+        """Return a token for OAUTHBEARER, which may take long to get; "" for other mechanisms."""
         return "" if self._tokens is None else await self._tokens.token()
 
     async def run(self, connection: Connection, send: Send, token: str) -> float:
@@ -83,7 +85,7 @@ class Login:
 
 
 class _Exchange:
-    """Exchanges SASL messages. lifetime_ms: after which the broker demands a new authentication; 0: never."""
+    """The SASL messages of one login. lifetime_ms: after which the broker demands a new authentication; 0: never."""
 
     def __init__(self, connection: Connection, send: Send, timeout_ms: float, mechanism: str) -> None:
         self.lifetime_ms = 0
@@ -93,7 +95,9 @@ class _Exchange:
         self._mechanism = mechanism
 
     async def agree(self) -> None:
-        """Choose the mechanism by SaslHandshake."""
+        """Send SaslHandshake with the mechanism. Raises AuthenticationError or UnsupportedVersionError if the broker
+        does not accept it.
+        """
         connection = self._connection
         if not connection.knows(SaslHandshakeRequest, IN_KAFKA_FRAMES):
             raise UnsupportedVersionError(
@@ -140,6 +144,7 @@ class _Exchange:
 
 
 async def _scram(exchange: _Exchange, mechanism: str, username: str, password: str, environment: Environment) -> None:
+    """Log in with SCRAM, and check the server's proof. Raises AuthenticationError."""
     from scramp import ScramClient, ScramException  # type: ignore[import-untyped]
 
     # scramp escapes "," and "=" in the name (RFC 5802, saslname).

@@ -17,7 +17,9 @@ class Throttles:
         self._silent_until_ms = 0
 
     def note(self, node_id: int, throttle_ms: int) -> int:
-        """Note the throttle time of a response. Returns when the next request may be sent to that broker."""
+        """Count the throttle time of a response, and warn if the sum is large. Returns when the next request may be
+        sent to that broker, in monotonic ms.
+        """
         now_ms = self._clock.monotonic_ms()
         self._waits_ms += throttle_ms
         if self._waits_ms >= FOR_LONG_MS and now_ms >= self._silent_until_ms:

@@ -21,6 +21,8 @@ _HINT = "sasl_oauth_token_provider returns the token as a str, or (token, lifeti
 
 
 class _Kept(NamedTuple):
+    """A token, and until when it is used (monotonic ms)."""
+
     token: str
     until_ms: float
 
@@ -29,7 +31,9 @@ class _Kept(NamedTuple):
 
 
 class TokenSource:
-    """The tokens of one client, for all its connections. provider: see the settings."""
+    """The tokens of one client, for all its connections. provider: the application's function, as described in the
+    settings.
+    """
 
     def __init__(self, provider: Callable[[], Any], clock: Clock) -> None:
         self._provide = provider
@@ -38,9 +42,10 @@ class TokenSource:
         self._kept: _Kept | None = None
 
     async def token(self) -> str:
-        """Return a valid token.
+        """Return a valid token: the last one, or a new one from the application.
 
-        Raises AuthenticationError if the application has none; BrokerUnreachableError where no thread can ask it now.
+        Raises AuthenticationError if the application has none; BrokerUnreachableError if no thread can be started to
+        call it.
         """
         async with self._lock:
             kept = self._kept
@@ -58,7 +63,7 @@ class TokenSource:
         self._kept = None
 
     async def _ask(self) -> Any:
-        """Call the token provider, in a thread if it may block."""
+        """Return what the application's token provider returns; it is called in a thread if it may block."""
         provide = self._provide
         try:
             if inspect.iscoroutinefunction(provide) or inspect.iscoroutinefunction(type(provide).__call__):
@@ -73,7 +78,7 @@ class TokenSource:
             ) from error
 
     def _read(self, found: Any) -> tuple[str, float | None]:
-        """Return the token, and for how many ms it is valid; None: not known."""
+        """Return the token in what the provider returned, and for how many ms it is valid; None: not known."""
         match found:
             case Token(str(token), float() | int() as expires_ms):
                 return token, expires_ms - self._clock.now_ms()
@@ -87,7 +92,9 @@ class TokenSource:
 
 
 def _expiry_ms(token: str) -> float | None:
-    """Return when a JWT expires, by its `exp`, without checking the signature. None for any other token."""
+    """Return the expiry of a JWT, its claim `exp`, in ms since 1970, without checking the signature. None for any
+    other token.
+    """
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -16,6 +16,8 @@ Uuid = bytes
 
 
 class Node(NamedTuple):
+    """A broker: its id, address and rack."""
+
     node_id: int
     host: str
     port: int
@@ -23,7 +25,9 @@ class Node(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """leader: -1 if there is none at the moment. leader_epoch: -1 if the broker sends none."""
+    """A partition's replicas. leader: a node id, -1 if there is none at the moment. leader_epoch: -1 if the broker
+    sends none.
+    """
 
     leader: int
     leader_epoch: int
@@ -33,7 +37,9 @@ class Partition(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """error: the code of the broker's error, 0 if it is usable. topic_id: zero if the broker sends none."""
+    """A topic and its partitions. error: the code of the broker's error, 0 if it is usable. topic_id: zero if the
+    broker sends none.
+    """
 
     name: str
     topic_id: Uuid
@@ -43,7 +49,9 @@ class Topic(NamedTuple):
 
 
 class Metadata:
-    """at_ms: when it was requested; -1: never."""
+    """What the brokers said of the cluster; never changed, but replaced. at_ms: when it was requested (monotonic ms);
+    -1: never.
+    """
 
     __slots__ = ("_names", "at_ms", "brokers", "cluster_id", "controller_id", "topics")
 
@@ -63,30 +71,30 @@ class Metadata:
         self._names = {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
 
     def leader(self, topic_partition: tuple[str, int]) -> int | None:
-        """The node id of a partition's leader; None if it has none or is not known."""
+        """Return the node id of the partition's leader; None if it has none or is not known."""
         topic = self.topics.get(topic_partition[0])
         partition = topic.partitions.get(topic_partition[1]) if topic is not None else None
         return partition.leader if partition is not None and partition.leader >= 0 else None
 
     def leader_address(self, topic_partition: tuple[str, int]) -> tuple[str, int] | None:
-        """Host and port of a partition's leader, if it has one that is known."""
+        """Return host and port of the partition's leader; None if it has none or is not known."""
         node_id = self.leader(topic_partition)
         node = None if node_id is None else self.brokers.get(node_id)
         return None if node is None else (node.host, node.port)
 
     def leader_epoch(self, topic_partition: tuple[str, int]) -> int:
-        """The leader epoch of a partition; -1 if it is not known."""
+        """Return the partition's leader epoch; -1 if it is not known."""
         topic = self.topics.get(topic_partition[0])
         partition = topic.partitions.get(topic_partition[1]) if topic is not None else None
         return partition.leader_epoch if partition is not None else -1
 
     def partitions(self, topic: str) -> int | None:
-        """The number of partitions of a topic; None if it is not known."""
+        """Return the number of partitions of the topic; None if it is not known."""
         found = self.topics.get(topic)
         return len(found.partitions) if found is not None and not found.error else None
 
     def topic_id(self, topic: str) -> Uuid:
-        """The id of a topic; ZERO_UUID if it is not known."""
+        """Return the id of the topic; ZERO_UUID if it is not known."""
         found = self.topics.get(topic)
         return found.topic_id if found is not None else ZERO_UUID
 
@@ -94,18 +102,20 @@ class Metadata:
         return self._names.get(topic_id)
 
     def error(self, topic: str) -> ErrorCode | None:
-        """The broker's error for a topic; None if it has none, or was not requested."""
+        """Return the broker's error for the topic; None if it has none, or was not requested."""
         found = self.topics.get(topic)
         if found is None or not found.error:
             return None
         return code_of(found.error)
 
     def incomplete(self, topics: Iterable[str]) -> list[str]:
-        """Return the partitions whose topic or leader is missing at present; it may appear later."""
+        """Return those of these topics that are missing, have an error, or have a partition without a leader."""
         return [name for name in topics if not _complete(self.topics.get(name))]
 
     def updated(self, response: MetadataResponse, requested: Iterable[str] | None, now_ms: int) -> "Metadata":
-        """Return the metadata after a response. requested: its topics; None: all, so others no longer exist."""
+        """Return the metadata after a response. requested: the topics that were asked for; None: all, so any other no
+        longer exists.
+        """
         topics = {} if requested is None else dict(self.topics)
         for name in requested or ():
             topics.pop(name, None)
@@ -123,6 +133,7 @@ class Metadata:
 
 
 def _complete(topic: Topic | None) -> bool:
+    """Return whether the topic is known, has no error, and each of its partitions has a leader."""
     if topic is None or topic.error or not topic.partitions:
         return False
     return all(partition.leader >= 0 for partition in topic.partitions.values())

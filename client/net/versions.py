@@ -23,7 +23,7 @@ SPOKEN: dict[type, Api] = {api.request: api for api in APIS.values()}
 
 
 class Offer(NamedTuple):
-    """The versions and features that a broker listed."""
+    """The API versions and finalized features that a broker listed in ApiVersions."""
 
     versions: Mapping[int, tuple[int, int]]  # by API key: lowest, highest
     features: Mapping[str, int]  # finalized
@@ -33,7 +33,9 @@ NOTHING = Offer({}, {})
 
 
 def offer_of(response: ApiVersionsResponse) -> Offer:
-    """Read an ApiVersions response. Only finalized features count; with an epoch below 0 they are not known yet."""
+    """Return the versions and features in an ApiVersions response. Only finalized features count; with an epoch below
+    0 they are not known yet.
+    """
     features: dict[str, int] = {}
     if response.finalized_features_epoch >= 0:
         features = {one.name: one.max_version_level for one in response.finalized_features}
@@ -57,7 +59,8 @@ def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tu
 
 
 def choose(known: Mapping[type, tuple[int, int]], request_class: type, cap: int | None, where: str) -> int:
-    """Return the highest common version, at most `cap`. where: the broker, for error messages.
+    """Return the highest version in `known` for this request, at most `cap`. where: the broker's name, for error
+    messages.
 
     Raises UnsupportedVersionError.
     """

@@ -6,7 +6,9 @@ _ITEMS = 1_000  # of each list that are looked at
 
 
 def words_of(response: Any, code: int) -> str:
-    """Return the message beside this code in the response or in one of its items; "" if there is none."""
+    """Return the broker's message beside this error code, in the response or in one of its items; "" if there
+    is none.
+    """
     if getattr(response, "error_code", None) == code and (words := getattr(response, "error_message", None)):
         return str(words)
     return next((found for each in _items_of(response) if (found := words_of(each, code))), "")
