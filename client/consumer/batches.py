@@ -187,13 +187,13 @@ class Batch(Sequence[Record]):
             raise AlreadyCommittedError(f"later offsets of {state.tp} than this batch's first were committed already")
 
     def _release(self) -> None:
-        """Release its partitions: its transaction has ended."""
+        """End the transaction's claim on the batch's partitions."""
         for state in self._states:
             if state.claimed_by is self._claimed_by:
                 state.claimed_by = None
 
     def committed(self) -> None:
-        """Call this after its offsets are committed."""
+        """Note that the batch's offsets are committed."""
         self._release()
         for state in self._states:
             jumps, offset = self._jumps[state], self.offsets[state.tp].offset
@@ -203,8 +203,8 @@ class Batch(Sequence[Record]):
         self._settled(self)
 
     def aborted(self) -> None:
-        """Call this after a rollback: partitions that are still assigned are read again from its first offsets, or
-        from before.
+        """Go back to the batch's first offsets, or before them, in the partitions that are still assigned: it was
+        rolled back.
 
         A partition that was rolled back meanwhile with an earlier batch keeps that position.
         """
@@ -218,7 +218,7 @@ class Batch(Sequence[Record]):
         self._subscription.on_change()
 
     def outcome_unknown(self) -> None:
-        """Call this if the outcome of its commit is unknown: the position is then looked up from the committed offsets.
+        """Look up the positions from the committed offsets, since the outcome of the batch's commit is unknown.
 
         If there is none, the batch was not committed, and is read again.
         """

@@ -68,7 +68,7 @@ class Consumer:
         tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
     ) -> "Consumer":
-        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
+        """Create a consumer from setting names of Java's client or of librdkafka, such as {"bootstrap.servers": …}.
 
         Raises InvalidConfigurationError.
         """
@@ -89,6 +89,7 @@ class Consumer:
             self.subscribe(topics)
 
     def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
+        """Connect the consumer with metrics and tracing, if given. tracing: True for the default tracer."""
         if metrics is not None:
             metrics.watch_consumer(self._reading, self._subscription)
         if tracing:
@@ -104,10 +105,8 @@ class Consumer:
         return f"<Consumer group={self._settings.group_id} {count_text(len(self._subscription.assigned), 'partition')}>"
 
     def state(self) -> ConsumerSnapshot:
-        """A snapshot of its state."""
+        """Return a snapshot of the consumer's state."""
         return self._polls.state(self._settings.group_id)
-
-    # ---- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect. Raises BrokerUnreachableError, AuthenticationError and the like."""
@@ -122,7 +121,7 @@ class Consumer:
     stop = close
 
     async def _close_after(self, error: BaseException | None, timeout_ms: float = CLOSING_MS) -> None:
-        """Close after a block; with an error, no automatic commit contains the records that were returned last."""
+        """Close after an `async with` block. After an error, no automatic commit contains the last returned records."""
         await self._polls.close(timeout_ms, is_done=error is None)
 
     def __del__(self) -> None:
@@ -143,8 +142,6 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self._close_after(error)
-
-    # ---- topics and partitions ---------------------------------------------------------------------------------
 
     def subscribe(
         self, topics: Collection[str] = (), *, pattern: "str | re.Pattern[str] | None" = None, listener: Any = None
@@ -202,13 +199,13 @@ class Consumer:
             self._whole.subscribed()
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics, by name or by the pattern; of one that the broker evaluates, the assigned ones."""
+        """Return the subscribed topics, by name or by pattern; for a pattern of the broker, the assigned ones."""
         if self._subscription.expression is not None:
             return frozenset(tp.topic for tp in self._subscription.assigned)
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return frozenset(self._subscription.assigned)
 
     async def assigned(self, *, timeout_ms: float | None = None) -> frozenset[TopicPartition]:
@@ -234,16 +231,14 @@ class Consumer:
         )
 
     async def topics(self) -> frozenset[str]:
-        """All topics of the cluster without internal ones."""
+        """Return all topics of the cluster except internal ones."""
         found = await self._cluster.refresh(all_topics=True)
         return frozenset(topic.name for topic in found.topics.values() if not topic.error and not topic.is_internal)
 
     async def partitions_for_topic(self, topic: str) -> frozenset[int]:
-        """The partition numbers of a topic. Raises UnknownTopicError."""
+        """Return the partition numbers of a topic. Raises UnknownTopicError."""
         count = await self._cluster.partitions_of(topic, timeout_ms=self._settings.default_api_timeout_ms)
         return frozenset(range(count))
-
-    # ---- reading -----------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> "Consumer":
         return self
@@ -282,7 +277,7 @@ class Consumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """The available records, at most max_records (default: max_poll_records). Waits timeout_ms for the first."""
+        """Return the available records, at most max_records (default: max_poll_records). Waits timeout_ms for one."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
         taken = await self._take_when_there(self._most(max_records), partitions, deadline_ms)
@@ -293,7 +288,7 @@ class Consumer:
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _take_when_there(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
-        """Wait for fetched records, or until the deadline, and return them."""
+        """Return fetched records as soon as there are some; none after the deadline."""
         self._note_asked()
         while True:
             await self._polls.poll(deadline_ms, wanted)
@@ -314,6 +309,7 @@ class Consumer:
         return Batches(lambda: self._batch(most, max_wait_ms, self._until_ms(timeout_ms)))
 
     async def _batch(self, most: int, max_wait_ms: float, deadline_ms: float) -> Batch | None:
+        """Return the next batch of at most `most` records; None if none comes before deadline_ms (monotonic clock)."""
         reading = self._reading
         self._note_asked()
         while True:
@@ -335,6 +331,7 @@ class Consumer:
                 return reading.batch(taken, metadata)
 
     def _note_asked(self) -> None:
+        """Note that the application asks for more: it has processed what was returned before."""
         self._reading.note_asked()
         if self._spans is not None:
             self._spans.asked()
@@ -361,10 +358,8 @@ class Consumer:
     def _metadata(self) -> ConsumerGroupMetadata | None:
         return None if self._group is None else self._group.metadata()
 
-    # ---- positions ---------------------------------------------------------------------------------------------
-
     async def position(self, partition: tuple[str, int]) -> int:
-        """The offset of the next record to be returned. Looks it up if it is not known yet."""
+        """Return the offset of the next record to be returned. Looks it up if it is not known yet."""
         tp = TopicPartition(*partition)
         found = await self._position(tp)
         return self._subscription.state(tp).position if found is None else found
@@ -416,7 +411,7 @@ class Consumer:
         self._subscription.resume(partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """The paused partitions."""
+        """Return the paused partitions."""
         return frozenset(self._subscription.paused())
 
     async def _list_offsets(self, timestamps: _Times, isolation: int) -> dict[TopicPartition, Listed]:
@@ -428,34 +423,33 @@ class Consumer:
         return await list_offsets(self._cluster, wanted, isolation, timeout_ms=timeout_ms)
 
     async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """The first offset in the log of each partition."""
+        """Return the offset of the first record in each partition's log."""
         found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
         return {tp: one.offset for tp, one in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[tuple[str, int]], *, isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
-        """The last stable offset of each partition, or with read_uncommitted the high watermark."""
+        """Return the last stable offset of each partition, or with read_uncommitted the high watermark."""
         found = await self._list_offsets(dict.fromkeys(partitions, LATEST), self._isolation(isolation))
         return {tp: one.offset for tp, one in found.items()}
 
     async def offsets_for_times(self, timestamps_ms: _Times) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each timestamp; None if there is none."""
+        """Return the first record at or after each timestamp; None if there is none."""
         found = await self._list_offsets(timestamps_ms, self._positions.isolation)
         return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
 
     async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
-        """How many offsets each position is behind the end for this isolation level (default: the consumer's)."""
+        """Return how many offsets each position is behind the end for this isolation level (by default its own)."""
         ends = await self.end_offsets(self.assignment(), isolation=isolation)
         found = {tp: await self._position(tp) for tp in ends}
         return {tp: max(0, ends[tp] - position) for tp, position in found.items() if position is not None}
 
     def _isolation(self, isolation: IsolationLevel | None) -> int:
+        """Return Kafka's number of an isolation level; None: of the consumer's own."""
         if isolation is None:
             return self._positions.isolation
         return READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
-
-    # ---- the group ---------------------------------------------------------------------------------------------
 
     def _member(self) -> Group:
         """Return the group. Raises: IllegalStateError if the consumer has no group_id."""
@@ -466,7 +460,7 @@ class Consumer:
         return self._group
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member and its generation, for transactions (KIP-447).
+        """Return this member and its generation, for transactions (KIP-447).
 
         Raises IllegalStateError without a group, or before the member has joined it: the broker accepts offsets without
         a generation from any client.

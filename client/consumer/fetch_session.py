@@ -17,7 +17,7 @@ _LAST_EPOCH = 0x7FFF_FFFF
 
 
 class Wanted(NamedTuple):
-    """The request for one partition."""
+    """What a fetch request says of one partition: where to read, and how much."""
 
     offset: int
     leader_epoch: int
@@ -62,7 +62,9 @@ class FetchSession:
         return Ask(self._id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """Call this after a response without a top-level error."""
+        """Note a response without a top-level error: the session's epoch grows by one. session_id: of the response; 0:
+        the broker made no session.
+        """
         if session_id == NO_SESSION:
             self._id, self._epoch = NO_SESSION, FULL
         else:
@@ -70,7 +72,9 @@ class FetchSession:
             self._id = session_id
 
     def failed(self, *, forgotten: bool = False) -> None:
-        """Call this after an error or without a response. forgotten: the broker no longer has the session."""
+        """Begin with a full fetch again, after an error or without a response. forgotten: the broker no longer has the
+        session.
+        """
         self._epoch = FULL
         if forgotten:
             self._id = NO_SESSION

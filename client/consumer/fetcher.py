@@ -54,7 +54,7 @@ class _Node:
 
 
 class Fetcher:
-    """arrived is called when there are records to read, or an error to raise."""
+    """Fetches records for one consumer. arrived: called when there are records to read or an error to raise."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, arrived: Callable[[], None]
@@ -86,7 +86,9 @@ class Fetcher:
                 node.opening.cancel()
 
     def check(self) -> None:
-        """Raise an error that does not concern a single partition."""
+        """Raise an error of a request or of a background task, if there is one that does not concern a single
+        partition.
+        """
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -188,7 +190,7 @@ class Fetcher:
         return freed
 
     def _pump_at(self, now_ms: float, at_ms: float) -> None:
-        """Set the timer that sends fetches at this time."""
+        """Set the timer so that fetches are sent at at_ms (monotonic clock)."""
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(1.0, at_ms - now_ms) / 1000
@@ -291,12 +293,14 @@ class Fetcher:
     # ---- responses ---------------------------------------------------------------------------------------------
 
     def _take_answer(self, node: _Node, requested: _Requested, future: "asyncio.Future[FetchResponse]") -> None:
+        """Handle a response or a failed request. An unexpected error is kept, and raised at the next read."""
         try:
             self._handle_answer(node, requested, future)
         except Exception as error:
             self._break(error)
 
     def _handle_answer(self, node: _Node, requested: _Requested, future: "asyncio.Future[FetchResponse]") -> None:
+        """Apply a Fetch response to its partitions; after a failed request, back off."""
         node.busy = False
         if self._closed or future.cancelled():
             if not future.cancelled():
@@ -368,6 +372,9 @@ class Fetcher:
         return True
 
     def _handle_error(self, node: _Node, state: PartitionState, code: ErrorCode) -> bool:
+        """Handle a partition's error: reset the offset, retry, or set the error that the next read raises. Returns
+        whether to wake the reader.
+        """
         by_leader = self._leave_follower(node, state)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return by_leader and self._handle_out_of_range(state)
@@ -440,6 +447,7 @@ class Fetcher:
 
 
 def _request(ask: Ask, **more: Any) -> FetchRequest:
+    """Return the FetchRequest for the partitions that the session has to name. more: its other fields."""
     Topic, Forgotten = FetchRequest.Topic, FetchRequest.ForgottenTopic
     topics: dict[str, FetchRequest.Topic] = {}
     for tp, one in ask.wanted.items():

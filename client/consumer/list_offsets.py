@@ -19,7 +19,7 @@ READ_COMMITTED, READ_UNCOMMITTED = 1, 0
 
 
 class Listed(NamedTuple):
-    """offset: -1 if there is none for this timestamp."""
+    """The answer for one partition. offset: -1 if there is none for this timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -83,6 +83,7 @@ async def list_once(
 async def _request_offsets(
     cluster: Cluster, node: int, wanted: Mapping[TopicPartition, int], isolation: int, deadline: Deadline
 ) -> dict[TopicPartition, Listed | KafkaError]:
+    """Send ListOffsets to one broker. Returns the offset or the error of each wanted partition."""
     topics: dict[str, ListOffsetsRequest.Topic] = {}
     metadata = cluster.metadata
     for tp, timestamp in wanted.items():

@@ -10,7 +10,7 @@ log = logging.getLogger("fencepost.client")
 
 
 class MissingTopics:
-    """Checks a subscription at each change of metadata. Warns again if a topic existed in between."""
+    """Warns of subscribed topics that do not exist, at each change of metadata; again if a topic existed in between."""
 
     def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
         self._cluster = cluster

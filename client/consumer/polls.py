@@ -29,7 +29,7 @@ log = logging.getLogger("fencepost.client")
 class Polls(ReaderParts):
     """The parts of one consumer, and the order in which a poll calls them.
 
-    group: None without a group_id; whole: None with one.
+    group: None without a group_id. whole: reads whole topics without a group; None with one.
     """
 
     def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
@@ -63,7 +63,9 @@ class Polls(ReaderParts):
         await super().close(timeout_ms, is_done=is_done)
 
     async def finish(self, timeout_ms: float) -> None:
-        """Commit and leave. Without close() the newest records are not committed: they may not have been processed."""
+        """Commit, leave the group and stop fetching. Without close() the newest records are not committed: they may
+        not have been processed.
+        """
         unfinished = {} if self._is_done else self.reading.unfinished()
         self._closed = True
         self.subscription.on_change = lambda: None
@@ -144,7 +146,9 @@ class Polls(ReaderParts):
         self.positions.find()
 
     async def wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
-        """Wait until something has happened. Returns False after the deadline. news: ignore fetched records."""
+        """Wait until something has happened, and return True; return False at deadline_ms. news: ignore fetched
+        records.
+        """
         if deadline_ms <= self._clock.monotonic_ms():
             return False
         if not news and self.reading.has_some(wanted):
@@ -171,6 +175,6 @@ class Polls(ReaderParts):
         self._is_idle = is_idle
 
     def _go_on(self) -> None:
-        """Called after a change of the assignment or of a position."""
+        """Send fetches and wake waiting reads, after a change of the assignment or of a position."""
         self.fetcher.pump()
         self._end_waits()

@@ -33,7 +33,7 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Positions:
-    """found is called when a position was found, or there is an error to raise."""
+    """Looks up missing positions in the background. found: called when there is a position or an error."""
 
     def __init__(
         self,
@@ -136,7 +136,9 @@ class Positions:
             log.warning("%s; %s", text, self.hint)
 
     def describe_wait(self) -> str | None:
-        """Name the partitions whose committed offsets open transactions have held for long."""
+        """Return a text that names the partitions whose committed offsets open transactions have held for long; None
+        if there are none.
+        """
         now_ms = self._clock.monotonic_ms()
         assigned = self._subscription.assigned.values()
         waits = {state.tp: ms for state in assigned if (ms := state.unstable_ms(now_ms)) >= WARN_AFTER_MS}
@@ -150,7 +152,7 @@ class Positions:
 
     @property
     def hint(self) -> str:
-        """Return the hint how to find that transaction."""
+        """Return the command that finds the transaction which holds a committed offset."""
         return f"fencepost txn why-blocked --group {self._settings.group_id}"
 
     def _apply_policy(self, state: PartitionState) -> None:

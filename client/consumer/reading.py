@@ -30,7 +30,9 @@ class _Given(NamedTuple):
 
 
 class Reading:
-    """run: the records over which `async for` iterates now."""
+    """Returns fetched records to the application, and notes which are not committed yet. run: the records over which
+    `async for` iterates now.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -94,12 +96,12 @@ class Reading:
         return any(_has_some(state, wanted) for state in self._subscription.assigned.values())
 
     def at_most(self) -> int:
-        """The highest possible number of fetched records."""
+        """The highest possible number of fetched records: an upper limit, since they are not decoded yet."""
         states = self._subscription.assigned.values()
         return sum(found.at_most for state in states if not state.paused for found in state.fetched)
 
     def is_full(self, most_bytes: int) -> bool:
-        """Whether a partition has reached the limit of fetching ahead, so that waiting brings no more of it."""
+        """Return whether a partition has reached the limit of fetching ahead, so that waiting brings no more of it."""
         return any(state.fetched_bytes >= most_bytes for state in self._subscription.assigned.values())
 
     # ---- returning records -------------------------------------------------------------------------------------
@@ -131,6 +133,7 @@ class Reading:
         return running[0].tp, max(0, self._run_length - (hint() if hint is not None else 0))
 
     def _update_position(self, state: PartitionState, fetched: Fetched) -> None:
+        """Set the position after the records that were read; remove the fetched bytes if all were."""
         state.position, state.position_epoch = fetched.position, fetched.leader_epoch
         if fetched.is_done:
             state.fetched.popleft()
@@ -139,8 +142,11 @@ class Reading:
     def take(
         self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
     ) -> dict[PartitionState, tuple[int, list[Record]]]:
-        """At most `most` records: for each partition its position before, and the records. Positions also move over
-        hidden records. Raises an error only if there are no records yet; else the next call raises it.
+        """Return at most `most` records: for each partition its position before them, and the records. Positions also
+        move over hidden records.
+
+        Raises an error only if there are no records yet; else the next call raises it. wanted: the partitions to read,
+        empty for all.
         """
         taken: dict[PartitionState, tuple[int, list[Record]]] = {}
         for state in self._candidates(wanted):
@@ -176,7 +182,9 @@ class Reading:
     def begin_run(
         self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
     ) -> Iterator[Record] | None:
-        """Iterate over the next records of one partition, until settle(). None if there are none yet."""
+        """Return an iterator over the next records of one partition, valid until settle(). None if there are
+        none yet.
+        """
         for state in self._candidates(wanted):
             while state.fetched:
                 fetched = state.fetched[0]
@@ -222,6 +230,9 @@ class Reading:
     # ---- since the last commit or abort ------------------------------------------------------------------------
 
     def _remember(self, firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None) -> None:
+        """Note that records were returned from these first offsets on and are not committed. group: the member that
+        read them.
+        """
         since = self._since
         if self._assignments != self._subscription.assignments:
             self._assignments = self._subscription.assignments
@@ -306,8 +317,10 @@ class Reading:
         self._forget_group()
 
     def _forget_group(self) -> None:
-        """Call this when records are committed or will be returned again, not when their partition is revoked: the
-        offsets of what is returned after that are refused by the group, as the earlier records are part of the work.
+        """Forget which member read the uncommitted records, if there are none any more.
+
+        Call this when records are committed or will be returned again, not when their partition is revoked: the offsets
+        of what is returned after that are refused by the group, as the earlier records are part of the work.
         """
         if not self._since:
             self._since_group = None

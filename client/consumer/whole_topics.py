@@ -14,7 +14,9 @@ from ..values import TopicPartition
 
 
 class WholeTopics:
-    """on_news is called when `poll` should be called."""
+    """Assigns all partitions of the subscribed topics to a consumer without a group. on_news: called when `poll`
+    should be called.
+    """
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, on_news: Callable[[], None]
@@ -31,7 +33,7 @@ class WholeTopics:
         cluster.on_metadata.append(self._ask_for_poll)
 
     def subscribed(self) -> None:
-        """Call this after a change of the subscription."""
+        """Start again for a changed subscription: watch its topics, and wait for new metadata."""
         self._seen_topics &= self._subscription.topics
         self._matched = False
         self._before = self._cluster.metadata
@@ -73,6 +75,7 @@ class WholeTopics:
         return found
 
     def _ask_for_poll(self) -> None:
+        """Request a poll after a change of metadata, unless one is requested already."""
         if self._subscription.is_subscribed and not self.needs_poll:
             self.needs_poll = True
             self._on_news()

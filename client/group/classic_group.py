@@ -18,7 +18,7 @@ from .subscription import Subscription
 
 
 class ClassicGroup(Group):
-    """The classic protocol."""
+    """A member of a group with the classic protocol: JoinGroup and SyncGroup."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, environment: Environment
@@ -67,6 +67,7 @@ class ClassicGroup(Group):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def _join(self, topics: frozenset[str]) -> None:
+        """Start heartbeats, and join the group in a background task."""
         self._heartbeats.start()
         owned = tuple(self._subscription.assigned)
         self._joining = asyncio.get_running_loop().create_task(self._run_join(topics, owned))
@@ -99,7 +100,9 @@ class ClassicGroup(Group):
         return True
 
     async def _give_up(self, *, everything: bool = False) -> None:
-        """Give up the partitions that must not be kept during a join, even if the listener fails."""
+        """Revoke the partitions that must not be kept during a join, even if the listener fails. everything: revoke
+        all.
+        """
         owned = tuple(self._subscription.assigned) if self._subscription.is_subscribed else ()
         if owned and self._settings.enable_auto_commit and self._membership.may_commit:
             await self._commits.commit_or_log(self._settings.request_timeout_ms)
@@ -149,11 +152,13 @@ class ClassicGroup(Group):
         self._news(None)
 
     def _check_group_topics(self) -> None:
+        """As the group's leader, join again if the partitions of its topics have changed."""
         membership = self._membership
         if membership.leads and membership.state is State.STABLE and self._join_requests.has_changed():
             membership.rejoin("the group's topics have changed")
 
     async def _stop_joining(self) -> None:
+        """Cancel a running join, and wait until its task has ended."""
         task, self._joining = self._joining, None
         if task is not None:
             task.cancel()

@@ -25,9 +25,10 @@ log = logging.getLogger("fencepost.client")
 
 
 class GroupCommits:
-    """connection, stable_now: those of GroupOffsets.
+    """Commits of one group member: those of the application, and automatic ones.
 
-    news is called when a poll has work to do: a commit is due, or one was refused.
+    connection, stable_now: those of GroupOffsets. news: called when a poll has work to do, because a commit is due or
+    was refused.
     """
 
     def __init__(
@@ -55,13 +56,14 @@ class GroupCommits:
         self.around: Callable[[Iterable[TopicPartition], Awaitable[None]], Awaitable[None]] | None = None
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """The member and generation that own the assigned partitions."""
+        """Return the member and generation that own the assigned partitions."""
         if self._subscription.is_subscribed:
             return self._membership.applied
         return ConsumerGroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
 
     async def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
-        """Commit, by default all positions. Retries until the timeout, always for the current generation.
+        """Commit these offsets, by default all positions. Retries until the timeout, always for the current
+        generation.
 
         Raises CommitFailedError if the member is out of the group or a partition is not assigned to it,
         RebalanceInProgressError while it is joining, and others.
@@ -95,6 +97,9 @@ class GroupCommits:
         membership, since = self._membership, self._membership.stamp
 
         def member() -> ConsumerGroupMetadata:
+            """Return member and generation to commit with now. Raises CommitFailedError if the member or one of the
+            partitions is no longer the same.
+            """
             if membership.stamp != since:
                 raise self._out()
             lost = [state.tp for state, _ in states if not self._subscription.is_current(state)]
@@ -124,7 +129,9 @@ class GroupCommits:
         )
 
     def _check_owned(self, offsets: Iterable[TopicPartition]) -> None:
-        """Check that the partitions are assigned: the broker does not, and a commit could set back another owner's."""
+        """Raise CommitFailedError unless all partitions are assigned: the broker does not check it, and a commit could
+        set back another owner's offset.
+        """
         foreign = [str(tp) for tp in offsets if tp not in self._subscription.assigned]
         if foreign:
             raise CommitFailedError(f"these partitions are not assigned to this consumer: {', '.join(sorted(foreign))}")
@@ -137,6 +144,7 @@ class GroupCommits:
         )
 
     def _note_refusal(self, code: ErrorCode, stamp: Stamp) -> None:
+        """Apply a refused commit to the membership, and ask for a poll. stamp: the membership that committed."""
         if stamp.generation >= 0:
             self._membership.on_commit(code, stamp)
             self._news(None)
@@ -166,7 +174,7 @@ class GroupCommits:
 
     @property
     def are_due(self) -> bool:
-        """Whether a poll must start an automatic commit."""
+        """Return whether a poll must start an automatic commit: it is enabled, and its interval is over."""
         return self._settings.enable_auto_commit and self._timer is None
 
     def commit_if_due(self) -> None:
@@ -182,7 +190,7 @@ class GroupCommits:
             )
 
     async def commit_or_log(self, timeout_ms: float, offsets: Offsets | None = None) -> None:
-        """Like commit, but only logs a failure."""
+        """Commit these offsets, by default those of finished records; a failure is only logged."""
         if offsets is None:
             offsets = self._finished()
         try:

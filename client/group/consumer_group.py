@@ -23,7 +23,7 @@ log = logging.getLogger("fencepost.client")
 
 
 class ConsumerGroup(Group):
-    """The newer protocol."""
+    """A member of a group with the newer protocol (KIP-848), whose heartbeats bring the assignment."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, environment: Environment
@@ -54,7 +54,7 @@ class ConsumerGroup(Group):
 
     @property
     def needs_poll(self) -> bool:
-        """Whether a poll has work to do."""
+        """Return whether a poll has work to do."""
         if super().needs_poll:
             return True
         return not self.leaving and self._subscription.expression != self._membership.expression
@@ -97,7 +97,9 @@ class ConsumerGroup(Group):
                 self._check_open()
 
     async def _wait_for_group(self, deadline_ms: float) -> bool:
-        """Wait while the member joins and has no partitions. Returns whether something happened. Raises its error."""
+        """Wait until deadline_ms while the member joins and has no partitions. Returns whether a heartbeat brought
+        news. Raises its error.
+        """
         if self._subscription.assigned or self._membership.state not in (State.JOINING, State.RECONCILING):
             return False
         self._heard.clear()
@@ -113,7 +115,9 @@ class ConsumerGroup(Group):
         return True
 
     async def _reconcile(self) -> None:
-        """Apply the assignment. Raises the first error of the listener, after that."""
+        """Revoke and add partitions until they are those that the group assigned. Raises the first error of the
+        listener, after that.
+        """
         membership, subscription = self._membership, self._subscription
         failure: Exception | None = None
         changed = not self._listener_called
@@ -151,7 +155,9 @@ class ConsumerGroup(Group):
             await self._revoke(tuple(self._subscription.assigned))
 
     async def _revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """Give these up, even if the listener fails."""
+        """Commit if automatic commits are enabled, call the listener, and remove these partitions, even if the
+        listener fails.
+        """
         if self._settings.enable_auto_commit and self._membership.may_commit:
             await self._commits.commit_or_log(self._settings.request_timeout_ms)
         try:
@@ -169,6 +175,7 @@ class ConsumerGroup(Group):
     # ---- between polls ---------------------------------------------------------------------------------------
 
     def _news(self, failure: BaseException | None) -> None:
+        """Wake a waiting poll after a heartbeat's response, and send the next heartbeat at once if needed."""
         self._heard.set()
         self._hurry()
         super()._news(failure)
@@ -208,6 +215,7 @@ class ConsumerGroup(Group):
             self._finding = None
 
     async def _stop_joining(self) -> None:
+        """Cancel the search for names of assigned topics, and wait until its task has ended."""
         task, self._finding = self._finding, None
         if task is not None:
             task.cancel()

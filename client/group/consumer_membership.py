@@ -75,7 +75,9 @@ class ConsumerTerms:
 
 
 class Plan(NamedTuple):
-    """What a poll changes. partitions: afterwards. unknown: ids of assigned topics whose names are not known."""
+    """What a poll has to change. partitions: all owned afterwards, with their topic ids. unknown: ids of assigned
+    topics whose names are not known.
+    """
 
     partitions: Mapping[TopicPartition, bytes]
     revoked: tuple[TopicPartition, ...]
@@ -92,9 +94,10 @@ class _Reported(NamedTuple):
 
 
 class ConsumerMembership:
-    """One member. generation: the member's epoch, -1 while it has none.
+    """One member of a group (KIP-848).
 
-    stamp: counts memberships. joined_topics, expression: what `subscribe` was called with.
+    generation: the member's epoch, -1 while it has none. stamp: grows with each new membership, so that late responses
+    are recognized. joined_topics, expression: what `subscribe` was called with.
     """
 
     def __init__(self, terms: ConsumerTerms, member_id: str) -> None:
@@ -122,14 +125,14 @@ class ConsumerMembership:
 
     @property
     def settled(self) -> bool:
-        """Whether a poll has nothing to do."""
+        """Return whether a poll has nothing to do for the membership."""
         if self.state is State.RECONCILING:
             return self._held
         return self.state not in (State.UNJOINED, State.FENCED)
 
     @property
     def in_generation(self) -> bool:
-        """Whether it must send heartbeats."""
+        """Return whether the member must send heartbeats."""
         return self.state not in (State.UNJOINED, State.FENCED)
 
     is_member = in_generation
@@ -140,22 +143,22 @@ class ConsumerMembership:
 
     @property
     def is_out(self) -> bool:
-        """Whether other members may own the partitions that it had."""
+        """Return whether other members may own the partitions that this one had."""
         return self.generation < 0
 
     @property
     def may_commit(self) -> bool:
-        """Whether it is still the member whose assignment was applied last."""
+        """Return whether this is still the member whose assignment was applied last."""
         return self.generation >= 0 and self.applied.generation >= 0 and self.applied.member_id == self.member_id
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether an assignment without partitions may be final: the response to a join may come before any."""
+        """Return whether an assignment without partitions may be final: the response to a join may come before any."""
         return self._responses > 1
 
     @property
     def hurries(self) -> bool:
-        """Whether the next heartbeat must not wait for its interval."""
+        """Return whether the next heartbeat must be sent at once."""
         if not self.in_generation or self._sending is not None:
             return False
         if self._wants_heartbeat:
@@ -180,7 +183,7 @@ class ConsumerMembership:
     # ---- what polls do ---------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], expression: str | None) -> tuple[TopicPartition, ...]:
-        """Subscribe to these topics, or to those that match. Returns the owned partitions to give up at once."""
+        """Set the topics, or the pattern that the broker evaluates. Returns the owned partitions to revoke at once."""
         topics = frozenset(topics)
         if topics == self.joined_topics and expression == self.expression:
             return ()
@@ -237,13 +240,13 @@ class ConsumerMembership:
         return tuple(topic_id for topic_id in ids if topic_id not in known and name_of(topic_id) is None)
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Note that these are no longer owned."""
+        """Note that these partitions are no longer owned, so that the next heartbeat reports it."""
         for tp in partitions:
             self._owned.pop(tp, None)
         self._acknowledge()
 
     def take_over(self, plan: Plan) -> None:
-        """Note that the plan was carried out."""
+        """Note that the plan was carried out: its partitions are owned now."""
         self._owned = dict(plan.partitions)
         self.applied = self._metadata()
         if not self._held:
@@ -251,7 +254,9 @@ class ConsumerMembership:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Report partitions that were assigned and withdrawn between two polls: the broker waits for that."""
+        """Change to ACKNOWLEDGING if the broker must be told what is owned now. It also waits for that if partitions
+        were assigned and withdrawn between two polls.
+        """
         owned = self._places()
         if self.state is State.STABLE and (self._known is None or self._known.owned != owned or self._offered - owned):
             self.state = State.ACKNOWLEDGING
@@ -265,6 +270,7 @@ class ConsumerMembership:
         return _Reported(self.joined_topics, self.expression, self._places())
 
     def heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
+        """Return the next heartbeat, with what has changed since the last answered one."""
         now, known, terms = self._now(), self._known, self.terms
         everything = known is None
         reports = known is None or known.owned != now.owned or self.state is State.ACKNOWLEDGING
@@ -286,6 +292,9 @@ class ConsumerMembership:
         )
 
     def on_heartbeat_response(self, response: ConsumerGroupHeartbeatResponse, sent: int) -> Turn:
+        """Apply a heartbeat's response and return what follows from it. sent: the stamp when it was sent; a response
+        for an older membership changes nothing.
+        """
         if sent != self.stamp or not self.in_generation:
             return Turn.GO_ON  # for a former membership: nothing changes
         sent_now, reported, self._sending, self._reports, self._held = self._sending, self._reports, None, False, False
@@ -306,6 +315,7 @@ class ConsumerMembership:
         return turn
 
     def _on_success(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        """Take over member epoch and assignment; reconcile if the assignment differs from what is owned."""
         self.generation = response.member_epoch
         self._responses += 1
         if response.assignment is not None or self.state is State.JOINING:
@@ -349,7 +359,9 @@ class ConsumerMembership:
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, reason: str = "") -> ConsumerGroupHeartbeatRequest | None:
-        """Leave. Returns the heartbeat to send; the broker keeps the partitions of a static member for a session."""
+        """End the membership. Returns the heartbeat to send; the broker keeps the partitions of a static member for a
+        session.
+        """
         request = self.farewell  # while that has no response, nothing was sent for the membership behind it
         if request is None and self.in_generation:
             request = self._leaving()
@@ -377,7 +389,7 @@ class ConsumerMembership:
         return Turn.GO_ON
 
     def _leave(self, state: State, *, is_known: bool = False) -> None:
-        """Note that the member leaves. is_known: the broker may still have it."""
+        """End the membership in this state. is_known: the broker may still have it, so a leaving heartbeat follows."""
         if is_known and self.generation >= 0:
             self.farewell = self._leaving()
         self._begin(state)

@@ -39,8 +39,8 @@ FAREWELL = 0.25
 class Group(ABC):
     """One member of one group; if partitions are assigned with `assign`, only the group's offsets are used.
 
-    metadata, commit, committed, stable_now: those of GroupCommits. on_needs_poll is called when `needs_poll` has
-    become true between polls.
+    metadata, commit, committed, stable_now: those of GroupCommits. on_needs_poll: called when `needs_poll` has become
+    true between polls.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Group(ABC):
         cluster.on_metadata.append(self._metadata_changed)
 
     def trace_commits(self, around: Callable[[Iterable[TopicPartition], Awaitable[None]], Awaitable[None]]) -> None:
-        """Await each commit within `around`, which gets its partitions."""
+        """Run each commit inside `around`, which gets its partitions and the commit to await."""
         self._commits.around = around
 
     @property
@@ -104,7 +104,7 @@ class Group(ABC):
 
     @property
     def needs_poll(self) -> bool:
-        """Whether a poll has work to do. It has none while the member leaves."""
+        """Return whether a poll has work to do. It has none while the member leaves."""
         if self.leaving:
             return False
         pattern = self._subscription.pattern
@@ -116,10 +116,10 @@ class Group(ABC):
     @property
     @abstractmethod
     def _is_busy(self) -> bool:
-        """Whether polls have nothing to do until a running task has ended, which then calls `_news`."""
+        """Return whether polls have nothing to do until a running task has ended, which then calls `_news`."""
 
     def may_go_on(self) -> bool:
-        """Whether the next record may be returned without a poll. If so, that counts as a poll."""
+        """Return whether the next record may be returned without a poll. If so, that counts as a poll."""
         if self._due:
             return False
         self._heartbeat_times.was_polled = True
@@ -160,6 +160,7 @@ class Group(ABC):
             self._polling = None
 
     async def _poll(self, deadline_ms: float) -> None:
+        """Raise pending errors, start a due commit, and join or apply an assignment, until deadline_ms."""
         self._check_open()
         await self._end_step()
         if self._failure is not None:
@@ -184,6 +185,9 @@ class Group(ABC):
 
     @property
     def _unsettled(self) -> bool:
+        """Return whether a poll has work to do: an error to raise, a due commit, a running change, or a new
+        assignment.
+        """
         if self._failure is not None or self._commits.are_due or self._step is not None:
             return True
         return self._subscription.is_subscribed and not self._member.settled and not self._is_busy
@@ -207,7 +211,7 @@ class Group(ABC):
 
     @property
     def in_listener(self) -> bool:
-        """Whether this is called by the rebalance listener."""
+        """Return whether the caller is the rebalance listener."""
         return self._step is not None and self._step is asyncio.current_task()
 
     async def _topics(self) -> frozenset[str]:
@@ -230,7 +234,7 @@ class Group(ABC):
 
     @abstractmethod
     async def _give_up(self, *, everything: bool = False) -> None:
-        """Give up the partitions that must not be kept, even if the listener fails."""
+        """Revoke the partitions that must not be kept, even if the listener fails. everything: revoke all."""
 
     async def _call_listener(self, what: str, partitions: Collection[TopicPartition]) -> None:
         """Call one method of the rebalance listener, if it has one, and await its result if that is awaitable. Without
@@ -257,7 +261,7 @@ class Group(ABC):
 
     @abstractmethod
     def _metadata_changed(self) -> None:
-        """Called after each change of metadata."""
+        """Check whether the subscription is affected, after each change of metadata."""
 
     async def _leave_after_missed_poll(self) -> None:
         """Leave the group because the application has not polled within max_poll_interval_ms."""
@@ -273,12 +277,14 @@ class Group(ABC):
 
     @abstractmethod
     async def _stop_joining(self) -> None:
-        """End what runs in the background to join."""
+        """Stop the background tasks that join the group."""
 
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
-        """Leave and unsubscribe. A `subscribe` during LeaveGroup stays in effect. Raises like `close`."""
+        """Leave the group and remove the subscription. A `subscribe` during LeaveGroup stays in effect. Raises like
+        `close`.
+        """
         await self._leave_group(UNSUBSCRIBED, LEAVING_MS, self._subscription.unsubscribe)
 
     async def _leave_group(self, reason: str, timeout_ms: float, gave_up: Callable[[], None]) -> None:
@@ -305,7 +311,7 @@ class Group(ABC):
             raise failure
 
     async def _end_membership(self, reason: str, deadline_ms: float, gave_up: Callable[[], None]) -> None:
-        """Leave the group, even if this task is cancelled."""
+        """Send the leaving request, even if this task is cancelled. gave_up: called before it is sent."""
         try:
             await self._stop_joining()
         finally:
@@ -369,9 +375,10 @@ class Group(ABC):
     async def close(
         self, timeout_ms: float = LEAVING_MS, unfinished: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Commit with enable_auto_commit, and leave, within timeout_ms. Idempotent. Raises errors of the listener.
+        """Commit with enable_auto_commit, and leave the group, within timeout_ms. Idempotent. Raises errors of the
+        listener.
 
-        unfinished: an automatic commit leaves out the records from these offsets on.
+        unfinished: by partition, the offset from which records are left out of an automatic commit.
         """
         if self._closed:
             return

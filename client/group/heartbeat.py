@@ -29,7 +29,9 @@ MEMBER_CHOOSES_ID = 1  # ConsumerGroupHeartbeat from this version on (KIP-1082)
 
 
 class Member(Protocol):
-    """What the task asks of a membership of any kind. Its requests and responses are of the kind's own classes."""
+    """What the heartbeat task uses of a membership of any kind. Requests and responses are of the kind's own
+    classes.
+    """
 
     @property
     def stamp(self) -> Any:
@@ -38,22 +40,22 @@ class Member(Protocol):
 
     @property
     def in_generation(self) -> bool:
-        """Whether it must send heartbeats."""
+        """Return whether the member must send heartbeats."""
         ...
 
     @property
     def is_member(self) -> bool:
-        """Whether the group may count it as a member."""
+        """Return whether the group may count it as a member."""
         ...
 
     @property
     def settled(self) -> bool:
-        """Whether a poll has nothing to do for the membership."""
+        """Return whether a poll has nothing to do for the membership."""
         ...
 
     @property
     def hurries(self) -> bool:
-        """Whether the next heartbeat must not wait for its interval."""
+        """Return whether the next heartbeat must be sent at once."""
         ...
 
     def heartbeat_request(self) -> Any:
@@ -65,7 +67,9 @@ class Member(Protocol):
         ...
 
     def on_no_response(self, sent: Any, *, final: bool) -> None:
-        """Apply the failure of a request without a response. final: it would fail again."""
+        """Note that a heartbeat failed without a response. sent: the stamp when it was sent. final: another would
+        fail, too.
+        """
         ...
 
     def refusal(self, response: Any) -> KafkaError:
@@ -74,7 +78,11 @@ class Member(Protocol):
 
 
 class HeartbeatTask:
-    """Runs from `start` to `stop`. on_news: called after a response that needs a poll; left_behind: without a poll."""
+    """Sends a member's heartbeats in the background, from `start` to `stop`.
+
+    on_news: called after a response that needs a poll, or with an error. left_behind: called if the application does
+    not poll in time.
+    """
 
     def __init__(
         self,
@@ -121,7 +129,7 @@ class HeartbeatTask:
             raise self._broken.with_traceback(None)
 
     def joined(self) -> None:
-        """Send heartbeats from now on: a generation began."""
+        """Begin to send heartbeats: the member has joined a new generation."""
         self.times.joined(self._clock.monotonic_ms())
         self._woken.set()
 
@@ -166,6 +174,7 @@ class HeartbeatTask:
             pass
 
     async def _send_heartbeat(self) -> None:
+        """Send one heartbeat and apply its response or failure."""
         membership: Any = self._membership  # of either kind: a response belongs to the kind that made the request
         times, stamp = self.times, membership.stamp
         times.sent(self._clock.monotonic_ms())

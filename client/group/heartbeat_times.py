@@ -5,7 +5,7 @@ Source: Kafka's Heartbeat; KIP-62. All times are of a monotonic clock, in millis
 
 
 class HeartbeatTimes:
-    """The three timers of a member."""
+    """When the next heartbeat is due, when the session ends, and until when the application must poll."""
 
     def __init__(self, *, interval_ms: int, session_timeout_ms: int, max_poll_interval_ms: int, now_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -18,7 +18,7 @@ class HeartbeatTimes:
         self.was_polled = False  # since the last `look`; set for each record, where reading the clock is too slow
 
     def joined(self, now_ms: int) -> None:
-        """Call this at the start of a generation."""
+        """Restart the timers at the start of a generation."""
         self.due_ms = now_ms + self._interval_ms
         self._heard_ms = now_ms
 
@@ -33,11 +33,11 @@ class HeartbeatTimes:
             self.due_ms = now_ms + interval_ms
 
     def failed(self, now_ms: int, backoff_ms: int) -> None:
-        """Call this after a heartbeat without a response, or with a retriable error."""
+        """Set the time of the next heartbeat after one without a response, or with a retriable error."""
         self.due_ms = now_ms + min(backoff_ms, self._interval_ms)
 
     def session_is_over(self, now_ms: int) -> bool:
-        """Whether the last response is so old that the coordinator, if it runs, has removed the member."""
+        """Return whether the last response is so old that the coordinator, if it runs, has removed the member."""
         return now_ms - self._heard_ms >= self._session_timeout_ms
 
     # ---- polls -----------------------------------------------------------------------------------------------
@@ -54,14 +54,14 @@ class HeartbeatTimes:
         self._polled_ms = now_ms
 
     def look(self, now_ms: int) -> None:
-        """If was_polled is set, count it as a poll at this time."""
+        """Count a poll at now_ms if one was noted in was_polled since the last call."""
         if self.was_polled:
             self.was_polled = False
             self._polled_ms = now_ms
 
     @property
     def poll_until_ms(self) -> int | None:
-        """The deadline of the application's next poll; None while one is running."""
+        """The deadline of the application's next poll, in monotonic ms; None while one is running."""
         return None if self._polls else self._polled_ms + self.max_poll_interval_ms
 
     def poll_is_late(self, now_ms: int) -> bool:

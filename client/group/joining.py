@@ -26,7 +26,7 @@ MOST_PATIENCE_MS = 5_000  # the longest wait for metadata; less with a short ses
 
 
 class Joining:
-    """The requests of one member for joining."""
+    """Sends the requests with which one member joins its group."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, membership: Membership, environment: Environment
@@ -54,6 +54,9 @@ class Joining:
     # ---- JoinGroup -------------------------------------------------------------------------------------------
 
     async def _join(self, topics: Collection[str], owned: Collection[TopicPartition]) -> JoinGroupResponse | None:
+        """Send JoinGroup until it succeeds. Returns its response; None if the next poll must act first. Raises final
+        errors.
+        """
         membership = self._membership
         while True:
             if self._static:
@@ -139,7 +142,9 @@ class Joining:
         )
 
     async def _lead(self, joined: JoinGroupResponse) -> Mapping[str, bytes]:
-        """Compute the assignment of all members, as the group's leader."""
+        """Return the assignment of all members, encoded, by member id; this member computes it as the group's
+        leader.
+        """
         members = leading.members_of(joined.members)
         topics = leading.topics_of(members)
         self._cluster.watch_topics(topics)
@@ -164,7 +169,9 @@ class Joining:
         return known
 
     def has_changed(self) -> bool:
-        """Whether metadata show a change of the topics that this leader has assigned."""
+        """Return whether the topics that this leader has assigned have other partitions now, or were deleted or
+        created.
+        """
         metadata = self._cluster.metadata
         for topic, before in self._assigned_counts.items():
             now = metadata.partitions(topic)

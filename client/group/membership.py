@@ -127,7 +127,7 @@ class Terms:
 
 
 class Membership:
-    """One member, from its first JoinGroup to its last LeaveGroup. assignors: in the order of preference."""
+    """One member, from its first JoinGroup to its last LeaveGroup. assignors: by name, in the order of preference."""
 
     def __init__(self, terms: Terms, assignors: Sequence[Assignor]) -> None:
         self.terms = terms
@@ -148,7 +148,7 @@ class Membership:
 
     @property
     def settled(self) -> bool:
-        """Whether a poll has nothing to do."""
+        """Return whether a poll has nothing to do for the membership."""
         return self.state is State.STABLE and not self.reason
 
     @property
@@ -157,12 +157,12 @@ class Membership:
 
     @property
     def in_generation(self) -> bool:
-        """Whether it must send heartbeats."""
+        """Return whether the member must send heartbeats."""
         return self.state in _HEARTBEATS and self.generation >= 0
 
     @property
     def is_member(self) -> bool:
-        """Whether the group may count it as a member."""
+        """Return whether the group may count it as a member."""
         return bool(self.member_id)
 
     @property
@@ -171,7 +171,7 @@ class Membership:
 
     @property
     def is_out(self) -> bool:
-        """Whether others may own the partitions that it had."""
+        """Return whether other members may own the partitions that it had."""
         return self.state is State.UNJOINED or self.generation < 0
 
     hurries = False
@@ -179,16 +179,16 @@ class Membership:
 
     @property
     def may_commit(self) -> bool:
-        """Whether the generation that was applied last is still the current one."""
+        """Return whether the generation whose assignment was applied last is still the current one."""
         return self.state in (State.STABLE, State.PREPARING) and self.generation == self.applied.generation
 
     def rejoin(self, reason: str) -> None:
-        """Join again at the next poll."""
+        """Note that the next poll must join again. reason: sent to the broker."""
         if not self.reason:
             self.reason = reason
 
     def metadata_for(self, partitions: Collection[TopicPartition]) -> ConsumerGroupMetadata:
-        """Return the generation for a commit of these partitions."""
+        """Return the member and generation to use for a commit of these partitions."""
         return self.applied
 
     def member_for_reading(self) -> ConsumerGroupMetadata | None:
@@ -229,6 +229,7 @@ class Membership:
         )
 
     def on_join(self, response: JoinGroupResponse) -> Turn:
+        """Apply a response to JoinGroup and return what to do next."""
         turn = self._turn(Api.JOIN, response.error_code)
         if turn is Turn.TAKE_ID:
             self.member_id = response.member_id
@@ -269,7 +270,9 @@ class Membership:
         )
 
     def on_sync(self, response: SyncGroupResponse, sent: Stamp) -> Turn:
-        """Apply the response to SyncGroup. Raises MalformedFrame if the leader's bytes are malformed."""
+        """Apply the response to SyncGroup and return what to do next. Raises MalformedFrame if the leader's bytes are
+        malformed.
+        """
         if sent != self.stamp or self.state is not State.SYNCING:
             return Turn.REJOIN  # no longer in that generation
         turn = self._turn(Api.SYNC, response.error_code)
@@ -292,7 +295,9 @@ class Membership:
         return Turn.GO_ON
 
     def take_over(self, owned: Collection[TopicPartition], fits: bool) -> TakingOver:
-        """Apply the assignment. fits: whether all its topics are subscribed; if not, ignore it and rejoin."""
+        """Apply the assignment and return what it changes. fits: whether all its topics are subscribed; if not, it is
+        ignored and the member joins again.
+        """
         assert self._assignment is not None
         assert self.assignor is not None
         assigned, self._assignment = self._assignment.partitions, None
@@ -312,7 +317,7 @@ class Membership:
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The assignment that is not applied yet."""
+        """The assigned partitions of an assignment that is not applied yet; empty without one."""
         return () if self._assignment is None else self._assignment.partitions
 
     def _metadata(self) -> ConsumerGroupMetadata:
@@ -338,13 +343,16 @@ class Membership:
         """Do nothing: a failed heartbeat does not change the membership."""
 
     def refusal(self, response: HeartbeatResponse) -> KafkaError:
-        """The error for a response that is REFUSE."""
+        """Return the error to raise for a response whose verdict is REFUSE."""
         return error_of(response.error_code)
 
     def on_commit(self, code: int, sent: Stamp) -> Turn:
         return self._on_answer(Api.COMMIT, code, sent)
 
     def _on_answer(self, api: Api, code: int, sent: Stamp) -> Turn:
+        """Apply an error code to the membership and return what to do. sent: the stamp when the request was sent; for
+        an older membership nothing changes.
+        """
         if sent != self.stamp or not self.in_generation:
             return TABLE[api].get(code_of(code), Turn.REFUSE)  # for a former member: nothing changes
         return self._turn(api, code)
@@ -379,7 +387,9 @@ class Membership:
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, reason: str) -> LeaveGroupRequest | None:
-        """Leave. Returns the request to send; None for a static member, which may come back (KIP-345)."""
+        """End the membership. Returns the LeaveGroup to send; None for a static member, which may come back
+        (KIP-345).
+        """
         request = None
         if self.member_id and self.terms.group_instance_id is None:
             member = LeaveGroupRequest.Member(member_id=self.member_id, reason=reason)

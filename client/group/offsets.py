@@ -54,7 +54,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 class GroupOffsets:
     """The offsets of one group, over a separate connection, where no waiting JoinGroup delays them.
 
-    reader: the member that reads committed offsets, with its epoch (KIP-848); None: nobody in particular.
+    reader: the member that reads committed offsets, with its epoch (KIP-848); None: no member.
     """
 
     def __init__(
@@ -87,6 +87,9 @@ class GroupOffsets:
         """
 
         def verdict(response: Any) -> ErrorCode:
+            """Return the code for which the request is sent again, NONE for none. Raises the error that error_for
+            makes.
+            """
             code = _retriable_code(codes(response), again)
             if code in _ELSEWHERE:
                 self._cluster.forget_coordinator("group", self._group_id)
@@ -95,6 +98,9 @@ class GroupOffsets:
             return code
 
         def retry(error: BaseException) -> bool:
+            """Return whether to send the request again after this error. Without a response, looks up the coordinator
+            again.
+            """
             if isinstance(error, BrokerUnreachableError | RequestTimedOutError):
                 self._cluster.forget_coordinator("group", self._group_id)
             return is_retriable(error) or (isinstance(error, KafkaError) and error.code in again)
@@ -152,7 +158,9 @@ class GroupOffsets:
             raise
 
     async def stable_now(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> Committed:
-        """Like committed, but does not wait: leaves out partitions with pending offsets of open transactions."""
+        """Return committed offsets like `committed`, but do not wait: leaves out partitions whose offsets are pending
+        in open transactions.
+        """
         wanted = [TopicPartition(*tp) for tp in partitions]
         return await self._fetch(wanted, True, lambda answer: _unless_later(fetch_codes(answer)), timeout_ms)
 
@@ -212,7 +220,7 @@ def commit_codes(response: OffsetCommitResponse, sent: Iterable[TopicPartition])
 
 
 def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> Exception:
-    """Return the error for a refused commit."""
+    """Return the error to raise for a commit that the broker refused with this code."""
     named = list_text([*map(str, partitions)], "partition")
     if code in (_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID, _E.STALE_MEMBER_EPOCH):
         return CommitFailedError(
@@ -272,7 +280,7 @@ def fetch_request(
 
 
 def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
-    """Return the error codes of the group and of its partitions."""
+    """Return all error codes in an OffsetFetch response: of the group and of its partitions."""
     codes = [response.error_code, *(group.error_code for group in response.groups)]
     codes += (partition.error_code for topic in response.topics for partition in topic.partitions)
     codes += (p.error_code for group in response.groups for topic in group.topics for p in topic.partitions)
@@ -285,7 +293,7 @@ def _unless_later(codes: list[ErrorCode]) -> list[ErrorCode]:
 
 
 def partitions_refused(response: OffsetFetchResponse) -> set[TopicPartition]:
-    """Return the partitions that have an error."""
+    """Return the partitions that have an error in an OffsetFetch response."""
     found = {(t.name, p.partition_index) for t in response.topics for p in t.partitions if p.error_code}
     within = [topic for group in response.groups for topic in group.topics]
     found |= {(t.name, p.partition_index) for t in within for p in t.partitions if p.error_code}

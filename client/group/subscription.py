@@ -47,7 +47,7 @@ class Rewinds:
         self._lowest: list[tuple[int, int]] = []
 
     def add(self, offset: int) -> None:
-        """Count a rewind to `offset`."""
+        """Count a rewind of the position to `offset`."""
         self.count += 1
         while self._lowest and self._lowest[-1][1] >= offset:
             self._lowest.pop()
@@ -145,7 +145,7 @@ class PartitionState:
 
     @property
     def is_known(self) -> bool:
-        """Whether the position is known and need not be looked up."""
+        """Return whether the position is known and need not be looked up."""
         return self.position >= 0 and self.need is Need.NOTHING
 
     def unstable_ms(self, now_ms: int) -> int:
@@ -161,7 +161,7 @@ class PartitionState:
         return OffsetAndMetadata(self.position, "", self.position_epoch)
 
     def drop_fetched(self) -> int:
-        """Drop the records that were fetched ahead. Returns their bytes."""
+        """Drop the records that were fetched ahead and not returned. Returns how many bytes they had."""
         dropped = self.fetched_bytes
         self.fetched.clear()
         self.fetched_bytes = 0
@@ -171,7 +171,9 @@ class PartitionState:
         return dropped
 
     def move(self, offset: int, leader_epoch: int = -1) -> None:
-        """Jump to this offset. leader_epoch: of the record before it, if known."""
+        """Set the position to an offset of another place, after a seek or a lookup. leader_epoch: of the record before
+        it, if known.
+        """
         self.jumps += 1
         self.committed_below = offset
         self.go_on(offset, leader_epoch)
@@ -214,7 +216,7 @@ class PartitionState:
         self.fallback_below = max(self.position, before)
 
     def look_up(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
-        """Forget the position: it must be looked up."""
+        """Forget the position, so that it is looked up. need: how; reset_to: EARLIEST or LATEST, for Need.OFFSET."""
         self.jumps += 1
         self._note_fallback_below()
         self.position = self.position_epoch = -1
@@ -229,7 +231,7 @@ class PartitionState:
 class Subscription:
     """The subscription, and the state of each assigned partition.
 
-    on_change is called after every change of the assignment or of a position.
+    on_change: called after every change of the assignment or of a position.
     """
 
     def __init__(self, has_group: bool = False) -> None:
@@ -310,7 +312,7 @@ class Subscription:
         self._set(partitions, held=held)
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Allow reading after their listener is done."""
+        """Allow reading these partitions: their rebalance listener is done."""
         for tp in partitions:
             if (state := self.assigned.get(tp)) is not None:
                 state.held = False
@@ -328,6 +330,7 @@ class Subscription:
         has_assignment: bool = True,
         held: Collection[TopicPartition] = (),
     ) -> None:
+        """Set the assigned partitions; those that stay keep their state. held: not read until `release`."""
         before = self.assigned
         need = Need.COMMITTED
         self.assigned = {tp: before.get(tp) or PartitionState(tp, need) for tp in dict.fromkeys(partitions)}
@@ -341,7 +344,7 @@ class Subscription:
     # ---- positions -------------------------------------------------------------------------------------------
 
     def state(self, tp: TopicPartition) -> PartitionState:
-        """Raises: IllegalStateError for a partition that is not assigned."""
+        """Return the state of an assigned partition. Raises IllegalStateError for one that is not assigned."""
         state = self.assigned.get(tp)
         if state is None:
             raise IllegalStateError(f"{TopicPartition(*tp)} is not assigned to this consumer")
@@ -363,13 +366,14 @@ class Subscription:
         self.on_change()
 
     def seek_to_committed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look up the group's committed offsets of these partitions, and continue there."""
         states = [self.state(tp) for tp in partitions]
         for state in states:
             state.look_up(Need.COMMITTED)
         self.on_change()
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The known positions, as offsets to commit."""
+        """Return the known positions, as offsets to commit."""
         return {tp: state.offset for tp, state in self.assigned.items() if state.is_known}
 
     def needing(self, need: Need, now_ms: int) -> list[PartitionState]:
