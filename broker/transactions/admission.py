@@ -130,10 +130,10 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> Joining | None:
-        """Check that this producer may commit offsets of the group in its transaction. Raises KafkaError if not.
+        """Return the state to log if transaction version 2 adds the group's offsets to the transaction now; None if
+        nothing has to be logged. Raises KafkaError.
 
-        Returns the transaction state to log in the same unit if the group's partition of __consumer_offsets joins the
-        transaction with this request (version 2), else None. version: of the TxnOffsetCommit request.
+        version: of the TxnOffsetCommit request.
         """
         self._fence_policy.check_policy(TXN_OFFSET_COMMIT, version)
         txn = self._transactions.get(transactional_id)

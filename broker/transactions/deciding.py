@@ -229,7 +229,9 @@ class Deciding:
         return {log_id for plan in self._plans.values() for log_id in plan.txn.partitions.values()}
 
     def _commit(self) -> Outcome:
-        """Write the decision, all its states and markers in one unit, and apply it."""
+        """Log and apply the decision, with the ends of its transactions, in one unit (one journal entry). Returns what
+        was ended, and the partitions left out because their topics are deleted.
+        """
         proposal, ledger = self._proposal, self._ledger
         written, deleted = self._write_anew(), self._find_deleted()
         now_ms = ledger.now_ms()

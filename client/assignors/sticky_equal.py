@@ -60,7 +60,9 @@ class _Equal:
         self._revoked.update(dict.fromkeys(places[keeps:], member))
 
     def _go_around(self, free: list[TopicPartition]) -> dict[TopicPartition, str]:
-        """Assign the free partitions in turn. Returns those that had another owner."""
+        """Give the free partitions to the members in turn. Returns the new owner of each partition that changes its
+        owner.
+        """
         self._below.sort()
         self._at_least = deque(sorted(self._at_least))
         moving: dict[TopicPartition, str] = {}

@@ -113,8 +113,8 @@ class ShareMembership:
         )
 
     def on_heartbeat_response(self, response: ShareGroupHeartbeatResponse, sent: int) -> Turn:
-        """Apply a heartbeat's response and return what follows from it. sent: the stamp when the heartbeat was sent; a
-        response for an older membership changes nothing.
+        """Apply a ShareGroupHeartbeat response; return what the client does next. sent: the membership's stamp when
+        the request was sent.
         """
         if sent != self.stamp or not self.in_generation:
             return Turn.GO_ON  # for a former membership: nothing changes

@@ -212,7 +212,9 @@ def end_transaction(
 
 
 async def _soon(ending: Coroutine[Any, Any, None]) -> None:
-    """Abort for a prompt that a user waits for: wait ABORT_S for it, then cancel it, which leaves some more time."""
+    """Wait for an abort, for ABORT_S at most, then cancel it and wait until it has ended: the user waits for the
+    prompt after Ctrl-C.
+    """
     task = asyncio.ensure_future(ending)
     await asyncio.wait({task}, timeout=ABORT_S)
     if not task.done():

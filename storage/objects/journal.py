@@ -138,6 +138,9 @@ class ObjectJournal(AnyJournal):
 
     @property
     def wants_recycling(self) -> bool:
+        """Whether rounds should be deleted that a checkpoint has made unnecessary: half of the journal's limit is used
+        since the last one.
+        """
         return self.half_used
 
     @property

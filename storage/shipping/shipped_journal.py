@@ -24,7 +24,9 @@ class JournalBehind:
         self._files = {path: file for path, file in files.items() if path.startswith(FOLDER)}
 
     def add(self, pieces: Iterable[Piece], name: str, content: bytes) -> None:
-        """Note rounds that were created. name, content: of their object, which may contain bytes of the pieces."""
+        """Extend the known extents of journal files by pieces that object `name` has. A file with a gap before its
+        piece is forgotten.
+        """
         for piece in pieces:
             path = FOLDER + piece.file
             before = self._files.get(path, ShippedFile(0, ()))

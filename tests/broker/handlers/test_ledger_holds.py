@@ -170,7 +170,7 @@ def test_a_repeated_prepare_succeeds_only_with_the_same_hold_flag(broker):
     assert prepare(plain, hold=True).error_code == BAD_STATE
 
 
-def test_a_prepare_with_hold_after_the_decision_is_refused_and_aborted(broker):
+def test_a_prepare_that_asks_to_hold_after_a_decision_is_refused_and_its_txn_aborted(broker):
     decide(broker, committed=False)
     late = written(broker, "late")
     assert prepare(late, hold=True).error_code == CONFLICT

@@ -189,7 +189,7 @@ def test_directory_listings_reflect_rename_unlink_and_remove_tree(disk, tmp_path
     assert disk.free_bytes(str(tmp_path)) > 0
 
 
-def test_a_directory_is_synced_with_its_names_not_only_its_size(disk, tmp_path, monkeypatch):
+def test_sync_directory_calls_fsync_not_fdatasync(disk, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(os, "fsync", calls.append)
     disk.sync_directory(str(tmp_path))
