@@ -4,7 +4,7 @@ The rule: a share group has no committed offsets. All before its start offset in
 what is not done from there to the end of the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,7 @@ from .output.writing import Cell
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin
-    from ..client.admin.values import GroupDescription, GroupListing
+    from ..client.admin.values import GroupDescription, GroupListing, SharePartitionOffsets
     from ..client.values import TopicPartition
 
 SHARE = "share"
@@ -92,10 +92,40 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "members": _members(known),
         "partitions": rows,
         "lag": sum(offset.lag or 0 for offset in offsets.values()),
+        "pending": _pending(offsets),
         "full_windows": await full_windows(admin, [name]),
         "lacks_memory": lacks_memory({name: offsets}),
         "configs": await own_configs(admin, name),
     }
+
+
+def _pending(offsets: "Mapping[TopicPartition, SharePartitionOffsets]") -> list[dict[str, Any]]:
+    """Return, for each partition with records that are acknowledged in open transactions, how many, and which those
+    are.
+    """
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "pending": one.window.pending_count,
+            "transactions": list(
+                dict.fromkeys(each.transactional_id or f"of producer {each.producer_id}" for each in one.window.pending)
+            ),
+        }
+        for tp, one in sorted(offsets.items())
+        if one.window is not None and one.window.pending_count
+    ]
+
+
+def _pending_sentence(facts: Mapping[str, Any]) -> str:
+    """Return the facts of _pending() about one partition in one sentence."""
+    from ..effects.counts import count_text, list_text
+
+    verb = "is" if facts["pending"] == 1 else "are"
+    return (
+        f"{count_text(facts['pending'], 'record')} of {facts['topic']}-{facts['partition']} {verb} acknowledged in open"
+        f" transactions: {list_text(facts['transactions'], 'transaction')}"
+    )
 
 
 async def _known(admin: "Admin", name: str) -> "GroupDescription":
@@ -130,6 +160,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     to.output.rows(facts["partitions"], _COLUMNS, "it stands nowhere: nobody has read with it")
     if len(facts["partitions"]) > 1:
         to.output.line(f"in all: {facts['lag']:,} not done")
+    for each in facts["pending"]:
+        to.output.line(_pending_sentence(each))
     for each in facts["full_windows"]:
         to.output.line(window_sentence(each))
     for each in facts["lacks_memory"]:

@@ -94,7 +94,7 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, False, "Not allowed on this delegation token."
     DELEGATION_TOKEN_EXPIRED = 66, False, "The delegation token has expired."
     INVALID_PRINCIPAL_TYPE = 67, False, "Principals of this type are not known."
-    NON_EMPTY_GROUP = 68, False, "The group still has members."
+    NON_EMPTY_GROUP = 68, False, "The group has members, or open transactions have acknowledged records of it."
     GROUP_ID_NOT_FOUND = 69, False, "There is no such group."
     FETCH_SESSION_ID_NOT_FOUND = 70, True, "There is no such fetch session."
     INVALID_FETCH_SESSION_EPOCH = 71, True, "The fetch session expects another epoch."

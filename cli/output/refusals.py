@@ -27,7 +27,10 @@ _NOT_FOUND = {
 _FENCED = "another producer has this transactional id: only one may run at a time (docs/on-call.md)"
 _CONFLICT = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "fencepost topic describe shows it; topic alter and topic add-partitions change it",
-    ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; fencepost group describe shows them",
+    ErrorCode.NON_EMPTY_GROUP: (
+        "stop its consumers first, fencepost group describe -m shows them; of a share group, fencepost share-group "
+        "describe -m shows its open transactions, too, and fencepost txn abort ends one"
+    ),
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop its consumers first; fencepost group describe shows them",
     ErrorCode.CONCURRENT_TRANSACTIONS: "the previous transaction is still ending; try again in a moment",
     ErrorCode.INVALID_TXN_STATE: "fencepost txn list and fencepost txn producers show what is open",

@@ -39,6 +39,15 @@ class World:
     def acknowledge(self, first: int, last: int, kind: AckType, member: str = "me") -> KafkaError | None:
         return acknowledge_now(self.shares, "g", member, {self.place: [AckRange(first, last, [kind])]})[self.place]
 
+    def abort(self, first: int, last: int, producer_id: int = 7) -> None:
+        """Acknowledge these records in a transaction, and abort it."""
+        acks = {self.place: [AckRange(first, last, [AckType.ACCEPT])]}
+        found = self.shares.acknowledging_in_transaction("g", "me", producer_id, acks)
+        changes, _ = found.finish_in_transaction()
+        self.commit(self.shares.state_log.pending_unit(changes, producer_id, 0))
+        home = self.shares.state_log.home(self.key)
+        self.shares.settle(home, producer_id, False).apply(self.shares.state_log.topic.log(home).end_offset)
+
     def states(self) -> str:
         machine = self.shares.state_log.known[self.key].machine
         letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
@@ -105,6 +114,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "a release": lambda world: world.acknowledge(0, 0, AckType.RELEASE),
     "the window moves": lambda world: world.acknowledge(0, 0, AckType.ACCEPT),
     "a session ends": lambda world: world.shares.release("g", "me", [world.place]),
+    "a transaction ends": lambda world: world.abort(0, 4),
     "the offset is set": lambda world: world.commit(world.shares.alter("g", {world.place: 3})),
     "it is gone": lambda world: world.commit(world.shares.delete("g")),
     "its topic is gone": lambda world: world.world.broker.topics.delete(world.topic),

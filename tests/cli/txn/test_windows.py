@@ -24,6 +24,8 @@ def test_txn_commands_name_the_transaction_that_fills_a_share_groups_window(term
         blocked = [terminal.run(f"txn why-blocked {where}") for where in ("", "jobs", "-g packing")]
         (row,) = terminal.objects("txn why-blocked jobs:0")
         doctor = terminal.run("doctor")
+        shown = terminal.run("share-group describe packing").splitlines()
+        code, cause, hint = terminal.refused("share-group delete packing")
         terminal.run("topic create elsewhere")
         assert terminal.run("txn why-blocked elsewhere") == "elsewhere is not blocked\n"
     (first, *_), last = facts["pending"], facts["pending"][-1]
@@ -36,6 +38,9 @@ def test_txn_commands_name_the_transaction_that_fills_a_share_groups_window(term
     assert [each.splitlines()[-1].startswith(told) for each in blocked] == [True] * 3, blocked
     assert [len(each.splitlines()) for each in blocked[1:]] == [1, 1]  # the first names the log of acknowledgements too
     assert told in doctor
+    assert "100 records of jobs-0 are acknowledged in open transactions: worker-1" in shown
+    assert (code, "or open transactions have acknowledged records of it" in cause) == (5, True)
+    assert "fencepost share-group describe" in hint
     assert (row["share_group"], row["pending"], row["transactions"][0]["state"]) == ("packing", 100, "Ongoing")
     assert terminal.run("txn why-blocked -g packing") == "group packing is not blocked\n"
     assert terminal.objects("txn describe worker-1")[0]["pending"] == []
