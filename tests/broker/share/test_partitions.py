@@ -42,7 +42,7 @@ class World:
     def abort(self, first: int, last: int, producer_id: int = 7) -> None:
         """Acknowledge these records in a transaction, and abort it."""
         acks = {self.place: [AckRange(first, last, [AckType.ACCEPT])]}
-        found = self.shares.acknowledging_in_transaction("g", "me", producer_id, acks)
+        found = self.shares.begin_acknowledging_in_transaction("g", "me", producer_id, acks)
         changes, _ = found.finish_in_transaction()
         self.commit(self.shares.state_log.pending_unit(changes, producer_id, 0))
         home = self.shares.state_log.home(self.key)
