@@ -59,14 +59,14 @@ class Admin(
 
     @classmethod
     def of(cls, settings: AdminSettings, environment: Environment = SYSTEM) -> "Self":
-        """An Admin from a settings object, in any environment."""
+        """Create an Admin from a settings object."""
         admin = cls.__new__(cls)
         admin._begin(settings, environment)
         return admin
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, environment: Environment = SYSTEM) -> "Self":
-        """Settings by the names of Java's client and librdkafka: {"bootstrap.servers": …}."""
+        """Create an Admin from setting names of Java's client or of librdkafka: {"bootstrap.servers": …}."""
         from ..config_names import settings_from
 
         return cls.of(settings_from(AdminSettings, config), environment)
@@ -101,7 +101,7 @@ class Admin(
         await self.close()
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The brokers by their advertised addresses, the controller, and the finalized features."""
+        """Return the brokers by their advertised addresses, the controller, and the finalized features."""
         metadata = await self._metadata([])
         nodes = tuple(Node(each.node_id, each.host, each.port, each.rack) for each in metadata.brokers)
         features = dict((await self._cluster.any_node()).features)

@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 
 class Asking:
-    """The base class of all areas of Admin."""
+    """The base class of all areas of Admin: sends requests, with retries."""
 
     _cluster: Cluster
     _settings: ConnectionSettings
@@ -158,7 +158,7 @@ class Asking:
         return again
 
     async def _at_all_nodes(self, request: Any, codes: Callable[[Any], Iterable[int]]) -> list[tuple[int, Any]]:
-        """Ask every broker of the cluster. Returns (node id, response) of each."""
+        """Send the request to every broker of the cluster. Returns node id and response of each."""
         nodes = [each.node_id for each in (await self._metadata([])).brokers]
         return list(zip(nodes, await all_of(self._ask(node, request, codes) for node in nodes), strict=True))
 

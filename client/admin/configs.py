@@ -25,7 +25,7 @@ class ConfigAdmin(Asking):
     async def describe_configs(
         self, *, topics: str | Iterable[str] = (), brokers: Iterable[int] = (), groups: str | Iterable[str] = ()
     ) -> dict[str, list[ConfigEntry]]:
-        """All configs, by the name of the topic or group, or the id of the broker. Raises UnknownTopicError.
+        """Return all configs, by the name of the topic or group, or the id of the broker. Raises UnknownTopicError.
 
         A group need not exist; brokers before Kafka 4.0 refuse to describe one. A topic and a group of the same name
         are to be asked for one after the other.
@@ -44,6 +44,9 @@ class ConfigAdmin(Asking):
         return found
 
     async def _describe(self, target: Target, resources: list[tuple[int, str]]) -> list[DescribeConfigsResponse.Result]:
+        """Send DescribeConfigs for these resources (type, name). Returns the results; raises the broker's error for
+        one.
+        """
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name) for kind, name in resources
@@ -120,6 +123,7 @@ class ConfigAdmin(Asking):
 
 
 def _resource(kind: int, name: str) -> str:
+    """Return a resource as errors name it, such as "topic orders". kind: Kafka's number of its type."""
     if kind == _BROKER:
         return f"broker {name}" if name else "all brokers"
     return f"topic {name}" if kind == _TOPIC else f"group {name}"

@@ -40,7 +40,7 @@ class GroupAdmin(Asking):
     """Consumer groups."""
 
     async def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, or those in these states or of these types, sorted by name.
+        """Return all groups of all brokers, or those in these states or of these types, sorted by name.
 
         types: "classic", "consumer" for those whose broker assigns the partitions (KIP-848), "share" (KIP-932).
         """
@@ -59,7 +59,7 @@ class GroupAdmin(Asking):
         return [each for each in listed if not wanted or (each.group_type.lower() or CLASSIC) in wanted]
 
     async def describe_groups(self, groups: str | Iterable[str]) -> dict[str, GroupDescription]:
-        """The groups by name. A group that does not exist is left out."""
+        """Return the groups by name. A group that does not exist is left out."""
         described = await all_of(self._describe_group(each) for each in one_or_more(groups))
         return {each.group_id: each for each in described if each is not None}
 
@@ -147,7 +147,7 @@ class GroupAdmin(Asking):
     async def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed offsets, of these partitions or of all. A partition without one has no entry.
+        """Return the group's committed offsets, of these partitions or of all. A partition without one has no entry.
 
         require_stable: wait for the end of open transactions that commit offsets of the group.
         """
@@ -279,6 +279,7 @@ def _codes_of_partitions(response: Any) -> list[int]:
 
 
 def _refuse_partitions(topics: Iterable[Any]) -> None:
+    """Raise the error of the first partition that has one, in the topics of a response."""
     refuse(
         Answer(f"{topic.name}-{one.partition_index}", one.error_code) for topic in topics for one in topic.partitions
     )

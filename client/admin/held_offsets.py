@@ -25,10 +25,10 @@ _OF_OFFSETS = (0, 1)  # versions of keys of committed offsets
 
 
 class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
-    """Needs Kafka 3.0, and Read on __consumer_offsets."""
+    """Open transactions that hold committed offsets. Needs Kafka 3.0, and Read on __consumer_offsets."""
 
     async def find_held_offsets(self, group_ids: str | Iterable[str] | None = None) -> list[HeldOffsets]:
-        """The open transactions that hold committed offsets of these groups, or of any, the oldest first."""
+        """Return the open transactions that hold committed offsets of these groups, or of any, the oldest first."""
         topic = (await self.describe_topics()).get(OFFSETS_TOPIC)
         if topic is None:
             return []
@@ -101,6 +101,7 @@ def _read_key(key: bytes) -> tuple[str, TopicPartition] | None:
 
 
 def _string(data: bytes, position: int) -> tuple[str, int]:
+    """Decode a string with a length of two bytes. Returns it and the position after it."""
     (size,) = struct.unpack_from(">h", data, position)
     end = position + 2 + size
     return data[position + 2 : end].decode(), end

@@ -16,7 +16,7 @@ class LogDirAdmin(ConfigAdmin):
     """Directories of brokers, and the room on their disks. Needs Describe on the cluster."""
 
     async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, list[LogDir]]:
-        """The directories of these brokers, or of all, by node id. Sizes are None before Kafka 3.3."""
+        """Return the directories of these brokers, or of all, by node id. Sizes are None before Kafka 3.3."""
         if brokers is None:
             brokers = sorted(each.node_id for each in (await self._metadata([])).brokers)
         found: dict[int, list[LogDir]] = {}
@@ -32,10 +32,10 @@ class LogDirAdmin(ConfigAdmin):
         return found
 
     async def find_low_log_dirs(self) -> list[LowLogDir]:
-        """Directories on nearly full disks.
+        """Return the directories on nearly full disks.
 
-        Fencepost's below storage.min.free.bytes, where it refuses what needs space; another's below 1 GiB and 2 %
-        of the disk.
+        Fencepost's below storage.min.free.bytes, where it refuses what needs space; another's below 1 GiB and 2 % of
+        the disk.
         """
         low: list[LowLogDir] = []
         for node, directories in (await self.describe_log_dirs()).items():

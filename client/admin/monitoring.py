@@ -28,7 +28,7 @@ class MonitoringAdmin(Asking):
     """Clients, owners of transactions, metrics. Needs a fencepost broker, and Describe on the cluster."""
 
     async def describe_clients(self) -> list[ClientDescription]:
-        """The connected clients, those with the most requests first. Needs fencepost."""
+        """Return the connected clients, those with the most requests first. Needs fencepost."""
         response: DescribeClientsResponse = await self._ask("any", DescribeClientsRequest(), lambda r: [r.error_code])
         refuse([Answer("clients", response.error_code, response.error_message)])
         found = [
@@ -51,7 +51,7 @@ class MonitoringAdmin(Asking):
     async def describe_transaction_owners(
         self, transactional_ids: str | Iterable[str] | None = None
     ) -> dict[str, TransactionOwner]:
-        """By transactional id the client that took it last, of these ids or of all with an open transaction.
+        """Return, by transactional id, the client that took it last, of these ids or of all with an open transaction.
 
         Left out is an id whose owner the broker does not know. Needs fencepost.
         """
@@ -85,7 +85,7 @@ class MonitoringAdmin(Asking):
         }
 
     async def describe_metrics(self) -> list[MetricFamily]:
-        """What the broker counts since its start, under the names that Prometheus gets. Needs fencepost."""
+        """Return what the broker counts since its start, under the names that Prometheus gets. Needs fencepost."""
         response: DescribeMetricsResponse = await self._ask("any", DescribeMetricsRequest(), lambda r: [r.error_code])
         refuse([Answer("metrics", response.error_code, response.error_message)])
         return [

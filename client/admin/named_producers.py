@@ -22,7 +22,7 @@ class NamedProducerAdmin(Asking):
     async def describe_named_producers(
         self, names: str | Iterable[str] | None = None
     ) -> dict[str, NamedProducerDescription]:
-        """The named producers, by name. Raises RESOURCE_NOT_FOUND. Needs fencepost."""
+        """Return these named producers, or all, by name. Raises RESOURCE_NOT_FOUND. Needs fencepost."""
         request = DescribeNamedProducersRequest(names=None if names is None else list(one_or_more(names)))
         response: DescribeNamedProducersResponse = await self._ask("any", request, lambda r: [r.error_code])
         refuse([Answer("named producers", response.error_code, response.error_message)])

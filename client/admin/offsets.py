@@ -20,14 +20,16 @@ class OffsetAdmin(Asking):
         isolation_level: IsolationLevel = "read_uncommitted",
         skip_missing: bool = False,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """The first offset at or after each timestamp, or at LATEST or EARLIEST. Its offset is -1 if there is none.
+        """Return the first offset at or after each timestamp, or at LATEST or EARLIEST. Its offset is -1 if there is
+        none.
 
-        LATEST is the high watermark, or with read_committed the last stable offset. skip_missing: leave out
-        partitions that do not exist, instead of raising UnknownTopicError.
+        LATEST is the high watermark, or with read_committed the last stable offset. skip_missing: leave out partitions
+        that do not exist, instead of raising UnknownTopicError.
         """
         isolation = 1 if isolation_level == "read_committed" else 0
 
         def request(partitions: list[TopicPartition]) -> ListOffsetsRequest:
+            """Return the ListOffsets request for these partitions."""
             Topic = ListOffsetsRequest.Topic
             return ListOffsetsRequest(
                 isolation_level=isolation,
@@ -46,6 +48,7 @@ class OffsetAdmin(Asking):
             )
 
         def answers(response: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, None, OffsetAndTimestamp]]:
+            """Yield partition, error code and offset of each answer."""
             for topic in response.topics:
                 for each in topic.partitions:
                     found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)

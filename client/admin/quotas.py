@@ -23,7 +23,9 @@ class QuotaAdmin(Asking):
     async def describe_client_quotas(
         self, entity: QuotaEntity | None = None, *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """The quotas of all entities that have these names, or of all. strict: only of those without other names."""
+        """Return the quotas of all entities that have these names, or of all. strict: only of those without other
+        names.
+        """
         Component = DescribeClientQuotasRequest.Component
         kinds = {DEFAULT_ENTITY: _DEFAULT, ANY_ENTITY: _ANY}
         components = [
@@ -68,12 +70,12 @@ class QuotaAdmin(Asking):
 
 
 def _parts(entity: QuotaEntity) -> list[tuple[str, str]]:
-    """Convert the names to Kafka's entity types."""
+    """Return Kafka's entity type and the name, for each name that the entity has."""
     return [(type_, name) for type_, name in zip(_FIELDS, entity, strict=True) if name is not None]
 
 
 def _entity(parts: Iterable[Any]) -> QuotaEntity:
-    """Read an entity from an answer. Types that are unknown here are left out."""
+    """Return the entity that is named in an answer. Types that are unknown here are left out."""
     names = {
         _FIELDS[part.entity_type]: DEFAULT_ENTITY if part.entity_name is None else part.entity_name
         for part in parts

@@ -39,7 +39,7 @@ class FetchedPage:
 
 
 class ReadingAdmin(Asking):
-    """Raw batches."""
+    """Raw batches of partitions, with markers and aborted records."""
 
     async def read_batches(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[Batch]:
         """The batches from offset `start` up to `end` (exclusive), or up to the end of the log.
@@ -109,10 +109,12 @@ class ReadingAdmin(Asking):
     async def _fetch(
         self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int
     ) -> FetchResponse.Topic.Partition:
+        """Fetch once from this offset, and return the partition's answer. isolation: Kafka's number."""
         Topic = FetchRequest.Topic
         wanted = Topic.Partition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
 
         def request(_: list[TopicPartition]) -> FetchRequest:
+            """Return the Fetch request; it asks for the log with its markers and aborted records."""
             topics = [Topic(topic=partition.topic, partitions=[wanted])]
             return FetchRequest(
                 max_wait_ms=wait_ms,
@@ -130,6 +132,7 @@ class ReadingAdmin(Asking):
 def _page(
     found: FetchResponse.Topic.Partition, batches: list[Batch], next_offset: int, asked_bytes: int
 ) -> FetchedPage:
+    """Return the page with these batches, and the ends of the partition from the answer."""
     aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
     stable = found.last_stable_offset if found.last_stable_offset >= 0 else found.high_watermark
     high_watermark = found.high_watermark
@@ -139,6 +142,9 @@ def _page(
 def _parts(
     response: FetchResponse,
 ) -> "list[tuple[TopicPartition, int, None, FetchResponse.Topic.Partition]]":
+    """Return partition, error code and answer for each partition in a Fetch response. Raises the response's
+    own error.
+    """
     refuse([Answer("fetch", response.error_code)])
     return [
         (TopicPartition(topic.topic, each.partition_index), each.error_code, None, each)

@@ -61,7 +61,7 @@ class SecurityAdmin(Asking):
         )
 
     async def describe_acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
-        """The rules that match a filter, or all. Raises SECURITY_DISABLED, AuthorizationError."""
+        """Return the rules that match a filter, or all, sorted. Raises SECURITY_DISABLED, AuthorizationError."""
         request = DescribeAclsRequest(**filter_fields(wanted or AclFilter()))
         response: DescribeAclsResponse = await self._ask("any", request, lambda r: [r.error_code])
         refuse([Answer("rules of access", response.error_code, response.error_message)])
@@ -85,7 +85,7 @@ class SecurityAdmin(Asking):
     async def describe_user_scram_credentials(
         self, users: str | Iterable[str] | None = None
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """How these users, or all, may log in with a password; of a user that does not exist: ()."""
+        """Return how these users, or all, may log in with a password; of a user that does not exist: ()."""
         named = None if users is None else list(dict.fromkeys(one_or_more(users)))
         if named == []:  # to a broker, an empty list means all users
             return {}
@@ -122,6 +122,7 @@ class SecurityAdmin(Asking):
             await self._alter_users(list(once.values()))
 
     async def _alter_users(self, changes: list[ScramChange]) -> None:
+        """Send the changes in one request: it may have each user once. Raises the broker's errors."""
         request = _Request(
             deletions=[
                 _Request.Deletion(name=each.user, mechanism=MECHANISMS[each.mechanism][0])

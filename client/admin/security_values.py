@@ -62,6 +62,7 @@ class AclBinding(NamedTuple):
 
 
 def _resource_text(acl: AclBinding) -> str:
+    """Return the resource of a rule as text, such as "topic orders" or "topic app-*"."""
     if acl.resource_type == "cluster":
         return "cluster"
     return f"{acl.resource_type} {acl.resource_name}{'*' if acl.pattern == 'prefixed' else ''}"

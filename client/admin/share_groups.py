@@ -30,7 +30,7 @@ class ShareGroupAdmin(Asking):
     """Share groups. They are listed by list_groups(types=["share"]) and deleted by delete_groups()."""
 
     async def describe_share_groups(self, groups: str | Iterable[str]) -> dict[str, GroupDescription]:
-        """The share groups by name. One that does not exist, or is of another kind, is left out."""
+        """Return the share groups by name. One that does not exist, or is of another kind, is left out."""
         described = await all_of(self._describe_share_group(each) for each in one_or_more(groups))
         return {each.group_id: each for each in described if each is not None}
 
@@ -62,7 +62,9 @@ class ShareGroupAdmin(Asking):
     async def list_share_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, SharePartitionOffsets]:
-        """The group's start offset and lag in these partitions, or in all. One without a start offset has no entry."""
+        """Return the group's start offset and lag in these partitions, or in all. One without a start offset has no
+        entry.
+        """
         Group = DescribeShareGroupOffsetsRequest.Group
         topics = None
         if partitions is not None:

@@ -26,12 +26,14 @@ class TopicAdmin(Asking):
     """Topics."""
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names, sorted. internal: with Kafka's internal topics, such as __consumer_offsets."""
+        """Return the names of all topics, sorted. internal: with Kafka's internal topics, such as
+        __consumer_offsets.
+        """
         topics = (await self._metadata(None)).topics
         return sorted(each.name or "" for each in topics if internal or not each.is_internal)
 
     async def describe_topics(self, topics: str | Iterable[str] | None = None) -> dict[str, TopicDescription]:
-        """These topics, or all. Raises UnknownTopicError."""
+        """Return the descriptions of these topics, or of all, by name. Raises UnknownTopicError."""
         found = (await self._metadata(None if topics is None else list(one_or_more(topics)))).topics
         return {
             each.name or "": TopicDescription(
@@ -106,6 +108,7 @@ class TopicAdmin(Asking):
         """
 
         def request(partitions: list[TopicPartition]) -> DeleteRecordsRequest:
+            """Return the DeleteRecords request for these partitions."""
             Topic = DeleteRecordsRequest.Topic
             return DeleteRecordsRequest(
                 topics=[
@@ -122,6 +125,7 @@ class TopicAdmin(Asking):
             )
 
         def answers(response: DeleteRecordsResponse) -> Iterable[tuple[TopicPartition, int, None, int]]:
+            """Yield partition, error code and new first offset of each answer."""
             for topic in response.topics:
                 for each in topic.partitions:
                     yield (

@@ -48,7 +48,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), open_for_ms: int = -1
     ) -> list[TransactionListing]:
-        """The transactional ids of all coordinators that pass every filter, sorted. open_for_ms needs Kafka 3.8."""
+        """Return the transactional ids of all coordinators that pass every filter, sorted. open_for_ms needs Kafka
+        3.8.
+        """
         request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=open_for_ms
         )
@@ -71,7 +73,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return sorted(found)
 
     async def describe_transactions(self, transactional_ids: str | Iterable[str]) -> dict[str, TransactionDescription]:
-        """The transactions by transactional id. An id that does not exist is left out."""
+        """Return the transactions by transactional id. An id that does not exist is left out."""
         described = await all_of(self._describe_transaction(each) for each in one_or_more(transactional_ids))
         return {each.transactional_id: each for each in described if each is not None}
 
@@ -111,7 +113,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return described | await self.describe_transactions(left)
 
     async def prepared_transactions(self) -> dict[str, PreparedTransaction]:
-        """The transactions that wait for a decision (fencepost's two-phase sinks); none on other brokers."""
+        """Return the transactions that wait for a decision (fencepost's two-phase sinks), by transactional id; none on
+        other brokers.
+        """
         if await self._version(DescribeLedgerRequest) < 0:
             return {}
         response: DescribeLedgerResponse = await self._ask(
@@ -135,12 +139,13 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, skip_missing: bool = False
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """The producers that each partition has state of, sorted by producer id.
+        """Return the producers that each partition has state of, sorted by producer id.
 
         Raises UnknownTopicError, unless skip_missing leaves out what does not exist.
         """
 
         def request(some: list[TopicPartition]) -> DescribeProducersRequest:
+            """Return the DescribeProducers request for these partitions."""
             Topic = DescribeProducersRequest.Topic
             topics = [Topic(name=name, partition_indexes=which) for name, which in by_topic(some).items()]
             return DescribeProducersRequest(topics=topics)
@@ -150,9 +155,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def open_transactions(
         self, partitions: Iterable[TopicPartition] | None = None, *, skip_missing: bool = False
     ) -> list[OpenTransaction]:
-        """The open transactions in these partitions, or in all that have a leader; in each the oldest first.
+        """Return the open transactions in these partitions, or in all that have a leader; in each the oldest first.
 
-        skip_missing: of describe_producers.
+        skip_missing: as in describe_producers.
         """
         skip_missing |= partitions is None  # one may be deleted after it was listed
         producers = await self.describe_producers(await self._these_or_all(partitions), skip_missing=skip_missing)
@@ -165,12 +170,15 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return sorted(found, key=lambda each: (each.topic_partition, each.start_offset))
 
     async def _these_or_all(self, partitions: Iterable[TopicPartition] | None) -> list[TopicPartition]:
+        """Return these partitions; for None, all partitions that have a leader."""
         if partitions is not None:
             return [TopicPartition(*each) for each in partitions]
         return [one for topic in (await self.describe_topics()).values() for one in topic.led]
 
     async def find_blockers(self, partitions: Iterable[TopicPartition] | None = None) -> list[Blocker]:
-        """For each partition with last stable offset < high watermark, the oldest open transaction, which blocks it."""
+        """Return, for each partition with last stable offset < high watermark, the oldest open transaction, which
+        blocks it.
+        """
         wanted = await self._these_or_all(partitions)
         skip_missing = partitions is None  # one may be deleted after it was listed
         stable = await self.ends(wanted, LATEST, "read_committed", skip_missing=skip_missing)
@@ -281,7 +289,11 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
     async def _init_producer_id(self, name: str, timeout_ms: int, expected: ProducerIdentity) -> InitProducerIdResponse:
-        """timeout_ms: of the id as it was described; 0 if it is not known."""
+        """Send InitProducerId for another producer's id, which fences it. Returns the response. expected: the identity
+        to replace.
+
+        timeout_ms: of the id as it was described; 0 if it is not known.
+        """
         kept_ms = timeout_ms if 0 < timeout_ms < _NO_TIMEOUT_MS else FENCING_TIMEOUT_MS
         request = InitProducerIdRequest(
             transactional_id=name,
@@ -355,6 +367,7 @@ _ProducersAnswer = Iterable[tuple[TopicPartition, int, str | None, list[Producer
 
 
 def _producers(response: DescribeProducersResponse) -> _ProducersAnswer:
+    """Yield partition, error code, message and producers of each answer."""
     for topic in response.topics:
         for each in topic.partitions:
             known = [
@@ -372,6 +385,7 @@ def _producers(response: DescribeProducersResponse) -> _ProducersAnswer:
 
 
 def _marker_results(response: WriteTxnMarkersResponse) -> Iterable[tuple[TopicPartition, int, None, None]]:
+    """Yield partition and error code of each answer, in the form that `_at_leaders` expects."""
     for marker in response.markers:
         for topic in marker.topics:
             for each in topic.partitions:

@@ -75,7 +75,7 @@ class Columns:
 
 
 class Decoded:
-    """The records of one batch."""
+    """The decoded records of one batch, by column."""
 
     __slots__ = ("count", "headers", "keys", "kind", "offsets", "payload_bytes", "timestamps", "values")
 
@@ -133,6 +133,7 @@ def decode(batch: Batch, wanted: WantedColumns = EVERYTHING, *, limit: int = DEC
 
 
 def _add_plain(found: Decoded, batch: Batch, wanted: WantedColumns, limit: int) -> None:
+    """Decode a batch with extreme offsets or timestamps, record by record, and put its wanted columns into `found`."""
     every = list(records(batch, limit=limit))
     found.payload_bytes = sum(len(each.key or b"") + len(each.value or b"") for each in every)
     columns: tuple[list[Any], ...] = tuple([list(each) for each in zip(*every, strict=True)] or _lists())
@@ -189,7 +190,9 @@ def _decode_all(payload: bytes, batch: Batch, wanted: WantedColumns, found: Deco
 def _add_usual(
     payload: bytes, position: int, offset: int, most: int, batch: Batch, wanted: WantedColumns, found: Decoded
 ) -> tuple[int, int]:
-    """Append the usual records. Returns their number and the position after them. offset: that of the first one."""
+    """Append records of the usual shapes, up to one that is not. Returns their number and the position after them.
+    offset: that of the first one; most: at most so many.
+    """
     first = offset - batch.base_offset
     most = min(most, batch.last_offset_delta + 1 - first)
     if most <= 0:
@@ -210,6 +213,7 @@ def _add_usual(
 
 
 def _longs(numbers: Iterable[int], count: int) -> "array[int]":
+    """Return the first `count` numbers as an array."""
     if isinstance(numbers, repeat):
         return array("q", (next(numbers),)) * count
     return array("q", list(islice(numbers, count)))
@@ -218,9 +222,10 @@ def _longs(numbers: Iterable[int], count: int) -> "array[int]":
 def _add_singly(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, wanted: WantedColumns, found: Decoded
 ) -> int:
-    """Append `count` records. Returns the position after them. previous: offset delta of the record before.
+    """Append `count` records, decoded one by one. Returns the position after them. previous: offset delta of the
+    record before.
 
-    Raises: IndexError, KafkaError.
+    Raises IndexError if a record is cut short, KafkaError if one is malformed.
     """
     times, offsets, keys, values, headers, end = decoded_singly(payload, position, previous, count, batch)
     base_offset, base_timestamp = batch.base_offset, batch.base_timestamp

@@ -28,7 +28,9 @@ def records_of(batch: Batch, topic: str, partition: int, *, limit: int = DECOMPR
 
 
 class Records:
-    """The rest of a batch. left: how many records are not taken yet. The constructor and `take` raise KafkaError."""
+    """The records of one batch that were not taken yet. left: their number. The constructor and `take` raise
+    KafkaError.
+    """
 
     __slots__ = (
         "_batch",
@@ -62,7 +64,7 @@ class Records:
                 self._check_end()
 
     def take(self, most: int) -> list[Record]:
-        """The next records, at most `most`, which must be above 0 if any are left. Raises: KafkaError."""
+        """Return the next records, at most `most`, which must be above 0 if any are left. Raises KafkaError."""
         most = min(most, self.left)
         if self._ready is not None:
             found = self._ready[:most]
@@ -82,6 +84,7 @@ class Records:
         return found
 
     def _take_records(self, most: int) -> list[Record]:
+        """Decode and return the next `most` records. Raises KafkaError if one is malformed."""
         found: list[Record] = []
         try:
             while most > len(found):
@@ -99,7 +102,9 @@ class Records:
             lies(f"{len(self._payload) - self._position} bytes follow the last record")
 
     def _decode_some(self, most: int) -> list[Record]:
-        """Decode at least one record, with one of the decoders. Without runs, runs are tried ever more rarely."""
+        """Return at least one record, decoded by the fastest decoder that fits. Where no runs of alike records are
+        found, they are looked for ever more rarely.
+        """
         batch, payload, topic, partition = self._batch, self._payload, self._topic, self._partition
         first = self._previous + 1
         if most >= WORTH_IT and self._run_after <= 0:
@@ -141,7 +146,11 @@ class Records:
 def _singly(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, topic: str, partition: int
 ) -> tuple[list[Record], int]:
-    """Decode one by one: (records, end position). previous: the last offset delta. Raises: IndexError, KafkaError."""
+    """Decode `count` records one by one. Returns them and the position after them. previous: offset delta of the
+    record before.
+
+    Raises IndexError if a record is cut short, KafkaError if one is malformed.
+    """
     times, offsets, keys, values, headers, end = decoded_singly(payload, position, previous, count, batch)
     fields = zip(
         repeat(topic),

@@ -66,7 +66,7 @@ class Fates:
 
     @property
     def has_undecided(self) -> bool:
-        """Whether an entry waits for a marker."""
+        """Return whether an entry waits for the marker of its transaction."""
         return bool(self._undecided)
 
     def rest(self, open_from: Mapping[int, int] | None = None, *, at_end: bool = True) -> Iterator[Entry]:

@@ -90,6 +90,7 @@ class Fetched:
         return None
 
     def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
+        """Return the error for damage at this offset. reason: what is wrong."""
         return CorruptRecordError(
             f"{self.tp}: at offset {offset}: {reason}",
             hint="seek past it to skip it",
@@ -99,32 +100,34 @@ class Fetched:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no batches and no error."""
+        """Return whether there are no batches and no error."""
         return not self._waiting and self._batch is None and self._failure is None
 
     @property
     def is_failed(self) -> bool:
-        """Whether it ends with an error."""
+        """Return whether the batches are followed by an error."""
         return self._failure is not None
 
     @property
     def is_done(self) -> bool:
-        """Whether all records were returned and there is no error to raise."""
+        """Return whether all records were returned and there is no error to raise."""
         return not self._has_left and not self._waiting and self._failure is None
 
     @property
     def _has_left(self) -> bool:
-        """Whether the open batch has more records."""
+        """Return whether the batch that is being read has more records."""
         return self._index < len(self._records) or (self._rest is not None and self._rest.left > 0)
 
     @property
     def at_most(self) -> int:
-        """The highest possible number of records left."""
+        """The highest possible number of records left: an upper limit, since they are not all decoded."""
         here = len(self._records) - self._index + (0 if self._rest is None else self._rest.left)
         return here + sum(batch.record_count for batch in self._waiting)
 
     def run(self, most: int) -> list[Record]:
-        """The next records, all of one batch; none at the end. Raises: CorruptRecordError and the like."""
+        """Return the next records, all of one batch; none at the end. Raises CorruptRecordError and other errors of a
+        batch.
+        """
         while self._index == len(self._records):
             if not (self._decode_more(max(most, _PIECE)) if self._has_left else self._open_next()):
                 return []
@@ -139,13 +142,15 @@ class Fetched:
         return found
 
     def give_back(self, count: int) -> None:
-        """Step back over the last `count` records of the latest `run`: the application does not get them yet."""
+        """Move the position back over the last `count` records of the latest `run`: the application does not get them
+        yet.
+        """
         if count and self._batch is not None:
             self._index -= count
             self._set_position(self._batch)
 
     def skip_hidden(self) -> None:
-        """Move the position over hidden batches, up to the next record."""
+        """Move the position over batches without visible records, up to the next record."""
         while not self._has_left and self._waiting:
             try:
                 self._open_next()

@@ -14,7 +14,8 @@ from ...protocol.records import Marker, read_marker
 
 
 class AbortedFilter:
-    """For one partition of one fetch response; `hides` is called for each batch in the order of the log.
+    """Hides aborted records of one partition in one fetch response; `hides` is called for each batch in the order of
+    the log.
 
     aborted: (producer id, first offset) of each listed aborted transaction, in any order, duplicates allowed.
     """

@@ -13,8 +13,9 @@ _LENGTH_AT = 8
 
 
 class WholeBatches:
-    """next_offset, next_epoch: after the last batch. size: of all bytes. damage: what is after the batches, if damaged.
+    """The whole batches in fetched bytes.
 
+    next_offset, next_epoch: after the last batch. size: of all bytes. damage: what is after the batches, if damaged.
     cut_off_bytes: the size of the batch that is cut off at the end; 0 without one, or if its length is missing.
     """
 
@@ -30,6 +31,7 @@ class WholeBatches:
             self._find(memoryview(buffer))
 
     def _find(self, buffer: memoryview) -> None:
+        """Add the batches in this buffer, up to one that is damaged or cut off."""
         position, end = 0, len(buffer)
         self.size += end
         while self.damage is None and end - position > LENGTH_ENDS_AT:
@@ -49,5 +51,5 @@ class WholeBatches:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no batches and no damage."""
+        """Return whether there are no batches and no damage."""
         return not self.batches and self.damage is None

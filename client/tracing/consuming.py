@@ -42,11 +42,11 @@ class ConsumerSpans:
     # ---- poll --------------------------------------------------------------------------------------------------
 
     def asked(self) -> None:
-        """Note that the application asks for records."""
+        """Note the time at which the application asks for records: the poll's span begins there."""
         self._asked_ns = self._now_ns()
 
     def returned(self, runs: Iterable[Sequence[AnyRecord]]) -> None:
-        """Note that these records are returned to the application now."""
+        """Record the poll's span: these records are returned to the application now."""
         try:
             records = [record for run in runs for record in run]
             if records:
@@ -59,7 +59,7 @@ class ConsumerSpans:
         self._run = records, contexts.get_current(), self._asked_ns, self._now_ns()
 
     def run_ended(self, count: int) -> None:
-        """The application got `count` records of the run: end the span of its poll."""
+        """Record the poll's span for a run of which the application got `count` records."""
         run, self._run = self._run, None
         try:
             if run is not None and count:

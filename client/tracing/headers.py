@@ -54,7 +54,7 @@ class HeaderContext:
         return tuple(each for each in written if each[0] not in taken)
 
     def context(self, headers: Headers) -> Context:
-        """Return the context in these headers; an empty one without."""
+        """Return the trace context in these headers; an empty one if they have none."""
         return self._propagator.extract(headers, Context(), _READING)
 
     def fields_of(self, headers: Headers) -> Headers:
@@ -63,7 +63,7 @@ class HeaderContext:
         return tuple(each for each in headers if each[0] in fields)
 
     def span_context(self, headers: Headers) -> trace.SpanContext | None:
-        """Return the span in these headers, or None."""
+        """Return the context of the span that sent these headers; None without a valid one."""
         if not self.fields_of(headers):
             return None
         found = trace.get_current_span(self.context(headers)).get_span_context()

@@ -22,7 +22,7 @@ from .transacting import TransactionSpans
 
 
 class _SendSpans(ABC):
-    """What both kinds have in common."""
+    """Makes spans of what a producer sends: the part that spans for records and for batches have in common."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class _SendSpans(ABC):
         """Note that a record was taken: it has this number in this batch."""
 
     def _batch_attributes(self, batch: Any) -> dict[str, Any]:
+        """Return the attributes of a batch's spans: topic, partition and the leader's address."""
         tp: TopicPartition = batch.partition.topic_partition
         found: dict[str, Any] = {
             **self._attributes,
@@ -118,12 +119,14 @@ class RecordSpans(_SendSpans):
             self._add(batch, number, headers, self._spans.contexts.headers(trace.set_span_in_context(span), headers))
 
     def _done(self, batch: Any) -> None:
+        """End the spans of the records in a finished batch."""
         _, open_spans = self._open.pop(batch)
         for number, span in open_spans:
             self._spans.end(span, partial(_set_result, span, batch, number))
 
 
 def _set_result(span: Span, batch: Any, number: int) -> None:
+    """Set a record's offset, or the error with which it failed, in its span."""
     try:
         metadata = batch.metadata(number)
     except Exception as error:
@@ -175,6 +178,7 @@ class BatchSpans(_SendSpans):
 
 
 def _set_batch_result(span: Span, batch: Any) -> None:
+    """Set the number of records, the number of attempts if above one, and the error of a batch in its span."""
     span.set_attribute(names.MESSAGE_COUNT, len(batch.timestamps))
     if batch.attempts > 1:
         span.set_attribute(names.ATTEMPTS, batch.attempts)
@@ -183,7 +187,7 @@ def _set_batch_result(span: Span, batch: Any) -> None:
 
 
 class _BatchSpan:
-    """added: the headers with its context. begun_in: the span that was current then."""
+    """The span of one batch. added: the headers with its context. begun_in: the span that was current then."""
 
     __slots__ = ("_linked", "_seen", "added", "span")
 
@@ -194,12 +198,14 @@ class _BatchSpan:
         self._linked = {begun_in.get_span_context().span_id}
 
     def link_current(self) -> None:
+        """Add a link to the current span, unless it is the same as at the last call."""
         current = trace.get_current_span()
         if current is not self._seen:
             self._seen = current
             self.link(current.get_span_context())
 
     def link(self, context: trace.SpanContext) -> None:
+        """Add a link to this span, unless the batch has it already, or has MOST_LINKS."""
         if context.is_valid and context.span_id not in self._linked and len(self._linked) <= MOST_LINKS:
             self._linked.add(context.span_id)
             self.span.add_link(context)

@@ -55,7 +55,7 @@ class Spans:
             self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        """Call this with an error of the tracer itself."""
+        """Log an error of the tracer itself; only the first one is logged."""
         if not self._has_failed:
             self._has_failed = True
             log.warning("tracing failed, and goes on failing silently: %r", error, exc_info=error)

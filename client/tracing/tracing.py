@@ -62,7 +62,7 @@ class Tracing:
 
 
 def tracing_of(given: Tracing | TracerProvider | bool) -> Tracing:
-    """Convert `tracing=`: True is the global provider; else a provider or a Tracing.
+    """Return the Tracing for a client's argument `tracing`: True is the global provider; else a provider or a Tracing.
 
     Raises TypeError, InvalidConfigurationError.
     """

@@ -37,6 +37,7 @@ class TransactionSpans:
             self._begin(driver.sources)
 
         async def traced_offsets(offsets: Any, group: Any, batch: Any = None) -> None:
+            """Name the group in the transaction's span, and send the offsets."""
             if self.open is not None:
                 self.open.set(names.GROUP, group.group_id)
             await send_offsets(offsets, group, batch)
@@ -44,6 +45,7 @@ class TransactionSpans:
         driver.begin, driver.send_offsets = traced_begin, traced_offsets
 
     def _begin(self, sources: Any) -> None:
+        """Start the span of a transaction that begins now. sources: those of the transaction."""
         try:
             identity = self._machine.identity
             attributes: dict[str, Any] = {
@@ -76,6 +78,7 @@ class TransactionSpans:
         self._spans.end(which.span, partial(self._set_end, which.span, outcome, cause))
 
     def _set_end(self, span: Span, outcome: str | None, cause: str | None) -> None:
+        """Set the transaction's partitions, outcome and error in its span. outcome: None if it was not confirmed."""
         error = self._machine.error
         span.set_attribute(names.PARTITIONS, len(self._machine.partitions))
         if outcome is None:
@@ -110,7 +113,7 @@ class TransactionSpans:
 
 
 class _TransactionSpan:
-    """The `watch` of one transaction's Sources. begun_in: what was current when it began."""
+    """The span of one transaction; the `watch` of its Sources. begun_in: the span that was current when it began."""
 
     __slots__ = ("_links", "_of", "_outcome", "_sources", "begun_in", "context", "is_open", "span")
 
@@ -149,12 +152,15 @@ class _TransactionSpan:
             self._of.failed(error)
 
     def _link(self, records: Any) -> None:
+        """Add links to the spans that sent these records, at most MOST_LINKS for a transaction."""
         for link in self._of.links_of(records)[: MOST_LINKS - self._links]:
             self.span.add_link(link.context)
             self._links += 1
 
     def ended(self, outcome: str | None) -> None:
-        """Note the outcome: None if nothing has confirmed it. May be called again when more is known."""
+        """Note the outcome, and end the span. outcome: None if nothing has confirmed it. May be called again when more
+        is known.
+        """
         if self.is_open:
             self.is_open = False
             self._outcome = outcome
