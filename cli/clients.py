@@ -36,6 +36,7 @@ def clients(to: Target) -> None:
     from ..client.errors import UnsupportedVersionError
 
     async def work(admin: "Admin") -> "list[ClientDescription]":
+        """Return the connected clients. Raises Failure if the broker is not fencepost."""
         try:
             return await admin.describe_clients()
         except UnsupportedVersionError:

@@ -241,6 +241,9 @@ def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: b
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Set the group's committed offsets to the given place, unless --dry-run, and return old and new offset of
+        each partition.
+        """
         before = {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
         partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
         if not partitions:

@@ -214,6 +214,9 @@ def reset(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: 
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Set the share group's start offsets to the given place, unless --dry-run, and return old and new offset of
+        each partition.
+        """
         before = await admin.list_share_group_offsets(name)
         partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
         if not partitions:

@@ -70,6 +70,7 @@ def create(
     settings = dict(pairs(configs, "-c"))
 
     async def work(admin: "Admin") -> list[str]:
+        """Create the topics, with --if-not-exists only those that do not exist, and return their names."""
         from ..client.admin.values import NewTopic
 
         existing = set(await admin.list_topics(internal=True)) if if_not_exists else set()
@@ -97,6 +98,7 @@ def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
     """
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Return the facts and configs of each topic."""
         found = await admin.describe_topics(names)
         configs = await admin.describe_configs(topics=names)
         return [await _facts(admin, found[each], configs.get(each, [])) for each in dict.fromkeys(names)]
@@ -183,6 +185,7 @@ def delete(to: Target, names: Sequence[str], if_exists: bool) -> None:
     """Delete topics and all their records."""
 
     async def work(admin: "Admin") -> list[str]:
+        """Delete the topics, with --if-exists only those that exist, and return their names."""
         existing = set(await admin.list_topics(internal=True)) if if_exists else set(names)
         deleted = [each for each in names if each in existing]
         if deleted:
@@ -204,6 +207,9 @@ def trim(to: Target, where: str, before: Places) -> None:
     name, partition = partition_of(where)
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Delete records before the given place in the topic's partitions, and return what changed. Raises Failure
+        without such a partition.
+        """
         found = (await admin.describe_topics(name))[name].topic_partitions
         wanted = [each for each in found if partition in (None, each.partition)]
         if not wanted:
@@ -233,6 +239,7 @@ def add_partitions(to: Target, name: str, more: int | None, total: int | None) -
         )
 
     async def work(admin: "Admin") -> int:
+        """Set the topic's number of partitions, and return it."""
         existing = len((await admin.describe_topics(name))[name].partitions)
         wanted = total if total is not None else existing + (more or 0)
         await admin.create_partitions({name: wanted})

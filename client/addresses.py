@@ -11,7 +11,7 @@ DEFAULT_PORT = 9092
 
 
 def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
-    """Parse "a:9092,b" or ["a:9092", ("b", 9092)] into hosts and ports; 9092 by default.
+    """Return the hosts and ports in "a:9092,b" or ["a:9092", ("b", 9092)]; the port is 9092 by default.
 
     Raises InvalidConfigurationError.
     """

@@ -13,7 +13,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_topic_name(name: object) -> None:
-    """Check a topic name. Raises TypeError, or a KafkaError with INVALID_TOPIC_EXCEPTION."""
+    """Raise TypeError unless the topic name is a str, KafkaError INVALID_TOPIC_EXCEPTION if it is not a legal name."""
     if not isinstance(name, str):
         raise TypeError(f"topic must be a str, not {type(name).__name__}")
     if not _LEGAL.fullmatch(name) or name in (".", ".."):

@@ -189,6 +189,7 @@ def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> N
 
 
 def _nearest(name: str, known: set[str]) -> str:
+    """Return a hint with the known setting name that is most similar; "" if none is."""
     names = {one.replace("_", ".") for one in known}
     names |= {alias for alias, keyword in _NAMES.items() if keyword in known}
     names |= {alias for alias, (keyword, _) in _CONVERTED.items() if keyword in known}
@@ -239,7 +240,7 @@ def _auto_offset_store(value: Any) -> None:
 
 
 def _level(value: Any) -> Any:
-    """Convert compression.level; -1 is the codec's default in librdkafka and Java."""
+    """Return the compression level as an int; None for -1, which is the codec's default in librdkafka and Java."""
     level = _number("compression.level", value) if isinstance(value, str) else value
     return None if level == -1 else level
 
@@ -256,6 +257,7 @@ def _jvm_class(keyword: str, value: str) -> Callable[[Any], Any] | None:
 
 
 def _number(keyword: str, value: str) -> int:
+    """Return the setting's text as an int. Raises InvalidConfigurationError."""
     try:
         return int(value)
     except ValueError:
@@ -288,7 +290,9 @@ def _jaas(text: str) -> dict[str, str]:
 
 
 def _librdkafka_token(provide: Callable[[str], Any], config: str) -> Token:
-    """Wrap confluent-kafka's oauth_cb, which returns the token, its expiry in seconds since 1970, and maybe more."""
+    """Return the token of confluent-kafka's oauth_cb, which gives the token, its expiry in seconds since 1970, and
+    maybe more.
+    """
     token, expires, *_ = provide(config)
     return Token(token, expires * 1000)
 
@@ -307,7 +311,7 @@ def _provider(value: Any) -> Any:
 
 
 def _extensions(value: Any) -> Any:
-    """Parse SASL extensions: NAME=VALUE, separated by commas."""
+    """Return SASL extensions as a dict, from NAME=VALUE separated by commas. Raises InvalidConfigurationError."""
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in value.split(",") if part.strip()]
@@ -325,6 +329,7 @@ def _kilobytes(value: Any) -> int:
 
 
 def _check_verification(value: Any) -> None:
+    """Raise InvalidConfigurationError if a setting turns off the verification of certificates."""
     if not _truth("enable.ssl.certificate.verification", value):
         raise InvalidConfigurationError(
             "certificates are always verified", hint="pass your own ssl_context to turn that off"
@@ -332,18 +337,18 @@ def _check_verification(value: Any) -> None:
 
 
 def _idle(value: Any) -> Any:
-    """Convert the idle timeout; 0 in librdkafka and a negative number in Java mean: never close."""
+    """Return the idle timeout in ms; 0 in librdkafka and a negative number in Java mean: never close."""
     idle_ms = _number("connections.max.idle.ms", value) if isinstance(value, str) else value
     return INT32_MAX if isinstance(idle_ms, int) and idle_ms <= 0 else idle_ms
 
 
 def _delivery(value: Any) -> Any:
-    """Convert message.timeout.ms, where 0 means no limit, to our delivery timeout in ms."""
+    """Return message.timeout.ms as our delivery timeout in ms; 0 means no limit."""
     return (_number("message.timeout.ms", value) if isinstance(value, str) else value) or INT32_MAX
 
 
 def _linger(value: Any) -> Any:
-    """Convert linger.ms; librdkafka accepts fractions of a millisecond."""
+    """Return linger.ms as a number; librdkafka accepts fractions of a millisecond. Raises InvalidConfigurationError."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

@@ -207,7 +207,7 @@ class CommitOutcomeUnknownError(ClientError):
         self._resolve = resolve
 
     async def resolve(self) -> Outcome:
-        """The outcome of the commit; "unknown" if it cannot be found out any more."""
+        """Return the outcome of the commit; "unknown" if it cannot be found out any more."""
         return "unknown" if self._resolve is None else await self._resolve()
 
     def __reduce__(self) -> tuple[type, tuple[object, ...], dict[str, object]]:

@@ -57,7 +57,7 @@ def next_sticky(current: int, available: Sequence[int], random_number: int) -> i
 
 
 def fnv1a(key: bytes) -> int:
-    """Hash as librdkafka's fnv1a does: the absolute value of the hash as a signed number, as in Sarama."""
+    """Return the hash of librdkafka's fnv1a: the absolute value of the hash as a signed number, as in Sarama."""
     hashed = _FNV_OFFSET
     for byte in key:
         hashed = (hashed ^ byte) * _FNV_PRIME & _MASK
@@ -85,6 +85,9 @@ def placing_of(partitioner: str | Partitioner | None, random_number: Callable[[]
     name, _, at_random = partitioner.partition("_")
 
     def anywhere(key: bytes | None, count: int, available: Sequence[int]) -> int | None:
+        """Return a random available partition; None for a record without a key, which is placed like others without
+        one.
+        """
         if key is None:
             return None  # like other records without a key
         chosen = available or range(count)

@@ -26,7 +26,7 @@ class ReaderParts(Parts):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is started and not closed."""
+        """Return whether the client is started and not closed."""
         return self._started and not self._closed
 
     def begin(self) -> None:

@@ -87,7 +87,7 @@ class Security:
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def tls_context(self) -> "ssl.SSLContext | None":
-        """The context for connections, None without TLS. Reads files. Raises InvalidConfigurationError."""
+        """Return the context for connections; None without TLS. Reads files. Raises InvalidConfigurationError."""
         if not self.uses_tls:
             return None
         if self.context is not None:
@@ -119,6 +119,9 @@ def _reason(error: Exception) -> str:
 
 
 def _check_files(security: Security) -> None:
+    """Check that a file and its PEM text are not both set, and that PEM texts are such. Raises
+    InvalidConfigurationError.
+    """
     for file, pem, names in (
         (security.ca_file, security.ca_pem, ("ssl_cafile", "ssl_ca_pem")),
         (security.certificate_file, security.certificate_pem, ("ssl_certfile", "ssl_certificate_pem")),
@@ -136,6 +139,7 @@ def _check_files(security: Security) -> None:
 
 
 def _check_login(security: Security) -> None:
+    """Check that the SASL mechanism is known and has what it needs. Raises InvalidConfigurationError."""
     mechanism = security.mechanism
     if mechanism not in MECHANISMS:
         raise InvalidConfigurationError(

@@ -19,7 +19,7 @@ def put(settings: Any, name: str, value: object) -> None:
 
 
 def is_sendable(value: object) -> bool:
-    """Return whether the text can be a string of the protocol."""
+    """Return whether the value is a str that fits a string of the protocol: valid Unicode, at most 32,767 bytes."""
     return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= 32_767 and _is_unicode(value)
 
 
@@ -29,6 +29,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def check_sendable(settings: Any, names: Iterable[str]) -> None:
+    """Raise InvalidConfigurationError unless each of these settings is None or fits a string of the protocol."""
     for name in names:
         value = getattr(settings, name)
         if value is not None and not is_sendable(value):
@@ -36,6 +37,7 @@ def check_sendable(settings: Any, names: Iterable[str]) -> None:
 
 
 def check_positive(settings: Any, names: Iterable[str]) -> None:
+    """Raise InvalidConfigurationError unless each of these settings is an int above 0."""
     for name in names:
         value = getattr(settings, name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= INT32_MAX:
@@ -43,6 +45,7 @@ def check_positive(settings: Any, names: Iterable[str]) -> None:
 
 
 def check_not_negative(settings: Any, names: Iterable[str]) -> None:
+    """Raise InvalidConfigurationError unless each of these settings is a number of 0 or more."""
     for name in names:
         value = getattr(settings, name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
@@ -50,7 +53,9 @@ def check_not_negative(settings: Any, names: Iterable[str]) -> None:
 
 
 def check_true_or_false(settings: Any) -> None:
-    """Check that booleans are True or False: neither None nor the text "false" is accepted."""
+    """Raise InvalidConfigurationError unless all booleans are True or False: neither None nor the text "false" is
+    accepted.
+    """
     for each in fields(settings):
         if isinstance(each.default, bool) and not isinstance(value := getattr(settings, each.name), bool):
             raise InvalidConfigurationError(f"{each.name}={value!r} must be True or False")
@@ -64,6 +69,7 @@ def check_one_of(settings: Any, name: str, choices: tuple[object, ...]) -> None:
 
 
 def check_callable(settings: Any, names: Iterable[str]) -> None:
+    """Raise InvalidConfigurationError unless each of these settings is None or callable."""
     for name in names:
         value = getattr(settings, name)
         if value is not None and not callable(value):
@@ -71,6 +77,9 @@ def check_callable(settings: Any, names: Iterable[str]) -> None:
 
 
 def check_serializers(settings: Any, method: str) -> None:
+    """Raise InvalidConfigurationError unless the key and value (de)serializers can be called. method: "serialize" or
+    "deserialize".
+    """
     for name in (f"key_{method}r", f"value_{method}r"):
         value = getattr(settings, name)
         try:

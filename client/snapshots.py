@@ -181,5 +181,5 @@ class ClientMetricsSnapshot:
 
 
 def error_text(error: BaseException | None) -> str | None:
-    """Return the class and text of an error."""
+    """Return the class and text of an error; None for None."""
     return None if error is None else f"{type(error).__name__}: {error}"

@@ -61,6 +61,7 @@ class Parts(ABC):
                 self._ended.set()
 
     async def _finish_within(self, timeout_ms: float) -> None:
+        """Run `finish` for at most timeout_ms; then cancel it, without an error."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.finish(timeout_ms)
@@ -77,7 +78,7 @@ class Parts(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Log what is lost: the client's loop has ended. From any thread."""
+        """Log which work of the client is lost, since its event loop has ended. Called from any thread."""
 
     def abandon_once(self) -> None:
         """Abandon the client, unless it has ended, or belongs to the parent process of this fork."""

@@ -69,7 +69,9 @@ class RecordMetadata(NamedTuple):
 
 
 class WrittenBefore(RecordMetadata):
-    """Of a record that was not written again. offset: -1, nobody knows where the first one is."""
+    """The result of a send that wrote nothing, because its sequence was written before. offset: -1, since the first
+    one's offset is not known.
+    """
 
     __slots__ = ()
 

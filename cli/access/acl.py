@@ -58,6 +58,7 @@ def _about_rules(command: F) -> F:
         consumer: bool,
         **rest: Any,
     ) -> Any:
+        """Call the command with the rules that its options describe."""
         named = {"topic": topic, "group": group, "transactional_id": transactional_id}
         resources = [Resource(kind, name) for kind, names in named.items() for name in names]
         wanted = Wanted(
@@ -117,6 +118,7 @@ def add(to: Target, wanted: Wanted, data_dir: str | None) -> None:
     rules = rules_of(wanted)
 
     async def work(admin: "Admin") -> "list[AclBinding]":
+        """Create the rules, and return them."""
         from ...client.admin.security_values import AclBinding
 
         acls = [AclBinding(**each) for each in rules]
@@ -160,6 +162,7 @@ def rm(to: Target, wanted: Wanted, dry_run: bool, data_dir: str | None) -> None:
     filters = filters_of(wanted, applying=False)
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Delete the rules that match the filters, and return their fields; with --dry-run only find them."""
         from ...client.admin.security_values import AclFilter
 
         if dry_run:

@@ -140,6 +140,7 @@ def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: S
     entity = _one(who)
 
     async def work(admin: "Admin") -> list[str]:
+        """Remove the entity's quotas, all or those named with `keys`, and return the names of the removed ones."""
         wanted = _entity(entity)
         there = (await admin.describe_client_quotas(wanted, strict=True)).get(wanted, {})
         gone = [key for key in there if not keys or key in keys]

@@ -80,6 +80,7 @@ def connecting_loads(command: F) -> F:
 
     @functools.wraps(command)
     def connected(*arguments: Any, bootstrap: str, **rest: Any) -> Any:
+        """Call the command with the target that the options of the connection describe."""
         login = {name: rest.pop(name) for name in list(rest) if name.startswith("login_")}
         found = login_properties(**login)
         where = bootstrap_of(bootstrap, found.pop(BOOTSTRAP, bootstrap))

@@ -47,6 +47,7 @@ def produce(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: In
     )
 
     def delivered(error: Any, _message: Any) -> None:
+        """Count a record as acknowledged, or note the error with which it failed."""
         if error is None:
             sent.acknowledged += 1
         else:

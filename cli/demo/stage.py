@@ -82,6 +82,7 @@ def say(line: str) -> None:
 
 
 def version(package: str) -> str:
+    """Return the version of an installed package."""
     from importlib import metadata
 
     return metadata.version(package)

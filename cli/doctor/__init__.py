@@ -50,6 +50,7 @@ def doctor(to: Target, address: str | None, store: str | None) -> None:
     findings = Findings(to)
 
     async def work() -> None:
+        """Run the checks; what they find is added to `findings`. A check that makes the others useless ends it."""
         from contextlib import suppress
 
         with suppress(Stop):

@@ -157,6 +157,7 @@ def produce(
     counts = Acknowledged(topic)
 
     async def work() -> None:
+        """Send the lines of the input, with or without transactions."""
         async with to.producer(**more) as producer:
             if transactional_id is None:
                 await _without_transactions(producer, shape, counts)

@@ -36,6 +36,7 @@ def main() -> None:
     lines = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", per_batch).load()
 
     def start(frame: DataFrame, topic: str, mode: str) -> StreamingQuery:
+        """Start the query that writes this frame into the topic, and return it."""
         writer = frame.writeStream.format("fencepost").options(**options).option("topic", topic).outputMode(mode)
         checkpoint = os.path.join(checkpoints, topic)
         return writer.option("checkpointLocation", checkpoint).queryName(topic).trigger(availableNow=True).start()

@@ -30,6 +30,7 @@ def _run(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
     from ...client.settings import AdminSettings
 
     async def with_cluster() -> T:
+        """Return the result of `work` on a connected cluster. Raises Failure if the broker has no ledger of sinks."""
         cluster = Cluster(settings_from(AdminSettings, to.config()))
         try:
             await cluster.start()
@@ -80,6 +81,9 @@ def list_sinks(to: Target, everything: bool) -> None:
     from ...spark.sink.protocol import CLAIMS, UNNAMED
 
     async def work(cluster: "Cluster") -> list[dict[str, Any]]:
+        """Return the facts of the sinks in the ledger, sorted by key, without unnamed and ended ones unless
+        `everything`.
+        """
         keys = await ledger.describe_entries(cluster, timeout_ms=to.timeout_ms)
         return [
             facts_of(each)
@@ -118,6 +122,7 @@ def abort(to: Target, sink: str) -> None:
     from ...spark.sink.protocol import Written
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
+        """Abort all transactions of the sink that wait for a decision. Raises Failure if there is no such sink."""
         (found,) = await ledger.describe_entries(cluster, sink, timeout_ms=to.timeout_ms)
         waiting = [Written(each.transactional_id, each.producer_id, each.producer_epoch) for each in found.waiting]
         prefix = (await ledger.facts(cluster)).prefix
@@ -154,6 +159,7 @@ def reset(to: Target, sink: str) -> None:
     from ...spark.sink.protocol import CLAIMS
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
+        """Forget the sink's decisions, and return its facts before. Raises Failure while transactions wait for one."""
         found = await _one(cluster, sink, to.timeout_ms)
         if found.waiting:
             waiting = count_text(len(found.waiting), "transaction")

@@ -46,6 +46,9 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
     """List open transactions, the oldest first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Return the facts of the open transactions; with --all or --state, of the transactional ids in these
+        states.
+        """
         if not everything and not states:
             return await open_now(admin)
         listed = await admin.list_transactions(states=states)
@@ -80,6 +83,7 @@ def describe(to: Target, ids: Sequence[str]) -> None:
     from .windows import pending_lines, pending_of
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Return the facts of each transactional id. Raises Failure if one does not exist."""
         found = await admin.describe_transactions(ids)
         for each in ids:
             if each not in found:
@@ -123,6 +127,7 @@ def producers(to: Target, where: str, only_open: bool) -> None:
     """List the producers that a partition knows: epoch, last sequence, start of the open transaction."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Return the partition's producers, with --open only those with an open transaction."""
         known = await admin.describe_producers(await partitions_of(admin, [where]))
         return [
             {"topic": tp.topic, "partition": tp.partition, **each._asdict()}
@@ -155,6 +160,7 @@ def find_hanging(to: Target, wheres: Sequence[str], older_than: int) -> None:
     """Find transactions that are open in a partition but unknown to the coordinator. In all topics by default."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Return the transactions that no coordinator will end, by partition."""
         found = await admin.find_hanging_transactions(await partitions_of(admin, wheres), open_for_ms=older_than)
         return [
             {
@@ -199,6 +205,9 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
         return
 
     async def work(admin: "Admin") -> dict[str, Any]:
+        """Fence the transactional id's producer, which aborts its open transaction, and return what was aborted.
+        Raises Failure if none is open.
+        """
         found = (await admin.describe_transactions(what)).get(what)
         if found is None:
             raise Failure(f"there is no transactional id {what}", _NO_ID, NOT_FOUND)
@@ -222,6 +231,7 @@ def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
         raise Failure(f"{where} has no partition", "write TOPIC:PARTITION --start-offset N", WRONG_USAGE)
 
     async def work(admin: "Admin") -> dict[str, Any]:
+        """Write an abort marker into the partition, and return the transaction that it ended."""
         from ...client.values import TopicPartition
 
         ended = await admin.abort_transaction(TopicPartition(name, partition), start_offset)
@@ -247,6 +257,7 @@ def fence(to: Target, ids: Sequence[str]) -> None:
     """Bump an id's epoch: its producer is fenced, and its open transaction is aborted."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Fence the producers of these transactional ids, and return each id's next producer epoch."""
         await refuse_held(admin, ids)
         fenced = await admin.fence_producers(ids)
         return [
@@ -273,6 +284,7 @@ def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> Non
     from .windows import full_windows
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
+        """Return the transactions that keep readers of these partitions from newer records."""
         topics = await admin.describe_topics()
         partitions = [tp for each in topics.values() for tp in each.topic_partitions]
         if wheres:

@@ -167,10 +167,11 @@ class PendingRange(NamedTuple):
 
 
 class ShareWindow(NamedTuple):
-    """What a share group has begun in a partition: `size` records from its start offset on, `limit` at most.
+    """The records of a partition that a share group has begun: `size` from its start offset on, `limit` at most.
 
-    pending_count: how many of them are pending in transactions. pending: where, by offset; of many only the first.
-    runs: of neighbours that are alike. lacks_memory: the broker has none for more of these, so nothing new comes.
+    pending_count: how many of them are acknowledged in open transactions. pending: where, by offset; of many only the
+    first. runs: how many runs of neighbours in the same state. lacks_memory: the broker has no memory for more runs, so
+    no new record is delivered.
     """
 
     size: int
@@ -182,7 +183,7 @@ class ShareWindow(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the group gets no new records there until its start offset moves."""
+        """Whether the group gets no new records of the partition until its start offset moves."""
         return self.size >= self.limit
 
 
@@ -200,7 +201,9 @@ class SharePartitionOffsets(NamedTuple):
 
     @property
     def held_by(self) -> tuple[PendingRange, ...]:
-        """What is pending, if the window is full because its first record is: no new record comes until that ends."""
+        """Return the pending records, if the window is full because its first record is pending: no new record is
+        delivered until that transaction ends.
+        """
         if self.window is None or not self.window.is_full or not self.window.pending:
             return ()
         return self.window.pending if self.window.pending[0].first_offset == self.start_offset else ()
@@ -236,7 +239,7 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
-        """Whether readers may be waiting for its end."""
+        """Whether it is not ended completely, so that read_committed readers may wait for it."""
         return self.state == ONGOING or self.state.startswith("Prepare")
 
 
@@ -262,12 +265,12 @@ class PreparedTransaction(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        """The decision in words."""
+        """The decision that it waits for, as a text."""
         return decision_text(self.sink, self.number, self.held)
 
 
 def decision_text(ledger_key: str, number: int, held: bool) -> str:
-    """Return in words which decision a transaction waits for."""
+    """Return a text that names the decision for which a prepared transaction waits."""
     if held:
         return f"decision {number} under the ledger key {ledger_key}, and nothing else ends it (held)"
     return f"the decision of sink {ledger_key} about batch {number}"
@@ -310,7 +313,9 @@ class Blocker:
 
     @property
     def since_ms(self) -> int | None:
-        """The start of the transaction, or, if that is unknown, its last record here; None if neither is known."""
+        """The start of the transaction in ms since 1970, or, if that is unknown, its last record here; None if neither
+        is known.
+        """
         if self.description is not None and self.description.started_ms is not None:
             return self.description.started_ms
         last = self.open.producer.last_timestamp_ms
@@ -338,7 +343,9 @@ class HeldOffsets:
 
     @property
     def since_ms(self) -> int | None:
-        """The start of the transaction, or, if that is unknown, its last record there; None if neither is known."""
+        """The start of the transaction in ms since 1970, or, if that is unknown, its last record there; None if
+        neither is known.
+        """
         return Blocker(self.open, 0, 0, self.description).since_ms
 
     @property
@@ -391,7 +398,9 @@ class TransactionOwner(NamedTuple):
 
 
 class NamedProducerDescription(NamedTuple):
-    """epoch: of who opened it last, which is the owner. highest: the highest sequence of each partition."""
+    """A named producer. epoch: of the client that opened the name last, its owner. highest: the highest sequence of
+    each partition.
+    """
 
     epoch: int
     owner: str
@@ -399,7 +408,9 @@ class NamedProducerDescription(NamedTuple):
 
 
 class MetricSample(NamedTuple):
-    """value: of a histogram the sum. buckets: of a histogram (bound, how many are at most that), the last infinite."""
+    """One value of a metric. value: of a histogram the sum. buckets: of a histogram (bound, how many are at most
+    that), the last infinite.
+    """
 
     labels: tuple[str, ...]
     value: float
@@ -407,7 +418,7 @@ class MetricSample(NamedTuple):
 
 
 class MetricFamily(NamedTuple):
-    """kind: gauge, counter or histogram. labels: the names of what `labels` of a sample has."""
+    """A metric. kind: gauge, counter or histogram. labels: the names of what `labels` of a sample has."""
 
     name: str
     kind: str

@@ -27,17 +27,23 @@ class LastAssignment(NamedTuple):
 
 
 class Assignor(Protocol):
-    """cooperative: members may keep what they have while the group rebalances (KIP-429)."""
+    """Divides a group's partitions among its members. cooperative: members may keep what they have while the group
+    rebalances (KIP-429).
+    """
 
     name: str
     cooperative: bool
 
     def user_data(self, last: LastAssignment | None) -> bytes | None:
-        """The `user_data` of this member's subscription, which the leader reads."""
+        """Return the `user_data` of this member's subscription, which the leader reads; None for none. last: its most
+        recent assignment.
+        """
         ...
 
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
-        """Called by the leader of the group. The result has an entry for every member."""
+        """Return the partitions of every member. The leader of the group calls it. partitions: the number of
+        partitions by topic.
+        """
         ...
 
 

@@ -42,7 +42,9 @@ class Claims:
 
 
 class StickyAssignor:
-    """Members give up all partitions before they join, and list them in their user data."""
+    """Keeps assignments as far as possible. Members give up all partitions before they join, and list them in their
+    user data.
+    """
 
     name = "sticky"
     cooperative = False
@@ -55,7 +57,7 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor:
-    """Members keep what they have while they join."""
+    """Keeps assignments as far as possible. Members keep what they have while they join."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -121,9 +123,9 @@ def _assign(
 
 
 def settle(partitions: Partitions, members: Members, claims: dict[str, Claim]) -> Claims:
-    """Decide which member keeps each partition that several claim: the one of the newest generation.
+    """Return what each member keeps: a partition that several claim belongs to the claim of the newest generation.
 
-    If two claims are of that generation, nobody keeps it.
+    If two claims are of that generation, no member keeps it.
     """
     found = Claims()
     holder: dict[TopicPartition, str] = {}
@@ -156,6 +158,9 @@ def settle(partitions: Partitions, members: Members, claims: dict[str, Claim]) -
 
 
 def _remember(before: dict[TopicPartition, tuple[str, int]], member: str, claim: Claim) -> None:
+    """Note in `before` which member had each claimed partition, and in which generation, if that is newer than what is
+    noted.
+    """
     for place in claim.partitions:
         if place not in before or claim.since > before[place][1]:
             before[place] = member, claim.since

@@ -36,6 +36,7 @@ class _Equal:
         self._at_least: deque[str] = deque()  # members at the least: they may get one more
 
     def assign(self) -> tuple[Assigned, dict[TopicPartition, str]]:
+        """Return the assignment, and the partitions that move from another member, with their new one."""
         for member, places in self._owned.items():
             undisputed = (place for place in places if place not in self._disputed)
             self._keep(member, sorted(undisputed, key=lambda place: (place.partition, place.topic)))
@@ -44,6 +45,7 @@ class _Equal:
         return self._assigned, moving
 
     def _keep(self, member: str, places: list[TopicPartition]) -> None:
+        """Let the member keep as many of its partitions as its fair share allows."""
         if len(places) < self._least:
             keeps = len(places)
             self._below.append(member)

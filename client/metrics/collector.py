@@ -50,6 +50,7 @@ def _counter(name: str, text: str, value: int) -> Metric:
 
 
 def _by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    """Return a counter with one label. values: by the label's value."""
     family = CounterMetricFamily(PREFIX + name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)

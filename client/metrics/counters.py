@@ -24,6 +24,7 @@ class Durations:
         self._total_ms = 0
 
     def add(self, ms: int) -> None:
+        """Count a duration in the bucket of its power of two of milliseconds."""
         ms = max(0, ms)
         self._counts[min(18, (ms - 1).bit_length() if ms else 0)] += 1
         self._total_ms += ms

@@ -81,7 +81,7 @@ _NOT_SHOWN = {"self", "cls", "environment"}
 
 
 def page() -> str:
-    """Return the text of docs/reference: the whole file."""
+    """Return the text of docs/sdk-reference.md: the whole file."""
     parts = [INTRODUCTION]
     for title, cls, keywords, texts in SETTINGS:
         parts.append(f"## {title}\n\n" + "\n".join(_setting_rows(cls, keywords, texts)) + "\n")
@@ -92,6 +92,7 @@ def page() -> str:
 
 
 def _setting_rows(cls: type[ConnectionSettings], keywords: type[Any], texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of the table of a client's settings. texts: what each does."""
     yield "| setting | type | default | what it does | in `from_config` |"
     yield "|---|---|---|---|---|"
     defaults = {one.name: one.default for one in (*fields(cls), *fields(Security))}
@@ -111,6 +112,7 @@ def _written_types(keywords: type[Any]) -> dict[str, str]:
 
 
 def _member_rows(cls: type[Any]) -> Iterator[str]:
+    """Yield the lines of the table of a class's public methods and properties."""
     yield "| | |"
     yield "|---|---|"
     left_out = OF_THE_SDK_ALONE.get(cls.__name__, set())
@@ -132,6 +134,7 @@ def _member_row(name: str, function: Any) -> str:
 
 
 def _value_rows() -> Iterator[str]:
+    """Yield the lines of the table of value classes, with their fields."""
     yield "| | |"
     yield "|---|---|"
     for module in (values, admin_values, security_values, snapshots):
@@ -172,6 +175,7 @@ def _signature(function: Any) -> str:
 
 
 def _definition(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    """Return the syntax tree of a function's definition."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     return node

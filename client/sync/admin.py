@@ -21,7 +21,7 @@ class Admin(Blocking[AsyncAdmin]):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
+        """Create an Admin from setting names of Java's client or of librdkafka: {"bootstrap.servers": …}."""
         admin = cls.__new__(cls)
         super(Admin, admin).__init__(lambda: AsyncAdmin.from_config(config))
         return admin

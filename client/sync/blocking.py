@@ -29,7 +29,9 @@ class Blocking(Generic[Inner]):
         return self._thread.run(make)
 
     def _end(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Like _wait(); does nothing in a forked child, since the client continues in the parent."""
+        """Run the coroutine that `make` creates, like _wait(); do nothing in a forked child, since the client
+        continues in the parent.
+        """
         if not self._thread.is_forked:
             self._wait(make)
 
@@ -68,7 +70,7 @@ def forward(
 @overload
 def forward(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]: ...
 def forward(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that calls `method` of the asyncio client in its thread, and waits for the result."""
+    """Return a method that calls `method` of the asyncio client in its thread, and waits for the result."""
     is_coroutine = inspect.iscoroutinefunction(method)
 
     def call(self: Blocking[Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -101,7 +101,9 @@ class Consumer(Blocking[AsyncConsumer]):
     def batches(
         self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
     ) -> Batches:
-        """Batches of records with their offsets, for producer.transaction(batch). Like fencepost.Consumer.batches."""
+        """Return an iterator over batches of records with their offsets, for producer.transaction(batch). Like
+        fencepost.Consumer.batches.
+        """
         make = partial(self._inner.batches, max_records, max_wait_ms=max_wait_ms, timeout_ms=timeout_ms)
         return Batches(self._thread.call(make), self._thread)
 
@@ -111,7 +113,7 @@ class Consumer(Blocking[AsyncConsumer]):
 
     @property
     def last_batch(self) -> Batch | None:
-        """The last batch yielded; see fencepost.Consumer.last_batch."""
+        """Return the last batch yielded; see fencepost.Consumer.last_batch."""
         return _last_batch(self)
 
     state = forward(AsyncConsumer.state)

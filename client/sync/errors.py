@@ -26,5 +26,5 @@ class CommitOutcomeUnknownError(AsyncCommitOutcomeUnknownError):
         self._ask = ask
 
     def resolve(self) -> Outcome:  # type: ignore[override]
-        """Wait for the outcome of the commit; "unknown" if it cannot be found out any more."""
+        """Wait for the outcome of the commit and return it; "unknown" if it cannot be found out any more."""
         return "unknown" if self._ask is None else self._ask()

@@ -60,7 +60,7 @@ class LoopThread:
         return CommitOutcomeUnknownError(error.detail, code=error.code, hint=hint, ask=lambda: self.run(error.resolve))
 
     def call(self, call: Callable[[], T]) -> T:
-        """Like run, for a function that does not wait."""
+        """Call a function that does not wait, in the loop, and return its result or raise its error."""
 
         async def now() -> T:
             return call()
@@ -69,7 +69,7 @@ class LoopThread:
 
     @property
     def is_forked(self) -> bool:
-        """Whether the current process is not the one of the thread."""
+        """Return whether the current process is not the one of the thread, but forked from it."""
         return self.pid != os.getpid()
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class LoopThread:
 
 
 class _Running:
-    """A coroutine that runs in the loop."""
+    """A coroutine that runs in the loop for another thread. ended: set when `outcome` has its result or error."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.outcome: Future[Any] = Future()
@@ -98,6 +98,7 @@ class _Running:
             asyncio.get_running_loop().call_soon(self._task.cancel)
 
     async def _run(self) -> None:
+        """Run the coroutine, and put its result or error into `outcome`."""
         try:
             result = await self._make()
         except BaseException as error:
@@ -113,7 +114,7 @@ _current: LoopThread | None = None
 
 
 def loop_thread() -> LoopThread:
-    """Return the thread of this process."""
+    """Return the thread of this process for blocking clients; start it at the first call."""
     global _current
     with _lock:
         if _current is None or _current.pid != os.getpid():
@@ -122,7 +123,7 @@ def loop_thread() -> LoopThread:
 
 
 def _after_fork() -> None:
-    """Called in a forked child: replace the lock, which a thread that is missing here may have held."""
+    """Replace the lock in a forked child: a thread that does not exist there may have held it."""
     global _lock
     _lock = threading.Lock()
 
@@ -131,6 +132,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop, of uvloop if that is installed."""
     try:
         import uvloop
     except ImportError:

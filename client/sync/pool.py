@@ -91,12 +91,14 @@ class ProducerPool(Blocking[AsyncProducerPool]):
         return PooledTransaction(self._thread.call(lambda: self._inner.transaction(batch, label)), self._thread)
 
     def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
-        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
+        """Run `work` in a transaction and return its result; if it must be aborted, run it again, at most `retries`
+        times.
+        """
         return run_until_committed(self.transaction, work, retries)
 
 
 class PooledTransaction:
-    """For one `with`: takes a slot, and gives it back when the transaction has ended."""
+    """For one `with`: takes a slot of the pool, and gives it back when the transaction has ended."""
 
     def __init__(self, inner: AsyncPooledTransaction, thread: LoopThread) -> None:
         self._inner = inner

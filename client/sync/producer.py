@@ -47,7 +47,9 @@ class Delivery:
         return self._inner.done()
 
     def result(self) -> RecordMetadata:
-        """Wait for the acknowledgement, at most delivery_timeout_ms: where it was written. Raises its error."""
+        """Wait for the acknowledgement, at most delivery_timeout_ms. Returns where the record was written. Raises its
+        error.
+        """
 
         async def wait() -> RecordMetadata:
             return await self._inner
@@ -131,7 +133,9 @@ class Producer(Blocking[AsyncProducer]):
         return Transaction(self._thread.call(lambda: self._inner.transaction(batch, label)), self._thread)
 
     def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
-        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
+        """Run `work` in a transaction and return its result; if it must be aborted, run it again, at most `retries`
+        times.
+        """
         return run_until_committed(self.transaction, work, retries)
 
     @property
@@ -164,7 +168,7 @@ class Transaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Its outcome, also if it was interrupted. Like fencepost.Transaction.outcome."""
+        """The transaction's outcome, known also if the block was interrupted. Like fencepost.Transaction.outcome."""
         return self._inner.outcome
 
     def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> Delivery:

@@ -75,7 +75,7 @@ class ShareConsumer(Blocking[AsyncShareConsumer]):
         return consumer
 
     def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
-        """Send the acknowledgements, give back everything else, leave the group, within timeout_ms. Idempotent."""
+        """Send the acknowledgements, release all other records, and leave the group, within timeout_ms. Idempotent."""
         self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     stop = close
@@ -92,7 +92,7 @@ class ShareConsumer(Blocking[AsyncShareConsumer]):
         return self._wait(self._inner.__anext__)
 
     def batches(self, max_records: int | None = None, *, timeout_ms: float | None = None) -> ShareBatches:
-        """Lists of records. Like fencepost.ShareConsumer.batches."""
+        """Return an iterator over lists of records. Like fencepost.ShareConsumer.batches."""
         return ShareBatches(
             self._thread.call(lambda: self._inner.batches(max_records, timeout_ms=timeout_ms)), self._thread
         )
