@@ -81,8 +81,8 @@ def list_sinks(to: Target, everything: bool) -> None:
     from ...spark.sink.protocol import CLAIMS, UNNAMED
 
     async def work(cluster: "Cluster") -> list[dict[str, Any]]:
-        """Return the facts of the sinks in the ledger, sorted by key, without unnamed and ended ones unless
-        `everything`.
+        """Return the facts of the sinks in the ledger, sorted by key; without batch writes that have no sinkId and
+        claims of foreachBatch, unless `everything`.
         """
         keys = await ledger.describe_entries(cluster, timeout_ms=to.timeout_ms)
         return [
