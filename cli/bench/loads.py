@@ -66,7 +66,9 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def _of_librdkafka(cause: Any, error: Exception) -> Failure:
-    """Return the failure of librdkafka. cause: a KafkaException; error: it, or the error that it caused."""
+    """Return what the command prints for an error of librdkafka. cause: the KafkaException. error: the same, or the
+    error that it caused, whose text is shown then.
+    """
     inner = cause.args[0] if cause.args else cause
     name, text = (str(found()) if callable(found := getattr(inner, each, None)) else "" for each in ("name", "str"))
     code, hint = _BY_NAME.get(name, (FAILED, _BY_BROKER))

@@ -102,9 +102,12 @@ class Asking:
         cap: int | None = None,
         skip_missing: bool = False,
     ) -> dict[TopicPartition, T]:
-        """Send requests to the leaders of the partitions. Look the leaders up again for what has to be retried.
+        """Send requests to the leaders of the partitions, and return what they answer for each partition. Looks the
+        leaders up again for partitions that have to be retried.
 
-        skip_missing: leave out partitions that do not exist (any more), for callers that list them first.
+        request: makes the request for one leader's partitions. answers: gives partition, error code, message and result
+        of each item in a response. skip_missing: leave out partitions that do not exist (any more), for callers that
+        list them first.
         """
         left = [TopicPartition(*each) for each in partitions]
         found, refused = dict[TopicPartition, T](), list[Answer]()
@@ -133,7 +136,9 @@ class Asking:
         cap: int | None,
         skip_missing: bool,
     ) -> dict[TopicPartition, KafkaError]:
-        """Ask each leader once. Returns partitions to try again, with errors; fills `found` and `refused`."""
+        """Ask each leader once. Returns the partitions to try again, with their errors. Adds results to `found`, and
+        items with a final error to `refused`.
+        """
         again: dict[TopicPartition, KafkaError] = {}
         by_leader: dict[int, list[TopicPartition]] = {}
         for each, leader in (await self._leaders(partitions, skip_missing=skip_missing)).items():

@@ -346,7 +346,7 @@ class Producer:
         return set(range((await self._topic(topic)).count))
 
     async def _topic(self, name: str) -> Topic:
-        """Return the topic, after waiting at most max_block_ms for its metadata."""
+        """Return the topic, after waiting at most max_block_ms for its metadata. Raises UnknownTopicError."""
         check_topic_name(name)
         count = await self._cluster.partitions_of(name, timeout_ms=self.settings.max_block_ms)
         self._check_started()

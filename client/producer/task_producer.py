@@ -141,8 +141,8 @@ class TaskProducer(Producer):
         self._batches.clear()
 
     async def prepare(self, ledger_key: str, number: int, timeout_ms: int) -> bool:
-        """Wait until every record is acknowledged, then send PrepareTxn. Returns False if the ledger is at `number`
-        already: then the broker has aborted the transaction.
+        """Wait until every record is acknowledged, then send PrepareTxn. Returns True if the transaction is prepared;
+        False if the broker's ledger has decided about `number` already: then the broker has aborted it.
 
         ledger_key, number: the decision that will end the transaction. timeout_ms: how long the transaction may wait
         for it; -1: without limit. Raises the error of a failed transaction.
@@ -160,7 +160,9 @@ class TaskProducer(Producer):
         waits = True
 
         async def ask() -> dict[str, int]:
-            """Send PrepareTxn once. Returns its error code; none after LEDGER_CONFLICT, which clears `waits`."""
+            """Send PrepareTxn once. Returns its error code by the request's name; {} after LEDGER_CONFLICT, which sets
+            waits to False.
+            """
             nonlocal waits
             answer: PrepareTxnResponse = await self._cluster.ask(
                 ("transaction", driver.transactional_id), request, timeout_ms=self.settings.request_timeout_ms

@@ -31,10 +31,7 @@ class _Unusual(Exception):
 
 
 def decoded_singly(payload: bytes, position: int, previous: int, count: int, batch: Batch) -> Singly:
-    """Decode `count` records one by one, and return their columns. previous: offset delta of the record before.
-
-    Raises IndexError if a record is cut short, KafkaError if one is malformed.
-    """
+    """Decode `count` records. previous: offset delta of the one before. Raises IndexError (cut short), KafkaError."""
     last_delta = batch.last_offset_delta
     found = Singly([], [], [], [], [], 0)
     times, offsets, keys, values, every, _ = found
