@@ -200,6 +200,7 @@ def _broker_resource(
     rows |= left_over({each: text for each, text in (*of_all.items(), *of_one.items()) if each not in rows})
 
     def synonyms(option: str) -> _Synonyms:
+        """Return all (name, value, source) that set a broker option, the effective one first."""
         if is_other:
             return [(option, of_one[option], Source.DYNAMIC_BROKER)]
         if not name:
@@ -215,6 +216,7 @@ def _broker_resource(
 
 
 def _topic(broker: Services, name: str) -> Topic | None:
+    """Return the topic; None if there is none. Raises KafkaError for a name that Kafka does not allow."""
     check_name(name)
     return broker.topics.by_name.get(name)
 
@@ -274,6 +276,7 @@ def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) ->
     doubled = _find_doubled(request.resources)
 
     def alter(each: AlterConfigsRequest.Resource) -> AlterConfigsResponse.Resource:
+        """Replace all settings of one resource, or return the error code and text of its refusal."""
         code, text = _alter_or_refuse(broker, call, each, _replacing(each), doubled, request.validate_only)
         return AlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
@@ -290,6 +293,7 @@ def incremental_alter_configs(
     doubled = _find_doubled(request.resources)
 
     def alter(each: IncrementalAlterConfigsRequest.Resource) -> IncrementalAlterConfigsResponse.Resource:
+        """Apply the changes to single settings of one resource, or return the error code and text of its refusal."""
         code, text = _alter_or_refuse(broker, call, each, _changing(each), doubled, request.validate_only)
         return IncrementalAlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name

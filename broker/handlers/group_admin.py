@@ -96,6 +96,9 @@ def _describe(broker: Services, version: int, group_id: str, operations: int, ro
 
 
 def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Described.Member:
+    """Return the description of a group member, and take its size from the room for the response. protocol: the one
+    whose metadata is shown; None: no metadata.
+    """
     metadata = member.metadata(protocol) if protocol is not None else b""
     room.take(MEMBER_BYTES + len(metadata) + len(member.assignment))
     return _Described.Member(

@@ -107,11 +107,15 @@ def describe_transaction_owners(
 
 
 def _refusal(broker: Services, name: str, code: ErrorCode) -> Owned:
+    """Count an error of DescribeTransactionOwners, and return the response row with its code."""
     broker.metrics.error("DescribeTransactionOwners", code)
     return Owned(transactional_id=name, error_code=code)
 
 
 def _describe_owner(name: str, owner: Owner, connected: set[int]) -> Owned:
+    """Return the response row for the client that owns a transactional id. connected: the numbers of open
+    connections.
+    """
     return Owned(
         transactional_id=name,
         client_id=owner.client_id,

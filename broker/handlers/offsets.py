@@ -170,6 +170,7 @@ class _Listing:
             self.parked.answer(self.response)
 
     def _refuse(self, answer: Answer, error: KafkaError) -> None:
+        """Count an error of ListOffsets, and put its code into the partition's response."""
         self.broker.metrics.error("ListOffsets", error.code)
         answer.error_code = error.code
 

@@ -49,6 +49,7 @@ def _quote(topic: str) -> str:
 
 
 def _partition(broker: Services, topic: str, index: int) -> Partition | None:
+    """Return a partition by topic name and index; None if either does not exist."""
     found = broker.topics.by_name.get(topic)
     return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
 

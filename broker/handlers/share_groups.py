@@ -133,6 +133,7 @@ def _beat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, loo
 
 
 def _assignment(assigned: Partitions) -> _Response.Assignment:
+    """Return the assignment as a response has it: topic ids, each with its partitions in ascending order."""
     made = _Response.Assignment.TopicPartitions
     return _Response.Assignment(
         topic_partitions=[made(topic_id=key, partitions=sorted(each)) for key, each in assigned.items()]

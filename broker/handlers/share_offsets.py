@@ -238,6 +238,7 @@ def _alter(
 
 
 def _refuse(broker: Services, answer: _Altered, error: ErrorCode) -> None:
+    """Count an error of AlterShareGroupOffsets, and put its code and text into the response."""
     broker.metrics.error("AlterShareGroupOffsets", error)
     answer.error_code, answer.error_message = error, error.text
 

@@ -77,6 +77,7 @@ def _may_create(broker: Services, call: Call, names: set[str]) -> Steps[set[str]
 
 
 def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
+    """Return how many partitions a topic is to have, from its number or its list of assignments; 0 if it names none."""
     return max(asked.num_partitions, len(asked.assignments), 0)
 
 

@@ -223,6 +223,7 @@ class _Filter:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def _open_for(self, txn: Transaction) -> int:
+        """Return for how many milliseconds of the store's age the transaction has been open."""
         return self._age_ms - txn.started_age_ms
 
 

@@ -111,6 +111,7 @@ def _error_for_version(error: ErrorCode, api: int, version: int) -> ErrorCode:
 
 
 def _check_id(transactional_id: str) -> None:
+    """Raise KafkaError INVALID_REQUEST for an empty transactional id."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
 

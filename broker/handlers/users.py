@@ -79,6 +79,7 @@ def _commit(broker: Services, call: Call, changes: list[Change]) -> None:
 
 
 def _alter_response(broker: Services, results: list[Altered]) -> AlterUserScramCredentialsResponse:
+    """Return the response for these users, and count the errors in it."""
     for result in results:
         if result.error_code:
             broker.metrics.error("AlterUserScramCredentials", result.error_code)

@@ -239,6 +239,9 @@ class Dispatcher:
             self._serve_generally(connection, frame)
 
     def _serve_generally(self, connection: Connection, frame: Readable) -> None:
+        """Serve a request by its handler. An unreadable header closes the connection; an API or version that is not
+        served is refused.
+        """
         try:
             header = read_request_header(frame)
         except MalformedFrame as error:
@@ -295,6 +298,9 @@ class Dispatcher:
             call.meter.pause()
 
     def _add_meter(self, call: Call, size_bytes: int) -> None:
+        """Give the call a meter that counts its time and bytes for quotas, if any quota needs one. size_bytes: of the
+        request.
+        """
         if self._measures.is_active:
             call.meter = self._throttling.meter(call.connection, call.handler.api.key, call.client_id, size_bytes)
 
@@ -470,6 +476,7 @@ class Dispatcher:
         connection.fail(self._why_unsupported(key, version))
 
     def _why_unsupported(self, key: int, version: int) -> str:
+        """Return the log text that says which API or version is not served, and which versions are."""
         handler = self._handlers.get(key)
         if handler is None:
             return f"{UNSERVED.get(key, 'an API that Kafka does not know')} (API {key} v{version}) is not served"
@@ -478,10 +485,12 @@ class Dispatcher:
 
 
 def _unreadable(call: Call, error: MalformedFrame) -> str:
+    """Return the error text for a request whose body cannot be decoded."""
     return f"a {call.handler.api.name} request v{call.version} that does not parse: {error}"
 
 
 def _metered(call: Call, steps: Steps[Reply | Parked]) -> Steps[Reply | Parked]:
+    """Return the same steps of a request, with their time counted by the call's meter if it has one."""
     return steps if call.meter is None else call.meter.pieces(steps)
 
 

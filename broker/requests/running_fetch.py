@@ -55,6 +55,7 @@ def _may_read(broker: Services, call: Call, replica_id: int, topic: str | None) 
 
 
 def _is_missing(read: PartitionRead) -> bool:
+    """Return whether the partition does not exist: the sort key that puts such partitions last in the response."""
     return read.missing
 
 
@@ -126,6 +127,7 @@ class RunningFetch:
         return self.parked
 
     def _leave(self) -> None:
+        """Remove the parked fetch from the broker's lists of waiting requests. It is not answered by this."""
         assert self.waiter is not None
         self.broker.waiting.leave(self.waiter)
         self.broker.waiting_places.leave(self.connection, self)
@@ -154,6 +156,9 @@ class RunningFetch:
         return done
 
     def _is_done(self, at_deadline: bool) -> bool:
+        """Read again, and answer if that is enough or max_wait_ms is over. Returns False if the fetch goes on waiting;
+        True also if jobs read from disk first, and the answer follows them.
+        """
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:
@@ -344,6 +349,7 @@ class RunningFetch:
 
     @staticmethod
     def _take_slice(read: PartitionRead, found: Slice) -> None:
+        """Put records that were read into the partition's answer, and note their size in bytes."""
         read.answer.records = found.buffers
         read.size_bytes = found.size_bytes
 
@@ -392,6 +398,9 @@ class RunningFetch:
             self._submit(read)
 
     def _submit(self, read: PartitionRead) -> None:
+        """Give a worker thread the job that reads this partition from disk, if it has one. `_cold_done` gets the
+        result, on the loop.
+        """
         if read.cold is not None:
             self.broker.metrics.cold_reads += 1
             job = read.cold if self.meter is None else self.meter.measure(read.cold)
@@ -400,6 +409,9 @@ class RunningFetch:
             )
 
     def _is_wanted(self) -> bool:
+        """Return whether the fetch is still waited for: it was not cancelled, and its client is connected. Asked
+        before a disk job starts.
+        """
         return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
 
     def _cold_done(self, read: PartitionRead, result: Found | BaseException) -> None:

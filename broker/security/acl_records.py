@@ -51,6 +51,7 @@ def apply_acl(authorizer: Authorizer, key: bytes, value: bytes | None) -> None:
 
 
 def _key(binding: AclBinding) -> bytes:
+    """Return the key of the record for an ACL binding: the msgpack list of its fields."""
     packed: bytes = msgpack.packb([ACL, *(int(part) if isinstance(part, int) else part for part in binding)])
     return packed
 
@@ -77,4 +78,5 @@ def _binding_of(key: bytes) -> AclBinding:
 
 
 def _refuse(why: str) -> NoReturn:
+    """Raise DamagedAclRecord for this reason."""
     raise DamagedAclRecord(why)

@@ -214,4 +214,5 @@ _NONE: _Rules = {}
 
 
 def _pattern_of(binding: AclBinding) -> _Pattern:
+    """Return the resource pattern of a binding: type, pattern type (literal or prefixed) and name."""
     return binding.resource_type, binding.pattern_type, binding.resource_name

@@ -56,6 +56,7 @@ class KeyRefresher:
         self._again_in(max(0.0, SOONEST_MS - since_ms))
 
     def stop(self) -> None:
+        """Refresh the keys no more."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -195,8 +195,12 @@ class Login:
         return Reply(SaslHandshakeResponse(error_code=code, mechanisms=list(offered)), ends=True)
 
     def _end(self) -> None:
+        """End the login as failed, and drop its exchange."""
         self.phase, self._exchange, self._check = Phase.FAILED, None, None
 
 
 def _response(message: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+    """Return a SaslAuthenticate response without an error. lifetime_ms: after which the client must log in again; 0:
+    never.
+    """
     return SaslAuthenticateResponse(error_message="", auth_bytes=message, session_lifetime_ms=lifetime_ms)

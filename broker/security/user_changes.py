@@ -97,6 +97,7 @@ def _why_not(users: ScramUsers, asked: Deletion | Upsertion) -> Refusal | None:
 
 
 def _unacceptable(text: str) -> Refusal:
+    """Return the refusal UNACCEPTABLE_CREDENTIAL with this text."""
     return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
 
 
@@ -144,4 +145,5 @@ def refuse_duplicate(name: str) -> Described:
 
 
 def _not_described(name: str, error: KafkaError) -> Described:
+    """Return the response row of a user that cannot be described, with the error."""
     return Described(user=name, error_code=error.code, error_message=error.text)

@@ -130,6 +130,7 @@ class Encoding:
         self._begin()
 
     def _begin(self) -> None:
+        """Discard what was encoded, and start again from the first record of the window."""
         self._state_epoch = self._machine.state_epoch
         self._at = self._machine.start
         self._pieces: list[_Piece] = []

@@ -406,6 +406,9 @@ class SharePartition:
         self._look_from = min(self._look_from, opened)
 
     def _begin_at(self, offset: int) -> None:
+        """Move the start of the window up to this offset, and forget the records below it. A lower offset changes
+        nothing.
+        """
         if offset > self.start:
             if self._pending:
                 self._forget_pending(offset)
@@ -451,6 +454,9 @@ def durable_states(runs: Iterable[Run]) -> list[StateBatch]:
 
 
 def _state_after(kind: int, deliveries: int, limit: int) -> State:
+    """Return a record's state after its acknowledgement. A released record becomes available again only below the
+    limit of deliveries, else it is archived.
+    """
     if kind == AckType.ACCEPT:
         return State.ACKNOWLEDGED
     if kind == AckType.RELEASE and deliveries < limit:
@@ -480,6 +486,9 @@ def _runs_of(batches: Sequence[StateBatch]) -> Runs:
 
 
 def _settled(pending: Standing, commit: bool) -> Standing:
+    """Return the state of a pending record after its transaction ended: as acknowledged if it was committed, else
+    available.
+    """
     return _standing(int(pending.becomes if commit else State.AVAILABLE), pending.deliveries)
 
 
@@ -490,4 +499,5 @@ def _pending(deliveries: int, member: str, transaction: Transaction, becomes: St
 
 
 def _not_acquired(text: str) -> KafkaError:
+    """Return the error for an acknowledgement of records that the member has not acquired."""
     return KafkaError(ErrorCode.INVALID_RECORD_STATE, text)

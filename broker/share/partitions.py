@@ -304,6 +304,7 @@ class SharePartitions:
         return self._configs(group).share_delivery_count_limit
 
     def _lock_until_ms(self, configs: ShareConfigs) -> int:
+        """Return the monotonic time in milliseconds at which a lock taken now ends."""
         return self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
 
     def _room(self, key: SharePartitionKey, kept: Kept) -> int:
@@ -375,6 +376,7 @@ class SharePartitions:
         return answers
 
     def _machine(self, key: SharePartitionKey) -> SharePartition:
+        """Return the state machine of a share partition."""
         return self._find(key).machine
 
     def release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
@@ -455,13 +457,18 @@ class SharePartitions:
         self._to_wake.update(found)
 
     def _wake_all(self) -> None:
+        """Wake the share fetches that wait for partitions with newly available records. Runs once for all of one turn
+        of the loop.
+        """
         to_wake, self._to_wake = self._to_wake, {}
         self._wake(to_wake)
 
 
 def _nothing() -> None:
+    """Do nothing: the function to apply a unit that changes no state."""
     pass
 
 
 def _unknown(producer_id: int) -> None:
+    """Return None: no transactional id is known for any producer until the coordinator sets its own function."""
     return None

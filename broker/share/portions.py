@@ -169,6 +169,7 @@ class Portions:
 
     @property
     def _changes(self) -> list[Change]:
+        """Return the changes to log, one for each portion."""
         return [portion.change for portion in self._portions]
 
     def apply(self) -> None:

@@ -123,6 +123,7 @@ class ShareStateLog:
         parts = [self._store.append_part(self.topic.log(each.home).log_id, each.batch) for each in written]
 
         def apply() -> None:
+            """Apply the written changes in memory, at the offsets that their batches got."""
             for each in written:
                 self._apply_written(each)
 
@@ -137,6 +138,9 @@ class ShareStateLog:
         self._keep_short([key for key, _ in changes])
 
     def _commit(self, changes: Sequence[Change]) -> None:
+        """Write these changes as one unit and apply them, without beginning snapshots. Raises
+        COORDINATOR_NOT_AVAILABLE.
+        """
         unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()
@@ -150,6 +154,7 @@ class ShareStateLog:
         keys = self.pending_in((home, producer_id))
 
         def apply(marker_offset: int) -> None:
+            """End the transaction in memory by its marker at this offset, then apply the updates logged with it."""
             self.end_transaction(home, producer_id, commit, marker_offset)
             for each in written:
                 self._apply_written(each)
@@ -178,6 +183,7 @@ class ShareStateLog:
         parts = [self._store.append_part(self.topic.log(home).log_id, batch) for home, batch, *_ in written]
 
         def apply() -> None:
+            """Make the acknowledgements pending in memory, at the offsets that their batches got."""
             for home, batch, of_home, values in written:
                 transaction = home, producer_id
                 for index, ((key, what), value) in enumerate(zip(of_home, values, strict=True)):
@@ -188,6 +194,7 @@ class ShareStateLog:
         return ShareUnit(parts, apply)
 
     def _batches(self, changes: Iterable[Change]) -> Iterator[_Written]:
+        """Encode changes as batches of up to about BATCH_BYTES, for each partition of the topic apart."""
         by_home: dict[int, list[Change]] = {}
         for change in changes:
             by_home.setdefault(self.home(change[0]), []).append(change)
@@ -208,6 +215,7 @@ class ShareStateLog:
             yield _Written(home, keyed_batch(contents, now_ms), described)
 
     def _record(self, key: SharePartitionKey, what: Logged) -> tuple[bytes, bytes | None]:
+        """Return key and value of the record that logs a change. Value None: the share partition's state is deleted."""
         if isinstance(what, Update):
             return record_key(Kind.UPDATE, key), records.update_value(what, self.known[key].epoch)
         if isinstance(what, EncodedUpdate):
@@ -218,6 +226,7 @@ class ShareStateLog:
         return record_key(Kind.SNAPSHOT, key), None if what is None else records.snapshot_value(what)
 
     def _apply_written(self, written: _Written) -> None:
+        """Apply the changes of a written batch, each at the offset of its record."""
         for index, (key, what, value_bytes) in enumerate(written.changes):
             self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
 
@@ -253,6 +262,9 @@ class ShareStateLog:
                 yield SUBJECT_UNITS
 
     def _write_one(self, key: SharePartitionKey, kept: Kept, encoding: Encoding) -> None:
+        """Write the snapshot of one share partition if it is still due. A refusal is logged; the next change tries
+        again.
+        """
         if self.known.get(key) is kept and self._is_due(kept):
             try:
                 self._commit([(key, kept.encoded_snapshot(encoding.finish(), self._clock.now_ms()))])
@@ -299,11 +311,15 @@ class ShareStateLog:
         self.count_runs(key)
 
     def _count_logged(self, home: int, size_bytes: int) -> None:
+        """Add the size of a record to the bytes logged in this partition of the topic."""
         self._logged_bytes[home] = self._logged_bytes.get(home, 0) + size_bytes + AROUND_BYTES
 
     def _apply_snapshot(
         self, home: int, key: SharePartitionKey, snapshot: Snapshot, offset: int, value_bytes: int
     ) -> None:
+        """Replace the state of a share partition by a snapshot, written or replayed at this offset. Creates an unknown
+        one.
+        """
         kept = self.known.get(key)
         if kept is None:
             kept = self._begin(home, key, max(0, snapshot.start), snapshot.state_epoch)
@@ -313,6 +329,9 @@ class ShareStateLog:
         self.count_runs(key)
 
     def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
+        """Register a new share partition with an empty window from `start` on, and return it. home: the partition of
+        the topic that has its state.
+        """
         kept = self.known[key] = Kept(home, start, state_epoch)
         self._of_group.setdefault(key.group, {})[key] = None
         return kept
@@ -327,6 +346,7 @@ class ShareStateLog:
         self._is_pending(transaction, key)
 
     def _is_pending(self, transaction: Transaction, key: SharePartitionKey) -> None:
+        """Note that the transaction has pending acknowledgements in this share partition."""
         self._pending.setdefault(transaction, {})[key] = None
         self.count_runs(key)
 
@@ -348,6 +368,9 @@ class ShareStateLog:
                 self._pending.setdefault(transaction, {})[key] = None
 
     def _forget(self, key: SharePartitionKey) -> None:
+        """Remove all that memory has of a share partition, its pending acknowledgements too. Does nothing for an
+        unknown one.
+        """
         kept = self.known.pop(key, None)
         if kept is None:
             return
@@ -385,6 +408,9 @@ class ShareStateLog:
             return 0
 
     def _replay(self, home: int, batch: Batch, contents: Iterable[Record]) -> None:
+        """Apply a batch that was read at start: snapshots, updates, and markers of transactions. Records that a
+        snapshot of the coordinators covers are skipped.
+        """
         if batch.is_control:
             marker = read_marker(batch)
             if marker is not None:
@@ -468,6 +494,9 @@ class ShareStateLog:
                     return
 
     def _by_home(self) -> Mapping[int, list[SharePartitionKey]]:
+        """Return the share partitions by the partition of the topic that has their state, also for those that have
+        none.
+        """
         homes: dict[int, list[SharePartitionKey]] = {}
         if self.topic.exists:
             homes = {home: [] for home in range(self.topic.partitions)}

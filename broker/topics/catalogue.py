@@ -81,6 +81,7 @@ class Catalogue:
             raise NewerCatalogue(f"this broker does not know the kind of record {kind!r}")
 
     def _apply_topic(self, topic_id: bytes, state: dict[str, Any] | None) -> None:
+        """Create or change a topic in memory, or remove it if `state` is None."""
         if state is None:
             self.topics.pop(topic_id, None)
         else:

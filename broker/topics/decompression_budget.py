@@ -55,4 +55,5 @@ class DecompressionBudget:
         return payload
 
     def _too_many_bytes(self) -> OverBudget:
+        """Return the error for a request whose batches decompress to too many bytes in all."""
         return OverBudget(f"{self._bytes} bytes, each of them {DECOMPRESSED_LIMIT_BYTES},")

@@ -188,6 +188,7 @@ class Partition:
         return batch.max_timestamp > limit or batch.base_timestamp > limit
 
     def _check_size(self, size: int) -> None:
+        """Raise KafkaError MESSAGE_TOO_LARGE for a batch of more than max.message.bytes bytes."""
         limit = self.rules.max_message_bytes
         if size > limit:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, {limit} are allowed")

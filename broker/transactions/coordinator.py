@@ -398,6 +398,7 @@ class TransactionCoordinator:
         self.unused = OrderedDict.fromkeys(sorted(self.unused, key=self._updated_age_ms))
 
     def _updated_age_ms(self, transactional_id: str) -> int:
+        """Return the store's age in milliseconds at which the transactional id last changed."""
         return self.transactions[transactional_id].updated_age_ms
 
     def finish(self, transactional_id: str) -> None:

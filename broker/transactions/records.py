@@ -149,6 +149,9 @@ def read(key: Buffer, value: Buffer | None, age_ms: int = 0) -> tuple[str, Trans
 
 
 def _read_key(data: bytes) -> str:
+    """Return the transactional id in a record's key. Raises NewerTransactionRecord for an unknown version, ValueError
+    for damage.
+    """
     version, size = struct.unpack_from(">hh", data)
     if version != KEY_VERSION:
         raise NewerTransactionRecord(f"the key has version {version}, {KEY_VERSION} is known")
@@ -218,10 +221,12 @@ def _tags(data: bytes, position: int) -> tuple[dict[int, bytes], int]:
 
 
 def _int64(tags: dict[int, bytes], tag: int, default: int = NO_ID) -> int:
+    """Return the int64 in a tagged field, or `default` if the field is absent."""
     return int(_INT64.unpack(tags[tag])[0]) if tag in tags else default
 
 
 def _int16(tags: dict[int, bytes], tag: int, default: int) -> int:
+    """Return the int16 in a tagged field, or `default` if the field is absent."""
     return int(_INT16.unpack(tags[tag])[0]) if tag in tags else default
 
 

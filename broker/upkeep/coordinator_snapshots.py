@@ -247,6 +247,7 @@ class CoordinatorSnapshots:
         return any(each.log.cleaned_offset > _known_through(self._positions, each) for each in self._partitions())
 
     def _appended_bytes(self) -> int:
+        """Return how many bytes were appended to the coordinators' topics since the broker started."""
         return sum(partition.appended_bytes for partition in self._partitions())
 
     async def take(self) -> None:
@@ -294,6 +295,7 @@ class CoordinatorSnapshots:
         return len(payload)
 
     def _numbers(self) -> list[int]:
+        """Return the numbers of the snapshot files in the directory."""
         return _numbers(self._disk, self._directory)
 
     def _path(self, number: int) -> str:
@@ -333,14 +335,17 @@ def _slice(rows: Iterator[Row]) -> Iterator[bytes]:
 
 
 def _packed_list(rows: Sequence[bytes]) -> bytes:
+    """Return a msgpack list made of rows that are packed already."""
     head: bytes = msgpack.Packer().pack_array_header(len(rows))
     return head + b"".join(rows)
 
 
 def _pack(content: Any) -> bytes:
+    """Encode a row as msgpack. Names that are not valid UTF-8 are kept as they are."""
     packed: bytes = msgpack.packb(content, use_bin_type=True, unicode_errors="surrogatepass")
     return packed
 
 
 def _unpack(packed: bytes) -> Any:
+    """Decode what `_pack` wrote; lists come back as tuples."""
     return msgpack.unpackb(packed, raw=False, use_list=False, strict_map_key=False, unicode_errors="surrogatepass")
