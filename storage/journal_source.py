@@ -99,6 +99,9 @@ class JournalOfDirectory:
         return store_checkpoint.scan_journal(self._disk, self._directory, start)
 
     def begin(self, end: StoreCheckpoint) -> AnyJournal:
+        """Create the journal's first file of this start, and remove those of earlier starts. Every unit in them is
+        under the synced checkpoint `end`.
+        """
         return Journal(
             self._disk,
             layout.journal_directory(self._directory),

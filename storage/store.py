@@ -225,7 +225,7 @@ class Store:
         return unit
 
     def _place(self, parts: Sequence[Part]) -> list[Part]:
-        """Give each APPEND part its batch and offset; several of one log follow each other."""
+        """Return the parts with a batch and an offset for each APPEND part; several of one log follow each other."""
         ends: dict[int, int] = {}
         placed: list[Part] = []
         for part in parts:
@@ -390,9 +390,8 @@ class Store:
         return self.journal.synced_unit
 
     def take_round(self, *, sync: bool | None = None) -> RoundWrite | None:
-        """Close the open round as Journal.take_round() does. sync: True, False, or None: as its units require.
-
-        Returns the round to run() or begin(); broker/rounds.py decides which. None if there is nothing.
+        """Close the open round (the units of one write of the journal) and return it, to run() or begin(); None if
+        there is nothing to write. sync: whether it is synced; None: if its units require that.
         """
         wanted = self._sync_wanted if sync is None else sync
         write = self.journal.take_round(sync=wanted)
@@ -415,7 +414,9 @@ class Store:
         return self._sync_wanted
 
     def round_finished(self, write: RoundWrite) -> Collection[PartitionLog]:
-        """Release a round that is written (and synced if required). Returns the logs whose high watermark moved."""
+        """Release a round that is written (and synced if required): its records may be read, and replies that wait for
+        it sent. Returns the logs whose high watermark moved.
+        """
         self.journal.finished(write)
         moved, starts = self._moved.popleft()
         unflushed = self.unflushed

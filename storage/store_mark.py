@@ -33,7 +33,9 @@ class Mark(NamedTuple):
 
 
 def read_mark(disk: Disk, directory: str) -> Mark | None:
-    """Return the store's identity; None: the journal is in this directory. Raises: checkpoints.Damaged, NewerFormat."""
+    """Return the mark of a directory whose journal is in a store of objects; None: the journal is in this directory.
+    Raises: checkpoints.Damaged, NewerFormat.
+    """
     path = mark_path(directory)
     if not disk.exists(path):
         return None

@@ -44,9 +44,11 @@ class FlushRun:
 
     @property
     def size_bytes(self) -> int:
+        """How many bytes all jobs write."""
         return sum(job.size_bytes for _, job in self.jobs)
 
     def run(self) -> None:
+        """Write the batches of all jobs to segments, in a worker thread. Raises OSError; DiskFull."""
         for _, job in self.jobs:
             job.run()
 
@@ -227,7 +229,9 @@ class Upkeep:
 
     @property
     def named_units(self) -> tuple[int, int]:
-        """Return the last unit that the older and the newer checkpoint cover. A third with the same frees nothing."""
+        """Return the last unit that the older and the newer checkpoint cover. A further checkpoint with the same two
+        frees nothing.
+        """
         return self._released_through, self.checkpointed_unit
 
     @property

@@ -466,9 +466,7 @@ class SharePartitions:
 
 def _nothing() -> None:
     """Do nothing: the function to apply a unit that changes no state."""
-    pass
 
 
 def _unknown(producer_id: int) -> None:
     """Return None: no transactional id is known for any producer until the coordinator sets its own function."""
-    return None

@@ -27,9 +27,10 @@ class Unreadable(Exception):
 
 
 def copy_range(source: File, target: File, begun: BackupFile, end: int, on_bytes: OnBytes) -> BackupFile:
-    """Copy the bytes from where an earlier copy ended up to `end`, or up to the end of the source.
+    """Copy the bytes from where an earlier copy ended up to the position `end`, or up to the end of the source. begun:
+    size and checksum of what the target has already.
 
-    Returns what the target holds now. Raises: Unreadable; DiskFull, OSError.
+    Returns the same of what the target has now. Raises: Unreadable; DiskFull, OSError.
     """
     position, crc = begun
     while position < end:

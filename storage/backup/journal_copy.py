@@ -31,9 +31,11 @@ class Changed(Exception):
 
 
 def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds: Callable[[], None]) -> Scan:
-    """Scan the journal after a checkpoint. check_holds: raises if the broker has removed the checkpoint meanwhile.
+    """Scan the journal's units (entries) after a checkpoint, while a broker may be writing. Files that change are
+    scanned again, ATTEMPTS times at most. check_holds: raises if the broker has removed the checkpoint meanwhile.
 
-    Raises: JournalDamaged, NewerFormat, OSError; Changed, if it changed during each scan.
+    Raises: JournalDamaged, if scans find the same damage again; NewerFormat, OSError; Changed, if it changed during
+    each scan.
     """
     verdicts: list[tuple[str, int]] = []
     for _ in range(ATTEMPTS):

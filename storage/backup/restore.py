@@ -158,6 +158,7 @@ def _copy_checkpoint(disk: Disk, source: str, directory: str, contents: Contents
 
 
 def _checkpoint_name(contents: Contents) -> str:
+    """Return the file name of the backup's checkpoint."""
     return f"{layout.CHECKPOINT}{contents.checkpoint}"
 
 

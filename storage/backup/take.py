@@ -97,9 +97,10 @@ class _Taking:
         self._warnings: list[str] = []
 
     def run(self, pause: Callable[[], None], *, running: bool, made_by: str, taken_ms: int) -> Contents:
-        """Copy everything by the newest checkpoint, again if the broker made newer ones meanwhile.
+        """Copy everything that the newest checkpoint names, again if the broker made newer checkpoints meanwhile.
+        pause: called before each further attempt.
 
-        Raises BackupRefused.
+        Returns what is in the backup. Raises BackupRefused after PASSES attempts.
         """
         for _ in range(PASSES):
             number, start = self._source.newest_checkpoint()
@@ -177,7 +178,9 @@ class _Taking:
             self._warnings.append(f"{path} has {copied_bytes} bytes, the checkpoint counts {size_bytes}")
 
     def _copy_journal(self, number: int, start: StoreCheckpoint) -> int:
-        """Copy all complete rounds. Returns the last unit. Raises: Overtaken, Changed; JournalDamaged."""
+        """Copy all complete rounds of the journal (each the units of one write), replacing those of an earlier pass.
+        Returns the number of the last unit. Raises: Overtaken, Changed; JournalDamaged.
+        """
         folder = below(layout.journal_directory(""))
         for name in self._journal:
             self._target.unlink(f"{self._data}/{name}")
@@ -212,6 +215,7 @@ class _Taking:
             del self._copied[name]
 
     def _make_folder(self, name: str) -> None:
+        """Create a folder in the backup, unless this copy has created it already."""
         if name not in self._folders:
             self._target.make_directory(f"{self._data}/{name}")
             self._folders.add(name)

@@ -30,7 +30,9 @@ MOST_KEYS = 250_000  # about 50 MB of map
 
 
 def cleanable(log: LogState, bound: int, now_ms: int) -> list[SegmentState]:
-    """Return the segments a run may rewrite: all except the last, wholly below `bound`, and old enough."""
+    """Return the oldest segments, which a compaction may rewrite: never the last one, each wholly below the offset
+    `bound`, and older than min.compaction.lag.ms. now_ms: the store's age.
+    """
     found: list[SegmentState] = []
     for state in log.segments[:-1]:
         if state.end_offset > bound or now_ms - state.last_age_ms < log.settings.min_compaction_lag_ms:
@@ -55,9 +57,10 @@ def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
 def begin_compaction(
     log: PartitionLog, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS
 ) -> "Compaction | None":
-    """Begin a run if one is due. When it ends, give it to the log's compacted() or compaction_failed().
+    """Return a compaction of the log's cleanable segments, begun; None if none is due, one runs, or the log is offline
+    or not to be compacted. When it ends, give it to the log's compacted() or compaction_failed().
 
-    now_ms: the store's age.
+    now_ms: the store's age. monotonic_ms: the clock that limits a slice. most_keys: that one run may remember.
     """
     offered = log.offered
     if log.compacting or log.offline is not None or offered is None or not log.settings.compacts:
@@ -219,6 +222,7 @@ class Compaction:
         output.finish(self.states[-1].end_offset)
 
     def _path(self, state: SegmentState, suffix: str) -> str:
+        """Return the path of a segment's file. suffix: `.log` or that of an index."""
         return f"{self._log.directory}/{state.stem}{suffix}"
 
 

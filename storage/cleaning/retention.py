@@ -14,7 +14,8 @@ from ..log.settings import LogSettings
 
 
 def expired(log: PartitionLog, now_ms: int) -> int | None:
-    """Return the offset to which retention moves the log's start; None if nothing has expired.
+    """Return the offset to which retention moves the log's start; None if no segment has expired, or the log is
+    offline. Only what a checkpoint has and no open transaction needs may go.
 
     now_ms: the store's age.
     """

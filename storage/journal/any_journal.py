@@ -128,11 +128,15 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def admits(self, size_bytes: int) -> bool:
-        """Return whether a unit of this size may be appended. size: of unit_bytes(), or of its only batch."""
+        """Return whether a unit (journal entry) of this size may be appended now. size_bytes: what unit_bytes() says
+        of its parts, or the size of its only batch.
+        """
 
     @abstractmethod
     def is_ready_for(self, size_bytes: int) -> bool:
-        """Return whether to append now. True also if waiting would not help."""
+        """Return whether to append a unit of this size now. False: it fits later, wait. True also if waiting would not
+        help: then append() refuses it.
+        """
 
     @property
     @abstractmethod
@@ -152,12 +156,12 @@ class AnyJournal(ABC):
     @property
     @abstractmethod
     def wants_recycling(self) -> bool:
-        """Whether half of the journal is in use, or there is no room for more."""
+        """Whether half of the journal is in use, or there is no room for more: then a checkpoint should free some."""
 
     @property
     @abstractmethod
     def nearly_full(self) -> bool:
-        """Whether little room is left, and waiting for a checkpoint helps."""
+        """Whether little room is left, and waiting for a checkpoint helps. Then writers are made to wait."""
 
     # ---- rounds ----------------------------------------------------------------------------------------------
 
@@ -178,7 +182,10 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def take_round(self, *, sync: bool) -> RoundWrite | None:
-        """Close the open round and return it: call its run() or begin(), then finished(), in the order of rounds."""
+        """Close the open round (the units of one write) and return it; None if there is nothing to write. Call its
+        run() or begin(), then finished(), in the order of rounds. sync: it is to be on the device, with all rounds
+        before it.
+        """
 
     @abstractmethod
     def finished(self, write: RoundWrite) -> None:
@@ -196,7 +203,9 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def fill_job(self) -> Job | None:
-        """Return a job that makes files ready, if that is needed. One at a time; then call filled()."""
+        """Return a job that prepares the next files of the journal; None if that is not needed. One at a time; then
+        call filled().
+        """
 
     @abstractmethod
     def filled(self, job: Job) -> None:

@@ -83,7 +83,7 @@ class JournalFiles:
         return unit_bytes > self.largest_unit_bytes or self.starved or self.admits(unit_bytes)
 
     def advance(self) -> JournalFile:
-        """Write to the next ready file from now on."""
+        """Make the first ready file the current one, which is written to from now on. Returns it."""
         if self.held:
             self.full_bytes += self.current.size_bytes
         self.held.append(self.ready.popleft())
@@ -130,7 +130,9 @@ class JournalFiles:
         return (self._plan(self._wanted) if self._wanted else None) or self._plan(0)
 
     def _plan(self, wanted: int) -> Preparation | None:
-        """Decide which journal files to make ready or to reuse; None if nothing is to be done."""
+        """Return a job that makes a file ready, or reuses or removes spare ones; None if nothing is to be done.
+        wanted: the size of a unit that fits no ready file; 0: the ordinary supply.
+        """
         size = self._size_to_make(wanted)
         reusable = sum(file.size_bytes for file in self._spares if size <= file.size_bytes <= self._largest)
         new = size if not reusable and (wanted or len(self.ready) < FILES_AHEAD) else 0
@@ -179,7 +181,9 @@ class JournalFiles:
         return self.full_bytes + self.current.size_bytes + sum(file.size_bytes for file in self.ready)
 
     def _droppable(self, over: int) -> list[JournalFile]:
-        """Return ready files, newest first, whose removal makes room for a large one."""
+        """Return ready files, newest first, of `over` bytes together: to be removed, so that a larger file has room.
+        Fewer bytes if the ready files have not so many.
+        """
         files: list[JournalFile] = []
         for file in reversed(self.ready):
             if over <= 0:

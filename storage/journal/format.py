@@ -139,6 +139,7 @@ class RoundHeader(NamedTuple):
 
     @property
     def last_unit(self) -> int:
+        """The number of the round's last unit; first_unit − 1 if it has none."""
         return self.first_unit + self.units - 1
 
 
@@ -297,7 +298,7 @@ def first_fault(body: memoryview, header: RoundHeader) -> str:
 def highest_number(body: memoryview, incarnation: int) -> int:
     """Return the highest number of the complete units at the beginning of `body`; 0 if there is none.
 
-    For rounds whose header is lost: their units are cut, but their numbers are not given again.
+    For rounds whose header is lost: their units are discarded, but their numbers are not given again.
     """
     highest = position = 0
     while len(body) - position >= LEAST_UNIT_BYTES:

@@ -303,7 +303,9 @@ class Journal(AnyJournal):
             self._retire()
 
     def _is_synced(self, unit: int, number: int, synced_through: int) -> None:
-        """Note that everything up to here is on the device. Ignored if a later sync has covered more already."""
+        """Note that units up to `unit`, and rounds up to `number`, are on the device. synced_through: up to which
+        round the newest of these headers says that all was synced. Ignored if a later sync has covered more already.
+        """
         self.synced_unit = max(self.synced_unit, unit)
         self._synced_round = max(self._synced_round, number)
         self._durable_synced_through = max(self._durable_synced_through, synced_through)
@@ -416,6 +418,7 @@ def _added(first: dict[File, int], second: dict[File, int]) -> dict[File, int]:
 
 
 def _sync_each(files: Iterable[File]) -> None:
+    """Sync one file after another. Raises OSError."""
     for file in files:
         file.sync()
 

@@ -156,7 +156,9 @@ class Preparation:
         file.file.close()
 
     def _recycle(self) -> None:
-        """Reuse files. The old name is durably removed before the header changes: no name has another file's header."""
+        """Give the first spare file the next name and header, so that it is ready again. The old name is durably
+        removed before the header changes: no name has another file's header.
+        """
         old = self.spares[0]
         header, path = self._next(old.size_bytes, recycled=True)
         if old.path != path + PREPARING:

@@ -94,7 +94,9 @@ class RoundWrite:
         return [(file, size) for file, _, _, size in self._writes]
 
     def begin(self, writer: AsyncWriter, told: Callable[[OSError | None], None]) -> bool:
-        """Begin writing and syncing without a worker; then `told` is called on the loop. False: use run() instead."""
+        """Begin writing and syncing without a worker; `told` is called on the loop with None or the error when that
+        has ended. Returns False if that is not possible, or the round is too small to gain by it: use run() instead.
+        """
         if not (self.sync and self._own_sync_is_enough and self.size_bytes >= writer.from_bytes):
             return False
 

@@ -189,6 +189,7 @@ class SegmentWriter:
             file.truncate(0)
 
     def _path(self, state: SegmentState, suffix: str) -> str:
+        """Return the path of a segment's file. suffix: `.log` or that of an index."""
         return f"{self._directory}/{state.stem}{suffix}"
 
     def _write(self, growing: _Growing) -> None:

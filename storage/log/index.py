@@ -94,6 +94,7 @@ class Indexes:
 
     @property
     def size_bytes(self) -> int:
+        """About how many bytes of memory the indexes take."""
         return 8 * len(self.offsets) + 12 * len(self.timestamps) + 160 * len(self.aborted)
 
     def entry_at_or_before(self, relative_offset: int) -> int:
@@ -193,6 +194,7 @@ class IndexGrowth:
 
     @property
     def last_time(self) -> int:
+        """The timestamp of the newest entry of the time index; NO_TIMESTAMP before the first."""
         return self._last_time
 
 
@@ -256,6 +258,7 @@ class IndexCache:
                 self._size_bytes -= loaded.size_bytes
 
     def clear(self) -> None:
+        """Drop all indexes from memory."""
         with self._lock:
             self._loaded.clear()
             self._size_bytes = 0

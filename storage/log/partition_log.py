@@ -229,6 +229,7 @@ class PartitionLog(LogState):
 
     @property
     def tail_batches(self) -> int:
+        """How many batches are in the tail: in memory and the journal, and in no segment yet."""
         return len(self._tail)
 
     # ---- write-behind ----------------------------------------------------------------------------------------
@@ -457,4 +458,5 @@ def _drop_synced(unsynced: dict[str, int], synced: dict[str, int]) -> None:
 
 
 def _max_timestamp(batch: TailBatch) -> int:
+    """Return the batch's largest timestamp, as a sort key."""
     return batch[3]

@@ -32,6 +32,7 @@ def segment_number(states: Sequence[SegmentState], offset: int) -> int:
 
 
 def _base_offset(state: SegmentState) -> int:
+    """Return the segment's base offset, as a search key."""
     return state.base_offset
 
 

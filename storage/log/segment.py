@@ -74,10 +74,12 @@ class SegmentState(NamedTuple):
 
     @property
     def stem(self) -> str:
+        """The name of the segment's files, without suffix."""
         return f"{self.base_offset:020d}.{self.generation}"
 
     @property
     def compacted(self) -> bool:
+        """Whether a compaction wrote the segment; then its offsets may have gaps."""
         return self.generation > 0
 
 
@@ -270,6 +272,7 @@ class _Walk:
         return True
 
     def _raise_damaged(self, at: int, reason: str) -> NoReturn:
+        """Raise SegmentDamaged for the byte at position `at` of the chunk."""
         raise SegmentDamaged(self.path, self.position + at, reason)
 
 

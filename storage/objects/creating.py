@@ -60,12 +60,14 @@ class RoundCreation:
 
     @property
     def name(self) -> str:
+        """The name of the round's object."""
         return format.place_name(self._header.place)
 
     def attempt(self) -> bool:
-        """Do what is next. Returns whether it is created.
+        """Try to create the round; if the result of an earlier create was unclear, first look what has its name.
+        Returns whether the round is created; False: try again.
 
-        Raises: Fenced; ObjectDamaged; Unclear, Refused: not known, attempt again.
+        Raises: Fenced, if the epoch was ended; ObjectDamaged; Unclear, Refused: the result is not known, try again.
         """
         if self._step is Step.CREATE:
             self._step = fence.after_create(self._create())
@@ -89,7 +91,9 @@ class RoundCreation:
         return Answer.CREATED
 
     def _look(self) -> tuple[Found, str]:
-        """Look what has the name. Raises: Unclear, Refused, ObjectDamaged."""
+        """Read the header of the object that has the round's name. Returns what it is and, if it is not this round,
+        the error text. Raises: Unclear, Refused, ObjectDamaged.
+        """
         place = self._header.place
         try:
             there = read_head(self._objects, place)

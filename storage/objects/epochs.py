@@ -43,7 +43,7 @@ class Epochs:
         self._gone: set[Place] = set()
 
     def claimed(self) -> list[int]:
-        """Return the epochs that were claimed."""
+        """Return the numbers of the epochs that brokers have claimed, whether or not they wrote a round."""
         found = until_clear(lambda: self._objects.list(format.CLAIMS), self._pause)
         epochs = [format.read_claim_name(each.name) for each in found]
         return [epoch for epoch in epochs if epoch is not None]
@@ -53,7 +53,9 @@ class Epochs:
         return list_places(self._objects, prefix, self._pause)
 
     def head(self, place: Place) -> RoundHeader | Seal:
-        """Read what begins an object. Raises: Missing, ObjectDamaged."""
+        """Return the header of the round or seal at this place; read once, then remembered. Raises: Missing,
+        ObjectDamaged.
+        """
         if place not in self._heads:
             self._heads[place] = until_clear(lambda: read_head(self._objects, place), self._pause)
         return self._heads[place]
@@ -134,6 +136,7 @@ def _contents(objects: Objects, runs: list[Run], pause: Pause) -> Iterator[tuple
         found: dict[Place, bytes | Missing] = {}
 
         def read(place: Place, found: dict[Place, bytes | Missing] = found) -> None:
+            """Read one round's object, and note its bytes or that it is missing."""
             try:
                 found[place] = until_clear(partial(objects.read, format.place_name(place)), pause)
             except Missing as missing:

@@ -270,11 +270,13 @@ class Taker(NamedTuple):
         return next(((epoch, end) for epoch, end in reversed(self.ends) if end), (0, 0))
 
     def complete(self) -> "Taker":
-        """Go on after all that runs() named was read."""
+        """Return the next state, to begin its own epoch, after all rounds that runs() named were read."""
         return self._replace(phase=Phase.BEGIN)
 
     def missed(self, overtaken: bool) -> "Taker":
-        """Judge that something was missing. overtaken: an epoch above the base has begun, or its own was ended."""
+        """Return the next state after a round that runs() named was missing: begin again if others have overtaken this
+        one, else DAMAGED. overtaken: an epoch above the base has begun, or its own was ended.
+        """
         return self._again() if overtaken else self._replace(phase=Phase.DAMAGED)
 
     def began(self, created: bool) -> "Taker":

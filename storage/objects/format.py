@@ -78,6 +78,7 @@ class RoundHeader(NamedTuple):
 
     @property
     def last_unit(self) -> int:
+        """The number of the round's last unit; first_unit − 1 if it has none."""
         return self.first_unit + self.units - 1
 
 
@@ -225,7 +226,7 @@ def pack_identity(identity: bytes) -> bytes:
 
 
 def read_identity(content: Buffer) -> bytes:
-    """Decode it. Raises: Malformed, NewerObject."""
+    """Return the 16 random bytes of the object that identifies the store. Raises: Malformed, NewerObject."""
     if len(content) != _IDENTITY.size:
         raise Malformed(f"it has {len(content)} bytes, not {_IDENTITY.size}")
     magic, crc, version, identity = _IDENTITY.unpack(content)

@@ -106,6 +106,7 @@ class ObjectJournal(AnyJournal):
 
     @property
     def next_round(self) -> int:
+        """The number of the next round, counted over all epochs."""
         return self._next_round
 
     # ---- room ------------------------------------------------------------------------------------------------
@@ -125,6 +126,7 @@ class ObjectJournal(AnyJournal):
 
     @property
     def largest_unit_bytes(self) -> int:
+        """The size in bytes of the largest unit that can be admitted: it takes a whole round."""
         return self._round_room - BATCH_UNIT_BYTES
 
     @property
@@ -134,6 +136,7 @@ class ObjectJournal(AnyJournal):
 
     @property
     def half_used(self) -> bool:
+        """Whether rounds that no checkpoint of the data directory has take half of journal.max.bytes."""
         return 2 * self.used_bytes > self._max_bytes
 
     @property
@@ -145,16 +148,19 @@ class ObjectJournal(AnyJournal):
 
     @property
     def nearly_full(self) -> bool:
+        """Whether so much waits to be created in the store that writers should wait."""
         return self._busy_bytes > min(BUSY_BYTES, self._max_bytes // 2)
 
     # ---- rounds ----------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> bool:
+        """Whether units wait for take_round()."""
         return self.next_unit != self._first_unit
 
     @property
     def lacks_seal(self) -> bool:
+        """Return False: a round that exists in the store is durable, and needs no later round that says so."""
         return False  # a round that is there is durable
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
@@ -177,7 +183,9 @@ class ObjectJournal(AnyJournal):
         return write
 
     def _take_header(self, says: Header, body: bytes) -> RoundHeader:
-        """Number the open round. Raises RuntimeError: the window has no room for it."""
+        """Return the header of the open round, with the next number and the store's age. Raises RuntimeError if too
+        many rounds are not created yet.
+        """
         number = self._owner.next_round
         self._owner = self._owner.begin(says.start)
         units = self.next_unit - self._first_unit
@@ -222,6 +230,7 @@ class ObjectJournal(AnyJournal):
         return Seal(place, self._salt, self.incarnation, handed_over=True)
 
     def sync_job(self) -> SyncJob | None:
+        """Return None: there is nothing to sync."""
         return None
 
     def synced(self, job: SyncJob) -> None:
@@ -230,6 +239,7 @@ class ObjectJournal(AnyJournal):
     # ---- what checkpoints need -------------------------------------------------------------------------------
 
     def fill_job(self) -> Job | None:
+        """Return None: no file is prepared."""
         return None
 
     def filled(self, job: Job) -> None:
@@ -237,6 +247,7 @@ class ObjectJournal(AnyJournal):
 
     @property
     def may_fill(self) -> bool:
+        """Return False: no file is prepared."""
         return False
 
     def when_wanted(self, callback: Callable[[], None]) -> None:
@@ -275,6 +286,7 @@ class ObjectJournal(AnyJournal):
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _move_on(self, size_bytes: int) -> None:
+        """Refuse the unit: rounds in memory leave no room for it. Raises UnitRefused."""
         raise UnitRefused(f"no room in memory for a unit of {size_bytes} bytes before rounds are in the store")
 
     def _begin_round(self) -> None:
@@ -309,7 +321,9 @@ class ObjectRound(RoundWrite):
         )
 
     def begin(self, writer: AsyncWriter, told: Callable[[OSError | None], None]) -> bool:
-        """Begin creating it. `writer` is an ObjectWriter."""
+        """Begin creating the round without a worker. `told` is called on the loop with None or the error when that has
+        ended. writer: an ObjectWriter. Returns whether it has begun.
+        """
 
         def ended(error: OSError | None, took_ns: int) -> None:
             """Note the result of the create, and pass it on."""
@@ -321,7 +335,9 @@ class ObjectRound(RoundWrite):
         return self.begun
 
     def run(self) -> None:
-        """Create it, however long that takes. Raises: Fenced, ObjectDamaged; what the journal's pause raises."""
+        """Create the round in the store, however long that takes. Raises: Fenced, ObjectDamaged; what the journal's
+        pause raises.
+        """
         try:
             create_round(self.creation, self._pause)
         except BaseException:
@@ -331,4 +347,4 @@ class ObjectRound(RoundWrite):
 
 
 def _nothing() -> None:
-    """There is nothing to sync."""
+    """Do nothing: there is nothing to sync."""

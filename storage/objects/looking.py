@@ -61,6 +61,7 @@ class Looked:
 
     @property
     def rounds(self) -> int:
+        """The number of rounds behind the checkpoint."""
         return sum(run.end - run.first for run in self.runs)
 
 
@@ -72,7 +73,8 @@ class Looking:
         self.pause = pause
 
     def repeated(self, read: Callable[[Looked], T], moved: Callable[[], None] = lambda: None) -> T:
-        """Look, and read what was found; again, while that is gone because the owner has moved on.
+        """Call `read` with what look() finds, and return its result. If an object is gone because the owner deleted it
+        meanwhile, look and read again, LOOKS times at most.
 
         moved: called before each further look. Raises: ObjectDamaged; what `read` and the pause raise.
         """
@@ -92,7 +94,9 @@ class Looking:
         raise ObjectDamaged(self.objects.where, name, "it is lost") from missed
 
     def look(self) -> Looked:
-        """Look once. Raises: Missing, ObjectDamaged; what the pause raises."""
+        """Find the newest epoch with a round, where it ends, and which rounds follow the checkpoint that its last
+        round names. Raises: Missing, ObjectDamaged; what the pause raises.
+        """
         epochs = Epochs(self.objects, self.pause)
         sizes = {each.name: each.size_bytes for each in until_clear(lambda: self.objects.list("0/"), self.pause)}
         looked = Looked(sizes=sizes, claims=sorted(epochs.claimed()))
@@ -136,14 +140,16 @@ class Looking:
         return found
 
     def point(self, looked: Looked) -> Point | None:
-        """Read the checkpoint that the newest round names; None: there is none. Raises: Missing, ObjectDamaged."""
+        """Read the checkpoint in the store (point) that the newest round names; None if it names none. Raises:
+        Missing, ObjectDamaged.
+        """
         place = looked.point
         return None if place == NO_POINT else read_point(self.objects, place, self.pause)
 
 
 @dataclass
 class JournalVerifying:
-    """Reads all that whoever takes over now would need, and compares it with its checksums."""
+    """Reads all that a broker that takes over now would need, and compares it with its checksums."""
 
     looking: Looking
     report: Callable[[int, int], None] = lambda done, of: None
@@ -152,7 +158,9 @@ class JournalVerifying:
     size_bytes: int = 0
 
     def run(self) -> list[str]:
-        """Returns what is lost or damaged. Raises what the pause raises."""
+        """Read everything once, and return a line for each object that is lost or damaged; [] if none is. Raises what
+        the pause raises.
+        """
         try:
             return self.looking.repeated(self._read)
         except ObjectDamaged as damage:

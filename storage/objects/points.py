@@ -56,6 +56,7 @@ class _WithMark(Source):
     """A directory with the mark of a restore, so that whoever takes over before clients were fenced does that."""
 
     def wanted_files(self, start: StoreCheckpoint, warnings: list[str]) -> Iterator[Wanted]:
+        """Yield all files that the checkpoint names, and the mark of a restore if the directory has one."""
         yield from super().wanted_files(start, warnings)
         if self._disk.exists(mark_path(self._directory)):
             yield Wanted(MARK, WHOLE)
@@ -98,13 +99,17 @@ class Points:
         self._pause(error, 1)
 
     def take_first(self) -> PointTaken:
-        """Ship the newest checkpoint of a directory whose journal was in it, and is not needed."""
+        """Copy the newest checkpoint of a directory into the store, which had its journal in the directory until now.
+        All units of that journal are in the checkpoint.
+        """
         taken = self._take(of_another_journal=True)
         assert taken is not None
         return taken
 
     def take(self) -> PointTaken | None:
-        """Ship the newest checkpoint. None: it was shipped already, or others came too quickly. Raises OSError."""
+        """Copy the newest checkpoint of the directory, with all files that it names, into the store. None: it was
+        copied already, or the broker made newer ones too quickly. Raises OSError.
+        """
         return self._take(of_another_journal=False)
 
     def _take(self, *, of_another_journal: bool) -> PointTaken | None:
@@ -184,9 +189,8 @@ class Collecting:
         self.official = self.official[-2:]
 
     def newest_behind(self, journal: ObjectJournal) -> PointTaken | None:
-        """Return the newest official point, with the first round that may have units above it.
-
-        None: there is no point, or it lacks units of the journal.
+        """Return the newest official checkpoint in the store, with the first round that may have units which it lacks.
+        None: there is none, or it lacks units of the journal.
         """
         if not self.official or journal.next_unit - 1 > self.official[-1].through_unit:
             return None

@@ -130,7 +130,8 @@ class JournalOfObjects:
         return bool(numbers) or holds_anything(self._disk, self._directory)
 
     def _has_begun(self, mark: Mark) -> bool:
-        """Whether the epoch has begun for which the directory was going to be put into the store.
+        """Return whether the epoch that the mark names has a round: in that epoch the directory was to be put into the
+        store.
 
         Final once all epochs are ended: one that was ended at its first round never began.
         """
@@ -163,7 +164,10 @@ class JournalOfObjects:
     # ---- what is read ----------------------------------------------------------------------------------------
 
     def _fill(self, taken: Taken, number: int, local: StoreCheckpoint | None) -> None:
-        """Make the directory one from which the rounds that were found go on. number: of its checkpoint."""
+        """Bring the directory to a checkpoint from which the rounds found in the store continue: its own if that is
+        new enough, else the store's, else an empty directory. number: of its own checkpoint; local: its content, None
+        if there is none.
+        """
         place = taken.last.point if taken.last else NO_POINT
         point = points.read_point(self._objects, place, self._pause) if place != NO_POINT else None
         if local is None or not self._reaches(taken.runs, local):
@@ -265,20 +269,24 @@ class _Adopted:
 
     @property
     def highest_unit(self) -> int:
+        """The highest number of a unit in the directory's own journal."""
         return self.found.highest_unit
 
     @property
     def highest_round(self) -> int:
+        """The highest number of a round in the directory's own journal."""
         return self.found.highest_round
 
     @property
     def cut_bytes(self) -> int:
+        """How many bytes at the end of the directory's own journal were never synced, and do not count."""
         return self.found.cut_bytes
 
     @property
     def cut_reason(self) -> str:
+        """Why the end of the directory's own journal does not count; "" if all of it does."""
         return self.found.cut_reason
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """The parts of the units above a number, in order."""
+        """Yield the parts of all units above a number, in order."""
         return self.found.parts(above)

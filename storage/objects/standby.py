@@ -51,7 +51,9 @@ class StandbyDirectory:
         self._here: Mapping[str, ShippedFile] = {}
 
     def update(self, newest: Place) -> None:
-        """Fetch the point that this round names, or the one before this seal, unless it was tried already.
+        """Bring the directory to the checkpoint in the store (point) that the round at this place names, or, if a seal
+        is there, the round before it. Returns early if that was tried already, the directory is as new, or has data of
+        its own.
 
         The directory is locked from now on until close(). Raises: AlreadyLocked, StoreDamaged, OSError; what the pause
         and the report raise.
@@ -86,6 +88,7 @@ class StandbyDirectory:
             self._lock = None
 
     def _take_lock(self) -> None:
+        """Create and lock the directory, unless it is locked already."""
         if self._lock is None:
             make_directory(self._disk, self._directory)
             self._lock = self._disk.lock(layout.lock_path(self._directory))

@@ -30,7 +30,9 @@ class Taken:
 
 
 def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
-    """Return what tells this store from others: `new`, if it has nothing of the kind. Raises: ObjectDamaged."""
+    """Return the store's identity, 16 random bytes that no other store has. A store without one gets `new`. Raises:
+    ObjectDamaged.
+    """
     name, content = format.IDENTITY_NAME, format.pack_identity(new)
     while True:
         try:
@@ -57,7 +59,9 @@ class Takeover:
         self._epochs = Epochs(objects, pause)
 
     def run(self) -> Taken:
-        """Claim an epoch, and end all before it. Raises: Overtaken, ObjectDamaged; what the pause raises."""
+        """Claim an epoch, end all epochs before it, and read what the new owner needs. Returns the epoch, which may
+        begin now, with the rounds to apply. Raises: Overtaken, ObjectDamaged; what the pause raises.
+        """
         claim, taker = self._begin()
         taken = Taken(claim)
         while taker.phase is not Phase.BEGIN:
@@ -105,7 +109,7 @@ class Takeover:
                 return claim
 
     def _is_ours(self, claim: Claim) -> bool:
-        """Create a claim. Returns False if it is another's."""
+        """Create the object of a claim. Returns False if another broker has claimed the epoch."""
         name, content = format.claim_name(claim.epoch), format.pack_claim(claim)
 
         def create() -> bool:
@@ -125,7 +129,9 @@ class Takeover:
     # ---- ends of epochs --------------------------------------------------------------------------------------
 
     def _look_around(self, own: int) -> tuple[int, bool]:
-        """Return the newest epoch below its own that has a round, or the oldest there may be; and if it is too late."""
+        """Return (the newest epoch below its own that has a round, or else the oldest that was claimed; whether it is
+        too late: a later epoch has a round, or its own was ended).
+        """
         places = self._epochs.places()
         passed = any(place.epoch > own and self._epochs.is_round(place) for place in places)
         passed = passed or (Place(own, 0) in places and not self._epochs.is_round(Place(own, 0)))
@@ -146,7 +152,9 @@ class Takeover:
     # ---- what counts -----------------------------------------------------------------------------------------
 
     def _read(self, taker: Taker) -> tuple[Taker, Taken]:
-        """Check that all which counts is there, and sound."""
+        """Read and check all rounds that the new owner needs. Returns the next state of the take-over, and the epoch
+        with these rounds. Raises ObjectDamaged.
+        """
         base, end = taker.base
         taken = Taken(self._claim, base, end)
         try:
@@ -188,18 +196,23 @@ class ScanOfObjects:
 
     @property
     def incarnation(self) -> int:
+        """The newest incarnation that may have written to the store: the epoch before the one claimed."""
         return self.taken.claim.epoch - 1
 
     @property
     def highest_unit(self) -> int:
+        """The number of the last unit in the store; 0 if there is none."""
         return self.taken.last.last_unit if self.taken.last else 0
 
     @property
     def highest_round(self) -> int:
+        """The number of the last round in the store; 0 if there is none."""
         return self.taken.last.round if self.taken.last else 0
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """The parts of the units above a number, in order. Raises: Overtaken, if rounds are gone meanwhile."""
+        """Yield the parts of all units above a number, in order. Raises: Overtaken, if rounds were deleted meanwhile;
+        ObjectDamaged.
+        """
         try:
             is_first = True
             for header, body in read_rounds(self.objects, self.runs, self.pause):

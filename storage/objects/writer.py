@@ -23,7 +23,7 @@ Trouble = Callable[[ObjectsError | None], None]
 
 
 def pause_s(attempts: int) -> float:
-    """Return how long to wait after so many attempts that failed."""
+    """Return how many seconds to wait after this many failed attempts."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 10))
 
 
@@ -46,7 +46,9 @@ class ObjectWriter(AsyncWriter):
         self._closed = False
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        """Begin a round. file: the ObjectRound; it has its bytes itself."""
+        """Try in a worker thread to create a round, again and again until that is done or can never be. Returns False
+        if the writer is closed. file: the ObjectRound, which has its bytes itself; position and buffers are not used.
+        """
         if self._closed:
             return False
         _Begun(self, cast(ObjectRound, file).creation, done, self._clock.monotonic_ms()).attempt()
@@ -57,18 +59,18 @@ class ObjectWriter(AsyncWriter):
         self._closed = True
 
     def attempt(self, begun: "_Begun") -> None:
-        """Attempt a round, in a worker."""
+        """Try once to create the round, in a worker thread. Its attempted() is called on the loop with the result."""
         if not self._closed:
             self._executor.submit(begun.creation.attempt, begun.attempted)
 
     def ended(self, begun: "_Begun", error: OSError | None) -> None:
-        """Tell that a round has ended."""
+        """Call the round's `done` with None (it is created) or the error, and with how many nanoseconds that took."""
         if not self._closed:
             self._trouble(None)
             begun.done(error, (self._clock.monotonic_ms() - begun.began_ms) * 1_000_000)
 
     def failed(self, begun: "_Begun", error: ObjectsError) -> None:
-        """Attempt a round again, later."""
+        """Try to create the round again after a pause, which grows with its attempts."""
         if not self._closed:
             self._trouble(error)
             self._later(pause_s(begun.attempts), begun.attempt)
@@ -85,6 +87,7 @@ class _Begun:
         self._writer = writer
 
     def attempt(self) -> None:
+        """Try once to create the round, in a worker thread of the writer."""
         self._writer.attempt(self)
 
     def attempted(self, result: Any) -> None:

@@ -19,7 +19,9 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """last_offset: of the marker. last_stable_offset: the partition's when this transaction ended."""
+    """One aborted transaction of a producer in a partition. last_offset: of the marker. last_stable_offset: the
+    partition's when this transaction ended.
+    """
 
     producer_id: int
     first_offset: int
@@ -69,6 +71,7 @@ class TransactionSpans:
         self._first_offsets: dict[int, int] = {}  # of open transactions, by producer id
 
     def copy(self) -> "TransactionSpans":
+        """Return a copy that can go on independently."""
         twin = TransactionSpans()
         twin._first_offsets = self._first_offsets.copy()
         return twin

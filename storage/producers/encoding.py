@@ -56,6 +56,7 @@ def pack(producers: Mapping[int, Producer]) -> bytes:
 
 
 def _packed_count(count: int) -> bytes:
+    """Return msgpack of a list with this one number."""
     return bytes(msgpack.packb([count]))
 
 

@@ -78,10 +78,10 @@ class Claims:
         return f"process {claim.process} on {claim.host}, epoch {epoch}"
 
     def claim(self, mine: Claim, watch: Callable[[], None], *, take_over: bool) -> int:
-        """Claim the next epoch and end all before it. Returns it.
+        """Claim the next epoch in the store and end all epochs before it. Returns its number.
 
-        watch: waits for as long as a follower at work may need to be seen. take_over: do not look for one.
-        Raises: StillFollowed; Refused.
+        watch: waits for as long as a follower at work may need to be seen. take_over: end a follower without looking
+        whether it is at work. Raises: StillFollowed; Refused.
         """
         newest = self.newest_epoch()
         if newest and not take_over and self._is_at_work(newest, watch):
@@ -127,7 +127,9 @@ class Claims:
         return is_seal(content) and unpack_seal(content, name).by == epoch
 
     def _end(self, epoch: int, seal: Seal) -> bool:
-        """Seal an epoch. Returns whether it had a point; then it has ended all epochs before it."""
+        """Seal an epoch, so that its follower can create nothing more. Returns whether the epoch had a point; then its
+        follower has ended all epochs before it.
+        """
         newest = self._newest_point(epoch)
         has_point = newest is not None and (newest.number > 1 or not is_seal(self._read(names.point(newest))))
         last = self.seal_points(epoch, seal)
@@ -171,9 +173,11 @@ class Claims:
         return max((each for each in places if each and each.epoch == epoch), default=None)
 
     def _rounds(self, place: Place) -> list[str]:
+        """Return the names of all rounds behind this checkpoint in the store."""
         return list_names(self.objects, names.rounds_of(place), self.wait)
 
     def _read(self, name: str) -> bytes:
+        """Read an object; wait and try again while the store does not answer."""
         return read(self.objects, name, self.wait)
 
 

@@ -19,7 +19,9 @@ from .retention import Known
 
 @dataclass
 class Collector:
-    """points: those that are kept, None for one that cannot be read."""
+    """Deletes points (checkpoints in a store) that are older than keep_ms, and objects that only they needed. points:
+    those in the store, None for one that cannot be read.
+    """
 
     objects: Objects
     epoch: int
@@ -105,4 +107,5 @@ class Collector:
             return False
 
     def _delete(self, name: str) -> None:
+        """Delete an object; wait and try again while the store does not answer."""
         ask(lambda: self.objects.delete(name), self.wait)

@@ -71,7 +71,8 @@ class Fetching:
     _of_bytes: int = 0
 
     def run(self, at_ms: int | None = None) -> Fetched:
-        """Make the directory. at_ms: of the newest point and rounds that were read by then; None: of the newest.
+        """Make the directory from the newest point and rounds in the store. at_ms: from the newest that had been read
+        by then (wall time); None: no limit.
 
         Raises: BackupRefused; checkpoints.Damaged, NewerFormat; Refused, OSError; what `wait` raises. Then what was
         written is removed.
@@ -216,6 +217,7 @@ class Fetching:
             self.disk.make_directory(f"{self.directory}/{folder}")
 
     def _fetch_file(self, path: str, shipped: ShippedFile) -> None:
+        """Write one file of a point. Extents that the directory has already are not fetched. Raises: Lost, Missing."""
         known = set(_placed(self.here[path])) if path in self.here else set()
         file = self.disk.open(f"{self.directory}/{path}", create=True)
         try:
@@ -247,6 +249,7 @@ class Fetching:
         return {f"{folder}/{piece.file}" for piece in rounds.pieces}
 
     def _read_into(self, read: dict[Extent, bytes], extent: Extent) -> None:
+        """Read an extent from the store, and put its bytes into the dict `read`."""
         read[extent] = read_extent(self.objects, extent, self.wait)
 
     def _check_journal(self, start: store_checkpoint.StoreCheckpoint, fetched: Fetched) -> None:
@@ -263,7 +266,7 @@ class Fetching:
 
 
 def time_text(at_ms: int) -> str:
-    """A moment as ISO 8601, in UTC."""
+    """Return a wall time in milliseconds as ISO 8601 text, in UTC."""
     text = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace(".000", "").replace("+00:00", "Z")
 
@@ -284,7 +287,7 @@ def _order(point: Point, path: str) -> tuple[bool, int, str]:
 
 
 def _placed(shipped: ShippedFile) -> Iterator[tuple[int, Extent]]:
-    """The extents of a file, each with its position there."""
+    """Yield the extents of a file, each with its position in that file."""
     position = 0
     for extent in shipped.extents:
         yield position, extent
@@ -292,7 +295,7 @@ def _placed(shipped: ShippedFile) -> Iterator[tuple[int, Extent]]:
 
 
 def _has(file: File, size_bytes: int, position: int, extent: Extent) -> bool:
-    """Whether a file of this size has the bytes of an extent at a position. What cannot be read it has not."""
+    """Return whether a file of this size has the bytes of an extent at a position; False also if they cannot be read."""
     if position + extent.length > size_bytes:
         return False
     try:
@@ -302,5 +305,6 @@ def _has(file: File, size_bytes: int, position: int, extent: Extent) -> bool:
 
 
 def _set_size(file: File, size_bytes: int) -> None:
+    """Cut the file to this size, or extend it with zeros."""
     if file.size() != size_bytes:
         file.truncate(size_bytes)

@@ -201,6 +201,9 @@ class Follower:
         return keep_unchanged(self._disk, self._directory, newest, self._objects.where) if newest else {}
 
     def _read_points(self) -> dict[Place, Point | None]:
+        """Read all checkpoints in the store; None stands for one that cannot be read. Notes what is wrong in the
+        status.
+        """
         points, problems = read_points(self._objects, self._wait)
         self.status.warnings = problems
         return points
@@ -310,7 +313,9 @@ class Follower:
             return
 
     def _see(self, place: JournalPlace) -> "_Seen":
-        """Read on from a place."""
+        """Read the journal from this place on, and note the time and the newest checkpoint before that. The look is
+        None if the journal cannot be read from there.
+        """
         newest, next_round = self._newest_checkpoint()
         began_ms, taken_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         try:
@@ -340,7 +345,8 @@ class Follower:
         return ShippedJournal(files, chain.goes_on, self._covered_ms, self._covered_wall_ms)
 
     def _spread(self, chain: _Chain, look: Look) -> list[Piece]:
-        """Ship the bytes of large pieces beside each other, in objects of their own. Returns what then stands where.
+        """Ship the bytes of large pieces in objects of their own, with several threads. Returns the pieces, which then
+        name these objects instead of having the bytes.
 
         Beside that it reads on, where so much comes: the files of the journal are soon used again.
         """

@@ -19,7 +19,7 @@ class Kind(Enum):
 
 
 def kind_of(objects: Objects, wait: Wait) -> Kind:
-    """Look what a store is used for. Raises: Refused; what `wait` raises."""
+    """Return what a store is used for, judged by the names in it. Raises: Refused; what `wait` raises."""
     try:
         ask(lambda: objects.read(names.JOURNAL_IDENTITY, 0, 1), wait)
         return Kind.JOURNAL

@@ -39,10 +39,12 @@ def claim(epoch: int) -> str:
 
 
 def part(place: Place) -> str:
+    """Return the name of the part (an object with bytes of files) at this place."""
     return f"{PARTS}{place}"
 
 
 def point(place: Place) -> str:
+    """Return the name of the point's object, or of the seal at its place."""
     return f"{POINTS}{place}"
 
 
@@ -52,6 +54,7 @@ def rounds_of(place: Place) -> str:
 
 
 def rounds(place: Place, number: int) -> str:
+    """Return the name of the object with this number among those with rounds behind the point at `place`."""
     return f"{rounds_of(place)}{number:0{_DIGITS}}"
 
 
@@ -61,6 +64,7 @@ def pieces_of(place: Place) -> str:
 
 
 def piece(place: Place, number: int) -> str:
+    """Return the name of the object with this number among those with bytes of rounds behind the point at `place`."""
     return f"{pieces_of(place)}{number:0{_DIGITS}}"
 
 

@@ -27,13 +27,16 @@ class Range(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """kept: what is taken over of files, without what is to be shipped. parts: the ranges of each new object."""
+    """What of a checkpoint's files is to be shipped. kept: of each file what the store has already. parts: the ranges
+    of each new object.
+    """
 
     kept: dict[str, ShippedFile]
     parts: list[list[Range]]
 
     @property
     def bytes_to_ship(self) -> int:
+        """How many bytes of files are to be copied to the store."""
         return sum(each.length for part in self.parts for each in part)
 
 

@@ -35,6 +35,7 @@ class ShippedFile(NamedTuple):
 
     @property
     def shipped_bytes(self) -> int:
+        """How many bytes of the file are in the store; behind them it has zeros."""
         return sum(extent.length for extent in self.extents)
 
 
@@ -72,6 +73,7 @@ class Point:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all files of the checkpoint."""
         return sum(file.size_bytes for file in self.files.values())
 
     def parts(self) -> set[str]:
@@ -93,6 +95,7 @@ class Piece(NamedTuple):
 
     @property
     def length(self) -> int:
+        """How many bytes of the journal the piece has, in itself and in extents."""
         return len(self.data) + sum(extent.length for extent in self.extents)
 
 
@@ -171,11 +174,13 @@ def unpack_point(content: bytes, name: str) -> Point:
 
 
 def _extent(objects: list[str], row: list[int]) -> Extent:
+    """Decode an extent whose object is named by its number in `objects`. Raises TypeError or ValueError."""
     number, position, length, crc = map(_whole, row)
     return Extent(_text(objects[number]), position, length, crc)
 
 
 def _named_extent(row: list[Any]) -> Extent:
+    """Decode an extent that has the name of its object. Raises TypeError or ValueError."""
     name, position, length, crc = row
     return Extent(_text(name), _whole(position), _whole(length), _whole(crc))
 
@@ -184,6 +189,7 @@ def _named_extent(row: list[Any]) -> Extent:
 
 
 def pack_rounds(rounds: Rounds) -> bytes:
+    """Encode the object with rounds behind a checkpoint."""
     pieces = [[*piece[:-1], [list(extent) for extent in piece.extents]] for piece in rounds.pieces]
     row = [rounds.taken_ms, rounds.last_unit, list(rounds.goes_on), pieces]
     return checkpoints.pack_file(ROUNDS, VERSION, msgpack.packb(row))
@@ -210,6 +216,7 @@ def unpack_rounds(content: bytes, name: str) -> Rounds:
 
 
 def pack_claim(claim: Claim) -> bytes:
+    """Encode the object by which a follower claims an epoch."""
     return checkpoints.pack_file(CLAIM, VERSION, msgpack.packb(asdict(claim)))
 
 
@@ -217,6 +224,7 @@ def unpack_claim(content: bytes, name: str) -> Claim:
     """Decode a claim of an epoch. name: of the object, for errors. Raises checkpoints.Damaged, NewerFormat."""
 
     def parse(payload: bytes) -> Claim:
+        """Decode a claim's fields, and check their types."""
         claim = Claim(**dict(msgpack.unpackb(payload)))
         _text(claim.host), _text(claim.directory), _text(claim.made_by), _whole(claim.process), _whole(claim.claimed_ms)
         return claim
@@ -225,6 +233,7 @@ def unpack_claim(content: bytes, name: str) -> Claim:
 
 
 def pack_seal(seal: Seal) -> bytes:
+    """Encode the object that ends an epoch."""
     return checkpoints.pack_file(SEAL, VERSION, msgpack.packb(asdict(seal)))
 
 
@@ -232,6 +241,7 @@ def unpack_seal(content: bytes, name: str) -> Seal:
     """Decode a seal. name: of the object, for errors. Raises checkpoints.Damaged, NewerFormat."""
 
     def parse(payload: bytes) -> Seal:
+        """Decode a seal's fields, and check their types."""
         seal = Seal(**dict(msgpack.unpackb(payload)))
         _whole(seal.by), _text(seal.host)
         return seal
@@ -257,6 +267,7 @@ def _parsed(content: bytes, name: str, kind: str, parse: Callable[[bytes], T]) -
 
 
 def _place(row: Any) -> JournalPlace:
+    """Decode a place in the journal. Raises TypeError or ValueError."""
     return JournalPlace(*map(_whole, row))
 
 
@@ -268,6 +279,7 @@ def _whole(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
+    """Return the value, which must be a string. Raises TypeError otherwise."""
     return _check(value, str)
 
 

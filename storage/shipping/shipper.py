@@ -144,14 +144,18 @@ class Shipper:
     # ---- files -----------------------------------------------------------------------------------------------
 
     def ship_files(self, source: Source, start: StoreCheckpoint, warnings: list[str]) -> dict[str, ShippedFile]:
-        """Ship what the store has not of the files that a checkpoint names. Returns all of them."""
+        """Copy to the store what it lacks of the files that a checkpoint names. Returns all of these files, with where
+        their bytes are in the store. warnings: gets a line for each file that is missing or damaged.
+        """
         sizes = self._sizes(source.wanted_files(start, warnings), warnings)
         plan = planning.plan(sizes, self.shipped)
         self._expected_bytes = self._done_bytes + plan.bytes_to_ship
         return self._ship_parts(plan, warnings)
 
     def _sizes(self, wanted: Iterable[Wanted], warnings: list[str]) -> dict[str, int]:
-        """Return how many bytes of each file there are to have. What is not there as named is a warning."""
+        """Return how many bytes of each file are to be in the store: as the checkpoint counts, or fewer if the file is
+        shorter. A missing or unreadable file adds a warning.
+        """
         sizes: dict[str, int] = {}
         for name, size_bytes, is_vital in wanted:
             path = f"{self.directory}/{name}"

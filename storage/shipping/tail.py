@@ -40,6 +40,7 @@ class Look:
 
     @property
     def last_unit(self) -> int:
+        """The number of the last unit that was found."""
         return self.goes_on.unit - 1
 
     def add(self, found: FoundFile, position: int, data: bytes) -> None:
@@ -71,7 +72,9 @@ def read_on(disk: Disk, directory: str, place: JournalPlace, most_bytes: int) ->
 
 
 def _read_file(disk: Disk, directory: str, found: FoundFile, look: Look, most_bytes: int) -> FoundFile | None:
-    """Read on in one file. Returns the next one if this one has ended."""
+    """Read complete rounds of one file into the look, from where it stands. Returns the next file if this one has
+    ended; None if the look ends here.
+    """
     with Reader(disk, found) as reader:
         collected: list[bytes] = []
         begin = look.goes_on.position
@@ -117,7 +120,9 @@ def _next_file(disk: Disk, directory: str, header: FileHeader) -> FoundFile | No
 
 
 def _file(disk: Disk, directory: str, sequence: int) -> FoundFile | None:
-    """Return a file of the journal; None if its header is not what it should be, as while it is made ready."""
+    """Return the journal file of this number; None while its header is not valid, as while it is being prepared.
+    Raises FileNotFoundError.
+    """
     path = f"{layout.journal_directory(directory)}/{file_name(sequence)}"
     try:
         found = read_header(disk, path)
