@@ -421,7 +421,8 @@ class Dispatcher:
         parked.then(partial(self._finish, call))
 
     def _finish(self, call: Call, answer: Any) -> None:
-        """Put the reply in the request's place. answer: one of the five kinds, or the reply that a job has made.
+        """Put the reply in the request's place. answer: what the handler gave (a response, None, an error, Steps or a
+        Parked), or the encoded reply that a job has made.
 
         Two kinds do not finish it yet: a Parked, and Steps given late, which are worked in turns with other jobs.
         """

@@ -224,7 +224,7 @@ class FastProduce:
 
     def _goes_on(self, route: Route, producer_id: int, epoch: int, partition: Partition, on: Connection) -> bool:
         """Return whether the batch continues an open transaction that has the partition already, so nothing must be
-        logged for it.
+        logged for it. on: the connection that it came over.
         """
         transactional_id = route.transactional_id
         assert transactional_id is not None

@@ -59,7 +59,7 @@ def append_named(
 
 
 def _answer(partition: Partition, base_offset: int, log_append_time_ms: int, named: Answer.Named) -> Answer:
-    """Return the response for one partition of a named producer. named: what the broker knows of its sequences there."""
+    """Return the response for one partition of a named producer. named: the outcome for its sequences."""
     return Answer(
         index=partition.index,
         base_offset=base_offset,

@@ -51,7 +51,8 @@ class WideFetch:
         return self._parked if response is None else response
 
     def _read(self, *, first: bool = False) -> Steps[FetchResponse | None]:
-        """Read all partitions, again while some have changed meanwhile, until there is enough.
+        """Read all partitions, again while some have changed meanwhile, until there is enough. first: the fetch has
+        not waited yet, so it registers for changes.
 
         Returns the response; None if the fetch waits, or reads from disk, and is answered later.
         """

@@ -295,7 +295,7 @@ def _placed(shipped: ShippedFile) -> Iterator[tuple[int, Extent]]:
 
 
 def _has(file: File, size_bytes: int, position: int, extent: Extent) -> bool:
-    """Return whether a file of this size has the bytes of an extent at a position; False also if they cannot be read."""
+    """Return whether a file of this size has an extent's bytes at a position; False also if they cannot be read."""
     if position + extent.length > size_bytes:
         return False
     try:
