@@ -239,8 +239,8 @@ class Dispatcher:
             self._serve_generally(connection, frame)
 
     def _serve_generally(self, connection: Connection, frame: Readable) -> None:
-        """Serve a request by its handler. An unreadable header closes the connection; an API or version that is not
-        served is refused.
+        """Serve a request by its handler. A malformed header closes the connection; an unserved API or version is
+        refused.
         """
         try:
             header = read_request_header(frame)
@@ -298,9 +298,7 @@ class Dispatcher:
             call.meter.pause()
 
     def _add_meter(self, call: Call, size_bytes: int) -> None:
-        """Give the call a meter that counts its time and bytes for quotas, if any quota needs one. size_bytes: of the
-        request.
-        """
+        """Give the call a meter for its time and bytes, if a quota applies to its client. size_bytes: of the request."""
         if self._measures.is_active:
             call.meter = self._throttling.meter(call.connection, call.handler.api.key, call.client_id, size_bytes)
 
@@ -453,7 +451,7 @@ class Dispatcher:
         return refusal(call.handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, call: Call, error: BaseException) -> KafkaError:
-        """Return the KafkaError to answer. Any other exception is a bug: it is logged, and answered
+        """Return the KafkaError to answer. Another exception is a bug: it is logged, and the answer
         UNKNOWN_SERVER_ERROR.
         """
         if isinstance(error, KafkaError):

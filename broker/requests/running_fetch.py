@@ -55,7 +55,6 @@ def _may_read(broker: Services, call: Call, replica_id: int, topic: str | None) 
 
 
 def _is_missing(read: PartitionRead) -> bool:
-    """Return whether the partition does not exist: the sort key that puts such partitions last in the response."""
     return read.missing
 
 
@@ -138,9 +137,7 @@ class RunningFetch:
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Read again; answer if there is enough or at_deadline (max_wait_ms is over). Returns whether the wait has
-        ended.
-        """
+        """Read again; answer if there is enough or at_deadline (after max_wait_ms). Returns whether the wait is over."""
         assert self.parked is not None
         if self.meter is not None:
             self.meter.begin()
@@ -156,9 +153,7 @@ class RunningFetch:
         return done
 
     def _is_done(self, at_deadline: bool) -> bool:
-        """Read again, and answer if that is enough or max_wait_ms is over. Returns False if the fetch goes on waiting;
-        True also if jobs read from disk first, and the answer follows them.
-        """
+        """Read again; answer, or first read from disk, if there is enough or at_deadline. Returns whether that is so."""
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:
@@ -171,10 +166,9 @@ class RunningFetch:
         return True
 
     def _may_be_enough(self) -> bool:
-        """Return whether enough was appended meanwhile that reading again may reach min_bytes.
-
-        More bytes may have been appended than are released, never fewer. Records that become readable at a
-        transaction's end were appended before, so under read_committed only reading shows them.
+        """Return whether enough was appended meanwhile that reading again may reach min_bytes. More bytes may have
+        been appended than are released, never fewer. Records that become readable at a transaction's end were appended
+        before, so under read_committed only reading shows them.
         """
         if self.ends_count or self.min_bytes <= 1:
             return True
@@ -349,7 +343,6 @@ class RunningFetch:
 
     @staticmethod
     def _take_slice(read: PartitionRead, found: Slice) -> None:
-        """Put records that were read into the partition's answer, and note their size in bytes."""
         read.answer.records = found.buffers
         read.size_bytes = found.size_bytes
 
@@ -398,9 +391,7 @@ class RunningFetch:
             self._submit(read)
 
     def _submit(self, read: PartitionRead) -> None:
-        """Give a worker thread the job that reads this partition from disk, if it has one. `_cold_done` gets the
-        result, on the loop.
-        """
+        """Have a worker thread read this partition from disk if it must. _cold_done() gets the result, on the loop."""
         if read.cold is not None:
             self.broker.metrics.cold_reads += 1
             job = read.cold if self.meter is None else self.meter.measure(read.cold)
@@ -409,9 +400,7 @@ class RunningFetch:
             )
 
     def _is_wanted(self) -> bool:
-        """Return whether the fetch is still waited for: it was not cancelled, and its client is connected. Asked
-        before a disk job starts.
-        """
+        """Return whether the client still waits for the answer. Asked before a worker thread begins a read."""
         return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
 
     def _cold_done(self, read: PartitionRead, result: Found | BaseException) -> None:

@@ -406,9 +406,7 @@ class SharePartition:
         self._look_from = min(self._look_from, opened)
 
     def _begin_at(self, offset: int) -> None:
-        """Move the start of the window up to this offset, and forget the records below it. A lower offset changes
-        nothing.
-        """
+        """Move the window's start up to this offset, and forget the records below it. A lower offset changes nothing."""
         if offset > self.start:
             if self._pending:
                 self._forget_pending(offset)
@@ -486,9 +484,7 @@ def _runs_of(batches: Sequence[StateBatch]) -> Runs:
 
 
 def _settled(pending: Standing, commit: bool) -> Standing:
-    """Return the state of a pending record after its transaction ended: as acknowledged if it was committed, else
-    available.
-    """
+    """Return a pending record's state after its transaction: as acknowledged if it was committed, else available."""
     return _standing(int(pending.becomes if commit else State.AVAILABLE), pending.deliveries)
 
 

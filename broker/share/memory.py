@@ -31,7 +31,7 @@ class RunMemory:
             self._counted.pop(key, None)
 
     def _count_in_group(self, group: str, more: int) -> None:
-        """Add `more` runs (negative: remove them) to a group's count, and forget the group at 0."""
+        """Add `more` (1 or −1) to the number of the group's share partitions that have runs; forget the group at 0."""
         count = self._of_group.get(group, 0) + more
         if count:
             self._of_group[group] = count

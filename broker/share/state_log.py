@@ -115,40 +115,30 @@ class ShareStateLog:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def unit(self, changes: Iterable[Change]) -> ShareUnit:
-        """Encode these changes. Raises COORDINATOR_NOT_AVAILABLE. The caller commits the parts and applies them at
-        once.
-        """
+        """Encode these changes. The caller commits the parts and then applies them. Raises COORDINATOR_NOT_AVAILABLE."""
         self.topic.ensure()
         written = list(self._batches(changes))
         parts = [self._store.append_part(self.topic.log(each.home).log_id, each.batch) for each in written]
 
         def apply() -> None:
-            """Apply the written changes in memory, at the offsets that their batches got."""
             for each in written:
                 self._apply_written(each)
 
         return ShareUnit(parts, apply)
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """Write these changes as one unit, and apply them.
-
-        Raises COORDINATOR_NOT_AVAILABLE; then nothing was changed.
-        """
+        """Write these changes as one unit and apply them. Raises COORDINATOR_NOT_AVAILABLE; then nothing was changed."""
         self._commit(changes)
         self._keep_short([key for key, _ in changes])
 
     def _commit(self, changes: Sequence[Change]) -> None:
-        """Write these changes as one unit and apply them, without beginning snapshots. Raises
-        COORDINATOR_NOT_AVAILABLE.
-        """
+        """Do what commit() does, but begin no snapshots. Raises COORDINATOR_NOT_AVAILABLE."""
         unit = self.unit(changes)
         self.topic.commit(unit.parts)
         unit.apply()
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
-        """Return what a transaction marker in this partition of the topic makes. changes: updates to log in case of an
-        abort.
-        """
+        """Return what a transaction marker in this partition of the topic makes. changes: to log in case of an abort."""
         owner = self.topic.log(home)
         written = list(self._batches(changes))
         keys = self.pending_in((home, producer_id))
@@ -226,7 +216,6 @@ class ShareStateLog:
         return record_key(Kind.SNAPSHOT, key), None if what is None else records.snapshot_value(what)
 
     def _apply_written(self, written: _Written) -> None:
-        """Apply the changes of a written batch, each at the offset of its record."""
         for index, (key, what, value_bytes) in enumerate(written.changes):
             self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
 
@@ -262,9 +251,7 @@ class ShareStateLog:
                 yield SUBJECT_UNITS
 
     def _write_one(self, key: SharePartitionKey, kept: Kept, encoding: Encoding) -> None:
-        """Write the snapshot of one share partition if it is still due. A refusal is logged; the next change tries
-        again.
-        """
+        """Write the snapshot of a share partition if it is still due. If that fails, its next change tries again."""
         if self.known.get(key) is kept and self._is_due(kept):
             try:
                 self._commit([(key, kept.encoded_snapshot(encoding.finish(), self._clock.now_ms()))])
@@ -311,15 +298,12 @@ class ShareStateLog:
         self.count_runs(key)
 
     def _count_logged(self, home: int, size_bytes: int) -> None:
-        """Add the size of a record to the bytes logged in this partition of the topic."""
         self._logged_bytes[home] = self._logged_bytes.get(home, 0) + size_bytes + AROUND_BYTES
 
     def _apply_snapshot(
         self, home: int, key: SharePartitionKey, snapshot: Snapshot, offset: int, value_bytes: int
     ) -> None:
-        """Replace the state of a share partition by a snapshot, written or replayed at this offset. Creates an unknown
-        one.
-        """
+        """Set the state to a snapshot, written or replayed at this offset. Creates an unknown share partition."""
         kept = self.known.get(key)
         if kept is None:
             kept = self._begin(home, key, max(0, snapshot.start), snapshot.state_epoch)
@@ -329,9 +313,7 @@ class ShareStateLog:
         self.count_runs(key)
 
     def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
-        """Register a new share partition with an empty window from `start` on, and return it. home: the partition of
-        the topic that has its state.
-        """
+        """Add a share partition whose window begins at `start`. home: the partition of the topic that has its state."""
         kept = self.known[key] = Kept(home, start, state_epoch)
         self._of_group.setdefault(key.group, {})[key] = None
         return kept
@@ -368,9 +350,7 @@ class ShareStateLog:
                 self._pending.setdefault(transaction, {})[key] = None
 
     def _forget(self, key: SharePartitionKey) -> None:
-        """Remove all that memory has of a share partition, its pending acknowledgements too. Does nothing for an
-        unknown one.
-        """
+        """Remove a share partition from memory, with its pending acknowledgements; nothing if it is unknown."""
         kept = self.known.pop(key, None)
         if kept is None:
             return
@@ -408,9 +388,7 @@ class ShareStateLog:
             return 0
 
     def _replay(self, home: int, batch: Batch, contents: Iterable[Record]) -> None:
-        """Apply a batch that was read at start: snapshots, updates, and markers of transactions. Records that a
-        snapshot of the coordinators covers are skipped.
-        """
+        """Apply a batch that was read at start, except records that a snapshot of the coordinators covers."""
         if batch.is_control:
             marker = read_marker(batch)
             if marker is not None:
@@ -494,9 +472,7 @@ class ShareStateLog:
                     return
 
     def _by_home(self) -> Mapping[int, list[SharePartitionKey]]:
-        """Return the share partitions by the partition of the topic that has their state, also for those that have
-        none.
-        """
+        """Return the share partitions by the partition of the topic that has their state; [] if it has none."""
         homes: dict[int, list[SharePartitionKey]] = {}
         if self.topic.exists:
             homes = {home: [] for home in range(self.topic.partitions)}
