@@ -203,10 +203,9 @@ def handles(
 
 
 def register_fast_path(*requests: type, made_by: Callable[[Services], FastPath]) -> None:
-    """Register a fast path for these requests: an object that made_by(broker) returns, one for each broker.
-
-    It does in fewer steps what their handlers would do, and only for requests of the ordinary form. It reads the frame
-    by itself, whose API key may also be one that differs in its upper byte.
+    """Register a fast path for these requests: an object that made_by(broker) returns, one for each broker. It does in
+    fewer steps what their handlers would do, and only for requests of the ordinary form. It reads the frame by itself,
+    whose API key may also be one that differs in its upper byte.
     """
     keys = tuple(key for request in requests if (key := schema_of(request).api) is not None)
     FAST_PATHS.append((keys, made_by))
@@ -298,7 +297,7 @@ class Dispatcher:
             call.meter.pause()
 
     def _add_meter(self, call: Call, size_bytes: int) -> None:
-        """Give the call a meter for its time and bytes, if a quota applies to its client. size_bytes: of the request."""
+        """Give the call a meter for its time and bytes, if a quota applies to its client. size_bytes: the request's."""
         if self._measures.is_active:
             call.meter = self._throttling.meter(call.connection, call.handler.api.key, call.client_id, size_bytes)
 
@@ -420,9 +419,8 @@ class Dispatcher:
 
     def _finish(self, call: Call, answer: Any) -> None:
         """Put the reply in the request's place. answer: what the handler gave (a response, None, an error, Steps or a
-        Parked), or the encoded reply that a job has made.
-
-        Two kinds do not finish it yet: a Parked, and Steps given late, which are worked in turns with other jobs.
+        Parked), or the reply that a job has made. Two kinds do not finish it yet: a Parked, and Steps given late, which
+        are worked in turns.
         """
         if answer.__class__ is Parked:
             self._park(call, answer)

@@ -137,7 +137,9 @@ class RunningFetch:
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Read again; answer if there is enough or at_deadline (after max_wait_ms). Returns whether the wait is over."""
+        """Read again; answer if there is enough or at_deadline (after max_wait_ms). Returns whether the wait has
+        ended.
+        """
         assert self.parked is not None
         if self.meter is not None:
             self.meter.begin()
@@ -153,7 +155,7 @@ class RunningFetch:
         return done
 
     def _is_done(self, at_deadline: bool) -> bool:
-        """Read again; answer, or first read from disk, if there is enough or at_deadline. Returns whether that is so."""
+        """Read again; answer, or first read from disk, if there is enough or at_deadline. Returns whether it is so."""
         if not at_deadline and not self._may_be_enough():
             return False
         if not self._read() and not at_deadline:

@@ -406,7 +406,7 @@ class SharePartition:
         self._look_from = min(self._look_from, opened)
 
     def _begin_at(self, offset: int) -> None:
-        """Move the window's start up to this offset, and forget the records below it. A lower offset changes nothing."""
+        """Move the window's start up to this offset, and forget the records below. A lower offset changes nothing."""
         if offset > self.start:
             if self._pending:
                 self._forget_pending(offset)

@@ -115,7 +115,7 @@ class ShareStateLog:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def unit(self, changes: Iterable[Change]) -> ShareUnit:
-        """Encode these changes. The caller commits the parts and then applies them. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Encode these changes. The caller commits the parts, then applies them. Raises COORDINATOR_NOT_AVAILABLE."""
         self.topic.ensure()
         written = list(self._batches(changes))
         parts = [self._store.append_part(self.topic.log(each.home).log_id, each.batch) for each in written]
@@ -127,7 +127,7 @@ class ShareStateLog:
         return ShareUnit(parts, apply)
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """Write these changes as one unit and apply them. Raises COORDINATOR_NOT_AVAILABLE; then nothing was changed."""
+        """Write these changes as one unit and apply them. Raises COORDINATOR_NOT_AVAILABLE, then nothing is changed."""
         self._commit(changes)
         self._keep_short([key for key, _ in changes])
 
@@ -138,7 +138,7 @@ class ShareStateLog:
         unit.apply()
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
-        """Return what a transaction marker in this partition of the topic makes. changes: to log in case of an abort."""
+        """Return what a transaction marker in this partition of the topic makes. changes: to log if it aborts."""
         owner = self.topic.log(home)
         written = list(self._batches(changes))
         keys = self.pending_in((home, producer_id))
