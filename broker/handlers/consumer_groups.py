@@ -66,6 +66,7 @@ def consumer_group_heartbeat(
 
 
 def _is_large(group: ConsumerGroup) -> bool:
+    """Return whether the group has so many members that a heartbeat with changes is answered in steps."""
     return len(group.subscriptions) > MEMBERS_OF_A_LARGE_GROUP
 
 

@@ -137,9 +137,7 @@ class RunningFetch:
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Read again; answer if there is enough or at_deadline (after max_wait_ms). Returns whether the wait has
-        ended.
-        """
+        """Read again; answer if there is enough, or at_deadline (max_wait_ms is over). Returns whether it answers."""
         assert self.parked is not None
         if self.meter is not None:
             self.meter.begin()

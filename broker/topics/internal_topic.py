@@ -54,6 +54,7 @@ class InternalTopic:
 
     @property
     def exists(self) -> bool:
+        """Whether the topic was created already."""
         return self.name in self._topics.by_name
 
     @property

@@ -386,6 +386,7 @@ class Topics:
                 return bytes(drawn)
 
     def _new_text_id(self) -> str:
+        """Return a new random UUID as text."""
         return text_id(self._new_topic_id())
 
 
