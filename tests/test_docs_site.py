@@ -82,6 +82,16 @@ def test_the_compatibility_page_counts_passed_and_failed_tests_per_client(pages,
     assert [cell.strip() for cell in row.split("|")] == ["", "consumer groups", "2", "0 ✘ 1", ""]
 
 
+def test_each_row_and_client_of_the_compatibility_page_matches_a_test(pages):
+    names = [
+        f"tests.interop.{path.stem}.{line}"
+        for path in (ROOT / "tests" / "interop").glob("test_*.py")
+        for line in path.read_text().splitlines()
+    ]
+    patterns = [*pages.AREAS.values(), *(client.pattern for client in pages.CLIENTS)]
+    assert not [each for each in patterns if not any(re.search(each, name) for name in names)]
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path):
     pytest.importorskip("material", reason="the extra docs is not installed")

@@ -170,17 +170,17 @@ CLIENTS = [
     Client("kcat", "kcat", r"kcat"),
 ]
 AREAS = {  # row: which tests, by file and name
-    "records in every codec, plain and idempotent": r"codec|test_kcat.*lines_go_in",
-    "topics, configurations, errors": r"topics_are|admin_client_creates|errors_are_the_ones|metadata_names",
-    "offsets and timestamps": r"test_offsets|starts_at_any|timestamp_is_looked_up|offset_beyond|deleted_up_to",
-    "consumer groups": r"test_groups|test_sdk_groups",
-    "share groups": r"test_share_groups",
-    "transactions, with offsets and fencing": r"test_transactions|test_java_tv2|test_refused_versions.*new_protocol",
-    "late requests of old connections": r"test_fence_races|late_end|late_offsets",
-    "bad networks": r"test_fence_weather|lost_connection",
-    "the broker killed meanwhile": r"test_restarts|killed_broker|killed_member",
-    "transactions ended by an operator": r"operator_aborts|test_operators",
-    "rules of access, users, logins": r"test_acls|test_users|test_sasl|test_logins|test_scram|test_tls",
+    "records in every codec, plain and idempotent": r"every_codec|kcat_reads_back",
+    "topics, configurations, errors": r"and_deletes_topics|refused_admin_call|kcats_metadata|_quorum_|config_resources",
+    "offsets and timestamps": r"test_offsets|offset_or_timestamp|by_timestamp|offset_beyond|up_to_an_offset",
+    "consumer groups": r"test_groups|test_sdk_groups|test_consumer_groups|test_group_migration|test_assignors",
+    "share groups": r"test_share_groups|test_share_tools|share_group_test",
+    "transactions, with offsets and fencing": r"test_transactions|test_java_tv2|refused_versions|committed_only",
+    "late requests of old connections": r"test_fence_races",
+    "bad networks": r"test_fence_weather",
+    "the broker killed meanwhile": r"test_restarts",
+    "transactions ended by an operator": r"test_operators",
+    "rules of access, users, logins, quotas": r"test_acls|test_users|test_logins|test_rights|test_quotas",
     "all others": r"",
 }
 COMPATIBILITY = """\
