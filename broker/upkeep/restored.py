@@ -3,10 +3,10 @@
 The rule: clients of the old broker went on after the moment of the backup. The ids, epochs and generations that they
 hold must not be equal to those that this broker gives to other clients from now on:
 
-producer ids the next one is far above all that the old broker may have given out transactional ids each gets a new
-producer id, and open transactions are aborted (transactions/states/renewal.py) named producers each gets a new epoch:
-its client opens it again, and reads the restored sequences groups have no members: a client with an old generation
-joins again, and reads the restored offsets
+    producer ids       the next one is far above all that the old broker may have given out
+    transactional ids  each gets a new producer id, and open transactions are aborted (transactions/states/renewal.py)
+    named producers    each gets a new epoch: its client opens it again, and reads the restored sequences
+    groups             have no members: a client with an old generation joins again, and reads the restored offsets
 
 All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted before
 is followed by one that does it again, with other ids. docs/guarantees.md describes what clients see.
