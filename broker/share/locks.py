@@ -94,7 +94,7 @@ class Locks:
 
     # ---- the end of a session --------------------------------------------------------------------------------
 
-    def release(self, group: str, member: str, keys: Iterable[SharePartitionKey]) -> None:
+    def begin_release(self, group: str, member: str, keys: Iterable[SharePartitionKey]) -> None:
         """Make the records that the member has acquired in these share partitions available again: some at once, the
         rest in turns.
         """

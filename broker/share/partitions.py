@@ -379,14 +379,14 @@ class SharePartitions:
         """Return the state machine of a share partition."""
         return self._find(key).machine
 
-    def release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
+    def begin_release(self, group: str, member: str, places: Iterable[TopicIdPartition]) -> None:
         """Make available again the records that the member acquired in these partitions, because its session ended.
 
         Some are released at once, the rest in turns: see finish_release(). It is tried again if the log cannot be
         written.
         """
         keys = [key for place in places if (key := SharePartitionKey(group, *place)) in self._known]
-        self.locks.release(group, member, keys)
+        self.locks.begin_release(group, member, keys)
 
     def finish_release(self, group: str, member: str) -> Steps[None]:
         """Release now, in steps, all that a member's ended session still has acquired.

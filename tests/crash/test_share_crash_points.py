@@ -64,7 +64,7 @@ def plain_acknowledgements(world: SimulatedBroker, keys: list[SharePartitionKey]
         lambda: [acquire(world, key, 0, 9) for key in keys],
         lambda: acknowledge(*((key, 0, 4, AckType.ACCEPT) for key in keys)),
         lambda: acknowledge((keys[0], 6, 7, AckType.RELEASE)),
-        lambda: (shares.release("g", "m", [(key.topic_id, key.partition) for key in keys]), world.wait(0.05)),
+        lambda: (shares.begin_release("g", "m", [(key.topic_id, key.partition) for key in keys]), world.wait(0.05)),
         lambda: acquire(world, keys[0], 5, 9, "other"),
     ]
 

@@ -28,4 +28,4 @@ def end_session(broker: "Services", session: ShareSession) -> Steps[None]:
 def _begin_end(broker: "Services", session: ShareSession) -> None:
     """Remove the session, and begin to release the records that its member has acquired."""
     broker.share_sessions.end(session)
-    broker.share_partitions.release(session.group, session.member, session.places)
+    broker.share_partitions.begin_release(session.group, session.member, session.places)

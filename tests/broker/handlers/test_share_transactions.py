@@ -114,7 +114,7 @@ def test_pending_acknowledgements_survive_lock_expiry_session_end_and_restart(wo
     worker = ShareWorker(world)
     acquire(world, key, 0, 1)
     assert worker.acknowledge((key, 0, 0)) == [NONE]
-    world.broker.share_partitions.release("g", "m", [(key.topic_id, 0)])
+    world.broker.share_partitions.begin_release("g", "m", [(key.topic_id, 0)])
     world.wait(60)
     assert states(world, key) == "0 PA"
     with world.after_power_cut() as later:

@@ -104,7 +104,7 @@ def test_metrics_count_transactional_acknowledgements_and_what_a_commit_archives
     for _ in range(4):  # of 5 deliveries
         for offset in (0, 1):
             acquire(broker, key, offset, offset)
-        broker.broker.share_partitions.release("g", "m", [(key.topic_id, 0)])
+        broker.broker.share_partitions.begin_release("g", "m", [(key.topic_id, 0)])
     for first, last in ((0, 0), (1, 1), (2, 5)):
         acquire(broker, key, first, last)
     assert worker.acknowledge((key, 0, 2)) == [0]

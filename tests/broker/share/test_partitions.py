@@ -113,7 +113,7 @@ def test_all_locks_share_one_timer(world: World) -> None:
 EVENTS: dict[str, Callable[[World], object]] = {
     "a release": lambda world: world.acknowledge(0, 0, AckType.RELEASE),
     "the window moves": lambda world: world.acknowledge(0, 0, AckType.ACCEPT),
-    "a session ends": lambda world: world.shares.release("g", "me", [world.place]),
+    "a session ends": lambda world: world.shares.begin_release("g", "me", [world.place]),
     "a transaction ends": lambda world: world.abort(0, 4),
     "the offset is set": lambda world: world.commit(world.shares.alter("g", {world.place: 3})),
     "it is gone": lambda world: world.commit(world.shares.delete("g")),
@@ -225,7 +225,7 @@ def test_share_fetches_fail_while_the_state_log_is_offline(world: World) -> None
     answer = world.acknowledge(0, 0, AckType.ACCEPT)
     assert answer is not None
     assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.shares.release("g", "me", [world.place])
+    world.shares.begin_release("g", "me", [world.place])
     world.world.wait(LOCK_S + 5)
     assert world.states() == "LLLLL"
     world.world.broker.topics.by_name["__share_group_state"].partitions[home].log.offline = None

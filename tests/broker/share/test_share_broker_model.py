@@ -189,7 +189,7 @@ class ShareBroker(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def end_session(self, member: str) -> None:
-        self.shares.release("g", member, [key[1:] for key in self.keys])
+        self.shares.begin_release("g", member, [key[1:] for key in self.keys])
         for _ in self.shares.finish_release("g", member):
             pass
         for model in self.models.values():

@@ -252,7 +252,7 @@ def test_on_a_full_store_share_states_do_not_change_and_locks_stay() -> None:
         assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         with pytest.raises(KafkaError):
             begin(world, "h", {place: 0})
-        shares.release("g", "me", [place])
+        shares.begin_release("g", "me", [place])
         assert [run[2].state for run in shares.state_log.known[key].machine.runs] == [1]
         world.broker.store.space_exhausted = False
         world.wait(2)

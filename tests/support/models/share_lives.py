@@ -169,7 +169,7 @@ class Life:
             self.shares.state_log.prune(home, keys)
 
     def release(self) -> None:
-        self.shares.release(self.group(), self.member(), self.places)
+        self.shares.begin_release(self.group(), self.member(), self.places)
 
     def wait(self) -> None:
         self.world.wait(self.chance.choice([1, 40]))
