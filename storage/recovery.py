@@ -92,9 +92,11 @@ def open_store(
     make_directory(disk, directory)
     source = source or JournalOfDirectory(disk, rng, directory, settings)
     lock = disk.lock(layout.lock_path(directory))
+    recovery = _Recovery(disk, clock, directory, settings, lock, look_from, source)
     try:
-        return _Recovery(disk, clock, directory, settings, lock, look_from, source).run()
+        return recovery.run()
     except BaseException:
+        recovery.open_files.close()
         lock.release()
         raise
 

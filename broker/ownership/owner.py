@@ -24,6 +24,7 @@ from ...storage.journal_source import StoreDamaged
 from ...storage.objects import fence, format
 from ...storage.objects.creating import create_seal, read_head, until_clear
 from ...storage.objects.epochs import Epochs, list_places
+from ...storage.objects.errors import Overtaken
 from ...storage.objects.fence import NOWHERE, Answer, Place
 from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
@@ -132,9 +133,36 @@ class StoreOwner:
         """Wait until the present owner is gone; then take over its journal. Returns the open store and a report of
         recovery.
 
-        Raises what open_store raises; Overtaken if another broker was faster.
+        If another broker is faster, wait until that one is gone. Raises what open_store raises.
         """
-        source = JournalOfObjects(
+        await self._check_store()
+        while True:
+            source = self._source(settings)
+            await self._in_worker(source.check)
+            source.watched_epoch = await self._wait(source)
+            try:
+                opened = await self._in_worker(
+                    partial(
+                        open_store, self._disk, self._clock, self._rng, self._directory, settings, look_from, source
+                    )
+                )
+                break
+            except Overtaken as overtaken:
+                log.warning("%s: %s; waiting again", self._objects.where, overtaken)
+        epoch = source.taken.claim.epoch
+        log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
+        self._points = source.points
+        self._points.pause_with(_give_up)
+        self._collecting = Collecting(self._objects, _give_up, epoch)
+        if source.adopted is not None:
+            self._collecting.add(source.adopted)
+        assert isinstance(opened[0].journal, ObjectJournal)
+        self._journal = opened[0].journal
+        return opened
+
+    def _source(self, settings: StoreSettings) -> JournalOfObjects:
+        """Return what takes over, once."""
+        return JournalOfObjects(
             self._objects,
             Claim(1, self._node, (), self._rng.bytes(8)),
             self._pause,
@@ -146,22 +174,6 @@ class StoreOwner:
             made_by=version("fencepost"),
             report=Told(self._clock, f"putting {self._directory} into {self._objects.where}").note,
         )
-        await self._check_store()
-        await self._in_worker(source.check)
-        await self._wait(source)
-        opened = await self._in_worker(
-            partial(open_store, self._disk, self._clock, self._rng, self._directory, settings, look_from, source)
-        )
-        epoch = source.taken.claim.epoch
-        log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
-        self._points = source.points
-        self._points.pause_with(_give_up)
-        self._collecting = Collecting(self._objects, _give_up, epoch)
-        if source.adopted is not None:
-            self._collecting.add(source.adopted)
-        assert isinstance(opened[0].journal, ObjectJournal)
-        self._journal = opened[0].journal
-        return opened
 
     async def _check_store(self) -> None:
         """Raise StoreDamaged if two concurrent creates of one object can both succeed, or none ever does, or the store
@@ -188,11 +200,12 @@ class StoreOwner:
         """Return whether the store holds a backup, not a journal. Blocks."""
         return kind_of(self._objects, lambda error: self._pause(error, 1)) is Kind.BACKUP
 
-    async def _wait(self, source: JournalOfObjects) -> None:
-        """Wait for the owner to be gone, and as a standby fetch its checkpoints meanwhile."""
+    async def _wait(self, source: JournalOfObjects) -> int:
+        """Wait for the owner to be gone, and as a standby fetch its checkpoints meanwhile. Returns its epoch; 0: there
+        was no owner yet.
+        """
         if not self._store.is_standby:
-            await self._wait_for_silence(lambda newest: None)
-            return
+            return await self._wait_for_silence(lambda newest: None)
         told = Told(self._clock, f"standby: fetching from {self._objects.where}", self._check_waiting)
         directory = StandbyDirectory(
             self._objects,
@@ -205,12 +218,12 @@ class StoreOwner:
         )
         standby = Standby(directory, partial(self._in_worker, executor=self._point_executor))
         try:
-            await self._wait_for_silence(standby.follow)
+            return await self._wait_for_silence(standby.follow)
         finally:
             await standby.end()
 
-    async def _wait_for_silence(self, follow: Callable[[Place], None]) -> None:
-        """Return once the present owner has written nothing for a lease, or has handed the journal over.
+    async def _wait_for_silence(self, follow: Callable[[Place], None]) -> int:
+        """Return the epoch of the present owner once that has written nothing for a lease, or has handed over.
 
         Returns at once if this data directory was the last owner, unless another broker was told to take over or is on
         its way.
@@ -220,7 +233,7 @@ class StoreOwner:
         newest = await self._in_worker(self._newest)
         is_own = newest.epoch > 0 and newest.epoch == self._last_own_epoch()
         if newest.epoch and await self._in_worker(partial(self._is_free, newest.epoch, is_own=is_own)):
-            return
+            return newest.epoch
         silence.saw(newest, self._clock.monotonic_ms())
         if newest != NOWHERE:
             log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, self._lease_ms)
@@ -229,10 +242,11 @@ class StoreOwner:
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
             newest, handed_over = await self._in_worker(partial(self._newer, silence.newest))
             if handed_over:
-                return
+                return newest.epoch
             if silence.is_over(self._clock.monotonic_ms()):
                 newest = await self._in_worker(self._newest)
             silence.saw(newest, self._clock.monotonic_ms())
+        return newest.epoch
 
     def _newest(self) -> Place:
         """Return the newest round (write of the journal) or seal (end of an epoch) in the store, by a listing. Blocks.

@@ -40,6 +40,7 @@ class JournalOfObjects:
     """A source (storage/journal_source.py): an epoch that it takes, and the rounds before it."""
 
     taken: Taken
+    watched_epoch: int | None = None  # as in Takeover
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class JournalOfObjects:
         mark = self._checked_mark()
         number, local = points.newest_checkpoint(self._disk, self._directory)
         least = max(self._claim.epoch, local.incarnation + 1 if local else 1)
-        taken = self.taken = Takeover(self._objects, self._pause, self._claim._replace(epoch=least)).run()
+        taken = self.taken = self._takeover(least).run()
         if mark is None or (mark.adopting and not self._has_begun(mark)):
             if taken.last is not None:
                 self._refuse(taken.last.place.epoch)
@@ -112,6 +113,11 @@ class JournalOfObjects:
             self._fill(taken, number, local)
         except Missing as missing:
             raise Overtaken(f"{missing.name} is gone: another broker has taken over") from missing
+
+    def _takeover(self, least: int) -> Takeover:
+        """Return what takes an epoch, this one or a later one."""
+        claim = self._claim._replace(epoch=least)
+        return Takeover(self._objects, self._pause, claim, watched_epoch=self.watched_epoch)
 
     def mark_directory(self) -> bool:
         """Note in the directory, if it is empty, that it is a copy of this store; the store has been begun.

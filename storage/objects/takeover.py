@@ -50,9 +50,22 @@ def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
 class Takeover:
     """One way to an epoch, in the order of run()."""
 
-    def __init__(self, objects: Objects, pause: Pause, claim: Claim, *, for_others: bool = False) -> None:
-        """claim: who is to own it, and from which epoch on. for_others: whoever waits may begin at once (end())."""
+    def __init__(
+        self,
+        objects: Objects,
+        pause: Pause,
+        claim: Claim,
+        *,
+        for_others: bool = False,
+        watched_epoch: int | None = None,
+    ) -> None:
+        """claim: who is to own it, and from which epoch on. for_others: whoever waits may begin at once (end()).
+
+        watched_epoch: the one whose owner was found to be gone, 0 if there was none: an owner that has begun a later
+        one is left alone. None: none was watched.
+        """
         self._for_others = for_others
+        self._watched_epoch = watched_epoch
         self._objects = objects
         self._pause = pause
         self._claim = claim
@@ -131,11 +144,15 @@ class Takeover:
     def _look_around(self, own: int) -> tuple[int, bool]:
         """Return (the newest epoch below its own that has a round, or else the oldest that was claimed; whether it is
         too late: a later epoch has a round, or its own was ended).
+
+        Raises: Overtaken, if that epoch is later than the one that was watched.
         """
         places = self._epochs.places()
         passed = any(place.epoch > own and self._epochs.is_round(place) for place in places)
         passed = passed or (Place(own, 0) in places and not self._epochs.is_round(Place(own, 0)))
         begun = self._epochs.newest_begun(places, below=own)
+        if self._watched_epoch is not None and begun > self._watched_epoch:
+            raise Overtaken(f"another broker has begun epoch {begun}")
         return begun or min([*self._epochs.claimed(), own]), passed
 
     def _list(self, taker: Taker) -> Taker:

@@ -122,6 +122,23 @@ def when(objects: SimulatedObjects, call: str, prefix: str, happens: Callable[[]
     objects.before_each = look
 
 
+@pytest.mark.parametrize("at", [form.CLAIMS, form.JOURNAL], ids=["at its claim", "at its first seal"])
+def test_of_two_that_wait_the_slower_one_waits_until_the_faster_one_is_gone(at):
+    objects = SimulatedObjects()
+    disk = begin(objects)
+    seen = objects.client()
+
+    def overtake() -> None:
+        OwnerAtWork(objects, disk, looks=1).look("read", form.JOURNAL)
+
+    when(seen, "create", at, overtake)
+    slower = serve(seen)
+    assert slower.loop.time() >= 2 * 6
+    assert batches(slower) == 2
+    assert answers(slower.ask(produce("t", batch(1)), 11)) == [(ErrorCode.NONE, 3)]
+    slower.stop()
+
+
 def test_a_standby_whose_disk_is_full_says_so_and_ends():
     objects = SimulatedObjects()
     begin(objects)
