@@ -177,8 +177,8 @@ class SharePartitions:
         pending = {each for key in keys if key in self._known for each in self._known[key].machine.transactions}
         if pending:
             ids = sorted({producer_id for _, producer_id in pending})
-            named = ", ".join(repr(self.transactional_id_of(each) or each) for each in ids[:NAMED_AT_MOST])
-            text = f"acknowledgements of {len(ids)} open transactions are pending: {named}"
+            named = ", ".join(map(str, ids[:NAMED_AT_MOST]))  # not every user may see their transactional ids
+            text = f"acknowledgements of {len(ids)} open transactions are pending, of the producer ids {named}"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
 
     # ---- beginning and end -----------------------------------------------------------------------------------

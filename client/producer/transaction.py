@@ -159,7 +159,8 @@ class Transaction:
         taken = self._taken.get(consumer)
         if taken is None:
             if not hasattr(consumer, "taken_by_transaction"):
-                raise TypeError(f"expected a ShareConsumer, not {consumer.__class__.__name__}")
+                kind = consumer.__class__
+                raise TypeError(f"expected a fencepost.ShareConsumer, not {kind.__module__}.{kind.__qualname__}")
             taken = self._taken[consumer] = consumer.taken_by_transaction()
             self._driver.sources.at_end.append(taken.give_back)
         taken.add(records, type)

@@ -343,7 +343,7 @@ def test_acknowledging_an_object_that_is_not_a_share_record_raises_type_error() 
                         await tx.acknowledge(consumer, record, wrong)  # type: ignore[arg-type]
                     with pytest.raises(TypeError, match=text):
                         consumer.acknowledge(wrong)  # type: ignore[arg-type]
-                with pytest.raises(TypeError, match="expected a ShareConsumer, not str"):
+                with pytest.raises(TypeError, match=r"expected a fencepost\.ShareConsumer, not builtins\.str"):
                     await tx.acknowledge("g", record)
                 await tx.acknowledge(consumer, record)
         assert await left(world) == []
