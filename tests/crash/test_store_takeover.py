@@ -87,7 +87,7 @@ async def test_a_broker_paused_while_another_took_over_its_store_exits_with_71(u
 @pytest.mark.slow
 def test_a_signal_ends_a_broker_that_waits_to_take_over_a_store(url, tmp_path):
     first = serve(url, tmp_path / "first")
-    command = [sys.executable, "-m", "fencepost", "serve", "--store", url]
+    command = [sys.executable, "-m", "fencepost", "serve", "--store", url, "--standby"]
     command += ["--data-dir", str(tmp_path / "second"), "--listen", f"127.0.0.1:{free_port()}"]
     try:
         with subprocess.Popen([*command, "-X", "store.lease.ms=60000"], stderr=subprocess.PIPE, text=True) as waiting:
