@@ -121,13 +121,20 @@ def test_one_lock_over_many_separate_records_times_out_in_small_units(
     assert max(logged) <= STEP
 
 
-def test_a_reopened_share_session_keeps_its_records_while_the_old_one_is_released(world: SimulatedBroker) -> None:
+def test_a_new_share_session_gets_and_keeps_what_the_members_last_session_had(
+    world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release of the last session goes in turns. The new session ends it first, else it would end the new locks."""
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     again = ShareClient(world, member="m")
+    monkeypatch.setattr(locks.Locks, "_begin_work", lambda self: None)  # no turn comes
     client.client.close()
+    world.wait(0.1)
     found = got(again.fetch(*range(PARTITIONS), max_records=1_000))
     assert sum(last - first + 1 for each in found.values() for first, last, _ in each.ranges) == PARTITIONS * RECORDS
+    monkeypatch.undo()
+    shares.locks._begin_work()
     world.wait(1)
     assert [again.states(number) for number in range(PARTITIONS)] == ["L" * RECORDS] * PARTITIONS
     assert not shares.locks._releases
