@@ -264,7 +264,10 @@ class _Recovery:
                     self._write_put_by(all_of_it=False)
 
     def _apply_file(self, log: PartitionLog, path: str, age_ms: int, *, is_last: bool) -> None:
-        """Apply a file of kept parts to its log. is_last: no later file repeats parts that a crash cut off."""
+        """Apply a file of kept parts (what the journal held for a log that was offline) to its log. A damaged file, or
+        one with missing offsets before it, puts the log offline. is_last: no later file of the log repeats parts that
+        are cut off at the end of this one.
+        """
         torn = ""
         try:
             if path.startswith(f"{log.directory}/"):

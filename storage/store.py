@@ -134,10 +134,10 @@ class Store:
         sequence: int,
         transactional: bool = False,
     ) -> int:
-        """Like append(), for a checked batch that PartitionLog.apply_next() takes, without making a Batch.
+        """Append one checked batch that continues its producer's sequence to one log, as a unit of its own, without
+        making a Batch. rest: its bytes from the sixteenth on.
 
-        rest: its bytes from the sixteenth on. Returns the unit. Raises: UnitRefused, if the journal has no room for
-        it; then nothing was changed.
+        Returns the unit's number. Raises: UnitRefused, if the journal has no room for it; then nothing was changed.
         """
         if self.halted is not None:
             raise BrokerHalted from self.halted

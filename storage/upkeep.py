@@ -275,7 +275,9 @@ class Upkeep:
         return due
 
     def begin_capture(self) -> "Capture":
-        """Begin a capture of released and flushed bytes. Call advance() until it is complete, then captured()."""
+        """Begin to collect what a checkpoint contains: of each log what is in its segments. Call advance() until that
+        is complete, then captured().
+        """
         return Capture(self._store)
 
     def captured(self, capture: "Capture") -> CheckpointRun:

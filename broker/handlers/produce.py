@@ -101,6 +101,7 @@ def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceRes
 
 
 def _may_write(broker: Services, call: Call, topic: str) -> bool:
+    """Return whether the client may write to the topic."""
     return broker.access.allows(call.session, Operation.WRITE, ResourceType.TOPIC, topic)
 
 
@@ -295,6 +296,7 @@ def _refusal_of_unknown(broker: Services, call: Call, batch: Batch) -> ErrorCode
 
 
 def _append_answer(partition: Partition, base_offset: int, log_append_time_ms: int) -> Answer:
+    """Return the response for a partition whose batch was appended at base_offset."""
     return Answer(
         index=partition.index,
         base_offset=base_offset,

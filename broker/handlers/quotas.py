@@ -75,6 +75,7 @@ class _OpenChanges:
 
     @property
     def are_many(self) -> bool:
+        """Return whether the collected changes should be written now, so that one unit does not become too large."""
         return self._count >= CHANGES_AT_ONCE
 
     def add(self, entity: Entity, changes: list[Change]) -> None:
@@ -132,6 +133,7 @@ def describe_client_quotas(
 
 
 def _describe(entity: Entity, values: dict[str, float]) -> _Described:
+    """Return one entity with its quotas, sorted by key, as the response has it."""
     return _Described(
         entity=[_Described.Entity(entity_type=type_, entity_name=name) for type_, name in entity],
         values=[_Described.Value(key=key, value=value) for key, value in sorted(values.items())],

@@ -50,7 +50,9 @@ class OrdinaryRequest:
     )
 
     def __init__(self, api: int, version: int, client_id: str, pair: tuple[str, int, int], answer: bytes) -> None:
-        """answer: the whole frame of a success, with a correlation id to be replaced."""
+        """pair: transactional id, producer id and epoch. answer: the whole frame of a success, whose correlation id is
+        replaced for each request.
+        """
         self.api = api
         self.version = version
         self.client_id = client_id

@@ -36,9 +36,8 @@ class LongProduce:
         answered: bool,
         meter: Meter | None = None,
     ) -> None:
-        """finish: checks and appends; may raise BrokerHalted only. meter: counts the time; None: not counted.
-
-        answered: whether the client waits for an answer.
+        """finish: called after the check, to append and answer; raises nothing but BrokerHalted. answered: whether the
+        client waits for an answer. meter: counts the time; None: it is not counted.
         """
         self._broker = broker
         self._connection = connection

@@ -228,6 +228,7 @@ def secret_set(secret: bytes) -> Change:
 
 
 def _pack(fields: list[Any]) -> bytes:
+    """Encode a key or value of the log as a msgpack list."""
     packed: bytes = msgpack.packb(fields)
     return packed
 

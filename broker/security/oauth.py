@@ -107,7 +107,9 @@ class TokenVerifier:
     """Verifies tokens. keys: the current keys by key id; empty until a key set has been fetched."""
 
     def __init__(self, rules: TokenRules, on_unknown_key: Callable[[], object] = lambda: None) -> None:
-        """on_unknown_key: called when a token names a key that is not in the set. Raises ImportError without PyJWT."""
+        """on_unknown_key: called when a token names a key that is not in the set. Raises ImportError if PyJWT is not
+        installed.
+        """
         from jwt import PyJWS
 
         self.keys: KeySet = {}

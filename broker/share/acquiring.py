@@ -17,14 +17,18 @@ from .values import AcquiredRange, Found, State, StateBatch, Wanted, append_or_e
 
 
 class Limits(NamedTuple):
-    """deliveries: how often a record is delivered at most. room: by how many records the window may grow."""
+    """What limits an acquisition. deliveries: how often a record is delivered at most. room: by how many records the
+    window may grow.
+    """
 
     deliveries: int
     room: int
 
 
 class Taken(NamedTuple):
-    """acquired: ranges for the member. archived: ranges without data, to be logged as archived first."""
+    """The records to acquire and to archive. acquired: ranges for the member. archived: ranges without data, to be
+    logged as archived first.
+    """
 
     acquired: list[AcquiredRange]
     archived: list[StateBatch]

@@ -490,7 +490,9 @@ def _settled(pending: Standing, commit: bool) -> Standing:
 
 @lru_cache(maxsize=8)
 def _pending(deliveries: int, member: str, transaction: Transaction, becomes: State) -> Standing:
-    """Return the state of a pending record. It is cached, since all runs of a request have the same."""
+    """Return the state of a pending record. becomes: its state if the transaction commits. Cached, since many runs are
+    alike.
+    """
     return Standing(State.PENDING, deliveries, member, 0, transaction, becomes)
 
 

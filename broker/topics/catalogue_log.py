@@ -59,7 +59,8 @@ class CatalogueLog:
     ) -> None:
         """Write these changes of the catalogue, together with `parts` of other logs, as one unit, and apply them.
 
-        internal, frees: as in Store.admits. Raises NoRoom.
+        internal: may use the last free space. frees: makes room, so it is written even if the disk is nearly full.
+        Raises NoRoom.
         """
         wall_ms = self._clock.now_ms()
         written = [Record(offset, wall_ms, key, value) for offset, (key, value) in enumerate(changes)]

@@ -26,7 +26,9 @@ class ProducerLimit:
     __slots__ = ("_counted", "_drops", "_most", "_queue", "_queued", "_store", "count", "evicted")
 
     def __init__(self, store: Store, most: Callable[[], int]) -> None:
-        """most: the current value of the setting."""
+        """Count the producers of all logs, and evict some if there are too many. most: returns max.producer.ids as it
+        is now.
+        """
         self._store = store
         self._most = most
         self._drops = store.drops

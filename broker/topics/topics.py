@@ -92,9 +92,8 @@ class Topics:
         *,
         ignore_dynamic: bool = False,
     ) -> None:
-        """wake: called with the logs of deleted topics, for the requests that wait for them.
-
-        ignore_dynamic: settings that were changed while running are kept, and not obeyed.
+        """wake: called with the logs of deleted topics, to answer the requests that wait for them. ignore_dynamic:
+        settings that were changed while running stay stored, and have no effect.
         """
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}

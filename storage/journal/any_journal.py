@@ -101,7 +101,9 @@ class AnyJournal(ABC):
         return number
 
     def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
-        """Like append(), for a unit of batches only. Large batches are not copied. Returns the unit's number."""
+        """Append batches to several logs to the open round, as one unit (all or nothing). Large batches are not
+        copied. Returns the unit's number. Raises UnitRefused; then nothing was changed.
+        """
         number = self.next_unit
         framed = frame_batches(self.incarnation, number, batches)
         size = sum(map(len, framed))
@@ -197,7 +199,7 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def synced(self, job: SyncJob) -> None:
-        """Note that the job has succeeded."""
+        """Note that the sync job has ended without an error: the units that it covers survive a power cut."""
 
     # ---- what checkpoints need -------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class AnyJournal(ABC):
 
     @abstractmethod
     def filled(self, job: Job) -> None:
-        """Note that a fill_job has ended."""
+        """Note that the job of fill_job() has ended, so that the files which it prepared can be used."""
 
     @property
     @abstractmethod

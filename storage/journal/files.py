@@ -79,7 +79,9 @@ class JournalFiles:
         return False
 
     def is_ready_for(self, unit_bytes: int) -> bool:
-        """Like admits(), but also True if waiting does not help: no file can be that large, or the disk has no room."""
+        """Return whether to append a unit of this size now: a ready file has room, or waiting does not help, because
+        no file can be that large or the disk has no room for one.
+        """
         return unit_bytes > self.largest_unit_bytes or self.starved or self.admits(unit_bytes)
 
     def advance(self) -> JournalFile:

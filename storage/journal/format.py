@@ -237,7 +237,9 @@ def unit_bytes(parts: Sequence[Part]) -> int:
 
 
 def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch]) -> list[Buffer]:
-    """Like frame_unit(), for a unit of batches only. Raises UnitRefused."""
+    """Encode a unit that consists of batches only, one for each log named: a list of buffers with the checksum first.
+    Raises UnitRefused if it has too many parts.
+    """
     if not 0 < len(batches) <= MAX_PARTS:
         raise UnitRefused(f"the unit has {len(batches)} parts, 1 to {MAX_PARTS} are allowed")
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(batches))]

@@ -311,7 +311,7 @@ class Journal(AnyJournal):
         self._durable_synced_through = max(self._durable_synced_through, synced_through)
 
     def _sync(self, files: Iterable[File]) -> None:
-        """Sync files, in a worker. Raises like SyncOnce.run()."""
+        """Sync these files, blocking, in a worker thread. Raises OSError; then what is on disk is unknown."""
         self._syncs.run(functools.partial(_sync_each, files))
 
     # ---- files -----------------------------------------------------------------------------------------------

@@ -196,7 +196,9 @@ class _Judge:
     """Walks the rounds of one incarnation up to the first missing one, and decides: end of the journal, or damage."""
 
     def __init__(self, disk: Disk, result: Scan, start: JournalStart, first_unit: int) -> None:
-        """first_unit: the first one that the checkpoint lacks, for a journal whose first files were removed."""
+        """result: gets what is found. start: where the scan begins. first_unit: the first unit that the checkpoint
+        lacks, for a journal whose first files were removed.
+        """
         life = result.files[0].header
         self._disk = disk
         self._result = result

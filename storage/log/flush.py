@@ -165,7 +165,10 @@ class SegmentWriter:
         make_directory: bool,
         paced: bool = False,
     ) -> None:
-        """aborted: the aborted transactions of the markers among the batches. paced: as File.write_past_cache."""
+        """aborted: the aborted transactions of the markers among the batches. make_directory: create the log's
+        directory first. paced: write in small pieces, one at a time, so that a sync of the journal waits for one piece
+        at most.
+        """
         self.written: list[Written] = []
         self._files = files
         self._directory = directory
@@ -243,7 +246,9 @@ class FlushJob(SegmentWriter):
         make_directory: bool,
         paced: bool,
     ) -> None:
-        """active: the segment to append to. size_bytes: of all batches. paced: as File.write_past_cache."""
+        """active: the segment to append to; None: begin a new one. size_bytes: of all batches. paced: write in small
+        pieces, one at a time, so that a sync of the journal waits for one piece at most.
+        """
         super().__init__(files, directory, settings, aborted, make_directory=make_directory, paced=paced)
         self.batches = batches
         self.size_bytes = size_bytes
@@ -296,7 +301,9 @@ class Replay(SegmentWriter):
         *,
         make_directory: bool,
     ) -> None:
-        """active: the segment to append to."""
+        """active: the segment to append to; None: begin a new one. aborted: the aborted transactions of the markers
+        among the batches.
+        """
         super().__init__(files, directory, settings, aborted, make_directory=make_directory)
         self._growing = [] if active is None else [_Growing(active, settings, created=False)]
 

@@ -51,7 +51,8 @@ class OpenFile:
         self.pool._release(self, lent=True)
 
     def abandon(self) -> None:
-        """Like give_back(), for __del__: takes effect when the next use of any file ends.
+        """End one use of the file that lend() began, called by __del__: it takes effect when the next use of any file
+        ends.
 
         The garbage collector may call it anywhere, also in a thread that holds the lock.
         """
@@ -86,7 +87,9 @@ class OpenFiles:
         return self.use_if_open(path) or self._open(path, create)
 
     def use_if_open(self, path: str) -> OpenFile | None:
-        """Like use(), but returns None if the file is not open: opening it may wait for the device."""
+        """Return the file at `path` for a with block if it is open already, else None: opening it may wait for the
+        device.
+        """
         with self._lock:
             entry = self._entries.get(path)
             if entry is not None:
@@ -96,7 +99,8 @@ class OpenFiles:
             return entry
 
     def lend(self, path: str) -> OpenFile | None:
-        """Like use_if_open(), but for as long as a client needs. Returns None also if most_lent() files are lent.
+        """Return the file at `path` if it is open, for as long as a client takes to read it; then call its
+        give_back(). None if it is not open, or most_lent() files are lent.
 
         A lent file that is forgotten stays open, and is not counted in the limit.
         """
@@ -120,7 +124,9 @@ class OpenFiles:
         self.sync_all([path])
 
     def sync_all(self, paths: Sequence[str], directories: Sequence[str] = ()) -> None:
-        """Like sync(), for all of these files and for the names in these directories. Raises like sync()."""
+        """Make durable what was written to these files, and the names in these directories. Raises OSError: then what
+        is on disk is unknown.
+        """
         # A file that is not open was synced when it was closed.
         entries = [entry for path in paths if (entry := self.use_if_open(path)) is not None]
         seen = [entry.dirty for entry in entries]

@@ -54,9 +54,10 @@ def open_partition_log(
     unreadable_is_damage: bool = False,
 ) -> PartitionLog:
     """Open the partition log that a manifest describes (None: an empty one). A damaged log is offline, with a reason.
-
     Changes no file: the caller goes on with tidy, and then applies the journal's units above.
-    Raises: as restore.
+
+    look_from: every batch from this offset on is checked. unreadable_is_damage: an unreadable file puts the log
+    offline. Raises: NewerFormat, OSError.
     """
     log = PartitionLog(disk, directory, log_id, topic, partition, settings, open_files)
     if manifest is not None:

@@ -113,7 +113,9 @@ class PartitionLog(LogState):
                 self._aborted.append(aborted)
 
     def apply_next(self, batch: TailBatch, producer_id: int, sequence: int, transactional: bool = False) -> None:
-        """Like apply(), for a data batch that continues its producer's sequence, or has no producer (-1)."""
+        """Append one batch that is in the journal, of which is_next() was true: it continues its producer's sequence,
+        or has no producer (-1). Faster than apply().
+        """
         last_offset, base_offset, size, timestamp, _, now_ms, _ = batch
         self._tail.append(batch)
         self.tail_bytes += size
@@ -240,9 +242,10 @@ class PartitionLog(LogState):
         return self._tail[0][4] if self._tail else None
 
     def flush_job(self, max_bytes: int, max_batches: int = sys.maxsize, *, paced: bool = False) -> FlushJob | None:
-        """Return a job for the oldest released batches: up to max_bytes, at least one. None: no batch, or a job runs.
+        """Return a job that writes the oldest released batches of the tail to segments: up to max_bytes, at least one
+        batch. None: there is no batch, or a job runs already.
 
-        paced: as File.write_past_cache.
+        paced: it writes in small pieces, one at a time, so that a sync of the journal waits for one piece at most.
         """
         if self._flush is not None or self.evidence is not None:
             return None
@@ -422,7 +425,7 @@ class PartitionLog(LogState):
         return self.snapshots.job()
 
     def snapshotted(self, job: SnapshotJob) -> None:
-        """Note that the snapshot's job has run."""
+        """Use the snapshot of producers that the job has written: the next checkpoint names it."""
         if self.snapshots.adopt():
             self._manifest = None
 

@@ -204,7 +204,9 @@ def valid_end(rounds: Mapping[int, bool], window: int) -> int | None:
 
 
 def seal_place(rounds: Mapping[int, bool], window: int) -> int:
-    """Return where to try to end an epoch that has no valid seal in this listing."""
+    """Return the number under which to try to create a seal for an epoch that has no valid seal in this listing: the
+    first free one that is valid.
+    """
     top = max((number for number, is_round in rounds.items() if is_round), default=-1)
     place = max(0, top - window + 1)
     while place in rounds:

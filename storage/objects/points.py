@@ -77,7 +77,9 @@ class Points:
         made_by: str,
         shipped: Mapping[str, ShippedFile],
     ) -> None:
-        """shipped: what the store has of files that the directory has just so."""
+        """epoch: the owner's. made_by: this version. shipped: the files of the directory that are in the store
+        already, with the same content.
+        """
         self._disk = disk
         self._directory = directory
         self._objects = objects

@@ -56,10 +56,11 @@ class JournalOfObjects:
         made_by: str,
         report: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        """claim: who takes it; its epoch is the lowest that may be. identity: 16 random bytes, if the store is new.
+        """claim: the broker that takes the store over, and the lowest epoch that it may get. identity: 16 random
+        bytes, used if the store is new.
 
-        made_by: this version, for checkpoints in the store. report: with the bytes that were put into the store so far
-        of a directory that had a journal of its own, and how many there will be.
+        made_by: this version, for checkpoints in the store. report: called with the bytes that were put into the store
+        so far of a directory that had a journal of its own, and how many there will be.
         """
         self._objects = objects
         self._claim = claim

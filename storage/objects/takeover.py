@@ -97,7 +97,9 @@ class Takeover:
         return claim, Taker(claim.epoch, WINDOW)
 
     def _end_all(self, taker: Taker) -> Taker:
-        """End all epochs before its own. Raises: Overtaken."""
+        """End all epochs before its own. Returns the state in which the rounds that count can be read. Raises:
+        Overtaken.
+        """
         while taker.phase is not Phase.READ:
             if taker.phase is Phase.CLAIMED:
                 taker = taker.looked(*self._look_around(taker.epoch))

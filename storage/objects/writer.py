@@ -35,9 +35,9 @@ class ObjectWriter(AsyncWriter):
     at_once = WINDOW
 
     def __init__(self, executor: Executor, clock: Clock, later: Later, trouble: Trouble = lambda error: None) -> None:
-        """executor: with WINDOW threads, for nothing else. later: calls a function after so many seconds.
+        """executor: has WINDOW threads, and is used for nothing else. later: calls a function after so many seconds.
 
-        trouble: called on the loop with what a store answered when an attempt has failed; with None when one succeeded.
+        trouble: called on the loop with the store's error when an attempt has failed; with None when one succeeded.
         """
         self._executor = executor
         self._clock = clock
@@ -91,7 +91,9 @@ class _Begun:
         self._writer.attempt(self)
 
     def attempted(self, result: Any) -> None:
-        """Called on the loop with what an attempt returned or raised."""
+        """Handle on the loop what an attempt returned or raised: the round is created, or has failed, or is tried
+        again.
+        """
         self.attempts += 1
         if result is True:
             self._writer.ended(self, None)

@@ -241,7 +241,9 @@ class ProducerStates:
         now_ms: int,
         transactional: bool = False,
     ) -> None:
-        """Like apply(), for a batch for which is_next() is true."""
+        """Update the state by a batch for which is_next() is true. Faster than apply(), which needs a Batch. now_ms:
+        the store's age.
+        """
         producer = self._producers[producer_id]
         if self._snapshot is not None:
             self._snapshot.keep(producer_id, producer)

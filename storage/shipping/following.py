@@ -116,7 +116,9 @@ class Follower:
         report: Callable[[int, int], None] = lambda done, of: None,
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """wait: called before a call to the store is made again. pause: between two attempts at a point."""
+        """wait: called before a failed call to the store is repeated. pause: called between two attempts to ship a
+        point. report: called with the bytes shipped so far, and how many there will be.
+        """
         self._disk = disk
         self._directory = directory
         self._objects = objects
@@ -209,7 +211,9 @@ class Follower:
         return points
 
     def end(self) -> None:
-        """Seal what was created, so that the next follower need not look whether this one is at work."""
+        """Seal the newest point and the newest rounds behind it, so that the next follower need not wait to see
+        whether this one still works.
+        """
         seal = Seal(self.epoch, self._host)
         last = self._claims.seal_points(self.epoch, seal)
         if last:

@@ -57,7 +57,9 @@ def plan(wanted: Mapping[str, int], shipped: Mapping[str, ShippedFile]) -> Plan:
 
 
 def _extents_to_keep(extents: tuple[Extent, ...], size_bytes: int) -> tuple[Extent, ...]:
-    """Return those within the size; without the small ones, if these are too many."""
+    """Return the extents that lie within the first size_bytes of the file. If too many of them are small, those from
+    the first small one on are left out, to be shipped again in one.
+    """
     kept: list[Extent] = []
     end = 0
     for extent in extents:

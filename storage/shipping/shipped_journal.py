@@ -20,7 +20,7 @@ class JournalBehind:
     """The files of the journal, by path, as far as the store has them."""
 
     def __init__(self, files: Mapping[str, ShippedFile]) -> None:
-        """files: of a point."""
+        """files: all files of a point; those of the journal are kept."""
         self._files = {path: file for path, file in files.items() if path.startswith(FOLDER)}
 
     def add(self, pieces: Iterable[Piece], name: str, content: bytes) -> None:

@@ -19,9 +19,9 @@ from .reading import Lost, read_extent, read_point, read_points, rounds_behind
 
 @dataclass
 class StoreStatus:
-    """points: those that are kept, oldest first. newest_ms: wall time, at the follower, of the newest that is there.
-
-    claim, epoch: who followed last. unnamed_bytes: of parts that no point names: being shipped, or left behind.
+    """What a store of a backup contains. points: those that are kept, oldest first. newest_ms: wall time, at the
+    follower, of the newest state that is there. claim, epoch: who followed last. unnamed_bytes: of parts that no point
+    names: being shipped, or left behind.
     """
 
     points: list[tuple[Place, Point]] = field(default_factory=list)

@@ -69,7 +69,9 @@ class ShareFetching:
         session: ShareSession,
         acknowledged: dict[TopicIdPartition, KafkaError | None],
     ) -> None:
-        """acknowledged: what became of the acknowledgements that came with it."""
+        """acknowledged: the error of the acknowledgements in the request for each partition; None where they
+        succeeded.
+        """
         self._broker = broker
         self._connection = call.connection
         self._access_session = call.session
