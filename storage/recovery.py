@@ -200,8 +200,8 @@ class _Recovery:
         raise StoreDamaged(self.directory, "no checkpoint can be read", _RESTORE)
 
     def _first_checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """Prepare an empty directory. Returns number and content of its first checkpoint. Raises StoreDamaged if it
-        has data.
+        """Prepare an empty directory. Returns number and content of its first checkpoint. Raises StoreDamaged for
+        data.
         """
         if holds_anything(self.disk, self.directory):
             raise StoreDamaged(self.directory, "there are logs or a journal, but no checkpoint", _RESTORE)
@@ -264,9 +264,8 @@ class _Recovery:
                     self._write_put_by(all_of_it=False)
 
     def _apply_file(self, log: PartitionLog, path: str, age_ms: int, *, is_last: bool) -> None:
-        """Apply a file of kept parts (what the journal held for a log that was offline) to its log. A damaged file, or
-        one with missing offsets before it, puts the log offline. is_last: no later file of the log repeats parts that
-        are cut off at the end of this one.
+        """Apply a file of kept parts to its log; if that is impossible, the log goes offline. is_last: no later one
+        repeats what is cut off at its end.
         """
         torn = ""
         try:

@@ -490,9 +490,7 @@ def _settled(pending: Standing, commit: bool) -> Standing:
 
 @lru_cache(maxsize=8)
 def _pending(deliveries: int, member: str, transaction: Transaction, becomes: State) -> Standing:
-    """Return the state of a pending record. becomes: its state if the transaction commits. Cached, since many runs are
-    alike.
-    """
+    """Return the state of a pending record. becomes: its state if the transaction commits. Cached for many runs."""
     return Standing(State.PENDING, deliveries, member, 0, transaction, becomes)
 
 

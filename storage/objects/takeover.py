@@ -59,9 +59,10 @@ class Takeover:
         for_others: bool = False,
         watched_epoch: int | None = None,
     ) -> None:
-        """claim: who is to own it, and from which epoch on. for_others: whoever waits may begin at once (end()).
+        """claim: the broker that takes the store over, and the lowest epoch that it may get. for_others: it ends the
+        epochs so that a waiting broker may begin at once (see end()).
 
-        watched_epoch: the one whose owner was found to be gone, 0 if there was none: an owner that has begun a later
+        watched_epoch: the epoch whose owner was found to be gone, 0 if there was none: an owner that has begun a later
         one is left alone. None: none was watched.
         """
         self._for_others = for_others
