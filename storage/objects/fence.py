@@ -302,8 +302,8 @@ class Run(NamedTuple):
 
 
 def runs(base: int, end: int, header: Callable[[Place], Header]) -> list[Run]:
-    """Return the rounds, oldest first, that the next owner reads after the checkpoint named by the last round of
-    `base`.
+    """Return the rounds, oldest first, that the next owner reads: all after the checkpoint that the last round of
+    epoch `base` names.
 
     end: of epoch `base`, exclusive. header: reads the header of a round; may raise.
     """

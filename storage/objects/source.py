@@ -116,7 +116,7 @@ class JournalOfObjects:
             raise Overtaken(f"{missing.name} is gone: another broker has taken over") from missing
 
     def _takeover(self, least: int) -> Takeover:
-        """Return what takes an epoch, this one or a later one."""
+        """Return the object that carries out the take-over of the store. least: the lowest epoch that it may claim."""
         claim = self._claim._replace(epoch=least)
         return Takeover(self._objects, self._pause, claim, watched_epoch=self.watched_epoch)
 
