@@ -200,7 +200,7 @@ class _Recovery:
         raise StoreDamaged(self.directory, "no checkpoint can be read", _RESTORE)
 
     def _first_checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """Prepare an empty directory. Returns its checkpoint's number and content. Raises StoreDamaged if it has data."""
+        """Prepare an empty directory. Returns its checkpoint (number, content). Raises StoreDamaged if not empty."""
         if holds_anything(self.disk, self.directory):
             raise StoreDamaged(self.directory, "there are logs or a journal, but no checkpoint", _RESTORE)
         self.disk.make_directory(layout.journal_directory(self.directory))

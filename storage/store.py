@@ -156,7 +156,9 @@ class Store:
         return unit
 
     def _opens(self, log: PartitionLog) -> None:
-        """Note a log's first append to the open round. Further appends need no note."""
+        """Note a log's first append to the open round (write of the journal), and whether its durability mode asks for
+        a sync. Further appends need no note.
+        """
         self._open_logs[log] = None
         mode = log.settings.durability_mode
         if mode == "fsync":

@@ -46,7 +46,7 @@ def read_mark(disk: Disk, directory: str) -> Mark | None:
 
 
 def write_mark(disk: Disk, directory: str, mark: Mark) -> None:
-    """Note that the journal of this directory is in a store, or is going to be."""
+    """Write the mark by which a directory's journal is in a store of objects, or is going to be. Durable on return."""
     adopting = _ADOPTING.pack(mark.adopting) if mark.adopting else b""
     checkpoints.write_file(disk, mark_path(directory), KIND, VERSION, mark.identity + adopting)
 

@@ -166,10 +166,10 @@ class Upkeep:
     # ---- flushing --------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, pace: bool = True) -> FlushRun | None:
-        """Take the released tail bytes of some logs, oldest first, for a flush to segments. None if there are none.
+        """Return a run that writes the oldest released batches of some logs to segments; None if there are none.
 
-        More at once while rounds are not synced (docs/decisions/0025), and paced while they are (docs/decisions/0028).
-        pace: False while no rounds are written from which the flush could take the device.
+        It has more at once while rounds are not synced (docs/decisions/0025), and is paced while they are
+        (docs/decisions/0028). pace: False while no rounds are written from which the flush could take the device.
         """
         store = self._store
         unflushed = store.unflushed
@@ -301,7 +301,9 @@ class Upkeep:
         return CheckpointRun(store.disk, store.directory, number, content, capture.syncs, capture.dropped)
 
     def checkpointed(self, run: CheckpointRun) -> Removal:
-        """Note that the checkpoint is on disk. Returns the removal of what the last two do not name."""
+        """Note that the checkpoint is on disk. Returns a job that removes the files which neither this nor the
+        checkpoint before it names.
+        """
         store = self._store
         for log, job in run.syncs:
             log.synced(job)
@@ -330,5 +332,5 @@ class Upkeep:
         return gone
 
     def checkpoint_failed(self, run: CheckpointRun) -> None:
-        """Note that the disk was full: no checkpoint was replaced, and everything is captured again later."""
+        """Note that the disk was full: the last checkpoint stays, and the next one captures everything again."""
         self._store.dropped = run.dropped + self._store.dropped

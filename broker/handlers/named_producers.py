@@ -33,7 +33,9 @@ _Removed = RemoveNamedProducersResponse.Producer
 def open_named_producer(
     broker: Services, call: Call, request: OpenNamedProducerRequest
 ) -> Steps[OpenNamedProducerResponse]:
-    """Take a name, which fences its former producer, or open more topics under it. Each topic has its own error."""
+    """Give the name to this client, which fences its former producer, or (with an epoch) open more topics under it.
+    Returns the epoch and, for each topic, its highest sequences or its error.
+    """
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.name)
     producers, epoch = broker.named_producers, request.epoch
     if epoch == ANEW:

@@ -81,7 +81,7 @@ class _Listing:
         self._is_whole = False  # every partition was looked at
 
     def steps(self, request: ListOffsetsRequest) -> Steps[None]:
-        """Look up the offset in each partition, in steps."""
+        """Look up the offset of each partition in the request, in steps, and put it into the response."""
         named = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
         for topic in request.topics:
             answers = []

@@ -132,7 +132,7 @@ class RunningFetch:
         self.broker.waiting_places.leave(self.connection, self)
 
     def end_wait(self) -> None:
-        """Answer now, with what there is, before max_wait_ms is over."""
+        """Answer with what can be read now, before max_wait_ms is over."""
         self._leave()
         self._look(True)
 

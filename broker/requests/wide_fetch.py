@@ -113,7 +113,7 @@ class WideFetch:
         self._broker.waiting_places.leave(self._fetch.connection, self)
 
     def end_wait(self) -> None:
-        """Answer now, with what there is, before max_wait_ms is over."""
+        """Answer with what can be read now, before max_wait_ms is over."""
         self._leave()
         self._look(True)
 

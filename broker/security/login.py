@@ -165,7 +165,9 @@ class Login:
         return True
 
     def _succeed(self, success: Success, now: Times) -> Reply:
-        """Note the authenticated user and when the session expires. A renewal as another user is refused."""
+        """Note the authenticated user and when the session expires. Returns the reply; a refusal for a renewal as
+        another user, or with an expired credential.
+        """
         who = success.identity
         if self.name is not None and who.name != self.name:
             text = f"Cannot change principals during re-authentication from {USER}.{self.name}: {USER}.{who.name}"

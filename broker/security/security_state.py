@@ -24,7 +24,7 @@ class SecurityState:
     """The ACLs, users and quotas of one broker."""
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """authorizer: an empty one."""
+        """authorizer: one without ACLs, to be filled by apply()."""
         self.authorizer = authorizer
         self.users = ScramUsers()
         self.quotas = Quotas()

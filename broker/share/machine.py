@@ -275,7 +275,7 @@ class SharePartition:
             self.set_alarm((deadline_ms, first, last))
 
     def set_alarm(self, alarm: Alarm) -> None:
-        """Note that the locks in this range may end at this deadline."""
+        """Remember that the locks in this range may end at this deadline. Old alarms are dropped when they are many."""
         heappush(self._alarms, alarm)
         if len(self._alarms) > 2 * len(self.runs) + STALE_ALARMS_KEPT:
             self._alarms = [(run[2].deadline_ms, run[0], run[1]) for run in self.runs if run[2].state is State.ACQUIRED]

@@ -90,7 +90,9 @@ class Portions:
     # ---- deciding: nothing changes ---------------------------------------------------------------------------
 
     def decide_ahead(self) -> Iterator[int]:
-        """Decide the next portions; yield after each how many runs it touched. Raises KafkaError."""
+        """Decide the acknowledgements portion by portion (a few runs each); yield after each how many runs it touched.
+        Raises KafkaError.
+        """
         while (touched := self._decide_next()) > 0:
             yield touched
 
@@ -103,7 +105,7 @@ class Portions:
             yield portion.touched
 
     def finish(self) -> None:
-        """Decide the rest, and again what has changed since. Raises KafkaError.
+        """Decide the ranges that are left, and again those whose state has changed since. Raises KafkaError.
 
         The caller commits and calls apply() or apply_pending() before anything else can change.
         """

@@ -333,7 +333,7 @@ class ShareStateLog:
         self.count_runs(key)
 
     def count_runs(self, key: SharePartitionKey) -> None:
-        """Tell the memory limit how many runs the share partition has now."""
+        """Count how many runs (ranges in the same state) the share partition has now, for the memory limit."""
         kept = self.known.get(key)
         self.memory.count(key, 0 if kept is None else len(kept.machine.runs))
 

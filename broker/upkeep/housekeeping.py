@@ -89,7 +89,7 @@ class Housekeeping:
         store.journal.when_wanted(self.stir)
 
     def start(self) -> None:
-        """Begin all tasks."""
+        """Begin all background tasks."""
         settings, cleaning = self._settings, self._cleaning
         self._store.look_at_free_space()
         self._fill_wanted.set()  # a journal begins with one file: where no other is ready, no client is read from

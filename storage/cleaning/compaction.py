@@ -153,9 +153,8 @@ class Compaction:
         self._files.sync_all([], [self._log.directory])
 
     def _map_keys(self, keys: KeyMap) -> Iterator[None]:
-        """Note the latest offset of each key in the part that is not compacted yet, until the map is full.
-
-        Then the compaction ends before the batch that does not fit. Yields after each batch.
+        """Note the latest offset of each key in the segments that are not compacted yet, until the map is full. Then
+        the compaction ends before the batch that does not fit. Yields after each batch.
         """
         for number, state in enumerate(self.states):
             if state.end_offset <= self._dirty_offset:
@@ -269,7 +268,9 @@ class _Output:
             self._write()
 
     def finish(self, end_offset: int) -> None:
-        """Write the rest and the indexes. Without a batch, no file is left."""
+        """Write the batches that are not written yet, and the indexes. end_offset: of the segment (exclusive). Without
+        any batch, no file is made.
+        """
         if not self._size_bytes:
             return
         self._write()

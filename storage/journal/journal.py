@@ -295,7 +295,9 @@ class Journal(AnyJournal):
         return job
 
     def synced(self, job: SyncJob) -> None:
-        """Note that the job has succeeded. A newer job covers everything that an older one does."""
+        """Note that the sync job has ended without an error: the units that it covers survive a power cut. A newer job
+        covers everything that an older one does.
+        """
         if job is self._newest_sync_job:
             self._syncing = {}
         self._is_synced(job.through_unit, job.through_round, job.synced_through)
@@ -321,7 +323,9 @@ class Journal(AnyJournal):
         return self._files.preparation()
 
     def filled(self, job: Job) -> None:
-        """Note that a fill_job has ended, without an error or with TryLater (any other error halts the broker)."""
+        """Note that the job of fill_job() has ended, without an error or with TryLater (any other error halts the
+        broker): its files can be used.
+        """
         self._files.settle()
 
     @property

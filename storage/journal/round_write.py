@@ -101,7 +101,7 @@ class RoundWrite:
             return False
 
         def ended(error: OSError | None, took_ns: int) -> None:
-            """Note the result of the write, and pass it on."""
+            """Note the result of the write, and call `told` with it. took_ns: how long it took."""
             self.sync_ns = took_ns
             self.done, self.failed = error is None, error is not None
             if error is not None:

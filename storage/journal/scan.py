@@ -208,7 +208,9 @@ class _Judge:
         self._unit = life.first_unit if self._begun else first_unit
 
     def run(self) -> None:
-        """Go through all files round by round, until the first place without a valid round; then judge the rest."""
+        """Check all files round by round until the first place without a valid round; decide there whether the journal
+        ends or is damaged. Raises JournalDamaged.
+        """
         result = self._result
         result.first_unit = self._unit
         for index, found in enumerate(result.files):
@@ -307,7 +309,7 @@ class _Remains:
         self.highest_unit = max(self.highest_unit, found.last_unit)
 
     def _count_units(self, reader: Reader, incarnation: int, start: int) -> None:
-        """Note the unit numbers of a round whose header is lost."""
+        """Note the highest number of the units at this position, whose round has lost its header."""
         body = start + ROUND_HEADER_BYTES
         if body < reader.size:
             view = reader.view(body, min(READ_BYTES, reader.size - body))

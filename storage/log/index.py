@@ -171,7 +171,9 @@ class IndexGrowth:
         self.time_entries: list[bytes] = []
 
     def add(self, last_offset: int, position: int, size: int, timestamp: int) -> None:
-        """Note a batch appended at `position`. timestamp: its largest."""
+        """Take a batch appended at `position` into account, and add entries for it if the interval since the last
+        entry is over. timestamp: its largest.
+        """
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
@@ -217,7 +219,9 @@ class IndexCache:
             return found
 
     def put(self, path: str, indexes: Indexes) -> None:
-        """Keep these indexes, unless the cached ones cover more."""
+        """Cache these indexes of a segment, unless the cached ones cover more of it. The longest unused are dropped
+        above the limit.
+        """
         with self._lock:
             before = self._loaded.get(path)
             if before is not None:

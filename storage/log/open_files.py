@@ -141,9 +141,8 @@ class OpenFiles:
                         entry.dirty = 0
 
     def make_room(self) -> None:
-        """If more files are open than the limit, sync unsynced ones that nobody uses, so that they can be closed.
-
-        Those above the limit, and up to half the limit more. Blocking: for workers that write. Raises OSError.
+        """Sync and so allow to close files that are above the limit, and up to half the limit more. Files in use are
+        left out. Blocking: for workers that write. Raises OSError.
         """
         with self._lock:
             surplus = len(self._entries) - self.limit
@@ -238,7 +237,9 @@ class OpenFiles:
         return self._surplus()
 
     def _surplus(self) -> list[File]:
-        """Take out synced, unused files, the longest unused first, until the limit holds. The caller holds the lock."""
+        """Remove from the pool synced files that nobody uses, the longest unused first, until the limit holds. Returns
+        them, to be closed. The caller holds the lock.
+        """
         closing: list[File] = []
         while len(self._entries) > self.limit and self._idle:
             path, entry = self._idle.popitem(last=False)

@@ -127,7 +127,9 @@ def leave_as_it_is(log: PartitionLog, reason: str) -> None:
 
 
 def _adopt(log: PartitionLog, manifest: Manifest, age_ms: int) -> None:
-    """Take over the manifest's segments. Ages above age_ms are cut to it: a crash may set the store's age back."""
+    """Set the log's offsets and segments to those of the manifest. Ages above age_ms are reduced to it: a crash may
+    set the store's age back.
+    """
     log.start_offset = log.released_start = manifest.start_offset
     log.end_offset = log.high_watermark = log.flushed_offset = log.checkpointed_offset = manifest.end_offset
     log.cleaned_offset = manifest.cleaned_offset
@@ -257,9 +259,8 @@ def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, un
 
 
 def _apply_above(log: PartitionLog, offset: int) -> None:
-    """Apply to the producers what segments hold from `offset` on.
-
-    A batch is as old as its segment's newest: not older than it is, and not made young by the restart.
+    """Update the producers by the batches that segments have from `offset` on. A batch gets the age of its segment's
+    newest one: not older than it is, and not made young by the restart.
     """
     for state, batch in _batches_above(log, offset):
         if batch.producer_id >= 0:

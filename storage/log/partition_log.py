@@ -310,7 +310,7 @@ class PartitionLog(LogState):
         return self.segments[-1] if self.segments and not self.segments[-1].compacted else None
 
     def _take_over(self, writer: SegmentWriter, flushed_offset: int) -> None:
-        """Take over the segments that a writer wrote."""
+        """Add the segments that a writer wrote to the log. flushed_offset: the end of what they contain (exclusive)."""
         for before, after, created, offset_entries, time_entries, aborted in writer.written:
             stem = f"{self.directory}/{after.stem}"
             self._flushes += 1
@@ -348,7 +348,9 @@ class PartitionLog(LogState):
         return manifest
 
     def _capture(self) -> Manifest:
-        """Drop segments below the released start that producer state does not need, and describe the rest."""
+        """Return the manifest of the log as it is now. Segments below the released start that are not needed for the
+        producers' state are dropped first.
+        """
         snapshots, gone = self.snapshots.choose()
         self.retired.extend(Retired(path) for path in gone)
         found = Manifest(self.start_offset, self.flushed_offset, self.cleaned_offset, snapshots, tuple(self.segments))
@@ -372,7 +374,7 @@ class PartitionLog(LogState):
         self._manifest = None
 
     def checkpointed(self) -> None:
-        """Note that the manifest taken last is in a durable checkpoint."""
+        """Note that the manifest taken last is in a durable checkpoint: retention may go up to its end."""
         if self.offered is not None:
             self.checkpointed_offset = self.offered.end_offset
         for retired in self.retired:
@@ -432,7 +434,9 @@ class PartitionLog(LogState):
     # ---- compaction (storage/cleaning) ---------------------------------------------------------------------
 
     def begin_compaction(self) -> int:
-        """Begin a run, which ends with compacted() or compaction_failed(). Returns its generation."""
+        """Note that a compaction begins, which ends with compacted() or compaction_failed(). Returns the generation of
+        its segments.
+        """
         self.compacting = True
         self.next_generation += 1
         return self.next_generation - 1

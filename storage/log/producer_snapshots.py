@@ -172,7 +172,9 @@ class ProducerSnapshots:
         return not self._log.producers and self._adopt_none()
 
     def _adopt_none(self) -> bool:
-        """Note that no producer is known as of end_offset, and of flushed_offset if none was added since."""
+        """Note that no producer is known as of end_offset, and of flushed_offset if none was added since. Returns
+        whether that is new.
+        """
         log, newest = self._log, self.kept[-1] if self.kept else None
         if newest is not None and newest.empty:
             if newest.offset >= log.flushed_offset:

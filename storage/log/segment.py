@@ -146,7 +146,9 @@ class _Walk:
     """Walks the batches of one chunk, checks that each is where it must be, and selects those wanted."""
 
     def __init__(self, path: str, state: SegmentState, indexes: Indexes, offset: int) -> None:
-        """Begin where an earlier reader stopped, or as near before the offset as the index allows."""
+        """Begin at the batch where an earlier reader stopped, or at the last index entry before the offset. offset:
+        from which to read.
+        """
         self.path = path
         self.state = state
         self.indexes = indexes
@@ -166,7 +168,7 @@ class _Walk:
             self._begin_at_entry(offset)
 
     def _begin_at_entry(self, offset: int) -> None:
-        """Begin at the last index entry at or below the offset."""
+        """Begin at the batch of the last index entry at or below the offset; without one, at the segment's start."""
         self.slack_bytes = SLACK_BYTES
         self.entry = self.indexes.entry_at_or_before(offset - self.state.base_offset)
         if self.entry >= 0:

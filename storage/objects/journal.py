@@ -290,7 +290,7 @@ class ObjectJournal(AnyJournal):
         raise UnitRefused(f"no room in memory for a unit of {size_bytes} bytes before rounds are in the store")
 
     def _begin_round(self) -> None:
-        """Begin an empty round."""
+        """Begin an empty round, which further units are appended to."""
         self._room = self._round_room = min(self._max_bytes, LARGEST_ROUND_BYTES)
         self._buffers: list[Buffer] = []
         self._first_unit = self.next_unit
@@ -326,7 +326,7 @@ class ObjectRound(RoundWrite):
         """
 
         def ended(error: OSError | None, took_ns: int) -> None:
-            """Note the result of the create, and pass it on."""
+            """Note the result of the create, and call `told` with it. took_ns: how long it took."""
             self.sync_ns = took_ns
             self.done, self.failed = error is None, error is not None
             told(error)

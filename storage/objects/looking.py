@@ -116,7 +116,7 @@ class Looking:
         return looked
 
     def claim(self, epoch: int) -> Claim | None:
-        """Return the claim of an epoch: which broker has claimed it; None: its object is lost. Raises: ObjectDamaged."""
+        """Return the claim of an epoch: which broker has claimed it; None: its object is lost. Raises ObjectDamaged."""
         name = format.claim_name(epoch)
         try:
             return format.read_claim(epoch, until_clear(lambda: self.objects.read(name), self.pause))

@@ -302,9 +302,8 @@ def fetch_point(
 
 
 def empty_directory(disk: Disk, directory: str, besides: Iterable[str] = ()) -> None:
-    """Remove what a data directory holds of another time, besides these files: its checkpoints first, then logs.
-
-    Its lock and the mark of its store stay.
+    """Remove what a data directory has from before, besides these files: its checkpoints first, then logs. Its lock
+    and the mark of its store stay.
     """
     kept = set(besides)
     folders = {path.rpartition("/")[0] for path in kept}

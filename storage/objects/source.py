@@ -208,7 +208,9 @@ class JournalOfObjects:
     # ---- what is written -------------------------------------------------------------------------------------
 
     def begin(self, end: StoreCheckpoint) -> ObjectJournal:
-        """Begin the epoch. Raises: Overtaken."""
+        """Create the first round of the epoch, which makes this broker the owner, and return the journal. end: the
+        checkpoint that has all units before it. Raises: Overtaken.
+        """
         if end.incarnation != self.taken.claim.epoch:
             raise RuntimeError(f"start {end.incarnation} is not epoch {self.taken.claim.epoch}")
         self.points = Points(
@@ -226,7 +228,7 @@ class JournalOfObjects:
         return self._begin(end)
 
     def _begin(self, end: StoreCheckpoint) -> ObjectJournal:
-        """Begin the journal of the new epoch, by creating its round 0."""
+        """Return the journal of the new epoch, by creating its round 0. Raises: Overtaken."""
         began_ms = self._clock.monotonic_ms()
         try:
             return ObjectJournal(

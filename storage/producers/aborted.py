@@ -77,7 +77,9 @@ class TransactionSpans:
         return twin
 
     def follow(self, batch: Batch) -> AbortedTransaction | None:
-        """Take the next batch. Returns the transaction that it aborts, if it is an abort marker of one with data."""
+        """Note the next batch of the log. Returns the transaction that it aborts, if it is an abort marker of one with
+        data; else None.
+        """
         if not batch.is_transactional:
             return None
         if not batch.is_control:

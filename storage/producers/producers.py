@@ -380,7 +380,7 @@ class ProducerStates:
         self._snapshot = SnapshotInSlices(self._producers, self._snapshots)
 
     def advance_snapshot(self, at_most: int = 500) -> list[bytes] | None:
-        """Take one slice of the begun snapshot. Returns None, or its pieces once it is complete."""
+        """Encode up to at_most producers of the begun snapshot. Returns None, or all its pieces once it is complete."""
         if self._snapshot is None:
             raise ValueError("no snapshot was begun")
         pieces = self._snapshot.advance(at_most)

@@ -108,7 +108,7 @@ class Claims:
         return self._newest_names(epoch) != before or self.newest_epoch() != epoch
 
     def _newest_names(self, epoch: int) -> list[str]:
-        """Return the newest name of each kind in an epoch, to see whether its follower goes on."""
+        """Return the newest name of each kind in an epoch. If they change, its follower is at work."""
         place = self._newest_point(epoch)
         parts = list_names(self.objects, names.PARTS, self.wait)
         newest_part = max((each for each in parts if _epoch_in(names.PARTS, each) == epoch), default="")

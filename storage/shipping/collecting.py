@@ -31,7 +31,7 @@ class Collector:
     _looked: bool = False
 
     def add(self, place: Place, point: Point | None) -> None:
-        """Note a point in the store; None: it cannot be read."""
+        """Add a point to those in the store; None: it cannot be read."""
         self.points[place] = Known(point.taken_ms, frozenset(point.parts())) if point else None
 
     def collect(self, now_ms: int, unnamed: set[str]) -> None:

@@ -222,7 +222,8 @@ class Follower:
     # ---- steps -----------------------------------------------------------------------------------------------
 
     def step(self, *, running: bool = True) -> bool:
-        """Look once, and ship what there is. Returns whether a point was taken.
+        """Read the journal from where the last step ended, and copy new rounds to the store; also a new point if one
+        is due. Returns whether a point was taken.
 
         Raises: Fenced; Refused; BackupRefused, JournalDamaged, checkpoints.Damaged, NewerFormat, DirectoryMoved,
         OSError; what `wait` raises. After any of them but Fenced and DirectoryMoved the step may be made again.

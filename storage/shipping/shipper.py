@@ -289,7 +289,7 @@ class Shipper:
         self.report(self._done_bytes, max(self._done_bytes, self._expected_bytes))
 
     def count(self, size_bytes: int) -> None:
-        """Note that an object was created."""
+        """Count an object that was created, and its size. Thread-safe."""
         with self._counting:
             self.counted = replace(
                 self.counted, objects=self.counted.objects + 1, size_bytes=self.counted.size_bytes + size_bytes

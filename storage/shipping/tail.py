@@ -44,7 +44,7 @@ class Look:
         return self.goes_on.unit - 1
 
     def add(self, found: FoundFile, position: int, data: bytes) -> None:
-        """Take bytes of a file; those behind the ones before join their piece."""
+        """Add bytes of a file at this position; if they follow the last piece, they are appended to it."""
         self.size_bytes += len(data)
         name = found.path.rpartition("/")[2]
         last = self.pieces[-1] if self.pieces else None

@@ -139,7 +139,7 @@ class Verifying:
             self._note(f"{missing.name}: it is missing", {place})
 
     def _note(self, problem: str, places: set[Place]) -> None:
-        """Note damage of these points, except for points deleted meanwhile."""
+        """Add a line about damage that concerns these points, unless all of them were deleted meanwhile."""
         there = [place for place in sorted(places) if self._is_there(place)]
         if there:
             more = f" and {len(there) - 1} more" if len(there) > 1 else ""

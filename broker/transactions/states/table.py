@@ -104,7 +104,7 @@ def _read(grid: str) -> dict[Event, tuple[Cell, ...]]:
 
 
 def _cell(word: str) -> Cell:
-    """Return the error code or the action that a word in the table's text stands for."""
+    """Return the error code (a number) or the action that a word in the table's text stands for."""
     return _CODES[int(word)] if word.isdigit() else Action(word)
 
 
