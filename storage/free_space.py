@@ -17,6 +17,7 @@ class FreeSpace:
     """
 
     def __init__(self, directory: str, floor_bytes: int) -> None:
+        """floor_bytes: storage.min.free.bytes, below which the disk is low."""
         self._directory = directory
         self._floor_bytes = floor_bytes
         self.usable_bytes = 0

@@ -149,6 +149,9 @@ class _Lookup:
     def __init__(
         self, broker: Services, call: Call, request: ShareGroupHeartbeatRequest, wanted: Mapping[TopicIdPartition, int]
     ) -> None:
+        """Begin the lookups, and answer at once if none needs a worker thread. wanted: the time in ms whose offset is
+        looked up, by partition.
+        """
         self.parked = Parked()
         self._broker = broker
         self._call = call

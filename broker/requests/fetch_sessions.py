@@ -370,6 +370,9 @@ class FetchSessions:
     """The fetch sessions of one broker: finds, opens, updates and closes the session that a fetch request names."""
 
     def __init__(self, slots: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
+        """slots: how many sessions there may be. eviction_ms: how long one must be unused before any other may evict
+        it. new_id: returns random positive ids below 2**31.
+        """
         self.cache = SessionCache(slots, eviction_ms, new_id)
 
     def begin(

@@ -33,6 +33,7 @@ class PartitionRead:
     )
 
     def __init__(self, key: Key, wanted: Wanted, partition: Partition | None) -> None:
+        """key: the partition's key in the session. partition: None if it does not exist or may not be read."""
         self.key = key
         self.wanted = wanted
         self.partition = partition

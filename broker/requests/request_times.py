@@ -47,6 +47,7 @@ class RequestTimes:
     )
 
     def __init__(self, metrics: Metrics, store: Units, now_ns: Callable[[], int]) -> None:
+        """now_ns: returns the monotonic time in nanoseconds."""
         self.now_ns = now_ns
         self._store = store
         self._answered: Counts = {}  # in this turn, by API (metrics.counter_of)

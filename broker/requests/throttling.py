@@ -56,6 +56,7 @@ class Meter:
     def __init__(
         self, throttling: "Throttling", limits: ClientLimits, connection: Connection, api_key: int, size_bytes: int
     ) -> None:
+        """limits: the quotas of the client. size_bytes: of the request."""
         self._throttling = throttling
         self.limits = limits
         self.connection = connection
@@ -125,6 +126,7 @@ class Throttling:
     """The quotas of clients, enforced by one broker."""
 
     def __init__(self, measures: Measures, mutes: Mutes, clock: Clock, metrics: Metrics) -> None:
+        """measures: what clients have used lately, and their limits. mutes: delays the reading from connections."""
         self.measures = measures
         self.clock = clock
         self._mutes = mutes

@@ -34,6 +34,7 @@ class Access:
     __slots__ = ("_authorizer", "is_enforced")
 
     def __init__(self, authorizer: Authorizer, *, is_enforced: bool) -> None:
+        """is_enforced: False if the broker has no authorizer, so that every user has every right."""
         self._authorizer = authorizer
         self.is_enforced = is_enforced
 

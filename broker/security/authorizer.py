@@ -37,6 +37,7 @@ class Authorizer:
     """All ACLs of one broker, with indexes and a cache of decisions."""
 
     def __init__(self, super_users: Collection[Principal] = (), *, allow_everyone_if_no_acl: bool = False) -> None:
+        """super_users: may do everything. allow_everyone_if_no_acl: a resource without any ACL is open to all."""
         self._super_users = frozenset(super_users)
         self._allow_everyone_if_no_acl = allow_everyone_if_no_acl
         self._bindings: dict[AclBinding, None] = {}

@@ -43,6 +43,10 @@ class Acknowledging:
         decide_of: Callable[[SharePartitionKey, SharePartition], Decide],
         has_memory: HasMemory,
     ) -> None:
+        """acks: ranges of offsets with their types, by partition. find: returns a share partition, or raises
+        KafkaError. decide_of: returns the function that decides acknowledgements in a share partition. has_memory:
+        returns whether it may have more runs.
+        """
         self.group = group
         self._acks = {SharePartitionKey(group, *place): ranges for place, ranges in acks.items()}
         self._state_log = state_log

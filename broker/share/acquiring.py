@@ -48,6 +48,7 @@ class _Taking:
     """One decision of take(), while it goes through the batches."""
 
     def __init__(self, runs: Runs, window: tuple[int, int], wanted: Wanted, limits: Limits) -> None:
+        """window: its first and last offset, both inclusive. wanted: how many records the member asks for."""
         self._runs = runs
         self._start, self._end = window
         self._wanted = wanted

@@ -45,6 +45,7 @@ class Release:
     __slots__ = ("group", "keys", "member", "offset")
 
     def __init__(self, group: str, member: str, keys: Iterable[SharePartitionKey]) -> None:
+        """keys: the share partitions in which the member may still have acquired records."""
         self.group = group
         self.member = member
         self.keys = deque(keys)

@@ -70,6 +70,7 @@ class Kept:
     )  # fmt: skip
 
     def __init__(self, home: int, start: int, state_epoch: int) -> None:
+        """home: the partition of the topic that has its state. start: the first offset of the window."""
         self.home = home
         self.machine = SharePartition(start, state_epoch)
         self.epoch = 0

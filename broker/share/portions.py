@@ -45,6 +45,9 @@ class _Portion:
     )
 
     def __init__(self, acks: Sequence[Ack], above: int) -> None:
+        """acks: (first, last, type), in order. above: the last offset acknowledged before them, which they must
+        exceed.
+        """
         self.acks = acks
         self.above = above
         self.touched = 0
@@ -81,6 +84,7 @@ class Portions:
     """The acknowledgements of one request in one share partition."""
 
     def __init__(self, machine: SharePartition, acks: Sequence[AckRange], decide: Decide) -> None:
+        """decide: returns the changes for some ranges, given the last offset before them; raises KafkaError."""
         self.machine = machine
         self._acks = _by_kind(acks)
         self._rest: Ack | None = None  # of a range that was cut

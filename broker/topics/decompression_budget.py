@@ -28,6 +28,7 @@ class DecompressionBudget:
     """What one request may still decompress: RATIO times its own bytes, and one record for each of its bytes."""
 
     def __init__(self, sent_bytes: int) -> None:
+        """sent_bytes: the size of all batches of the request, as sent."""
         counted = max(sent_bytes, LEAST_BYTES)
         self._bytes = self._bytes_left = RATIO * counted
         self._records = self._records_left = counted

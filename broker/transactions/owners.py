@@ -41,6 +41,7 @@ class Owners:
     """The owners of one coordinator's ids. is_known: tells whether an id exists."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
+        """is_known: returns whether a transactional id exists."""
         self._is_known = is_known
         self._owners: dict[str, Owner] = {}
 

@@ -29,6 +29,7 @@ class TransactionUnit:
     __slots__ = ("_debts", "_ends", "_participants", "_settled", "_size", "_store", "_topics", "appends")
 
     def __init__(self, store: Store, topics: Topics, participants: Participants) -> None:
+        """participants: by topic, what else logs something when a transaction ends there."""
         self.appends: list[Append] = []
         self._store = store
         self._topics = topics

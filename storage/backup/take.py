@@ -83,6 +83,9 @@ class _Taking:
     def __init__(
         self, disk: Disk, directory: str, target: Disk, backup: str, report: Callable[[int, int], None]
     ) -> None:
+        """target: the disk of the backup. report: called with the bytes copied so far, and how many there will be as
+        far as is known.
+        """
         self._disk = disk
         self._directory = directory
         self._source = Source(disk, directory)

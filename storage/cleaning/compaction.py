@@ -229,6 +229,7 @@ class _Output:
     """A segment that a run writes. It has no files until it has a batch."""
 
     def __init__(self, run: Compaction, base_offset: int) -> None:
+        """run: the compaction that writes it. base_offset: the first offset of the segment."""
         self._run = run
         self._files = run._files
         self._settings = run._settings

@@ -46,6 +46,7 @@ class KeyMap:
     """The latest offset of each key in a stretch of the log, for a bounded number of keys."""
 
     def __init__(self, aborted: AbortedSpans, most_keys: int) -> None:
+        """aborted: the transactions whose records are left out. most_keys: how many keys the map may have."""
         self.offsets: dict[bytes, int] = {}
         self._aborted = aborted
         self._most_keys = most_keys

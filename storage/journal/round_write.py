@@ -75,6 +75,12 @@ class RoundWrite:
         through_round: int,
         synced_through: int,
     ) -> None:
+        """writes: (file, position, buffers, size in bytes). sync_files: syncs `files`. own_sync_is_enough: no file was
+        written before without a sync, so the write itself may sync.
+
+        to_sync_bytes: what the sync brings to the device. through_unit, through_round: the newest ones in it.
+        synced_through: up to which round its newest header says that all was synced.
+        """
         self._writes = writes
         self._sync_files = sync_files
         self.files = files  # that run() writes, and syncs if it syncs

@@ -42,6 +42,7 @@ class _Growing:
     """A segment, while a flush appends to it."""
 
     def __init__(self, state: SegmentState, settings: LogSettings, created: bool) -> None:
+        """state: the segment before the flush. created: it is new, and has no file yet."""
         self.before = state
         self.created = created
         self.settings = settings

@@ -69,6 +69,9 @@ class Indexes:
         *,
         covers_bytes: int = 0,
     ) -> None:
+        """offset_entries, time_entries: the contents of the index files. covers_bytes: the size of the segment for
+        which they are complete.
+        """
         self.offsets = array("i")
         self.positions = array("i")
         self.timestamps = array("q")
@@ -204,6 +207,7 @@ class IndexCache:
     """Loaded indexes of all segments by path, the longest unused dropped first. Thread-safe."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        """limit_bytes: the memory that all indexes together may take."""
         self.limit_bytes = limit_bytes
         self._loaded: OrderedDict[str, Indexes] = OrderedDict()
         self._size_bytes = 0

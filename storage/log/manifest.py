@@ -46,6 +46,7 @@ class Retired:
     __slots__ = ("checkpoints_left", "path", "unnamed")
 
     def __init__(self, path: str, checkpoints_left: int = 2) -> None:
+        """checkpoints_left: how many checkpoints that do not name the file must be durable before it is removed."""
         self.path = path
         self.unnamed = False  # a manifest has been captured since
         self.checkpoints_left = checkpoints_left

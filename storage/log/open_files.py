@@ -64,6 +64,7 @@ class OpenFiles:
     LENT ones that were forgotten."""
 
     def __init__(self, disk: Disk, limit: int) -> None:
+        """limit: how many files may be open at a time."""
         self.disk = disk
         self.limit = limit
         self.indexes = IndexCache()

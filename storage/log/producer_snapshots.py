@@ -61,6 +61,7 @@ class SnapshotJob:
     """Writes a snapshot to its file. `done` once it is durable."""
 
     def __init__(self, disk: Disk, path: str, snapshot: Snapshot, mark: int, payload: bytes) -> None:
+        """mark: how many bytes the log had taken when the snapshot began. payload: the encoded producers."""
         self.snapshot = snapshot
         self.offset = snapshot.offset
         self.mark = mark  # bytes the log had taken by then
@@ -79,6 +80,7 @@ class _Slices:
     """A snapshot that is being taken."""
 
     def __init__(self, offset: int, mark: int) -> None:
+        """offset: up to which the snapshot covers the log (exclusive). mark: how many bytes the log had by then."""
         self.offset = offset
         self.mark = mark
         self.pieces: list[bytes] = []  # all of them, once complete

@@ -32,6 +32,9 @@ class _Lookup(ABC):
     """A search by time, with the state of the log captured on the loop. run() is for workers."""
 
     def __init__(self, log: LogState, states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
+        """states: the segments to search. tail: the batches in memory to search. below: batches must end before this
+        offset.
+        """
         self._log = log
         self._states = tuple(states)
         self._tail = tail
@@ -83,6 +86,9 @@ class TimeLookup(_Lookup):
     """Finds the first record with at least this timestamp."""
 
     def __init__(self, log: LogState, tail: list[TailBatch], below: int, timestamp: int) -> None:
+        """tail: the batches in memory to search. below: batches must end before this offset. timestamp: the least one
+        to find, in ms.
+        """
         super().__init__(log, log.segments, tail, below)
         self._timestamp = timestamp
 

@@ -53,6 +53,7 @@ class RoundCreation:
     """One round on its way into the store. attempt() may be a worker's."""
 
     def __init__(self, objects: Objects, header: RoundHeader, content: bytes) -> None:
+        """content: the whole object, which begins with the header."""
         self._objects = objects
         self._header = header
         self._content = content

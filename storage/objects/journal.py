@@ -304,6 +304,7 @@ class ObjectRound(RoundWrite):
     may_run_here = False
 
     def __init__(self, objects: Objects, header: RoundHeader, content: bytes, pause: Pause) -> None:
+        """content: the whole object, which begins with the header. pause: called before an attempt is repeated."""
         self.creation = RoundCreation(objects, header, content)
         self.number = header.place.number
         self._pause = pause

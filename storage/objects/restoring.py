@@ -122,6 +122,7 @@ class _Source(JournalOfDirectory):
     """Reads what was found in the store, and begins a journal in the directory."""
 
     def __init__(self, restoring: Restoring, looking: Looking, looked: Looked) -> None:
+        """looked: what was found in the store, from which the directory is made."""
         super().__init__(restoring.disk, restoring.rng, restoring.directory, SETTINGS)
         self._restoring = restoring
         self._looking = looking

@@ -80,6 +80,7 @@ class _Begun:
     """A round that is attempted until it is created."""
 
     def __init__(self, writer: ObjectWriter, creation: RoundCreation, done: Done, began_ms: int) -> None:
+        """done: called once with None or the error, and the time it took in ns. began_ms: monotonic time."""
         self.creation = creation
         self.done = done
         self.began_ms = began_ms

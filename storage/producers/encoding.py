@@ -38,6 +38,7 @@ class Producer:
     )
 
     def __init__(self, epoch: int, snapshot: int = 0) -> None:
+        """snapshot: the number of the newest snapshot in slices that needs nothing of this producer."""
         self.epoch = epoch
         self.coordinator_epoch = -1
         self.next_sequence = ANY_SEQUENCE
@@ -117,6 +118,7 @@ class SnapshotInSlices:
     """
 
     def __init__(self, producers: Mapping[int, Producer], number: int) -> None:
+        """producers: all of them, which go on changing. number: of this snapshot, higher than those before."""
         self.number = number
         self._producers = producers
         self._waiting = list(producers)

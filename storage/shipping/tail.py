@@ -33,6 +33,7 @@ class Look:
     """What one look has found. complete: it went up to the last complete round."""
 
     def __init__(self, goes_on: JournalPlace) -> None:
+        """goes_on: where the look begins; it is moved behind each round that was read."""
         self.pieces: list[Piece] = []
         self.goes_on = goes_on
         self.complete = True
@@ -150,6 +151,7 @@ class JudgedJournal:
     """
 
     def __init__(self, disk: Disk, found: Scan) -> None:
+        """found: the result of the scan, with the checksum of each round."""
         self._disk = disk
         self._found = found
         round_number = 0

@@ -32,6 +32,9 @@ class ShareSession:
     __slots__ = ("answered_bytes", "connection", "epoch", "group", "is_open", "member", "places", "waiting")
 
     def __init__(self, group: str, member: str, places: Iterable[TopicIdPartition], connection: Hashable) -> None:
+        """places: (topic id, partition index) of all partitions that it fetches. connection: the one with which the
+        session ends.
+        """
         self.group = group
         self.member = member
         self.epoch = 1  # of the next request
