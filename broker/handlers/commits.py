@@ -55,7 +55,7 @@ class _Wanted(NamedTuple):
 
 @handles(OffsetCommitRequest)
 def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit offsets of a group."""
+    """Commit offsets of a group. Returns the response, with an error code for each partition."""
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     wanted: list[_Wanted] = []
     made = OffsetCommitResponse.Topic.Partition

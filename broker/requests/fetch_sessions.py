@@ -288,7 +288,9 @@ class Fetching:
         uses_topic_ids: bool = False,
         owner: Principal = ANONYMOUS,
     ) -> None:
-        """cache: given if a session is to be opened with the answer, for the owner."""
+        """wanted: the partitions to read, unless a session has them. cache: where to open a session for the owner with
+        the answer; None: open none.
+        """
         self.wanted = session.partitions if session else wanted
         self.error = error
         self.session_id = session.id if session else NO_SESSION

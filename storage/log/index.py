@@ -163,7 +163,10 @@ class IndexGrowth:
         max_timestamp_offset: int = -1,
         last_time: int = NO_TIMESTAMP,
     ) -> None:
-        """interval_bytes: bytes between entries; −1 gives every batch one."""
+        """interval_bytes: bytes between entries; −1 gives every batch one. since: bytes appended since the newest
+        offset entry. last_time: the timestamp of the newest time entry. max_timestamp, max_timestamp_offset: the
+        largest in the segment so far.
+        """
         self.base_offset = base_offset
         self._interval_bytes = interval_bytes
         self.since = since

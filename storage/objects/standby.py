@@ -34,10 +34,10 @@ class StandbyDirectory:
         say: Callable[[str], None] = lambda line: None,
         report: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
-        """mark: notes in the directory of which store it is; False if it has data of its own, and stays as it is.
+        """mark: writes into the directory of which store it is a copy; returns False if it has data of its own, which
+        is left as it is. say: called with a line for people.
 
-        say: called with a line for people. report: called with the bytes of a point done, and how many there are; may
-        raise to end it.
+        report: called with the bytes of a point that were fetched, and how many there are; may raise to end that.
         """
         self._objects = objects
         self._disk = disk
