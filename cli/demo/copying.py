@@ -25,7 +25,7 @@ from ...protocol.records import Marker, read_marker
 from ..output.interruption import Interruption
 from ..output.writing import show
 from .flaky_proxy import FlakyProxy
-from .stage import Broker
+from .stage import Broker, whole_lines
 
 TARGET = "copies"
 PROGRAM = Path(__file__).with_name("copier.py")  # by its path, so that it does not import the whole demo
@@ -74,8 +74,8 @@ class Copiers:
     def _listen(self, process: "subprocess.Popen[str]") -> None:
         """Put each line that a copier prints into the queue; runs in a thread until the copier ends."""
         assert process.stdout is not None
-        for line in process.stdout:
-            self._printed.put(line.strip())
+        for line in whole_lines(process.stdout):
+            self._printed.put(line)
 
     def next_line(self, timeout_s: float) -> str | None:
         """Return the next printed line, or None if there is none in time."""

@@ -21,6 +21,7 @@ from ...client.values import TopicPartition
 from ...effects.threads import start_thread
 from ..output.writing import show
 from .copying import read_all
+from .stage import whole_lines
 
 if TYPE_CHECKING:
     from ...client.sync.admin import Admin
@@ -88,8 +89,8 @@ class Workers:
         """Put each line that a worker prints into the queue; runs in a thread until the worker ends."""
         assert process.stdout is not None
         with process.stdout:
-            for line in process.stdout:
-                self._printed.put(line.strip())
+            for line in whole_lines(process.stdout):
+                self._printed.put(line)
 
     def next_line(self, timeout_s: float) -> str | None:
         """Return the next printed line, or None if there is none in time."""

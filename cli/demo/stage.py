@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,13 @@ def lines_of_text(count: int) -> list[str]:
 
 def say(line: str) -> None:
     show(f"  {line}")
+
+
+def whole_lines(output: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that a process prints, stripped. A last line that a kill has cut off is left out."""
+    for line in output:
+        if line.endswith("\n"):
+            yield line.strip()
 
 
 def version(package: str) -> str:

@@ -25,7 +25,7 @@ from ...broker.embedded.broker import Broker
 from ...client.admin.values import NewTopic
 from ...client.values import TopicPartition
 from ...effects.threads import start_thread
-from ..demo.stage import PARTITIONS, lines_of_text, progress, say, version
+from ..demo.stage import PARTITIONS, lines_of_text, progress, say, version, whole_lines
 from ..output.failures import Failure
 from ..output.interruption import Interruption
 from ..output.writing import show
@@ -69,8 +69,8 @@ class Driver:
     def _listen(self) -> None:
         """Put each line that the driver prints into the queue; runs in a thread until the driver ends."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._printed.put(line.strip())
+        for line in whole_lines(self._process.stdout):
+            self._printed.put(line)
 
     def next_line(self) -> str | None:
         """Return the next line that the driver printed, or None."""

@@ -1,5 +1,6 @@
 """The work queue of `fencepost demo`, with few orders."""
 
+import io
 import tempfile
 from collections.abc import Iterator
 
@@ -7,8 +8,12 @@ import pytest
 from fencepost.cli.demo import _queueing, queueing
 from fencepost.cli.demo.flaky_proxy import FlakyProxy
 from fencepost.cli.demo.queueing import Plan, Worked
-from fencepost.cli.demo.stage import Broker
+from fencepost.cli.demo.stage import Broker, whole_lines
 from fencepost.cli.output.interruption import Interruption
+
+
+def test_a_line_that_a_kill_has_cut_off_is_left_out() -> None:
+    assert list(whole_lines(io.StringIO("invoiced 5\ninvoiced"))) == ["invoiced 5"]
 
 
 @pytest.fixture
