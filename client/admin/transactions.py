@@ -186,9 +186,11 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return await self.blockers_at({each: (stable[each], ends[each]) for each in ends if each in stable})
 
     async def blockers_at(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> list[Blocker]:
-        """Like find_blockers(), for partitions whose (last stable offset, high watermark) were read before.
+        """Return the oldest open transaction of each of these partitions whose last stable offset is below its high
+        watermark.
 
-        A partition that was deleted since then is left out.
+        ends: for each partition, its (last stable offset, high watermark), read before this call; find_blockers() reads
+        them itself. A partition that was deleted since then is left out.
         """
         held = [each for each, (stable, end) in ends.items() if stable < end]
         if not held:

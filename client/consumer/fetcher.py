@@ -232,6 +232,7 @@ class Fetcher:
         return True
 
     def _open(self, node_id: int, node: _Node) -> None:
+        """Start a task that opens the connection for fetches to this broker, unless one is running."""
         if node.opening is None:
             node.opening = asyncio.get_running_loop().create_task(self._open_connection(node_id, node))
 

@@ -189,6 +189,7 @@ class ShareFetcher:
         return ready
 
     async def _open(self, node: _Node) -> None:
+        """Open the connection for share fetches to this broker (back off if that fails), then send what is due."""
         try:
             await self._cluster.node(node.node_id, PURPOSE)
         except KafkaError as error:
