@@ -75,7 +75,7 @@ def test_a_batch_one_byte_above_max_message_bytes_is_refused(version):
             assert answers(broker.ask(produce("t", data), version))[0][0] == code
 
 
-def test_received_request_bytes_exceed_the_limit_by_at_most_one_request():
+def test_large_requests_wait_unread_when_queued_max_request_bytes_is_used_up():
     """Each of ten clients announces a request of a megabyte and sends most of it. Memory is reserved in steps while
     any is left; small requests are served all the same.
     """

@@ -205,6 +205,9 @@ def test_a_tombstone_stays_for_delete_retention_ms(broker, jump_ms):
 @pytest.mark.slow
 @JUMPS
 def test_the_age_of_a_data_directory_grows_only_by_monotonic_time_while_served(jump_ms):
+    """The age is the time for which brokers have served the directory; a power cut sets it back to the last
+    checkpoint.
+    """
     disk = SimulatedDisk()
     age = 0
     for life in range(5):

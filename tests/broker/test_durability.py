@@ -94,7 +94,7 @@ def comes_when_durable(client):
 
 @pytest.mark.requirement("S-21", "S-23")
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_retry_on_another_connection_waits_until_the_first_is_durable(broker, version):
+def test_a_produce_retried_on_another_connection_waits_until_the_first_is_durable(broker, version):
     first = on_its_way(broker, version=version)
     retry = SimulatedClient(broker)
     retry.send(produce("t", idempotent(0)), version)
@@ -136,7 +136,7 @@ def test_a_read_only_admin_answer_waits_for_earlier_undurable_changes(broker, re
 
 
 @pytest.mark.parametrize("request_", READS, ids=lambda one: type(one).__name__)
-def test_answers_leave_at_once_when_no_unit_is_undurable(broker, request_):
+def test_answers_leave_at_once_when_all_journal_units_are_durable(broker, request_):
     admin = SimulatedClient(broker)
     admin.send(request_)
     assert not admin.quiet(0.01)
@@ -149,7 +149,7 @@ def test_an_admin_change_is_not_answered_before_it_is_durable(broker, request_):
     assert comes_when_durable(admin)
 
 
-def test_only_answers_without_undurable_state_leave_at_once():
+def test_only_apis_that_show_no_undurable_state_are_answered_without_waiting():
     """The complete list of such APIs; fetch and the offset APIs read only durable state."""
     exempt = {handler.api.name for handler in load_handlers().values() if not handler.waits}
     views = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch"}

@@ -32,7 +32,7 @@ def write(broker: SimulatedBroker, times: int) -> None:
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("kinds", [(Open,), (Link,), (SyncDirectory,), (Open, Link, SyncDirectory)])
-def test_without_descriptors_flushes_are_postponed_until_files_can_be_opened(error, kinds):
+def test_flushes_that_cannot_open_files_are_retried_and_lose_no_records(error, kinds):
     disk = SimulatedDisk(history=False)
     settings = small(log_checkpoint_interval_ms=1_000, max_open_files=64)
     with SimulatedBroker(settings, disk=disk) as broker:
@@ -85,5 +85,5 @@ SCRIPT = """
 
 
 @pytest.mark.parametrize("arguments", ["", "max_open_files=100_000"])
-def test_an_embedded_broker_goes_on_with_more_partitions_than_descriptors(arguments):
+def test_an_embedded_broker_serves_more_partitions_than_it_has_descriptors(arguments):
     assert run(SCRIPT.format(arguments=arguments)) == ["True", "0", "64"]

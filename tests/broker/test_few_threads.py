@@ -59,7 +59,8 @@ def test_with_one_thread_per_pool_the_broker_still_writes_and_reads(tmp_path):
     assert refused
 
 
-def test_a_blocking_client_without_a_thread_is_refused_and_the_next_one_works(monkeypatch):
+def test_a_blocking_client_that_gets_no_thread_raises_a_retriable_error(monkeypatch):
+    """The error's hint names `ulimit -u`. The next client, for which a thread can be started, works."""
     monkeypatch.setattr(loop_threads, "_current", None)
     with Broker() as broker:
         with threads_left(0), pytest.raises(RetriableError, match="no further thread") as refused:

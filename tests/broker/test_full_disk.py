@@ -128,7 +128,7 @@ def said(caplog):
     return [(each.levelname, each.getMessage()) for each in caplog.records if "storage.min.free.bytes" in each.message]
 
 
-def test_a_first_start_without_disk_space_is_refused_naming_the_setting(disk):
+def test_a_first_start_on_a_full_disk_is_refused_naming_storage_min_free_bytes(disk):
     disk.capacity_bytes = FLOOR // 4
     with pytest.raises(DiskLow, match=r"storage\.min\.free\.bytes") as refused, begin(disk):
         pass

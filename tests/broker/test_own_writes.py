@@ -67,7 +67,7 @@ def test_list_offsets_shows_an_earlier_delete_records_on_its_connection(client):
     assert removed.topics[0].partitions[0].low_watermark == offset(listed) == 2
 
 
-def test_delete_records_to_the_end_deletes_records_produced_earlier(client):
+def test_delete_records_to_the_end_deletes_records_produced_on_its_connection(client):
     _, removed, listed = client.ask_together(produced(), deleted(ALL_OF_IT), list_offsets("t", EARLIEST))
     assert removed.topics[0].partitions[0].low_watermark == offset(listed) == 5
 
@@ -84,13 +84,13 @@ def test_a_fetch_respects_an_earlier_delete_records_on_its_connection(client):
     assert fetched(got).log_start_offset == 2
 
 
-def test_the_end_of_an_epoch_is_after_records_produced_earlier(client):
+def test_offset_for_leader_epoch_counts_records_produced_earlier_on_its_connection(client):
     _, ended = client.ask_together(produced(), end_of_epoch())
     assert ended.topics[0].partitions[0].end_offset == 5
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_read_committed_fetch_returns_records_committed_earlier(broker, client, version):
+def test_a_read_committed_fetch_returns_records_committed_on_its_connection(broker, client, version):
     txn = Txn(broker, version=version, client=client)
     txn.init()
     txn.write("t", b"v", 0)
@@ -102,7 +102,7 @@ def test_a_read_committed_fetch_returns_records_committed_earlier(broker, client
     assert offset(listed) == fetched(got).last_stable_offset == 5
 
 
-def test_a_fetch_of_the_offsets_topic_shows_offsets_committed_earlier(broker, client):
+def test_a_fetch_of_the_offsets_topic_shows_offsets_committed_on_its_connection(broker, client):
     def committing(at):
         part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=at)
         return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.Topic(name="t", partitions=[part])]), 9
@@ -186,7 +186,7 @@ def test_a_fetch_waiting_for_min_bytes_does_not_delay_later_requests(broker, cli
     assert fetched(client.receive()).high_watermark == 6
 
 
-def test_a_failing_read_after_a_write_gets_its_own_error(broker, client, monkeypatch):
+def test_a_bug_in_list_offsets_after_a_produce_is_answered_unknown_server_error(broker, client, monkeypatch):
     monkeypatch.setattr("fencepost.broker.handlers.offsets.find_partition", lambda *_: 1 / 0)
     _, listed = client.ask_together(produced(), list_offsets("t", LATEST))
     assert listed.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -9,7 +9,7 @@ class Damaged(Exception):
     pass
 
 
-def test_a_packed_list_reads_back_as_a_list():
+def test_unpack_list_returns_the_list_that_msgpack_packed():
     assert unpack_list(msgpack.packb(["acl", 1, None, b"x"]), Damaged) == ["acl", 1, None, b"x"]
 
 
@@ -25,7 +25,7 @@ def test_a_packed_list_reads_back_as_a_list():
         pytest.param(b"\x91\xa1\xff", id="a text that is not UTF-8"),
     ],
 )
-def test_bytes_that_are_not_a_packed_list_are_refused_without_showing_them(packed):
+def test_bytes_that_are_no_msgpack_list_raise_an_error_without_their_content(packed):
     with pytest.raises(Damaged) as refused:
         unpack_list(packed, Damaged)
     assert str(refused.value) == "a record that does not parse"

@@ -5,7 +5,7 @@ import logging
 from fencepost.broker.rare_log import MOST, WHILE_MS, RareLog
 
 
-def test_log_lines_beyond_the_limit_are_summarised_in_one_line(caplog):
+def test_log_lines_above_the_rate_limit_are_left_out_and_counted_in_one_line(caplog):
     now_ms = 0
     rare = RareLog(logging.getLogger("fencepost.broker"), lambda: now_ms)
     with caplog.at_level(logging.INFO):

@@ -255,7 +255,7 @@ async def end_of_turn():
 
 
 @driven_by("fsync", quick=True)
-async def test_on_a_quick_device_a_small_journal_round_is_synced_at_the_end_of_the_turn(disk, driven, log, rounds):
+async def test_on_a_fast_device_a_small_journal_round_is_synced_at_the_end_of_the_turn(disk, driven, log, rounds):
     before = len(syncs(disk))
     driven.append(log, [b"x"])
     client = Client(rounds, driven.store.last_unit)
@@ -324,7 +324,8 @@ async def test_a_small_journal_round_waits_one_turn_for_a_client_that_was_just_a
 
 
 @driven_by("fsync", quick=True)
-async def test_answers_that_need_no_sync_leave_before_the_second_look(disk, driven, log, rounds):
+async def test_answers_that_need_no_sync_leave_before_sockets_are_read_once_more(disk, driven, log, rounds):
+    """Before it syncs a small round, the loop reads its sockets once more, for clients just answered."""
     ask(driven, log, rounds)
     await end_of_turn()
     waits = ask(driven, log, rounds)
@@ -334,8 +335,8 @@ async def test_answers_that_need_no_sync_leave_before_the_second_look(disk, driv
 
 
 @driven_by("fsync", quick=True)
-async def test_times_of_a_turn_end_before_the_second_look_begins(disk, driven, log, rounds):
-    """What is answered before the look took until then, not from then on."""
+async def test_answers_sent_before_the_second_look_have_their_request_times_end_there(disk, driven, log, rounds):
+    """The second look: before it syncs a small round, the loop reads its sockets once more."""
     ask(driven, log, rounds)
     await end_of_turn()
     rounds._times = times = mock.Mock()
@@ -347,7 +348,7 @@ async def test_times_of_a_turn_end_before_the_second_look_begins(disk, driven, l
 
 
 @driven_by("fsync", quick=True)
-async def test_the_only_client_does_not_wait_for_a_second_look(disk, driven, log, rounds):
+async def test_the_only_client_is_answered_without_a_turn_of_waiting_for_others(disk, driven, log, rounds):
     client = None
     for _ in range(3):
         client = ask(driven, log, rounds, client)
@@ -366,7 +367,7 @@ async def test_a_journal_round_does_not_wait_for_a_client_that_disconnected(disk
 
 
 @driven_by("fsync", quick=True)
-async def test_a_larger_journal_round_waits_for_no_second_look(disk, driven, log, rounds):
+async def test_a_large_journal_round_does_not_wait_a_turn_for_clients_just_answered(disk, driven, log, rounds):
     ask(driven, log, rounds)
     await end_of_turn()
     client = ask(driven, log, rounds, data=b"x" * LOOK_AGAIN_BYTES)
@@ -375,7 +376,7 @@ async def test_a_larger_journal_round_waits_for_no_second_look(disk, driven, log
 
 
 @driven_by("fsync", quick=True)
-async def test_a_sync_that_is_asked_for_waits_for_no_second_look(disk, driven, log, rounds):
+async def test_sync_soon_does_not_wait_a_turn_for_clients_just_answered(disk, driven, log, rounds):
     ask(driven, log, rounds)
     await end_of_turn()
     client = ask(driven, log, rounds)
@@ -399,6 +400,7 @@ async def test_an_unsynced_round_does_not_wait_for_clients_nor_make_the_next_rou
 
 @driven_by("fsync")
 async def test_connections_with_requests_during_a_workers_sync_count_as_present(disk, driven, log, rounds):
+    """The next round is asked whether to wait for clients: those that sent during the sync (one and three) are here."""
     one, two = ask(driven, log, rounds), ask(driven, log, rounds)
     await asyncio.sleep(0.01)
     three = ask(driven, log, rounds)

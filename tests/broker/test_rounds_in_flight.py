@@ -235,7 +235,7 @@ async def test_a_journal_round_the_async_writer_refuses_is_written_by_a_worker_i
 
 
 @in_world
-async def test_a_log_dropped_while_its_journal_round_is_in_flight_is_not_moved(world):
+async def test_a_log_dropped_while_its_journal_round_is_written_keeps_its_high_watermark(world):
     await world.send()
     store = world.driven.store
     store.commit([store.drop_part(world.fsync)])
@@ -256,7 +256,7 @@ async def test_the_sync_time_of_each_journal_round_in_flight_is_counted_in_the_m
 
 
 @in_world
-async def test_journal_rounds_without_a_sync_continue_beside_a_sync_of_earlier_ones(world):
+async def test_unsynced_journal_rounds_are_answered_while_earlier_ones_are_synced(world):
     await world.send(world.os)
     job, synced = world.driven.store.journal.sync_job(), []
     await world.send(world.os)
@@ -268,7 +268,7 @@ async def test_journal_rounds_without_a_sync_continue_beside_a_sync_of_earlier_o
 
 
 @in_world
-async def test_an_idle_journal_records_rounds_that_a_sync_job_synced(world):
+async def test_an_idle_journal_records_once_on_disk_which_rounds_a_sync_job_synced(world):
     await world.send(world.os)
     job = world.driven.store.journal.sync_job()
     job.run()
@@ -284,6 +284,7 @@ async def test_an_idle_journal_records_rounds_that_a_sync_job_synced(world):
 
 @in_world
 async def test_an_idle_journal_writes_a_seal_although_a_round_came_after_the_last_sync(world):
+    """A seal is an empty round that has the number of the last synced round."""
     await world.send(world.os)
     journal = world.driven.store.journal
     job = journal.sync_job()

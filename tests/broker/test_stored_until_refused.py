@@ -191,7 +191,7 @@ def test_entries_added_until_a_limit_refuses_more_are_all_there_after_a_restart(
 
 
 @pytest.mark.slow
-def test_the_broker_starts_although_a_limit_was_lowered_below_stored_entries() -> None:
+def test_a_broker_starts_with_more_partitions_and_settings_than_lowered_limits_allow() -> None:
     world = SimulatedBroker(BrokerSettings())
     for number in range(5):
         assert codes_in(world.ask(topics_with_settings(number))) == {ErrorCode.NONE}
@@ -200,14 +200,14 @@ def test_the_broker_starts_although_a_limit_was_lowered_below_stored_entries() -
         assert stored(later) == kept
 
 
-def test_internal_topics_are_created_when_stored_settings_are_at_their_limit() -> None:
+def test_internal_topics_are_created_beyond_max_partitions_and_configs_max_bytes() -> None:
     with SimulatedBroker(BrokerSettings(configs_max_bytes=0, max_partitions=1)) as world:
         world.ask(create("t"))
         check_that_groups_and_transactions_work(world)
         assert set(world.broker.topics.by_name) == {"t", *INTERNAL - NOT_NEEDED}
 
 
-def test_settings_of_internal_topics_do_not_count_towards_the_limit() -> None:
+def test_settings_of_internal_topics_do_not_count_towards_configs_max_bytes() -> None:
     room = len("retention.ms") + len("1")
     with SimulatedBroker(BrokerSettings(configs_max_bytes=room)) as world:
         world.ask(create("t"))

@@ -65,7 +65,7 @@ def test_of_kafkas_alternative_time_settings_the_one_with_the_finer_unit_applies
         ),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(
+def test_an_unknown_setting_is_refused_and_the_nearest_name_suggested(
     flags: dict[str, str], environment: dict[str, str], file: dict[str, object], message: str, hint: str
 ) -> None:
     with pytest.raises(UnknownName) as refused:
@@ -73,7 +73,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(
     assert (str(refused.value), refused.value.hint) == (message, hint)
 
 
-def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
+def test_settings_without_meaning_here_are_accepted_with_one_warning_that_names_them() -> None:
     file = tomllib.loads(
         'process.roles = "broker,controller"\nzookeeper.connect = "z:2181"\ndefault.replication.factor = 3\n'
         'listener.security.protocol.map = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"\nnode.id = 7'

@@ -176,7 +176,7 @@ def test_a_group_uses_its_own_values_and_the_brokers_for_the_others() -> None:
     assert GroupConfigs.of({}, BROKER) == GroupConfigs()
 
 
-def test_a_group_value_outside_changed_bounds_is_replaced_by_the_nearest_bound() -> None:
+def test_a_group_value_outside_the_brokers_new_bounds_is_replaced_by_the_nearest() -> None:
     narrow = BrokerSettings(
         group_consumer_min_session_timeout_ms=46_000,
         group_consumer_session_timeout_ms=47_000,
@@ -191,7 +191,7 @@ def test_a_group_value_outside_changed_bounds_is_replaced_by_the_nearest_bound()
     assert synonyms(SESSION, {SESSION: "55000"}, narrow)[0] == (SESSION, "55000", Source.GROUP)  # shown as it was given
 
 
-def test_the_synonyms_of_a_setting_end_with_the_brokers() -> None:
+def test_synonyms_list_the_groups_value_then_the_brokers_then_the_default() -> None:
     broker = BrokerSettings.of({Source.STATIC_BROKER: {"group.consumer.session.timeout.ms": "47000"}})
     assert synonyms(SESSION, {SESSION: " 50000"}, broker) == [
         (SESSION, "50000", Source.GROUP),

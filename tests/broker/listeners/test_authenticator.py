@@ -250,7 +250,7 @@ def test_a_listener_without_login_works_beside_one_with_login():
         assert connection._owner is broker.broker.server
 
 
-def test_sessions_without_expiry_do_not_consult_the_authenticator_again(broker, client):
+def test_after_a_login_that_never_expires_requests_bypass_the_authenticator(broker, client):
     (connection,) = broker.broker.server.connections or [None]
     assert connection._owner is broker.broker.listeners.authenticator
     log_in(client)

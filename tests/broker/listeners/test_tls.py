@@ -277,7 +277,7 @@ def test_an_unusable_new_certificate_leaves_the_old_one_in_use(changing, authori
     wait_until(lambda: serial(context, broker.port) != before)
 
 
-def test_a_reload_request_loads_certificates_again(authority):
+def test_reload_certificates_loads_the_changed_certificate_files(authority):
     files = authority.of_broker("asked")
     context = authority.trusting()
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(files)) as broker:

@@ -76,7 +76,7 @@ def test_a_token_determines_the_user_and_when_the_session_ends(keys):
         lambda: signed()[:-4] + "AAAA",
     ],
 )
-def test_an_invalid_token_is_refused(keys, refused):
+def test_an_invalid_token_gets_sasl_authentication_failed(keys, refused):
     with ServedBroker(**oauth(keys.as_uri())) as broker:
         assert logs_in(broker, refused()) == ErrorCode.SASL_AUTHENTICATION_FAILED
 

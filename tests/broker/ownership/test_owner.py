@@ -102,7 +102,8 @@ def test_a_former_owner_waits_a_lease_if_another_has_claimed_the_next_epoch():
     again.stop()
 
 
-def test_an_orderly_stop_ends_although_the_store_fails_to_take_the_seal():
+def test_an_orderly_stop_ends_although_the_store_answers_503_to_its_last_object():
+    """The object (a seal) would hand the journal over. Without it, the next owner waits a lease."""
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))
@@ -135,6 +136,7 @@ def test_a_former_owner_waits_a_lease_if_another_node_ended_its_epoch():
 
 
 def test_a_former_owner_waits_a_lease_if_late_rounds_are_stored_behind_the_seal():
+    """A seal is the object that ends an owner's epoch; journal rounds of that epoch may still arrive behind it."""
     objects = SimulatedObjects()
     first = serve(objects)
     first.wait(5)
@@ -236,6 +238,7 @@ def test_a_replaced_owner_closes_the_connection_instead_of_answering(request_):
 
 @pytest.mark.slow
 def test_a_serving_owner_keeps_2_or_3_points_and_deletes_journal_rounds_before_them():
+    """A point is a checkpoint of the data directory in the store."""
     objects = SimulatedObjects()
     owner = serve(objects)
     owner.ask(create("t"))
@@ -342,7 +345,7 @@ def test_a_directory_with_a_local_journal_is_adopted_by_an_empty_store():
     second.stop()
 
 
-def test_a_directory_with_other_data_is_refused_without_waiting_for_the_owner():
+def test_a_directory_with_data_of_another_journal_is_refused_while_an_owner_serves():
     objects = SimulatedObjects()
     owner = serve(objects)
     with pytest.raises(StoreDamaged, match="other data"):

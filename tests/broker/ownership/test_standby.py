@@ -123,7 +123,7 @@ def when(objects: SimulatedObjects, call: str, prefix: str, happens: Callable[[]
 
 
 @pytest.mark.parametrize("at", [form.CLAIMS, form.JOURNAL], ids=["at its claim", "at its first seal"])
-def test_of_two_that_wait_the_slower_one_waits_until_the_faster_one_is_gone(at):
+def test_the_slower_of_two_standbys_takes_over_a_lease_after_the_faster_one_is_gone(at):
     objects = SimulatedObjects()
     disk = begin(objects)
     seen = objects.client()
@@ -139,7 +139,7 @@ def test_of_two_that_wait_the_slower_one_waits_until_the_faster_one_is_gone(at):
     slower.stop()
 
 
-def test_a_standby_whose_disk_is_full_says_so_and_ends():
+def test_a_standby_whose_disk_is_full_raises_disk_full():
     objects = SimulatedObjects()
     begin(objects)
     disk = SimulatedDisk()

@@ -159,7 +159,7 @@ def test_a_hundred_thousand_addresses_take_bounded_memory(monkeypatch: pytest.Mo
 # ---- with sockets of a kind ----------------------------------------------------------------------------------
 
 
-def test_a_connection_over_the_rate_is_not_read_and_then_closed() -> None:
+def test_a_connection_over_its_addresss_rate_is_closed_without_an_answer() -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, f"ip={HOST}", connection_creation_rate=1)
         clients = [SimulatedClient(broker) for _ in range(14)]

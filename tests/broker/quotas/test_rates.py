@@ -42,7 +42,7 @@ class PlainRate:
 
 
 @given(shapes, events, st.floats(0.5, 1e5))
-def test_a_windowed_rate_gives_the_same_throttle_times_as_a_plain_model(
+def test_a_windowed_rate_gives_the_throttle_times_of_a_simple_reference(
     shape: Windows, came: list[tuple[int, float]], limit: float
 ) -> None:
     rate, plain, now_ms = WindowedRate(), PlainRate(shape), 5

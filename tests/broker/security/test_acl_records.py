@@ -67,7 +67,7 @@ def test_acl_records_have_the_documented_bytes() -> None:
         (KEY, b"\xc1"),
     ],
 )
-def test_an_invalid_acl_record_counts_as_damage(key: object, value: object) -> None:
+def test_an_invalid_acl_record_raises_damaged_acl_record_and_changes_nothing(key: object, value: object) -> None:
     authorizer = Authorizer()
     packed = [part if isinstance(part, bytes) else msgpack.packb(part) for part in (key, value)]
     with pytest.raises(DamagedAclRecord):

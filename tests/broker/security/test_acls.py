@@ -135,6 +135,6 @@ def test_a_filter_with_an_unknown_code_is_refused(field: str) -> None:
 
 
 @pytest.mark.parametrize("code", [-128, -1, 0, 16, 127])
-def test_an_unassigned_acl_code_is_read_as_unknown(code: int) -> None:
+def test_an_acl_code_that_kafka_does_not_use_becomes_the_member_unknown(code: int) -> None:
     assert member_of(Operation, code) is Operation.UNKNOWN
     assert member_of(ResourceType, code) is ResourceType.UNKNOWN

@@ -169,7 +169,7 @@ def test_allow_everyone_if_no_acl_found_applies_to_names_without_acls(rules: lis
         (["allow alice WRITE = a", "deny bob WRITE = *"], True),
     ],
 )
-def test_allows_on_any_tells_if_some_topic_may_be_written(rules: list[str], allowed: bool) -> None:
+def test_allows_on_any_returns_whether_any_topic_may_be_written(rules: list[str], allowed: bool) -> None:
     made = authorizer_of(*rules)
     assert made.allows_on_any(ALICE, HERE, WRITE, TOPIC) is allowed
     assert made.allows_on_any(ALICE, HERE, WRITE, TOPIC) is allowed, "asked again"
@@ -292,7 +292,7 @@ def test_the_authorizer_answers_like_a_reference_that_scans_all_acls(
 @pytest.mark.long
 @settings(max_examples=5_000)
 @given(CHANGES, SUPER_USERS, st.booleans())
-def test_the_authorizer_answers_like_the_reference_for_many_sets_of_acls(
+def test_the_authorizer_answers_like_the_reference_for_random_acls_and_super_users(
     changes: list[AclBinding | int], super_users: set[Principal], everyone: bool
 ) -> None:
     check_all_answers(changes, super_users, everyone)

@@ -158,7 +158,7 @@ def test_without_users_decoys_look_like_credentials_made_by_the_sdk(mechanism):
     assert list(map(len, decoy[3:])) == list(map(len, real[3:]))
 
 
-def test_decoys_have_the_iterations_of_credentials_of_the_same_mechanism():
+def test_decoys_have_the_iterations_of_users_with_the_same_mechanism():
     users = table({f"u{n}": made(iterations=5000) for n in range(3)})
     assert users.find_or_decoy("nobody", SHA_256).iterations == 5000
     assert users.find_or_decoy("nobody", SHA_512).iterations == LEAST_ITERATIONS
@@ -170,8 +170,8 @@ def test_decoys_have_the_iterations_of_credentials_of_the_same_mechanism():
     assert users.find_or_decoy("nobody", SHA_256) == table({}).find_or_decoy("nobody", SHA_256)
 
 
-def test_a_decoy_checks_passwords_by_the_mechanisms_that_users_have():
-    """The two take times that differ."""
+def test_decoys_of_unknown_users_use_each_mechanism_as_often_as_known_users():
+    """A check with SHA-512 and one with SHA-256 take different times, which could tell who is a user."""
     users = table({f"u{n}": made(SHA_512 if n else SHA_256) for n in range(4)})
     users.apply(*credential_set("u0", made(SHA_512)))  # whose password is checked by the other one all the same
     chosen = [users.any_or_decoy(f"nobody{n}").mechanism for n in range(1000)]

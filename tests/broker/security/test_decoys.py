@@ -121,7 +121,7 @@ def test_adding_or_removing_a_user_changes_few_decoys():
 
 
 @pytest.mark.slow
-def test_the_work_for_one_name_is_bounded_and_does_not_depend_on_the_order_of_users():
+def test_decoys_imitate_at_most_most_kinds_of_users_in_whatever_order_they_came():
     users, reordered = ScramUsers(), ScramUsers()
     made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]
     for each in made:

@@ -161,7 +161,7 @@ def test_a_second_login_is_refused_if_sessions_do_not_expire():
     assert (line.login.name, line.login.phase) == ("alice", Phase.KNOWN)
 
 
-def test_requests_before_the_login_are_counted():
+def test_only_the_first_requests_at_most_are_admitted_before_the_login():
     login = Line().login
     assert [login.admits_another() for _ in range(REQUESTS_AT_MOST + 2)] == [True] * REQUESTS_AT_MOST + [False] * 2
 
@@ -169,7 +169,7 @@ def test_requests_before_the_login_are_counted():
 # ---- sessions that end (KIP-368) ---------------------------------------------------------------------------------
 
 
-def test_a_session_ends_when_the_listener_says_and_can_be_renewed():
+def test_a_session_ends_after_max_reauth_ms_and_can_be_renewed():
     line = Line(max_reauth_ms=20_000)
     assert line.log_in().response.session_lifetime_ms == 20_000
     line.wait(19_999)

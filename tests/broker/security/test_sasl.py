@@ -75,7 +75,7 @@ def test_a_scram_exchange_sends_the_messages_of_rfc_7677s_example():
 
 
 @pytest.mark.parametrize("mechanism", Mechanism)
-def test_the_scramp_library_logs_in(mechanism):
+def test_a_client_that_uses_the_scramp_library_logs_in(mechanism):
     from scramp import ScramClient as ScrampClient
 
     client = ScrampClient([mechanism.sasl_name], "alice", "alice-pw", c_nonce="abc")

@@ -27,7 +27,7 @@ def folders(broker: SimulatedBroker) -> list[str]:
     return [log.directory for log in broker.broker.store.logs.values() if log.topic == "__security"]
 
 
-def test_the_security_log_is_created_with_the_first_rule() -> None:
+def test_the_security_log_is_created_with_the_first_acl() -> None:
     with SimulatedBroker(guarded(log_dir="/d")) as broker:
         assert described(broker) == []
         broker.ask(creating())
@@ -74,7 +74,7 @@ def test_acls_survive_a_restart_and_a_power_cut(flushed: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["interval", "os"])
-def test_answered_rule_changes_survive_a_power_cut_in_every_durability_mode(mode: str) -> None:
+def test_answered_acl_changes_survive_a_power_cut_in_every_durability_mode(mode: str) -> None:
     with SimulatedBroker(guarded(durability_mode=mode, durability_interval_ms=60_000)) as broker:
         broker.ask(creating(ALLOW, DENY))
         broker.ask(deleting({"principal_filter": "User:alice"}))
@@ -100,7 +100,7 @@ def test_a_new_acl_is_not_answered_before_it_is_durable() -> None:
 
 
 @pytest.mark.slow
-def test_compaction_keeps_the_log_short_and_gives_the_same_acls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_shrinks_the_security_log_and_keeps_its_acls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(security_log, "SEGMENT_BYTES", 8_000)
     with SimulatedBroker(guarded(log_cleaner_backoff_ms=100)) as broker:
         broker.ask(creating(ALLOW, DENY))

@@ -49,7 +49,8 @@ def test_a_recreated_topic_gets_a_new_topic_id() -> None:
     assert catalogue.topics == {IDS[1]: again}
 
 
-def test_the_catalogue_keeps_cluster_id_producer_ids_and_broker_configs() -> None:
+def test_a_replayed_catalogue_has_the_cluster_id_and_the_last_broker_configs() -> None:
+    """It also has the next producer id that the last record names."""
     catalogue = replayed(
         [
             cluster_begun("abc"),
@@ -73,13 +74,14 @@ def test_settings_of_a_group_are_replaced_by_newer_ones_and_removed_by_an_empty_
 
 
 def test_the_catalogue_keeps_an_owed_marker_until_it_is_written() -> None:
+    """A marker is owed to an offline partition when a transaction that wrote to it has ended."""
     debts = [MarkerDebt(3, 0, True), MarkerDebt(0, 0, False)]
     catalogue = replayed([marker_owed(5, 1000, debts[0]), marker_owed(5, 1001, debts[1]), marker_paid(5, 1001)])
     assert catalogue.marker_debts == {(5, 1000): debts[0]}
     assert replayed([marker_owed(5, 1000, debts[0]), marker_paid(5, 1000)]).marker_debts == {}
 
 
-def test_a_catalogue_record_of_a_later_version_raises_newer_catalogue() -> None:
+def test_a_catalogue_record_of_an_unknown_kind_or_version_raises_newer_catalogue() -> None:
     with pytest.raises(NewerCatalogue, match="'teapot'"):
         Catalogue().apply(b"\x91\xa6teapot", b"\x80")
     key, value = cluster_begun("abc")

@@ -59,7 +59,7 @@ def test_many_huge_config_changes_leave_a_catalogue_that_the_next_start_can_read
         assert again.broker.topics.broker_configs("1") == again.broker.topics.broker_configs("") == {}
 
 
-def test_the_total_size_of_settings_is_limited_and_the_error_names_the_limit() -> None:
+def test_settings_beyond_configs_max_bytes_in_total_get_policy_violation() -> None:
     full = (44, "the settings of topics and brokers take all that is allowed: configs.max.bytes")
     text = "0:1," * 249 + "0:1"
     with SimulatedBroker(BrokerSettings(configs_max_bytes=2_000)) as broker:
@@ -81,7 +81,7 @@ def test_the_total_size_of_settings_is_limited_and_the_error_names_the_limit() -
             assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == OK
 
 
-def test_the_settings_of_one_resource_have_a_size_limit() -> None:
+def test_settings_of_one_resource_above_262144_bytes_are_refused() -> None:
     sizes = ConfigSizes()
     before = {f"n{number}": "x" * 32_000 for number in range(8)}
     sizes.check({}, before, 1 << 30)

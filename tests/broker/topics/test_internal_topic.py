@@ -74,7 +74,7 @@ def test_ensure_without_disk_space_raises_and_creates_no_internal_topic() -> Non
         assert not topic.exists
 
 
-def test_committing_to_an_internal_topic_without_space_writes_nothing() -> None:
+def test_commit_without_disk_space_gets_coordinator_not_available_and_writes_nothing() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         topic.ensure()
@@ -192,7 +192,7 @@ def test_a_read_error_in_the_middle_of_a_replay_fails_the_start(
         assert replayed(world.broker) == [(1, 0, b"a", b"1")]
 
 
-def test_unknown_coordinator_records_are_named_and_prevent_the_start() -> None:
+def test_a_coordinator_record_that_cannot_be_applied_raises_an_error_with_its_offset() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         topic.ensure()

@@ -36,7 +36,7 @@ def test_every_other_topic_name_is_accepted(name: str) -> None:
     check_name(name)
 
 
-def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
+def test_a_topic_name_that_differs_only_in_dots_or_underscores_is_refused() -> None:
     assert unify("a.b_c") == unify("a_b.c")
     with pytest.raises(KafkaError, match=r"Topic 'a_b\.c' collides with existing topic: a\.b_c") as refused:
         check_collision("a_b.c", ["a.b_c"])

@@ -116,7 +116,7 @@ def test_a_restart_with_a_lower_max_producer_ids_evicts_the_longest_idle_ones():
     end(later)
 
 
-def test_a_marker_without_data_does_not_count_towards_the_producer_limit():
+def test_producers_that_only_aborted_do_not_count_towards_max_producer_ids():
     with begin(max_producer_ids=3) as broker:
         broker.ask(create("t", 8))
         for number in range(5):
@@ -126,7 +126,7 @@ def test_a_marker_without_data_does_not_count_towards_the_producer_limit():
         assert remembered(broker) == set()
 
 
-def test_at_the_limit_a_producer_id_never_assigned_is_refused_and_evicts_no_other():
+def test_at_max_producer_ids_an_id_never_assigned_is_refused_and_evicts_no_other():
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t"))
         ids = [new_producer(broker) for _ in range(2)]

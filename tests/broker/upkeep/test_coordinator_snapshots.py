@@ -234,7 +234,7 @@ def test_a_coordinator_snapshot_newer_than_its_directorys_logs_is_ignored(
     assert "not the log that it was taken of" in caplog.text
 
 
-def test_a_snapshot_of_a_later_version_raises_newer_format() -> None:
+def test_a_coordinator_snapshot_of_a_later_version_fails_the_start_with_newer_format() -> None:
     world = SimulatedBroker(SETTINGS)
     world.stop()
     write_file(world.disk, "/d/coordinators-1", "coordinators", 2, b"")
@@ -372,7 +372,7 @@ def test_a_damaged_coordinator_partition_is_offline_and_left_out_of_new_snapshot
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_snapshot", [False, True])
-def test_a_damaged_partition_is_restored_from_a_copy_and_the_journal(with_snapshot: bool) -> None:
+def test_a_damaged_coordinator_partition_is_restored_from_a_copy_and_the_journal(with_snapshot: bool) -> None:
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
     world.wait(60)

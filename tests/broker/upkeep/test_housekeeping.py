@@ -329,6 +329,7 @@ def test_a_flush_takes_only_batches_that_were_in_tails_when_it_began(monkeypatch
 
 @pytest.mark.parametrize("nearly_full", [False, True])
 def test_with_a_nearly_full_journal_a_checkpoint_takes_few_producer_snapshots(monkeypatch, nearly_full):
+    """Otherwise it takes a snapshot of every log that is due. A nearly full journal needs a checkpoint soon."""
     count = SNAPSHOTS_A_RUN + 6
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t", count))

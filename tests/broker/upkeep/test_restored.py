@@ -167,6 +167,7 @@ def test_a_restored_group_is_empty_and_its_members_have_to_join_again(origin):
 
 
 def test_a_restored_directory_is_prepared_only_at_its_first_start(origin):
+    """The first start gives new producer ids and removes the mark; the second start goes on with those ids."""
     txn = begun(origin)
     with restored(origin) as copy:
         assert not copy.disk.exists(mark_path(copy.settings.log_dir))
