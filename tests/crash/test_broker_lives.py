@@ -51,7 +51,7 @@ def judged(disk: SimulatedDisk, seed: int, description: str) -> SimulatedDisk:
 
 
 @pytest.mark.requirement("S-11", "S-14", "S-31")
-def test_acknowledged_and_fetched_records_survive_a_power_cut_at_any_moment(busy):
+def test_records_acknowledged_or_fetched_before_a_power_cut_are_there_after_it(busy):
     for number, (description, image) in enumerate(crash_images(busy, limit=LIMIT, seed=SEED)):
         judged(image, number, description)
 

@@ -73,7 +73,7 @@ def judged(before, damaged, path, what):
     return found
 
 
-def test_the_directory_that_is_damaged_below_has_a_file_of_every_kind(disk, before):
+def test_the_data_directory_of_the_damage_tests_has_a_file_of_every_kind(disk, before):
     assert {kind_of(path) for path in files_of(disk)} == set(KINDS)
     assert len(paths(disk, "checkpoint")) == 2
     assert len(paths(disk, "producers")) == 2

@@ -262,7 +262,7 @@ def served_of(copy):
 
 
 @pytest.mark.parametrize("lives", [is_killed, goes_on])
-def test_following_the_hint_about_a_damaged_file_restores_all_records(lives):
+def test_restoring_the_files_named_in_the_brokers_damage_hint_recovers_all_records(lives):
     """The broker's hint says which files to restore from a copy."""
     random_ = random.Random(f"{SEED} {lives.__name__}")
     copy = left_by_a_broker()

@@ -144,14 +144,14 @@ def mixed_traffic(disk: SimulatedDisk, survives: str) -> None:
             w.checkpoint()
 
 
-def test_in_every_mode_acknowledged_records_survive_a_kill():
+def test_in_every_durability_mode_acknowledged_records_survive_a_kill():
     disk = SimulatedDisk()
     mixed_traffic(disk, "kill")
     for moment in range(0, len(disk.operations), 3):
         check(disk.killed_at(moment))
 
 
-def test_a_power_cut_loses_unsynced_records_of_other_modes_and_none_of_mode_fsync():
+def test_a_power_cut_loses_no_record_acknowledged_in_durability_mode_fsync():
     disk = SimulatedDisk()
     mixed_traffic(disk, "power cut")
     for description, image in crash_images(disk, limit=60, seed=6):

@@ -138,7 +138,7 @@ def test_a_moved_directory_cannot_be_served_by_a_second_broker_beside_the_first(
     assert old.stop() == 0
 
 
-def test_a_data_directory_link_that_points_elsewhere_halts_the_broker(place: Place, tmp_path: Path) -> None:
+def test_a_broker_whose_data_directory_symlink_was_changed_exits_with_70(place: Place, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for each in (one, two):
         each.mkdir()

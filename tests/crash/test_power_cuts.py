@@ -122,7 +122,7 @@ class Watcher:
 
 @pytest.mark.long
 @pytest.mark.requirement("S-11", "S-14", "S-31")
-def test_records_acknowledged_or_seen_survive_power_cuts_by_a_real_kernel(volume):
+def test_records_acknowledged_or_fetched_survive_power_cuts_of_a_real_volume(volume):
     rounds = int(os.environ.get("ROUNDS", "6"))
     seed = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}, {rounds} rounds")

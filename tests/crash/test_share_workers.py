@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.requirement("S-121", "S-123")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_order_has_one_invoice_though_workers_and_broker_are_killed(tmp_path: Path, seed: int) -> None:
+def test_each_consumed_record_has_one_output_though_workers_and_broker_are_killed(tmp_path: Path, seed: int) -> None:
     plan = Plan.of(seed, ORDERS, worker_kills=24, broker_kills=4)
     with broker_process(str(tmp_path / "data")) as broker:
         queueing.prepare(broker.bootstrap, plan.orders)

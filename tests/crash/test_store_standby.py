@@ -104,7 +104,7 @@ def numbers(broker: BrokerProcess) -> list[int]:
 @pytest.mark.parametrize(
     "how", ["SIGKILL", *(pytest.param(one, marks=pytest.mark.long) for one in ("SIGSTOP", "SIGTERM"))]
 )
-def test_a_client_of_both_brokers_goes_on_at_the_standby_and_nothing_is_lost(url, how, tmp_path):
+def test_a_producer_continues_at_the_standby_when_the_owner_stops_and_loses_nothing(url, how, tmp_path):
     first = adopted_owner(url, tmp_path / "first")
     lease = f"store.lease.ms={LEASE_MS[how]}"
     second = BrokerProcess(str(tmp_path / "second"), "--store", url, "--standby", "-X", lease, *QUICK)

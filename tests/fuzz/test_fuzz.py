@@ -24,7 +24,7 @@ by_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys
 
 
 @by_target
-def test_every_valid_input_is_read_within_the_limits_of_time_and_memory(target: Target) -> None:
+def test_every_parser_reads_its_valid_seed_inputs_within_limits_of_time_and_memory(target: Target) -> None:
     seeds, watch = list(target.seeds()), Watch()
     assert seeds
     for seed in seeds:
@@ -34,7 +34,7 @@ def test_every_valid_input_is_read_within_the_limits_of_time_and_memory(target: 
 
 
 @pytest.mark.parametrize(("name", "data"), [(name, data) for name, every in FOUND.items() for data in every])
-def test_inputs_that_once_failed_are_now_read_or_refused(name: str, data: bytes) -> None:
+def test_fuzzer_inputs_that_failed_in_the_past_are_read_or_refused(name: str, data: bytes) -> None:
     measure(TARGETS[name], data, Watch())
 
 
@@ -57,7 +57,7 @@ def test_the_fuzzer_keeps_inputs_that_reach_new_lines() -> None:
     assert {name for name, _, _ in watch.steps if "protocol/records.py" in name}
 
 
-def test_an_input_that_works_for_too_long_or_takes_too_much_memory_fails() -> None:
+def test_the_fuzzer_reports_inputs_above_its_limits_of_steps_or_memory() -> None:
     def for_ever(data: bytes) -> None:
         while True:
             varint(b"\x02", 0)

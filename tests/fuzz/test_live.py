@@ -31,7 +31,7 @@ MOST_BYTES = 16 << 20  # limit of all memory that the broker keeps after them, t
 @pytest.mark.slow
 @pytest.mark.parametrize("is_guarded", [False, True], ids=["no authorizer", "authorizer"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_after_random_requests_nothing_is_left_and_valid_clients_work(is_guarded: bool, seed: int) -> None:
+def test_after_random_requests_the_broker_keeps_no_state_of_them_and_still_serves(is_guarded: bool, seed: int) -> None:
     with no_errors_logged(), target(is_guarded=is_guarded) as broker:
         came = attack(broker, seed, REQUESTS)
         assert came["answers"] > REQUESTS / 10

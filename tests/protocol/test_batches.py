@@ -218,7 +218,7 @@ def test_a_negative_sequence_is_reported_before_a_negative_producer_epoch(sequen
 
 
 @pytest.mark.parametrize("attributes", [0, 8, 0x10, 0x18])
-def test_a_record_count_beyond_what_the_bytes_can_hold_is_refused(attributes):
+def test_a_produced_batch_whose_bytes_are_too_few_for_its_record_count_is_refused(attributes):
     smallest = 7
     for size in (smallest * 3, smallest * 3 - 1):
         sent = view(batch(bytes(size), records=3, attributes=attributes, **PRODUCER))
@@ -238,7 +238,7 @@ def test_a_produced_batch_marked_log_append_time_is_treated_as_create_time():
 
 @pytest.mark.requirement("S-24")
 @pytest.mark.parametrize("name", CASES)
-def test_each_invalid_batch_gets_kafkas_error_or_a_documented_other_one(name):
+def test_each_invalid_batch_gets_the_error_code_of_kafka_or_of_a_listed_exception(name):
     case = CASES[name]
     expected = case.kafka if case.ours is None else case.ours
     if expected == ErrorCode.NONE:
@@ -259,7 +259,7 @@ def test_any_bytes_in_a_produce_request_are_accepted_or_get_an_error_code(conten
 
 
 @given(st.data())
-def test_any_header_fields_with_a_right_crc_are_accepted_or_refused_with_a_code(data):
+def test_a_produced_batch_of_random_header_fields_is_accepted_or_raises_kafka_error(data):
     def integer(bits):
         edge = 2 ** (bits - 1)
         return data.draw(st.sampled_from([-edge, -2, -1, 0, 1, 2, edge - 1]))

@@ -37,7 +37,7 @@ def test_incompressible_data_survives_a_compression_round_trip(codec):
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.ZSTD, 1, 19)])
-def test_the_compression_level_is_used(codec, low, high):
+def test_a_higher_compression_level_gives_fewer_bytes(codec, low, high):
     content = b"".join(b"%d," % (number * number % 7919) for number in range(20_000))
     assert len(compress(codec, content, high)) < len(compress(codec, content, low))
     assert decompress(codec, compress(codec, content, high), limit=MIB) == content
@@ -63,7 +63,7 @@ def test_compressed_data_truncated_anywhere_is_corrupt(codec):
     assert outcomes == {ErrorCode.CORRUPT_MESSAGE}
 
 
-def test_an_unknown_codec_number_is_a_corrupt_message():
+def test_decompressing_an_unknown_codec_number_raises_corrupt_message():
     assert refused(6, b"abc") is ErrorCode.CORRUPT_MESSAGE
 
 

@@ -135,7 +135,7 @@ def test_a_partial_frame_of_a_quarter_of_its_chunk_or_more_is_not_copied(begun: 
     assert len(held) == begun
 
 
-def test_large_frames_that_come_together_are_not_copied() -> None:
+def test_large_frames_that_arrive_in_one_chunk_are_views_of_it_not_copies() -> None:
     chunk = framed(b"x" * 100_000, b"y" * 100_000, b"z" * 100_000)[:256_000]
     frames = Framer().feed(chunk)
     assert [frame.obj is chunk for frame in frames if isinstance(frame, memoryview)] == [True, True]

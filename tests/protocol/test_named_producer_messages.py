@@ -20,7 +20,7 @@ def test_open_named_producer_messages_have_the_documented_bytes():
 
 
 @pytest.mark.parametrize("version", [9, 13])
-def test_fields_of_named_producers_in_produce_are_tagged_fields(version):
+def test_named_producer_fields_in_produce_are_tagged_fields_numbered_10000(version):
     asked = writing("p", 7, [3, 2**40])
     if version == 13:
         asked.topic_data[0].name, asked.topic_data[0].topic_id = "", b"\1" * 16

@@ -26,6 +26,6 @@ def test_uvarint_raises_value_error_for_a_number_above_32_bits() -> None:
         uvarint(1 << 32)
 
 
-def test_a_tagged_section_begins_with_its_count_and_each_field_with_tag_and_size() -> None:
+def test_tagged_fields_are_preceded_by_their_count_and_each_by_its_tag_and_size() -> None:
     assert tagged_section([]) == b"\0"
     assert tagged_section([(0, b"a"), (200, b"")]) == b"\x02\x00\x01a\xc8\x01\x00"

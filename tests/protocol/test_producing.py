@@ -58,6 +58,6 @@ def test_a_produced_batch_decodes_to_its_records_with_every_codec(codec):
 
 
 @pytest.mark.parametrize("headers", [{}, {0: (("h", b"v"),)}])
-def test_timestamps_too_far_apart_are_refused(headers):
+def test_the_fast_produce_encoder_refuses_timestamps_whose_delta_exceeds_64_bits(headers):
     with pytest.raises(KafkaError):
         payload([None, None], [b"", b""], [-(2**63), 2**63 - 1], headers)

@@ -92,7 +92,10 @@ def test_a_batch_emptied_by_cleaning_keeps_offsets_sequences_and_timestamp(codec
 
 @pytest.mark.slow
 @given(some, st.data())
-def test_damage_that_raw_does_not_refuse_changes_no_offset_time_or_key(shapes, data):
+def test_on_damaged_records_raw_refuses_or_gives_what_the_full_decoder_gives(shapes, data):
+    """raw() does not read values and headers: where the damage is only in them, the full decoder may refuse what raw()
+    accepts.
+    """
     built = bytearray(build(contents(shapes)))
     for _ in range(data.draw(st.integers(1, 3))):
         built[data.draw(st.integers(61, len(built) - 1))] = data.draw(st.integers(0, 255))
@@ -132,19 +135,19 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_record_whose_length_contradicts_its_fields_is_refused(name):
+def test_raw_refuses_a_record_whose_length_contradicts_its_fields(name):
     with pytest.raises(KafkaError) as caught:
         raw(opened(batch(LIES[name], records=1)))
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(("base", "delta"), [(FARTHEST, 1), (-(2**63), -1), (FARTHEST, 2**62)], ids=str)
-def test_a_record_timestamp_beyond_64_bits_is_refused(base, delta):
+def test_raw_refuses_a_record_whose_timestamp_is_beyond_64_bits(base, delta):
     with pytest.raises(KafkaError):
         raw(opened(batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS)))
 
 
-def test_timestamps_too_far_from_the_horizon_for_a_delta_are_refused():
+def test_rewrite_refuses_a_timestamp_further_than_64_bits_from_the_delete_horizon():
     found = opened(batch(record(0, -(2**63)) + record(1, FARTHEST), records=2, base_timestamp=0, max_timestamp=0))
     with pytest.raises(KafkaError) as caught:
         rewrite(found, payload(found), [1, 1], delete_horizon_ms=5_000)
@@ -167,7 +170,7 @@ def test_a_record_with_half_a_million_headers_takes_as_many_steps_as_one_with_no
         assert lines_run(lambda look=look: look(many)) < lines_run(lambda look=look: look(few)) + 100
 
 
-def test_headers_take_no_more_memory_than_their_bytes():
+def test_scanning_many_record_headers_takes_less_than_5_times_their_bytes_of_memory():
     found = opened(many_headers.batch(MANY))
     size = len(payload(found))
     assert size > 2 * MANY

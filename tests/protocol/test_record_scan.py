@@ -60,7 +60,7 @@ def test_the_check_for_missing_keys_names_each_record_without_a_key(shapes, time
 
 
 @given(few, st.sampled_from([1, 30]), st.integers(-5, 300) | st.integers(0, 2**62), st.integers(0, 300))
-def test_records_with_timestamps_outside_the_limits_are_found(shapes, times, lowest, width):
+def test_outside_returns_the_first_records_out_of_the_time_limits_and_their_number(shapes, times, lowest, width):
     sent = contents(shapes, times)
     wrong = [(n, r.timestamp) for n, r in enumerate(sent) if not lowest <= r.timestamp <= lowest + width]
     wrong = [each for each in wrong if each[1] != -1]
@@ -108,7 +108,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_record_whose_sizes_contradict_its_fields_is_refused(name):
+def test_check_keys_refuses_a_batch_with_a_record_of_false_sizes_as_invalid_record(name):
     found = opened(batch(LIES[name]))
     with pytest.raises(KafkaError) as caught:
         check_keys(found)
@@ -118,7 +118,7 @@ def test_a_record_whose_sizes_contradict_its_fields_is_refused(name):
 
 @pytest.mark.parametrize("name", [name for name in LIES if "length" in name])
 @pytest.mark.parametrize("lowest", [0, NOW_MS])
-def test_a_false_record_length_is_refused_when_timestamps_are_checked(name, lowest):
+def test_the_check_of_timestamps_refuses_a_batch_with_a_record_of_false_length(name, lowest):
     with pytest.raises(KafkaError):
         outside(opened(batch(LIES[name])), lowest, 2**63 - 1)
 

@@ -167,7 +167,7 @@ def test_each_batch_whose_records_kafka_refuses_is_refused_when_they_are_read(na
 
 
 @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (0, 5), (-1, 0), (0, 2)])
-def test_offset_deltas_must_grow_and_stay_inside_the_batch(deltas):
+def test_records_with_offset_deltas_not_growing_or_outside_the_batch_are_refused(deltas):
     content = b"".join(map(record, deltas))
     assert refused(batch(content, count=2, last_offset_delta=1)) is ErrorCode.INVALID_RECORD
 
@@ -177,7 +177,7 @@ def test_offset_deltas_with_gaps_left_by_compaction_are_accepted():
     assert [each.offset for each in records(found)] == [101, 105]
 
 
-def test_a_count_too_large_for_the_bytes_is_refused_before_the_first_record():
+def test_a_record_count_too_large_for_the_batchs_bytes_is_refused_before_decoding():
     lying = opened(batch(record(), count=2**31 - 1, last_offset_delta=2**31 - 2))
     with pytest.raises(KafkaError, match="cannot fit"):
         next(records(lying))
@@ -190,7 +190,7 @@ def test_an_uncompressed_batch_is_read_beyond_the_decompression_limit():
     assert record.value == large
 
 
-def test_records_are_decompressed_up_to_the_limit_and_no_further():
+def test_records_that_decompress_beyond_the_limit_raise_message_too_large():
     sent = build([Record(0, NOW_MS, None, bytes(100_000))], codec=Codec.ZSTD)
     assert len(list(records(opened(sent), limit=100_100))) == 1
     assert refused(sent, limit=100_000) is ErrorCode.MESSAGE_TOO_LARGE
@@ -229,7 +229,7 @@ def test_records_with_any_changed_byte_decode_or_raise_an_error_code(contents, d
 
 
 @pytest.mark.parametrize("length", range(1, 28))
-def test_a_payload_cut_anywhere_is_refused(length):
+def test_records_truncated_at_any_byte_raise_invalid_record(length):
     payload = record(headers=[(b"h", b"x")]) + record(1, key=None, value=b"long" * 2)
     assert refused(batch(payload[:length], records=2)) is ErrorCode.INVALID_RECORD
 
@@ -308,7 +308,7 @@ def test_unknown_and_empty_control_batches_are_not_taken_for_markers():
 @pytest.mark.parametrize(
     ("key", "value"), [(None, b""), (b"\0\0\0", b""), (b"\0\0\0\1", b"\0\0\0"), (b"\0\0\0\1", None)]
 )
-def test_a_control_record_too_short_is_refused(key, value):
+def test_a_control_record_whose_key_or_value_is_too_short_is_refused_as_a_marker(key, value):
     with pytest.raises(KafkaError):
         read_marker(opened(build([Record(0, 0, key, value)], control=True)))
 
@@ -321,14 +321,14 @@ FARTHEST = 2**63 - 1
 @pytest.mark.parametrize(
     ("base", "delta"), [(FARTHEST, 1), (-(2**63), -1), (NOW_MS, FARTHEST), (FARTHEST, 2**62)], ids=str
 )
-def test_a_record_timestamp_beyond_64_bits_is_an_invalid_record(base, delta):
+def test_decoding_a_record_timestamp_beyond_64_bits_raises_invalid_record(base, delta):
     sent = batch(record(0, delta), base_timestamp=base, max_timestamp=NOW_MS)
     with pytest.raises(KafkaError) as caught:
         list(records(opened(sent)))
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_timestamps_too_far_apart_for_a_delta_are_refused_before_they_are_written():
+def test_building_a_batch_refuses_timestamps_whose_delta_exceeds_64_bits():
     far = batch(record(0, -(2**63)) + record(1, FARTHEST), records=2, base_timestamp=0, max_timestamp=0)
     read_back = list(records(opened(far)))
     assert [each.timestamp for each in read_back] == [-(2**63), FARTHEST]
@@ -337,7 +337,7 @@ def test_timestamps_too_far_apart_for_a_delta_are_refused_before_they_are_writte
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_offsets_beyond_64_bits_are_refused():
+def test_a_batch_with_record_offsets_beyond_64_bits_is_refused():
     with pytest.raises(KafkaError):
         list(records(opened(batch(records=2, base_offset=FARTHEST))))
 

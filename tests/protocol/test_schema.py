@@ -133,7 +133,7 @@ def test_a_response_is_declared_for_the_versions_of_its_request() -> None:
     assert b"".join(encoder(EverythingResponse, 2)(EverythingResponse())) == b"\x04yes\0"
 
 
-def test_a_version_that_is_not_declared_is_refused() -> None:
+def test_a_decoder_of_an_undeclared_message_version_raises_unsupported_version() -> None:
     for version in (-1, 4):
         with pytest.raises(KafkaError) as refused:
             decoder(EverythingRequest, version)
@@ -148,7 +148,7 @@ def test_a_struct_encoded_by_itself_is_not_flexible() -> None:
     ("text", "versions"),
     [("3+", Versions(3, 32767)), ("0-12", Versions(0, 12)), ("5", Versions(5, 5)), ("none", Versions(1, 0))],
 )
-def test_versions_of_parses_kafkas_notation_of_versions(text: str, versions: Versions) -> None:
+def test_versions_of_parses_version_ranges_as_kafkas_schemas_write_them(text: str, versions: Versions) -> None:
     assert versions_of(text) == versions
 
 

@@ -89,12 +89,12 @@ def test_produce_is_listed_from_0_and_served_from_3() -> None:
     assert all(api.advertised_min == api.min for api in APIS.values() if api is not produce)
 
 
-def test_only_versions_for_brokers_are_declared_above_the_served_maximum() -> None:
+def test_only_init_producer_id_and_add_partitions_declare_more_versions_than_served() -> None:
     beyond = {api.name: (api.max, api.declared.high) for api in APIS.values() if api.declared.high > api.max}
     assert beyond == {"InitProducerId": (5, 6), "AddPartitionsToTxn": (3, 5)}
 
 
-def test_the_served_versions_of_each_api_match_the_table() -> None:
+def test_each_kafka_api_serves_exactly_the_version_range_listed_here() -> None:
     ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values() if api.key < 20_000}  # ours are not told
     assert ranges == {
         "Produce": (0, 13),
@@ -180,7 +180,7 @@ def test_tagged_fields_in_a_request_header_are_skipped() -> None:
     assert frame[read_request_header(frame).position :] == b"body"
 
 
-def test_the_header_of_an_api_that_we_do_not_know_can_be_read() -> None:
+def test_the_header_of_a_request_of_an_unknown_api_is_decoded() -> None:
     header = read_request_header(struct.pack(">hhih", 999, 77, 7, 2) + b"me")
     assert (header.api_key, header.api_version) == (999, 77)
 
@@ -207,7 +207,7 @@ def test_tagged_fields_are_in_order_of_tags_and_left_out_at_their_defaults() -> 
     assert body(ApiVersionsResponse(api_keys=[]), 3)[-1:] == b"\0"
 
 
-def test_a_nullable_struct_is_preceded_by_one_byte() -> None:
+def test_a_nullable_struct_is_preceded_by_byte_1_and_null_is_encoded_as_ff() -> None:
     request = DescribeTopicPartitionsRequest(topics=[])
     assert body(request, 0) == b"\x01" + struct.pack(">i", 2000) + b"\xff" + b"\0"
     request.cursor = Cursor(topic_name="t", partition_index=3)
@@ -300,7 +300,7 @@ def test_metadata_for_all_topics_has_an_empty_list_in_version_0_and_null_later()
         decoder(MetadataRequest, 0)(b"\xff\xff\xff\xff", 0)
 
 
-def test_metadata_versions_without_the_flag_allow_topic_creation() -> None:
+def test_metadata_before_version_4_has_no_flag_and_allows_topic_creation() -> None:
     assert decoder(MetadataRequest, 3)(b"\0\0\0\0", 0)[0].allow_auto_topic_creation is True
     assert decoder(MetadataRequest, 4)(b"\0\0\0\0\0", 0)[0].allow_auto_topic_creation is False
 

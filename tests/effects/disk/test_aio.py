@@ -264,7 +264,7 @@ def test_open_writer_returns_none_and_leaks_no_descriptor_where_aio_is_refused(l
     ],
     ids=["another processor", "32 bits", "another kernel", "no RWF_DSYNC", "no syscall in the C library"],
 )
-def test_open_writer_returns_none_on_other_systems_than_linux(loop, monkeypatch, module, name, value):
+def test_open_writer_returns_none_on_an_unsupported_system_or_processor(loop, monkeypatch, module, name, value):
     before = descriptors(), contexts()
     with monkeypatch.context() as patched:
         patched.setattr(module, name, value)
@@ -338,7 +338,9 @@ def test_an_error_of_a_write_carries_the_files_path(loop, writer, file, synced, 
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_a_failed_sync_of_a_rewritten_part_is_reported(loop, writer, file, monkeypatch, number):
+def test_a_failed_sync_after_an_async_write_was_rewritten_raises_with_the_files_path(
+    loop, writer, file, monkeypatch, number
+):
     def failing(fd):
         raise OSError(number, os.strerror(number))
 

@@ -95,7 +95,7 @@ def test_the_aligned_buffer_of_direct_writes_is_reused(file):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EOPNOTSUPP, ""), OSError(errno.EINVAL, ""), NotImplementedError()])
-def test_a_file_that_refuses_direct_writes_is_not_tried_again(file, monkeypatch, error):
+def test_direct_writes_return_false_after_a_first_refused_one_without_a_second_try(file, monkeypatch, error):
     asked = refuse(monkeypatch, error)
     assert [write(file), write(file)] == [False, False]
     assert asked == [BLOCK_BYTES]
@@ -103,7 +103,7 @@ def test_a_file_that_refuses_direct_writes_is_not_tried_again(file, monkeypatch,
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOENT, errno.EMFILE])
-def test_a_file_without_a_direct_descriptor_is_not_tried_again(file, monkeypatch, number):
+def test_opening_a_file_for_direct_writes_is_tried_only_once_if_it_fails(file, monkeypatch, number):
     asked = []
 
     def refusing(fd):

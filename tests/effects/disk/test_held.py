@@ -139,7 +139,10 @@ def test_a_read_only_lock_writes_no_file_and_excludes_other_locks(two: Two, has_
     two.other.lock(f"{two.path}/lock").release()
 
 
-def test_holding_a_directory_does_not_lock_it(two: Two) -> None:
+def test_a_hold_reads_a_directory_that_was_replaced_and_takes_no_lock(two: Two) -> None:
+    """After hold(), reads by the path find the files of the held directory although another one took its place;
+    another process may lock it.
+    """
     two.lock.release()
     hold = two.disk.hold(two.path)
     two.replace()

@@ -122,7 +122,7 @@ def test_reading_cached_bytes_returns_the_bytes_of_the_file(file, position):
     assert bytes(file.read_cached(5_000, position)) == file.read(5_000, position)
 
 
-def test_a_cached_read_does_not_wait_for_uncached_bytes(file, monkeypatch):
+def test_read_cached_returns_none_if_only_a_part_of_the_bytes_is_cached(file, monkeypatch):
     file.write([b"x" * 100], 0)
     replies = iter([40])
 
@@ -135,7 +135,7 @@ def test_a_cached_read_does_not_wait_for_uncached_bytes(file, monkeypatch):
     assert file.read_cached(100, 0) is None
 
 
-def test_a_cached_read_reads_normally_where_the_file_system_cannot_tell(file, monkeypatch):
+def test_read_cached_reads_normally_on_a_file_system_without_nowait_reads(file, monkeypatch):
     file.write([b"x" * 100], 0)
 
     def unsupported(fd, buffers, position, flags):
@@ -145,7 +145,7 @@ def test_a_cached_read_reads_normally_where_the_file_system_cannot_tell(file, mo
     assert file.read_cached(100, 50) == b"x" * 50
 
 
-def test_a_missing_file_is_not_made_unless_asked(disk, tmp_path):
+def test_opening_a_missing_file_without_create_raises_file_not_found(disk, tmp_path):
     with pytest.raises(FileNotFoundError):
         disk.open(str(tmp_path / "none"))
 
@@ -242,7 +242,7 @@ def test_a_locked_relative_path_still_works_after_the_working_directory_changed(
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
-def test_a_lock_on_a_failed_file_system_can_be_released(disk, tmp_path, monkeypatch, error):
+def test_releasing_a_lock_closes_its_descriptors_although_the_file_system_fails(disk, tmp_path, monkeypatch, error):
     path = str(tmp_path / "lock")
     lock = disk.lock(path)
     monkeypatch.setattr(os, "ftruncate", mock.Mock(side_effect=OSError(error, os.strerror(error))))
@@ -305,7 +305,7 @@ def test_a_lock_ends_with_the_process_that_held_it(disk, tmp_path):
     disk.lock(path).release()
 
 
-def test_a_held_lock_file_without_a_pid_is_refused_without_a_pid(disk, tmp_path):
+def test_locking_a_locked_directory_whose_lock_file_is_empty_raises_without_a_pid(disk, tmp_path):
     path = tmp_path / "lock"
     lock = disk.lock(str(path))
     path.write_bytes(b"")
@@ -317,7 +317,7 @@ def test_a_held_lock_file_without_a_pid_is_refused_without_a_pid(disk, tmp_path)
 
 @pytest.mark.parametrize("has_syncfs", [True, False])
 @pytest.mark.parametrize("count", [1, many_syncs.MANY_SYNCS])
-def test_syncing_many_files_works_with_and_without_syncfs(disk, tmp_path, monkeypatch, count, has_syncfs):
+def test_sync_all_syncs_each_file_and_directory_with_and_without_syncfs(disk, tmp_path, monkeypatch, count, has_syncfs):
     if not has_syncfs:
         monkeypatch.setattr(many_syncs, "syncfs", lambda: None)
     synced = []
@@ -329,7 +329,7 @@ def test_syncing_many_files_works_with_and_without_syncfs(disk, tmp_path, monkey
         file.close()
 
 
-def test_many_files_are_synced_though_the_first_was_deleted_meanwhile(disk, tmp_path, monkeypatch):
+def test_sync_all_syncs_every_file_although_the_first_was_deleted_before(disk, tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(disk_module, "flush_to_device", lambda fd, flush: synced.append(fd))
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(many_syncs.MANY_SYNCS)]
@@ -359,7 +359,7 @@ def test_many_directories_are_synced_although_the_first_open_for_syncfs_fails(di
 
 
 @pytest.mark.parametrize("count", [1, many_syncs.MANY_SYNCS])
-def test_one_failed_sync_of_many_is_reported(disk, tmp_path, monkeypatch, count):
+def test_sync_all_raises_an_error_with_the_name_of_the_one_file_whose_sync_fails(disk, tmp_path, monkeypatch, count):
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
     bad = os.stat(tmp_path / "0").st_ino
 
@@ -376,7 +376,7 @@ def test_one_failed_sync_of_many_is_reported(disk, tmp_path, monkeypatch, count)
 
 
 @pytest.mark.parametrize("count", [1, many_syncs.MANY_SYNCS])
-def test_a_failed_sync_is_reported_before_a_directory_that_cannot_be_opened(disk, tmp_path, monkeypatch, count):
+def test_sync_all_raises_a_failed_sync_rather_than_a_directory_it_cannot_open(disk, tmp_path, monkeypatch, count):
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
     last = os.stat(files[-1].path).st_ino
 

@@ -58,7 +58,7 @@ def synced(monkeypatch):
 
 
 @pytest.mark.skipif(not HAS_DSYNC, reason="NO RWF_DSYNC HERE: SYNCED WRITES ARE NOT TESTED")
-def test_write_synced_makes_its_last_write_durable_without_syncing_the_file(file, monkeypatch, synced):
+def test_write_synced_sets_rwf_dsync_on_its_last_write_and_does_not_sync_the_file(file, monkeypatch, synced):
     given, real = [], os.pwritev
 
     def noted(fd, buffers, position, flags=0):
@@ -73,7 +73,7 @@ def test_write_synced_makes_its_last_write_durable_without_syncing_the_file(file
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EOPNOTSUPP, ""), OSError(errno.EINVAL, ""), NotImplementedError()])
-def test_without_synced_writes_the_whole_file_is_synced(file, monkeypatch, synced, error):
+def test_write_synced_syncs_the_whole_file_where_rwf_dsync_is_refused(file, monkeypatch, synced, error):
     real = os.pwritev
 
     def refusing(fd, buffers, position, flags=0):
@@ -137,7 +137,7 @@ def test_bytes_written_past_the_cache_read_back_the_same(file, position, size, p
     assert file.read(len(after), position + len(content)) == after
 
 
-def test_consecutive_writes_past_the_cache_may_meet_within_a_block(file, paced):
+def test_writes_past_the_page_cache_may_begin_and_end_in_the_middle_of_a_block(file, paced):
     content = blocks(500)
     for begin, end in itertools.pairwise([0, 300_001, 300_002, 900_000, 1_300_003, len(content)]):
         file.write_past_cache([content[begin:end]], begin, paced=paced)
@@ -186,7 +186,7 @@ def test_an_uncached_write_uses_the_dontcache_flag(file, flags_given):
     assert flags_given[-1] == 0
 
 
-def test_a_paced_write_goes_to_the_device_in_pieces(file, monkeypatch, flags_given):
+def test_a_paced_write_goes_to_the_device_in_pieces_of_at_most_512_kib(file, monkeypatch, flags_given):
     if not goes_past_cache(Path(file.path).parent):
         pytest.skip("NO O_DIRECT HERE (tmpfs): PACED WRITES ARE NOT TESTED")
     real, sizes = os.pwrite, []
@@ -202,7 +202,7 @@ def test_a_paced_write_goes_to_the_device_in_pieces(file, monkeypatch, flags_giv
     assert sizes == [PIECE_BYTES, PIECE_BYTES, 299 * BLOCK_BYTES - 2 * PIECE_BYTES]
 
 
-def test_a_paced_write_without_a_free_descriptor_is_an_uncached_write(file, monkeypatch, flags_given):
+def test_a_paced_write_without_a_free_file_descriptor_uses_the_dontcache_flag(file, monkeypatch, flags_given):
     def refused(*_):
         raise OSError(errno.EMFILE, "too many open files")
 

@@ -50,7 +50,7 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-def test_a_url_can_be_a_web_page_or_a_file(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_fetch_returns_the_content_of_an_http_url_and_of_a_file_url(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert fetch(f"{server}/page", 5, 100) == b"page"
     (tmp_path / "a b").write_bytes(b"x" * 100)
     assert fetch((tmp_path / "a b").as_uri(), 5, 100) == b"x" * 100
@@ -121,7 +121,7 @@ def test_a_malformed_http_answer_raises_cannot_fetch(answer: bytes) -> None:
         thread.join()
 
 
-def test_a_fetch_reads_no_more_than_its_limit(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_fetching_more_bytes_than_the_limit_raises_cannot_fetch(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "large").write_bytes(b"x" * 101)
     for url in (f"{server}/endless", (tmp_path / "large").as_uri()):
         with pytest.raises(CannotFetch, match="more than 100 bytes"):

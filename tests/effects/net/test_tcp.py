@@ -97,7 +97,7 @@ def test_a_listener_reports_its_port_and_accepts_connections_there(run):
 
 @pytest.mark.skipif(len(congestion_controls()) < 2, reason="this system leaves no choice of congestion control")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
-def test_connections_are_paced_except_on_loopback(run, monkeypatch, host):
+def test_only_a_listener_on_loopback_sets_an_unpaced_congestion_control(run, monkeypatch, host):
     def control(one):
         return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 
@@ -180,7 +180,7 @@ def test_an_address_family_missing_on_the_machine_is_skipped():
         net_module.bind(places[:1], dual_stack=False)
 
 
-def test_a_port_taken_in_the_second_family_makes_bind_try_another_port(monkeypatch):
+def test_bind_tries_another_port_if_the_chosen_one_is_taken_in_the_second_family(monkeypatch):
     real, failures = net_module._bind, iter([False, True, False, False])
 
     def taken_once(family, address, dual_stack):
@@ -266,7 +266,7 @@ def test_send_now_raises_connection_error_on_a_closed_socket():
         send_now(here.fileno(), deque([b"head"]), 0)
 
 
-async def test_the_number_of_sockets_waited_for_at_once_is_limited(monkeypatch):
+async def test_waiting_for_more_sockets_than_the_limit_to_become_writable_raises_os_error(monkeypatch):
     monkeypatch.setattr(Writable, "room", threading.Semaphore(1))
     here, there = socket.socketpair()
     with here, there:

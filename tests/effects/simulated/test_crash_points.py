@@ -184,7 +184,7 @@ def test_crash_images_are_distinct_and_the_same_in_every_run():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
-def test_the_number_of_crash_images_is_limited(limit):
+def test_crash_images_yields_at_most_limit_images(limit):
     disk = SimulatedDisk()
     Log("sync").run(disk)
     assert 1 <= len(list(crash_images(disk, limit=limit))) <= limit
@@ -249,7 +249,7 @@ def test_the_description_of_a_crash_image_names_what_was_lost_or_torn():
     assert any("#1 write /f 3+5 torn to Prefix(length=1)" in text for text in texts)
 
 
-def test_pairs_of_dropped_syncs_are_counted_without_being_built():
+def test_the_pairs_of_1500_droppable_syncs_are_counted_without_building_each_pair():
     syncs = [Sync(index, "", 0) for index in range(1500)]
     pairs = TwoMissing(Moment(0, syncs, (), 0))
     assert len(pairs) == 1500 * 1499 // 2

@@ -106,7 +106,7 @@ def test_a_truncation_is_undone_by_a_crash_until_it_is_synced(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"012\0\0x"
 
 
-def test_a_recreated_file_name_is_a_new_file(disk):
+def test_until_the_directory_is_synced_a_crash_restores_the_file_that_was_recreated(disk):
     write(disk, "/d/f", b"first", sync=True)
     disk.sync_directory("/d")
     disk.unlink("/d/f")
@@ -119,7 +119,7 @@ def test_a_recreated_file_name_is_a_new_file(disk):
 # The second trap: a failed sync
 
 
-def test_a_block_sync_makes_only_those_blocks_durable(disk):
+def test_write_blocks_synced_makes_only_the_blocks_it_writes_durable(disk):
     file = disk.open("/d/f", create=True)
     file.write([b"before"], 0)
     file.sync()
@@ -130,7 +130,7 @@ def test_a_block_sync_makes_only_those_blocks_durable(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"bessre"
 
 
-def test_a_simulated_disk_without_block_syncs_has_none_after_a_crash_either(disk):
+def test_without_syncs_blocks_write_blocks_synced_returns_false_also_after_a_crash(disk):
     disk.open("/d/f", create=True)
     disk.sync_directory("/d")
     disk.syncs_blocks = False
@@ -265,7 +265,7 @@ def test_simulated_reads_fail_only_where_requested(disk):
             file.read(2, 2)
 
 
-def test_bytes_marked_cold_are_reported_as_uncached(disk):
+def test_read_cached_returns_none_for_a_file_that_the_simulated_disk_marks_cold(disk):
     write(disk, "/d/f", b"bytes")
     file = disk.open("/d/f")
     assert bytes(file.read_cached(3, 1)) == b"yte"
@@ -316,7 +316,7 @@ def five_writes(disk):
     return disk, [one.index for one in disk.operations if isinstance(one, Write)]
 
 
-def test_a_crash_after_an_operation_includes_it_and_none_later(five_writes):
+def test_a_disk_image_at_operation_n_includes_the_operations_before_n_and_no_other(five_writes):
     disk, writes = five_writes
     assert read(disk.at(writes[3] + 1), "/d/f") == b"AAAABBBBCCCCDDDD"
     assert read(disk.at(writes[3]), "/d/f") == b"AAAABBBBCCCC"
@@ -327,7 +327,7 @@ def test_a_crash_after_an_operation_includes_it_and_none_later(five_writes):
         disk.at(1000)
 
 
-def test_unsynced_operations_may_be_missing_one_by_one(five_writes):
+def test_a_crash_image_can_lack_any_chosen_unsynced_operations_but_no_synced_one(five_writes):
     disk, writes = five_writes
     end = len(disk.operations)
     assert read(disk.at(end, dropped=[writes[2]]), "/d/f") == b"AAAABBBB\0\0\0\0DDDDEEEE"
@@ -343,7 +343,7 @@ def test_unsynced_operations_may_reach_the_device_in_another_order(disk):
     assert read(disk.at(len(disk.operations), order=[second, first]), "/d/f") == b"firstd"
 
 
-def test_a_disk_restored_after_a_crash_starts_a_new_history(five_writes):
+def test_the_disk_after_a_power_cut_has_no_past_operations_and_its_own_later_ones(five_writes):
     disk, _ = five_writes
     found = disk.after_power_cut()
     assert list(found.operations) == []

@@ -49,7 +49,7 @@ def test_a_simulated_executor_with_a_loop_runs_jobs_later_in_order():
     run(main())
 
 
-def test_jobs_of_several_simulated_threads_overlap():
+def test_a_simulated_executor_of_two_threads_begins_two_jobs_before_either_is_done():
     events, job = recorder()
 
     async def main():
@@ -105,7 +105,7 @@ def test_the_executors_of_a_killed_process_do_nothing_more():
     run(main())
 
 
-def test_a_simulated_executor_alternates_between_owners_and_drops_unwanted_jobs():
+def test_a_simulated_executor_alternates_owners_and_skips_jobs_not_wanted_any_more():
     events, job = recorder()
 
     async def main():
@@ -119,7 +119,7 @@ def test_a_simulated_executor_alternates_between_owners_and_drops_unwanted_jobs(
     assert events == [f"{name} {what}" for name in names for what in ("works", "done") if name or what == "done"]
 
 
-def test_closing_a_simulated_executor_drops_jobs_with_a_wanted_callback():
+def test_closing_a_simulated_executor_runs_only_jobs_without_a_wanted_callback():
     events, job = recorder()
 
     async def main():

@@ -26,7 +26,7 @@ def path_of(tmp_path):
     return str(tmp_path / "file")
 
 
-def test_after_a_cut_a_forgetful_disk_has_synced_bytes_and_torn_later_writes(disk, tmp_path):
+def test_after_a_power_cut_a_forgetful_disk_has_synced_bytes_and_torn_later_writes(disk, tmp_path):
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"synced"], 0)
@@ -40,7 +40,7 @@ def test_after_a_cut_a_forgetful_disk_has_synced_bytes_and_torn_later_writes(dis
         assert left[6 + start : 6 + start + 512] in (SECTORS[start : start + 512], bytes(512))
 
 
-def test_of_several_unsynced_writes_only_sectors_of_the_first_survive_a_cut(disk, tmp_path):
+def test_of_several_unsynced_writes_only_sectors_of_the_first_survive_a_power_cut(disk, tmp_path):
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"0" * 10], 0)
@@ -54,7 +54,7 @@ def test_of_several_unsynced_writes_only_sectors_of_the_first_survive_a_cut(disk
 
 
 @pytest.mark.parametrize("paced", [False, True])
-def test_unsynced_bulk_writes_past_the_cache_are_lost_in_a_cut(disk, tmp_path, paced):
+def test_unsynced_bulk_writes_past_the_cache_are_lost_in_a_power_cut(disk, tmp_path, paced):
     file = disk.open(path_of(tmp_path), create=True)
     file.write([b"synced"], 0)
     file.sync()
@@ -71,7 +71,7 @@ def test_unsynced_bulk_writes_past_the_cache_are_lost_in_a_cut(disk, tmp_path, p
     assert b"late" not in left
 
 
-def test_a_write_that_comes_during_a_sync_is_not_covered_by_it(tmp_path):
+def test_a_write_made_while_a_sync_runs_is_not_made_durable_by_that_sync(tmp_path):
     disk = ForgetfulDisk(syncs=False)
     file = disk.open(path_of(tmp_path), create=True)
     file.write([b"before"], 0)
@@ -82,7 +82,7 @@ def test_a_write_that_comes_during_a_sync_is_not_covered_by_it(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"before"
 
 
-def test_a_failed_sync_makes_no_bytes_durable(disk, tmp_path):
+def test_bytes_of_a_failed_sync_on_a_forgetful_disk_are_lost_in_a_power_cut(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     file.write([b"x"], 0)
     disk.fail_sync()
@@ -102,7 +102,7 @@ def test_two_descriptors_of_one_file_share_its_unsynced_changes(disk, tmp_path):
     assert (tmp_path / "file").read_bytes() == b"x"
 
 
-def test_unsynced_bytes_are_lost_in_a_cut_also_after_a_rename(disk, tmp_path):
+def test_unsynced_bytes_are_lost_in_a_power_cut_also_after_a_rename(disk, tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("moved", "gone"):
         disk.open(str(tmp_path / "folder" / name), create=True).write([b"x"], 0)
@@ -114,7 +114,7 @@ def test_unsynced_bytes_are_lost_in_a_cut_also_after_a_rename(disk, tmp_path):
     assert (tmp_path / "renamed" / "gone").read_bytes() == b""
 
 
-def test_after_vanish_every_disk_operation_raises_and_the_lock_is_free(disk, tmp_path):
+def test_after_vanish_disk_operations_raise_disk_gone_and_after_forget_locks_end(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     disk.lock(str(tmp_path / "lock"))
     with pytest.raises(AlreadyLocked):
@@ -165,7 +165,7 @@ def test_a_forgetful_disk_never_calls_the_devices_sync(tmp_path, monkeypatch):
         assert broker.failures == []
 
 
-def test_a_forgetful_disk_replaces_synced_writes_by_a_write_and_a_sync(disk, tmp_path):
+def test_write_synced_on_a_forgetful_disk_survives_a_power_cut_as_a_write_and_a_sync(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     assert not file.write_blocks_synced([SECTORS], 0, len(SECTORS))
     file.write_synced([b"synced"], 0)

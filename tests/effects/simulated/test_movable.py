@@ -13,7 +13,7 @@ def loop(request):
     loop.close()
 
 
-def test_a_movable_clock_is_ahead_of_the_machines_by_all_advances():
+def test_set_wall_right_undoes_the_advances_of_the_wall_clock_not_of_the_monotonic():
     clock = MovableClock()
     wall, monotonic = clock.now_ms(), clock.monotonic_ms()
     clock.advance(3_600_000)
@@ -60,7 +60,7 @@ def test_sleeps_and_timeouts_follow_an_advanced_clock(loop):
     loop.run_until_complete(main())
 
 
-def test_an_advanced_clock_also_moves_in_real_time(loop):
+def test_a_sleep_in_the_movable_loop_lasts_real_time_if_no_clock_is_advanced(loop):
     async def main():
         before = loop.time()
         await asyncio.sleep(0.01)

@@ -208,7 +208,7 @@ def test_cutting_a_simulated_connection_resets_both_ends_and_loses_bytes_in_flig
     run(main())
 
 
-def test_a_simulated_connection_can_be_cut_unnoticed_by_one_side():
+def test_a_connection_cut_with_tell_client_is_reset_at_the_client_only():
     async def main():
         client, server, connection = await pair(SimulatedNet())
         connection.cut(tell=("client",))

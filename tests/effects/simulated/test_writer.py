@@ -52,12 +52,12 @@ def test_async_writer_of_a_simulated_disk_without_async_writes_returns_none(disk
     assert SimulatedDisk().async_writer() is None
 
 
-def test_the_disk_after_a_crash_has_the_same_async_writers(disk):
+def test_the_disk_after_a_crash_allows_as_many_async_writes_at_once_as_before(disk):
     disk.at_once = 3
     assert disk.after_process_crash().async_writer().at_once == disk.after_power_cut().async_writer().at_once == 3
 
 
-def test_an_async_write_is_readable_then_durable_then_reported(disk):
+def test_a_simulated_async_write_is_first_readable_then_durable_then_calls_back(disk):
     disk.latency = lambda: (0.001, 0.002)
 
     async def main():

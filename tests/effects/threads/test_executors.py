@@ -141,7 +141,7 @@ class Busy:
         self.executor.close()
 
 
-def test_owners_with_waiting_jobs_take_turns_and_keep_their_own_order(run):
+def test_an_executor_runs_one_job_of_each_owner_in_turn_each_owners_jobs_in_order(run):
     async def main():
         busy = Busy()
         for name in ("a1", "a2", "a3", "b1", "c1", "b2"):
@@ -152,7 +152,7 @@ def test_owners_with_waiting_jobs_take_turns_and_keep_their_own_order(run):
     run(main)
 
 
-def test_a_queued_job_whose_wanted_returns_false_is_dropped(run):
+def test_a_queued_job_whose_wanted_returns_false_is_not_run_and_gets_job_dropped(run):
     async def main():
         busy = Busy()
         wanted = {"gone": True, "here": True}
@@ -167,7 +167,7 @@ def test_a_queued_job_whose_wanted_returns_false_is_dropped(run):
     run(main)
 
 
-def test_abandoning_an_executor_waits_for_no_job_and_refuses_new_ones(run):
+def test_abandon_returns_before_the_running_job_ends_and_submit_then_raises(run):
     async def main():
         executor, begun, go_on, seen = ThreadExecutor("test"), threading.Event(), threading.Event(), asyncio.Queue()
 

@@ -97,7 +97,7 @@ def test_sync_all_syncs_every_directory_however_few_threads_can_be_started(tmp_p
 
 
 @pytest.mark.parametrize("left", [0, 7])
-def test_call_all_raises_a_calls_own_error_before_a_lack_of_descriptors(left):
+def test_call_all_raises_another_error_of_a_call_rather_than_cannot_open(left):
     def raises(error):
         raise error
 
@@ -184,14 +184,14 @@ async def test_resolving_an_unknown_host_raises_gaierror_as_a_loop_does():
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_fetch_without_threads_fails_with_the_reason(tmp_path, left):
+def test_a_fetch_raises_cannot_fetch_if_no_thread_can_be_started(tmp_path, left):
     (tmp_path / "keys").write_bytes(b"{}")
     with threads_left(left), pytest.raises(CannotFetch, match="no further thread"):
         fetch(f"file://{tmp_path}/keys", 10, 100)
 
 
 @pytest.mark.parametrize("left", [0, 1, 8])
-def test_call_all_runs_meanwhile_in_the_caller_while_threads_make_the_calls(left):
+def test_call_all_runs_its_meanwhile_function_while_other_threads_make_the_calls(left):
     """If no thread can be started, the calling thread makes the calls itself."""
     callers = []
     going_on = threading.Event()
@@ -224,7 +224,7 @@ def test_call_all_raises_an_error_only_after_all_threads_have_ended():
     assert made == [True, True], "what had begun was waited for"
 
 
-def test_call_all_with_one_thread_makes_the_calls_in_order_without_meanwhile():
+def test_call_all_with_one_thread_makes_the_calls_in_order_and_skips_meanwhile():
     made = []
     call_all([partial(made.append, number) for number in range(3)], "part", 1, partial(made.append, "meanwhile"))
     assert made == [0, 1, 2]

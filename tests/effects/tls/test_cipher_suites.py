@@ -130,7 +130,7 @@ def test_with_only_tls_1_3_suites_tls_1_2_is_off():
     assert offered(made) == OF_1_3
 
 
-def test_suites_of_both_versions_are_offered_beside_each_other():
+def test_configured_suites_of_tls_1_2_and_tls_1_3_are_offered_beside_each_other():
     made = context()
     choose(made, [*reversed(OF_1_3), "ECDHE-RSA-AES128-GCM-SHA256"])
     assert offered(made) == [*OF_1_3, "ECDHE-RSA-AES128-GCM-SHA256"], "Python cannot change the order of the first"
@@ -163,6 +163,6 @@ def test_a_cipher_suite_that_cannot_be_offered_raises_an_error_naming_it(names, 
     ("version", "names"),
     [(ssl.TLSVersion.TLSv1_3, ["ECDHE-RSA-AES128-GCM-SHA256"]), (ssl.TLSVersion.TLSv1_2, OF_1_3)],
 )
-def test_suites_of_a_version_that_is_not_enabled_are_refused(version, names):
+def test_cipher_suites_of_a_tls_version_that_is_not_enabled_are_refused(version, names):
     with pytest.raises(BadCipherSuites, match=r"ssl\.enabled\.protocols"):
         choose(context(version, version), names)

@@ -297,7 +297,7 @@ def test_journal_units_dropped_by_a_recovery_do_not_come_back_after_a_second_cra
     assert cuts > 500
 
 
-def test_units_recovered_unsynced_from_a_killed_process_survive_a_later_power_cut():
+def test_unsynced_units_recovered_after_a_kill_survive_a_later_power_cut():
     """The new process reads what the old one wrote and never synced, and makes it durable before it goes on."""
     disk = new_disk()
     driven = Noted(disk)

@@ -106,7 +106,7 @@ def test_rounds_taken_after_an_unsynced_one_are_not_written_by_the_async_writer(
     assert len(recovered(driven.disk.after_power_cut())) == 3
 
 
-def test_a_journal_round_that_spans_two_files_cannot_be_begun_asynchronously(driven, writer):
+def test_a_journal_round_that_spans_two_files_is_not_written_by_the_async_writer(driven, writer):
     while len(driven.files()) and driven.journal._room > 2 * BLOCK:
         driven.append(b"x" * 1000)
         driven.round()
@@ -115,7 +115,7 @@ def test_a_journal_round_that_spans_two_files_cannot_be_begun_asynchronously(dri
     assert not driven.journal.take_round(sync=True).begin(writer, lambda error: None)
 
 
-def test_a_small_journal_round_is_not_written_asynchronously(driven, writer):
+def test_a_journal_round_below_the_writers_from_bytes_is_not_written_asynchronously(driven, writer):
     writer.from_bytes = BLOCK + 1
     driven.append(b"x" * 100)
     write = driven.journal.take_round(sync=True)

@@ -112,7 +112,7 @@ def test_finishing_a_journal_round_that_was_not_written_raises_and_releases_noth
     assert driven.journal.released_unit == 0
 
 
-def test_take_round_without_journal_units_returns_none_unless_a_sync_is_wanted(driven):
+def test_take_round_without_units_returns_none_or_an_empty_round_if_sync_is_true(driven):
     assert driven.journal.take_round(sync=False) is None
     write = driven.round(sync=True)
     assert (write.size_bytes, write.through_unit) == (0, 0)
@@ -160,7 +160,7 @@ def test_a_journal_round_of_many_small_units_is_one_write_and_one_sync(disk, uni
 # ---- reuse ---------------------------------------------------------------------------------------------------
 
 
-def test_journal_files_are_reused_once_recycle_says_their_units_are_not_needed(disk, driven):
+def test_journal_files_are_reused_once_all_their_units_are_below_that_of_recycle(disk, driven):
     for lap in range(8):
         fill_up(driven, 10)
         driven.journal.recycle(driven.journal.last_unit - 3)
@@ -174,7 +174,7 @@ def test_journal_files_are_reused_once_recycle_says_their_units_are_not_needed(d
     assert [unit.number for unit in result.units(above=77)] == [78, 79, 80]
 
 
-def test_journal_files_that_are_still_needed_are_not_reused(disk, driven):
+def test_journal_files_with_units_not_yet_named_by_recycle_are_not_reused(disk, driven):
     fill_up(driven)
     driven.journal.recycle(5)
     driven.fill()
@@ -231,7 +231,7 @@ def test_old_units_in_a_reused_journal_file_are_not_recovered(disk, driven):
 # ---- a fresh journal -----------------------------------------------------------------------------------------
 
 
-def test_a_new_journal_removes_journal_files_of_earlier_ones_and_no_others(disk, driven):
+def test_creating_a_journal_removes_old_journal_files_of_its_directory_and_no_others(disk, driven):
     fill_up(driven)
     disk.open(f"{DIRECTORY}/{7:020d}.journal.preparing", create=True).close()
     disk.open(f"{DIRECTORY}/notes", create=True).close()

@@ -391,7 +391,7 @@ def test_kept_journal_parts_in_several_files_read_back_as_they_were_written(monk
 
 
 @pytest.mark.parametrize("payload", [b"\x01", b"\x01" + bytes(8) + b"\0\0\0\x05abcd", b"\x09" + bytes(12)])
-def test_journal_parts_that_do_not_parse_are_damage(payload):
+def test_reading_kept_journal_parts_that_do_not_parse_raises_damaged(payload):
     from fencepost.storage import checkpoints
 
     disk = SimulatedDisk()
@@ -403,7 +403,7 @@ def test_journal_parts_that_do_not_parse_are_damage(payload):
 @pytest.mark.parametrize(
     "name", ["t-0.1", "t-0.1.2", "t-0.1.02.0", "t-0.1.2.x", "t-0.01.2.0", "t-0.1.2.0.writing", "t.1.2.0", "notes.1.2"]
 )
-def test_files_with_other_names_are_not_taken_for_journal_parts(name):
+def test_files_without_the_name_form_of_kept_journal_parts_are_not_read_as_such(name):
     assert kept_parts.parse_name(name) is None
 
 

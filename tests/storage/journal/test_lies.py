@@ -37,7 +37,7 @@ def unsealed(disk):
     [{"length": 2**32 - 1}, {"length": 5}, {"length": 200}, {"units": 2}, {"units": 2**32 - 1}, {"units": 0}],
     ids=str,
 )
-def test_a_round_with_a_false_unit_count_or_size_is_cut_without_allocating_memory(disk, unsealed, changes):
+def test_a_round_with_a_false_unit_count_or_size_is_dropped_without_using_memory(disk, unsealed, changes):
     forge(disk, unsealed, **changes)
     tracemalloc.start()
     result = scan(disk, DIRECTORY)
@@ -56,7 +56,7 @@ def test_a_journal_round_with_a_number_out_of_order_is_damage(disk, unsealed, ch
 
 
 @pytest.mark.parametrize("length", [0, 1, 36, 2**31, 2**32 - 1])
-def test_a_journal_unit_with_a_false_length_is_not_recovered(disk, unsealed, length):
+def test_a_journal_unit_with_a_false_length_is_dropped_and_the_unit_before_recovered(disk, unsealed, length):
     path, position = place(disk, 2)
     patch(disk, path, position, length.to_bytes(4, "big"))
     assert recovered(disk) == [(1, b"one")]
@@ -82,7 +82,7 @@ def test_a_journal_unit_whose_parts_do_not_add_up_to_its_length_is_damage(disk, 
 
 
 @pytest.mark.parametrize(("salt", "found"), [(b"saltsalt", "damaged"), (b"unknown.", "cut")])
-def test_records_that_imitate_journal_rounds_are_not_accepted_without_the_salt(disk, salt, found):
+def test_a_record_with_the_bytes_of_a_journal_round_is_not_recovered_as_a_round(disk, salt, found):
     """A client sends bytes of a journal as a record, at the position where they would be valid, in a round that a
     crash tears. Without knowing the salt they are not recovered as rounds.
     """
@@ -130,7 +130,7 @@ def judge(disk, units):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [509, pytest.param(1, marks=pytest.mark.long)])
-def test_every_flipped_bit_of_a_sealed_journal_is_detected_or_harmless(step):
+def test_a_flipped_bit_of_a_sealed_journal_is_damage_or_changes_no_recovered_unit(step):
     """Every bit of headers and units, and of the zeros between them all bits of every step-th byte."""
     disk, path, units = small_sealed_journal()
     content = read(disk, path)
@@ -155,7 +155,7 @@ def test_a_sealed_journal_truncated_at_any_length_is_damage():
         assert judge(disk, units) == "damaged"
 
 
-def test_runs_of_nuls_or_garbage_in_a_sealed_journal_are_detected_or_harmless():
+def test_512_bytes_of_nuls_or_garbage_in_a_sealed_journal_are_detected_or_harmless():
     disk, path, units = small_sealed_journal()
     content = read(disk, path)
     file = disk.open(path)

@@ -169,7 +169,7 @@ def test_a_new_journal_file_that_does_not_fit_on_the_disk_is_removed(disk):
     assert len(driven.files()) == 3
 
 
-def test_after_disk_full_the_next_journal_file_is_made_smaller(disk):
+def test_after_a_journal_file_did_not_fit_on_the_disk_the_next_is_made_smaller(disk):
     driven = Driven(disk, fill=False, first_file_bytes=4 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     disk.capacity_bytes = 9 * BLOCK
     with pytest.raises(DiskFull):

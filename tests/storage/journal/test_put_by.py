@@ -75,7 +75,7 @@ def test_batches_set_aside_in_recovery_become_the_same_segments_as_by_a_flush(
     assert recovered.committed() == flushed.committed()
 
 
-def test_restored_batches_are_written_only_on_request_and_in_slices():
+def test_batches_set_aside_in_recovery_are_written_only_by_write_put_by_in_slices():
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     before = len(disk.operations)
@@ -87,13 +87,13 @@ def test_restored_batches_are_written_only_on_request_and_in_slices():
     assert max(len(getattr(one, "data", b"")) for one in disk.operations) == SLICE_BYTES
 
 
-def test_a_log_without_restored_batches_has_nothing_to_write():
+def test_a_log_without_batches_set_aside_in_recovery_has_nothing_to_write():
     driver = LogDriver()
     driver.log.write_put_by(all_of_it=True)
     assert not driver.disk.exists(DIRECTORY)
 
 
-def test_a_failed_write_of_restored_batches_is_reported():
+def test_write_put_by_raises_os_error_if_the_disk_is_full():
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"x")

@@ -132,7 +132,7 @@ def test_journal_unit_numbers_of_a_dropped_round_are_not_used_again(disk, damage
     assert again.scan.highest_round >= 3
 
 
-def test_a_cut_journal_tail_is_not_overwritten(disk):
+def test_after_a_damaged_last_round_new_rounds_go_to_a_new_file_not_over_it(disk):
     result = torn_tail(disk, DAMAGES["last unit"])
     newest = max(found.path for found in result.files)
     again = Driven(disk)
@@ -473,7 +473,7 @@ def test_a_damaged_only_journal_round_is_damage_if_earlier_files_were_reused(dis
 # ---- for people ----------------------------------------------------------------------------------------------
 
 
-def test_the_journal_rounds_of_one_file_are_listed_with_their_faults(disk, driven):
+def test_rounds_lists_each_journal_round_of_a_file_and_says_which_is_damaged(disk, driven):
     path, position = place(disk, 2)
     spoil(disk, path, position + 8)
     found = list(rounds(disk, path))

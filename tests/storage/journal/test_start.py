@@ -17,7 +17,7 @@ def driven(disk):
     return Driven(disk)
 
 
-def test_unsynced_files_before_the_start_of_a_scan_are_reused(disk, driven):
+def test_unsynced_journal_files_wholly_below_the_checkpoint_are_reused(disk, driven):
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -105,7 +105,7 @@ def test_an_unsynced_first_journal_round_of_a_scan_may_be_missing(disk, driven):
     assert found.highest_unit == 12
 
 
-def test_a_scan_start_with_a_wrong_first_journal_round_number_is_damage(disk, middle):
+def test_a_scan_whose_start_names_another_round_than_the_file_has_is_damage(disk, middle):
     start = middle["start"]
     with pytest.raises(JournalDamaged, match=f"and not {start.round - 1} from"):
         scan(disk, DIRECTORY, **middle | {"start": start._replace(round=start.round - 1)})

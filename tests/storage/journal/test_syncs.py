@@ -72,7 +72,7 @@ def test_a_round_partly_written_by_a_synced_write_is_written_again_and_synced(di
 
 
 @pytest.mark.parametrize("failing", ["write", "sync"])
-def test_after_a_failed_write_or_sync_nothing_is_ever_released(disk, driven, failing):
+def test_after_a_failed_write_or_sync_the_journal_releases_no_unit_any_more(disk, driven, failing):
     journal = driven.journal
     driven.append(b"safe")
     driven.round()
@@ -326,7 +326,7 @@ def test_a_journal_file_given_up_during_a_sync_is_released_when_the_sync_ends(dr
     assert driven.journal.may_fill
 
 
-def test_an_unsynced_journal_round_writes_only_the_files_of_its_own_units(driven):
+def test_an_unsynced_journal_round_touches_no_file_but_those_it_writes_units_to(driven):
     for _ in range(6):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -338,7 +338,7 @@ def test_an_unsynced_journal_round_writes_only_the_files_of_its_own_units(driven
 # ---- the empty round -----------------------------------------------------------------------------------------
 
 
-def test_an_idle_journal_writes_one_empty_round_and_then_no_more(disk, driven):
+def test_of_repeated_syncs_of_an_idle_journal_only_the_first_writes_an_empty_round(disk, driven):
     driven.append(b"one")
     driven.round()
     assert driven.round(sync=True).size_bytes > 0
@@ -346,7 +346,7 @@ def test_an_idle_journal_writes_one_empty_round_and_then_no_more(disk, driven):
     assert driven.round(sync=True).size_bytes == 0
 
 
-def test_a_requested_sync_with_nothing_to_sync_writes_a_seal(disk, driven):
+def test_a_sync_with_nothing_to_sync_writes_an_empty_round_naming_the_last_synced(disk, driven):
     driven.append(b"one")
     driven.round(sync=True)
     driven.round(sync=True)
@@ -361,7 +361,7 @@ def test_a_sync_that_has_something_to_sync_writes_no_empty_journal_round(disk, d
     assert [one.header.units for one in rounds(disk, driven.files()[0])] == [1]
 
 
-def test_a_full_journal_file_can_still_take_a_seal_and_an_end_round(disk, driven):
+def test_a_full_journal_file_still_has_space_for_a_seal_and_a_round_that_ends_it(disk, driven):
     driven.append(bytes(4048 - 61))  # with its round header exactly the one block this file has for units
     driven.round()
     assert driven.journal._room < 0

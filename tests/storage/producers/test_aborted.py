@@ -45,14 +45,14 @@ def test_aborted_transactions_with_records_or_end_in_the_range_are_found(entries
 
 
 @given(HISTORIES.map(history), OFFSETS, st.integers(1, 60), st.integers(0, 50))
-def test_a_search_that_says_it_is_over_gives_the_same_result_with_later_entries(entries, offset, length, known):
+def test_if_overlapping_returns_is_over_later_entries_would_not_change_its_result(entries, offset, length, known):
     below = offset + length
     found, is_over = overlapping(entries[:known], offset, below)
     if is_over:
         assert found == overlapping(entries, offset, below)[0]
 
 
-def test_a_search_is_over_at_an_entry_whose_last_stable_offset_is_behind_the_range():
+def test_overlapping_returns_is_over_at_an_entry_with_a_stable_offset_past_the_range():
     entries = [AbortedTransaction(7, 10, 20, 21), AbortedTransaction(8, 30, 40, 41)]
     assert overlapping(entries, 0, 21) == (entries[:1], True)
     assert overlapping(entries, 0, 5) == ([], True)
@@ -66,7 +66,7 @@ def test_an_abort_is_found_after_one_that_began_earlier_and_ended_later():
     assert overlapping(entries, 6, 10)[0] == entries[1:]
 
 
-def test_a_search_continues_after_an_entry_that_an_open_transaction_overlapped():
+def test_overlapping_continues_after_an_entry_that_an_open_transaction_overlapped():
     entries = [AbortedTransaction(7, 12, 20, 10), AbortedTransaction(8, 10, 30, 31)]
     assert overlapping(entries, 0, 15) == (entries, True)
     assert overlapping(entries, 0, 11) == (entries[1:], True)

@@ -38,7 +38,7 @@ ANSWERED_BY_KAFKA = {
 
 @pytest.mark.requirement("S-19", "S-20", "S-21", "S-23", "S-25", "S-27", "S-28", "S-29", "S-30")
 @pytest.mark.parametrize("name", ANSWERED_BY_KAFKA)
-def test_each_order_of_sequences_gets_the_same_answers_as_from_kafka(partition, name):
+def test_each_order_of_sent_sequences_gets_the_offsets_and_errors_that_kafka_gives(partition, name):
     sent, answers = ANSWERED_BY_KAFKA[name]
     assert [partition.send(P, *each) for each in sent] == answers
 
@@ -98,7 +98,7 @@ def test_a_duplicate_is_recognised_at_large_sequence_numbers(partition):
 
 
 @pytest.mark.requirement("S-24")
-def test_batches_without_a_producer_id_are_accepted_and_not_remembered(partition):
+def test_batches_without_a_producer_id_are_accepted_and_create_no_producer_state(partition):
     assert [partition.send(-1, -1, -1) for _ in range(3)] == [0, 1, 2]
     assert len(partition.states) == 0
 
@@ -109,7 +109,7 @@ def test_producers_have_sequences_of_their_own(partition):
 
 
 @pytest.mark.requirement("S-26")
-def test_a_strict_broker_refuses_an_unknown_producer_that_does_not_begin_with_0(partition):
+def test_with_refuse_unknown_an_unknown_producer_has_to_begin_at_sequence_0(partition):
     refusal = {"refuse_unknown_with": ErrorCode.UNKNOWN_PRODUCER_ID}
     assert partition.send(P, 0, 5, **refusal) == ErrorCode.UNKNOWN_PRODUCER_ID
     assert [partition.send(P, 0, n, **refusal) for n in (0, 1, 3)] == [0, 1, GAP]
@@ -134,13 +134,16 @@ def test_a_producer_that_restarts_with_a_new_id_can_write_the_same_again(partiti
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
-def test_batches_behind_a_refused_one_are_refused(partition, epoch):
+def test_batches_after_a_refused_sequence_get_out_of_order_until_it_is_sent_again(partition, epoch):
+    """Refused batches are those the broker turned away before checking their sequence; GAP is
+    OUT_OF_ORDER_SEQUENCE_NUMBER.
+    """
     partition.states.turned_away(make(P, epoch, 10, 5))
     assert [partition.send(P, epoch, n, 5) for n in (15, 20)] == [GAP, GAP]
     assert [partition.send(P, epoch, n, 5) for n in (10, 15, 20)] == [0, 5, 10]
 
 
-def test_of_several_refused_batches_the_lowest_sequence_must_come_first(partition):
+def test_after_several_refused_batches_the_lowest_sequence_is_expected_first(partition):
     for sequence in (3, 0, 6):
         partition.states.turned_away(make(P, 0, sequence, 3))
     assert [partition.send(P, 0, n, 3) for n in (3, 6, 0, 3, 6)] == [GAP, GAP, 0, 3, 6]
@@ -152,7 +155,7 @@ def test_the_lowest_refused_sequence_is_found_across_the_wrap_to_zero(partition)
     assert [partition.send(P, 0, n, 3) for n in (1, LAST - 1, 1)] == [GAP, 0, 3]
 
 
-def test_after_a_refused_batch_a_new_epoch_or_smaller_batches_are_accepted(partition):
+def test_after_a_refused_batch_a_new_epoch_or_the_same_records_in_parts_are_accepted(partition):
     partition.states.turned_away(make(P, 0, 0, 5))
     assert partition.send(P, 1, 0) == 0
     partition.states.turned_away(make(Q, 0, 0, 5))
@@ -170,7 +173,7 @@ def test_batches_are_accepted_again_once_the_refused_one_is_stored(partition):
     assert partition.send(Q, 0, 9) == 2
 
 
-def test_refusals_are_remembered_for_a_limited_number_of_unknown_producers(partition):
+def test_refused_batches_are_remembered_only_for_the_newest_unknown_producers(partition):
     partition.send(P, 0, 0)
     for producer_id in range(P, 3000):
         partition.states.turned_away(make(producer_id, 0, 1))
@@ -256,7 +259,7 @@ def test_a_sequence_jump_in_a_replay_does_not_begin_another_transaction(partitio
     assert partition.states.first_open_offset() is None
 
 
-def test_after_a_marker_a_refused_batch_must_still_come_before_later_ones(partition):
+def test_an_abort_marker_does_not_let_later_batches_overtake_a_refused_one(partition):
     partition.states.turned_away(make(P, 4, 0))
     partition.end(P, 4, Marker.ABORT)
     assert [partition.send_in_transaction(P, 4, n) for n in (1, 0, 1)] == [GAP, 1, 2]
@@ -270,7 +273,7 @@ def test_a_marker_for_an_unknown_producer_makes_no_entry_and_aborts_nothing(part
     assert partition.send(P, 5, 43) == GAP
 
 
-def test_within_an_open_transaction_a_plain_batch_is_refused(partition):
+def test_a_non_transactional_batch_within_an_open_transaction_gets_invalid_txn_state(partition):
     partition.send_in_transaction(P, 0, 0)
     assert partition.send(P, 0, 1) == ErrorCode.INVALID_TXN_STATE
     assert partition.send(P, 1, 0) == ErrorCode.INVALID_TXN_STATE
@@ -279,7 +282,7 @@ def test_within_an_open_transaction_a_plain_batch_is_refused(partition):
     assert partition.send_in_transaction(P, 0, 1) == 1
 
 
-def test_a_stale_coordinator_cannot_end_a_transaction(partition):
+def test_a_marker_of_an_older_coordinator_epoch_gets_transaction_coordinator_fenced(partition):
     partition.send_in_transaction(P, 0, 0)
     partition.end(P, 0, coordinator_epoch=3)
     partition.send_in_transaction(P, 0, 1)
@@ -320,7 +323,7 @@ def test_a_marker_of_the_last_epoch_for_an_unknown_producer_creates_no_entry(par
 
 
 @pytest.mark.requirement("S-14")
-def test_exactly_the_producers_idle_for_the_expiration_time_are_forgotten(partition):
+def test_expire_forgets_exactly_the_producers_idle_for_producer_expiration_ms(partition):
     aged(partition, 1, 2, 3)
     partition.age_ms = 400
     partition.send(1, 0, 1)
@@ -400,7 +403,7 @@ def test_the_wall_clock_does_not_affect_expiry(partition):
     assert known(partition) == [P]
 
 
-def test_the_longest_idle_producers_are_evicted_first_but_never_open_transactions(partition):
+def test_evict_removes_longest_idle_producers_first_and_none_with_open_transactions(partition):
     partition.send_in_transaction(P, 0, 0)
     aged(partition, 1, 2, 3)
     partition.send(1, 0, 1)
