@@ -130,6 +130,9 @@ class Capture:
     """
 
     def __init__(self, store: Store) -> None:
+        """Begin with all logs of the store. Notes, in one step, the last unit (journal entry) that is flushed in every
+        log, and the logs dropped since the last checkpoint.
+        """
         logs = list(store.logs.values())
         pending = [log.first_unflushed_unit for log in logs if log.tail_bytes]
         self.through_unit = min((unit - 1 for unit in pending if unit is not None), default=store.last_unit)

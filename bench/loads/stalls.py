@@ -100,10 +100,11 @@ def _waits_ns(pid: int) -> dict[str, int]:
 
 
 def _machines_part_ms(pid: int, before: dict[str, int]) -> float:
-    """Return how many ms the machine delayed an answer, since _waits_ns() returned `before`: the time that the
-    broker's loop thread and this thread waited for a processor, plus the longest such wait of another thread.
+    """Return how many ms of a late answer the machine is to blame for, not the broker: the time since _waits_ns()
+    returned `before` in which the broker's loop thread and this thread waited for a processor, plus the longest such
+    wait of another thread of the broker.
 
-    One of those may have had what the loop needed to continue, Python's lock.
+    That other thread may have held Python's lock, which the loop needed to continue.
     """
     waited = {name: now - before.get(name, now) for name, now in _waits_ns(pid).items()}
     of_two = waited.pop(str(pid), 0) + waited.pop(str(threading.get_native_id()), 0)

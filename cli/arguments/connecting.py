@@ -110,6 +110,7 @@ class Target:
         from ..output.refusals import refusal
 
         async def bounded() -> T:
+            """Await the command's work; raise TimeoutError after its time and GRACE_MS."""
             async with asyncio.timeout(None if within_ms is None else (within_ms + GRACE_MS) / 1000):
                 return await work()
 

@@ -14,7 +14,9 @@ _SHOWN = 5
 
 
 def held_facts(held: "HeldOffsets", now_ms: int) -> dict[str, Any]:
-    """Return the facts of held offsets and their transaction. log_partition: of __consumer_offsets."""
+    """Return, as a JSON object, a group's committed offsets that cannot be read yet because of an open transaction,
+    and that transaction. log_partition: of __consumer_offsets.
+    """
     return {
         "group": held.group_id,
         "holds": [str(each) for each in held.partitions],

@@ -60,7 +60,7 @@ class Fates:
         return self._known()
 
     def _known(self) -> Iterator[Entry]:
-        """Remove and yield the first entries, up to one whose fate is not known."""
+        """Remove and yield the oldest entries, up to the first whose fate (committed, aborted, open) is unknown."""
         while self._held and self._held[0].fate:
             yield self._held.popleft()
 

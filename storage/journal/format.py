@@ -205,7 +205,11 @@ def pack_round_header(header: RoundHeader, seed: int, position: int) -> bytes:
 
 
 def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | None:
-    """Parse the header at the start of `block`, which was read at `position`; None if there is none."""
+    """Parse the round header at the start of `block`; None if there is none.
+
+    seed: of the file, unique to it, so that a round of an earlier use of the file does not match. position: of the
+    block in the file.
+    """
     if len(block) < ROUND_HEADER_BYTES:
         return None
     magic, crc, version, flags, *fields = _ROUND_HEADER.unpack_from(block)
