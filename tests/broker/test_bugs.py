@@ -27,7 +27,7 @@ def test_contain_bugs_logs_and_counts_an_exception_and_the_loop_continues(metric
 
 @pytest.mark.parametrize("error", [BrokerHalted("halted"), OSError(5, "broken"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("more", [{}, {"besides": KafkaError}])
-def test_contain_bugs_raises_exceptions_that_concern_the_whole_process(metrics, error, more):
+def test_contain_bugs_does_not_catch_halts_os_errors_and_keyboard_interrupts(metrics, error, more):
     with pytest.raises(type(error)), contain_bugs(metrics, "thing", **more):
         raise error
     assert not metrics.failures

@@ -233,7 +233,7 @@ def test_a_crash_loses_at_most_ten_minutes_of_the_directorys_age(leave):
     end(later)
 
 
-def test_ages_ahead_of_the_recovered_directory_age_count_from_now(broker):
+def test_after_a_crash_records_newer_than_the_last_checkpoint_expire_no_earlier(broker):
     """A crash sets the directory's age back to its last checkpoint; records appended later than that are not taken for
     older than they are.
     """
@@ -309,14 +309,14 @@ def test_a_record_too_far_ahead_of_the_wall_clock_is_refused_as_by_kafka(broker,
 
 
 @pytest.mark.parametrize(("jump_ms", "code"), [(-HOUR // 2, OK), (-2 * HOUR, ErrorCode.INVALID_TIMESTAMP), (YEAR, OK)])
-def test_after_a_jump_timestamps_are_compared_with_the_new_wall_clock(broker, jump_ms, code):
+def test_after_a_wall_clock_jump_timestamp_limits_count_from_the_new_time(broker, jump_ms, code):
     broker.ask(create("t"))
     now_ms = broker.broker.clock.now_ms()
     broker.broker.clock.jump_wall(jump_ms)
     assert answers(broker.ask(produce("t", batch(timestamp=now_ms)), FAST))[0][0] == code
 
 
-def test_timestamp_limits_are_taken_from_the_topics_settings(broker):
+def test_timestamps_beyond_the_topics_own_limits_get_invalid_timestamp(broker):
     broker.ask(create("t", message_timestamp_after_max_ms=1_000, message_timestamp_before_max_ms=2_000))
     now_ms = broker.broker.clock.now_ms()
     codes = {}
@@ -326,7 +326,7 @@ def test_timestamp_limits_are_taken_from_the_topics_settings(broker):
     assert codes == {-3_000: refused, -1_900: OK, 0: OK, 900: OK, 1_500: refused}
 
 
-def test_lookups_by_log_append_time_are_right_after_the_clock_went_back(broker):
+def test_after_the_clock_went_back_list_offsets_finds_the_first_record_at_a_time(broker):
     broker.ask(create("t", message_timestamp_type="LogAppendTime"))
     stamps = []
     for jump_ms in (0, HOUR, -2 * HOUR, 3 * HOUR):

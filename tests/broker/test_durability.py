@@ -269,7 +269,7 @@ def test_a_topic_creation_is_answered_only_when_a_power_cut_keeps_the_topic(brok
 
 @pytest.mark.slow
 def test_with_durability_os_a_record_is_answered_before_its_sync(broker):
-    """The other side of the coin: this mode promises less, and that is what it does."""
+    """A power cut before the sync loses the record."""
     assert broker.ask(create("weak", durability_mode="os")).topics[0].error_code == OK
     broker.wait(2)
     client = SimulatedClient(broker)
@@ -343,6 +343,9 @@ def test_a_retention_undone_by_a_power_cut_was_never_visible(expiring):
 
 
 def test_a_checkpoint_removes_no_segment_above_the_visible_log_start(broker):
+    """DeleteRecords moves the log start, which is visible once it is durable. `manifest()`, which a checkpoint calls,
+    removes segments below it.
+    """
     broker.ask(produce("t", batch(), partition=1), FAST)
     broker.wait(25)  # flushed, and in a checkpoint
     part = DeleteRecordsRequest.Topic.Partition(partition_index=1, offset=-1)

@@ -170,7 +170,8 @@ def test_produce_gets_a_retriable_error_before_the_disk_is_completely_full(broke
     producer.check(broker)
 
 
-def test_on_a_full_disk_all_requests_but_produce_are_served(broker):
+def test_on_a_full_disk_topics_are_not_created_and_records_can_be_deleted(broker):
+    """Creating a topic gets KAFKA_STORAGE_ERROR. New producer ids and reads are served."""
     producer = Producer(broker)
     producer.fill()
     producer.check(broker)

@@ -136,7 +136,7 @@ class HeldRounds:
             self.submit(job, done)
 
 
-def test_a_connection_does_not_wait_for_requests_of_others(broker, client):
+def test_list_offsets_does_not_wait_for_a_produce_on_another_connection(broker, client):
     rounds, other = HeldRounds(broker), SimulatedClient(broker)
     client.send_together(produced(), list_offsets("t", LATEST))
     assert client.quiet()
@@ -146,7 +146,7 @@ def test_a_connection_does_not_wait_for_requests_of_others(broker, client):
     assert offset(client.receive()) == 5
 
 
-def test_answers_after_a_waiting_read_on_a_connection_wait_too(broker, client):
+def test_a_produce_behind_a_read_that_waits_is_appended_and_answered_after_the_read(broker, client):
     rounds = HeldRounds(broker)
     client.send_together(produced(), list_offsets("t", LATEST))
     client.send(*produced())
@@ -159,7 +159,7 @@ def test_answers_after_a_waiting_read_on_a_connection_wait_too(broker, client):
     assert offset(client.ask(list_offsets("t", LATEST))) == 7
 
 
-def test_a_disconnect_before_a_waiting_read_leaves_no_state(broker, client):
+def test_a_disconnect_before_a_waiting_fetch_is_answered_leaves_no_state(broker, client):
     rounds = HeldRounds(broker)
     client.send_together(produced(), (fetch("t", 5, max_wait_ms=60_000), 12))
     client.broker.wait(0.1)

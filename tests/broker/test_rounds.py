@@ -164,7 +164,7 @@ def test_a_halt_calls_callbacks_that_wait_for_an_idle_journal(halt):
 
 
 @driven_by("fsync")
-async def test_a_journal_round_that_ends_well_after_a_halt_releases_nothing(disk, driven, log, rounds):
+async def test_a_journal_round_that_succeeds_after_a_halt_releases_nothing(disk, driven, log, rounds):
     """A killed broker halts while a write is under way; its success must not be reported."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
@@ -220,7 +220,7 @@ async def test_touch_first_sends_its_replies_before_connections_that_wait_longer
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_while_stopping_journal_rounds_are_written_only_on_request(mode):
+def test_after_end_appended_units_are_written_and_no_timer_writes_the_journal(mode):
     @driven_by(mode)
     async def test(disk, driven, log, rounds):
         rounds.end()

@@ -62,7 +62,8 @@ def test_a_second_look_merges_two_groups_of_clients_into_shared_journal_rounds(l
 
 
 @pytest.mark.parametrize("late", ["", "x"])
-def test_after_a_second_look_that_found_nobody_journal_rounds_stop_looking(look, late):
+def test_after_a_second_look_that_found_nobody_the_next_rounds_take_none(look, late):
+    """After PAUSE_ROUNDS rounds without one, a round takes a second look again."""
     begin(look, "ab")
     assert begin(look, "c", late=late)
     looked = [begin(look, here) for here in itertools.islice(itertools.cycle("ab"), PAUSE_ROUNDS + 1)]
@@ -77,6 +78,7 @@ def test_after_a_second_look_that_found_a_client_the_next_journal_round_looks_to
 
 
 def test_a_journal_round_begun_without_a_second_look_becomes_the_last_round(look):
+    """The next round therefore misses no clients of an older one."""
     begin(look, "ab")
     look.round_begins(set("c"))
     assert not begin(look, "c")
@@ -107,7 +109,7 @@ def test_a_second_look_remembers_only_connections_of_the_last_journal_round(roun
 
 @pytest.mark.slow
 @given(st.lists(st.frozensets(st.sampled_from("abcd")), min_size=3 * PAUSE_ROUNDS, max_size=4 * PAUSE_ROUNDS))
-def test_second_looks_that_find_nobody_are_rare(rounds):
+def test_at_most_one_in_pause_rounds_takes_a_second_look_that_finds_nobody(rounds):
     look = SecondLook()
     looks = sum(begin(look, here) for here in rounds)
     assert looks <= len(rounds) // (PAUSE_ROUNDS + 1) + 1

@@ -164,6 +164,7 @@ def check_that_groups_and_transactions_work(world: SimulatedBroker) -> None:
 def test_entries_added_until_a_limit_refuses_more_are_all_there_after_a_restart(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    """ROWS has each API that stores entries, with the limit that refuses more and its error code."""
     monkeypatch.setattr(quota_changes, "MOST_ENTITIES", 500)
     row = ROWS[name]
     world = SimulatedBroker(guarded(**row.limits))

@@ -39,7 +39,7 @@ def test_an_invalid_listener_address_is_refused(text: str) -> None:
         address(text)
 
 
-def test_a_listener_has_the_name_and_protocol_before_its_address() -> None:
+def test_the_prefix_of_a_listener_address_is_its_name_and_gives_its_protocol() -> None:
     found = listeners("a:1", "SASL_PLAINTEXT://b:2", "inside://[::1]:3", listener_security_protocol_map=MAP)
     assert [(one.name, one.host, one.port, one.protocol) for one in found] == [
         ("PLAINTEXT", "a", 1, "PLAINTEXT"),

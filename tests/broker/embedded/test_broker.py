@@ -364,7 +364,7 @@ def test_advancing_the_embedded_brokers_time_ends_waiting_fetches(broker):
         assert bytes_of(fetched(client.receive())) == b""
 
 
-def test_advancing_time_expires_old_records_but_not_those_of_later_topics(broker):
+def test_advancing_time_expires_earlier_records_but_none_written_afterwards(broker):
     make(broker, retention_ms=3_600_000)
     write(broker)
     broker.advance(3_700)
@@ -394,7 +394,7 @@ def test_time_can_be_advanced_while_an_embedded_broker_is_paused_or_killed(broke
         broker.advance(-1)
 
 
-def test_the_embedded_brokers_error_is_public_and_has_a_hint():
+def test_fencepost_exports_broker_and_broker_halted_error_which_has_a_hint():
     import fencepost
 
     assert fencepost.BrokerHaltedError is BrokerHaltedError

@@ -4,7 +4,7 @@ from fencepost.broker.ownership.silence import Silence
 from fencepost.storage.objects.fence import NOWHERE, Place
 
 
-def test_an_owner_counts_as_gone_after_a_lease_without_a_new_journal_round():
+def test_an_owner_counts_as_dead_after_a_lease_without_a_new_journal_round():
     silence = Silence(6_000)
     assert not silence.is_over(0)
     silence.saw(Place(1, 4), 1_000)

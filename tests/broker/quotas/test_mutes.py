@@ -77,7 +77,7 @@ def test_of_two_throttle_waits_the_one_that_ends_later_applies() -> None:
     assert not connection.is_muted
 
 
-def test_a_disconnect_is_noticed_during_a_throttle_wait() -> None:
+def test_a_throttled_connection_whose_client_disconnected_is_aborted() -> None:
     world, connection = World(), Connection()
     world.mutes.mute(connection, 10 * LOOKED_AT_AFTER_MS)
     connection.left = True

@@ -95,7 +95,7 @@ def test_an_amount_taken_back_no_longer_counts_in_the_rate() -> None:
     assert rate.per_second(500, KAFKAS) == pytest.approx(100 * 1000 / 10_500)
 
 
-def test_a_throttle_time_never_exceeds_what_an_answer_can_hold() -> None:
+def test_a_throttle_time_never_exceeds_the_int32_field_of_a_response() -> None:
     rate, bucket = WindowedRate(), TokenBucket()
     rate.record(1e300, 0, KAFKAS)
     bucket.record(1e300, 1e-9, 0)

@@ -359,7 +359,9 @@ def answers_to(rules: list[AclBinding]) -> list[bool]:
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(SETS_OF_RULES, BINDINGS)
-def test_a_deny_acl_never_allows_more_and_an_allow_acl_never_less(rules: list[AclBinding], more: AclBinding) -> None:
+def test_a_further_deny_acl_never_allows_more_and_a_further_allow_acl_never_less(
+    rules: list[AclBinding], more: AclBinding
+) -> None:
     before, after = answers_to(rules), answers_to([*rules, more])
     denies = more.permission is Permission.DENY
     assert all(new <= old if denies else new >= old for old, new in zip(before, after, strict=True))

@@ -62,6 +62,7 @@ def test_jwks_keys_are_fetched_at_once_and_then_periodically(world):
 
 
 def test_an_unknown_key_id_hurries_the_next_jwks_fetch_but_not_every_time(world):
+    """Two fetches are at least SOONEST_MS (10 s) apart."""
     world.wait(1)
     began = world.fetched_s[0]
     for _ in range(100):

@@ -123,7 +123,7 @@ def test_a_wrong_password_and_an_unknown_user_fail_at_the_same_step_alike():
     assert decoy == scram().receive(ScramClient("nobody", "").first(), 0).message
 
 
-def test_a_password_stored_only_for_the_other_mechanism_is_refused():
+def test_a_client_that_computes_with_sha_256_fails_in_a_scram_sha_512_login():
     assert fails(scram(Mechanism.SHA_512), ScramClient("alice", "alice-pw", "sha256")) == ""
 
 
@@ -282,7 +282,7 @@ def test_a_final_scram_message_with_any_bit_changed_ends_the_login(position):
 
 
 @pytest.mark.parametrize("message", ["first", "final"])
-def test_a_scram_message_cut_at_any_byte_ends_the_login(message):
+def test_a_scram_message_truncated_at_any_byte_ends_the_login(message):
     for size in range(FIRST_BYTES if message == "first" else FINAL_BYTES):
         fails(scram(), CLIENT, **{message: lambda said, size=size: said[:size]})
 

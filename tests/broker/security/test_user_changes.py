@@ -56,7 +56,7 @@ def users():
     return users
 
 
-def test_a_password_is_accepted_from_its_upsertion_until_its_deletion(users):
+def test_a_credential_is_stored_by_an_upsertion_and_removed_by_a_deletion(users):
     salted = salted_password(Mechanism.SHA_256, b"secret", b"salt", 4096)
     assert alter(users, put("carol", salted=salted)) == {"carol": OK}
     assert users.find("carol", Mechanism.SHA_256) == credential_from(Mechanism.SHA_256, salted, b"salt", 4096)
@@ -116,14 +116,14 @@ def test_each_user_change_gets_the_same_error_as_from_kafka(users, asked, result
         put("c" * (LONGEST_NAME + 1)),
     ],
 )
-def test_an_unusable_credential_is_refused_though_kafka_takes_it(users, asked):
+def test_an_unusable_credential_that_kafka_accepts_gets_unacceptable_credential(users, asked):
     ((code, text),) = alter(users, asked).values()
     assert code == ErrorCode.UNACCEPTABLE_CREDENTIAL
     assert text
     assert asked.name not in users.names
 
 
-def test_credential_sizes_at_their_limits_are_accepted(users):
+def test_the_longest_salt_and_user_name_within_the_limits_are_accepted(users):
     asked = [put("c", salt=b"s" * LONGEST_SALT_BYTES), put("d", salt=b"s"), put("e" * LONGEST_NAME)]
     assert set(alter(users, *asked).values()) == {OK}
 
@@ -154,7 +154,7 @@ def test_a_user_is_described_with_mechanisms_and_iterations(users):
     assert [(one.mechanism, one.iterations) for one in reported.credential_infos] == [(1, 6000), (2, 5000)]
 
 
-def test_describing_an_unknown_user_or_one_named_twice_is_an_error(users):
+def test_describing_an_unknown_user_or_one_user_twice_gets_kafkas_errors(users):
     unknown, twice = describe("nobody", infos_of(users, "nobody")), refuse_duplicate("bob")
     text = "Attempt to describe a user credential that does not exist: nobody"
     assert (unknown.error_code, unknown.error_message, unknown.credential_infos) == (91, text, [])
@@ -162,7 +162,7 @@ def test_describing_an_unknown_user_or_one_named_twice_is_an_error(users):
     assert (twice.error_code, twice.error_message, twice.credential_infos) == (92, text, [])
 
 
-def test_new_users_beyond_max_users_are_refused(users):
+def test_new_users_beyond_max_users_get_policy_violation(users):
     full = (ErrorCode.POLICY_VIOLATION, "there may be 5 users (max.users)")
     assert alter(users, put("c"), put("d"), put("e"), put("f"), put("alice", 2)) == {
         **dict.fromkeys("cde", OK),

@@ -302,7 +302,7 @@ def slow(ended, run):
     return write
 
 
-def test_a_flush_takes_only_batches_that_were_in_tails_when_it_began(monkeypatch):
+def test_a_flush_writes_only_batches_that_were_appended_before_it_began(monkeypatch):
     monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 4)
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
@@ -387,6 +387,7 @@ def test_in_mode_os_journal_files_are_reused_and_synced_only_when_made():
 
 
 def test_a_halt_during_a_capture_that_needs_no_sync_prevents_the_checkpoint(monkeypatch):
+    """A capture is the state that a checkpoint writes; this one needs no sync before."""
     with SimulatedBroker(small(durability_mode="os")) as broker:
         broker.ask(create("t"))
         broker.wait(UNTIL_IDLE_S)

@@ -181,7 +181,7 @@ def test_a_restored_directory_is_prepared_only_at_its_first_start(origin):
 
 
 @pytest.mark.slow
-def test_a_restored_directory_is_prepared_again_if_its_first_start_was_cut_short(origin):
+def test_a_restored_directory_whose_first_start_lost_power_is_prepared_again(origin):
     txn = begun(origin)
     txn.write("a", b"open")
     directory = origin.settings.log_dir
