@@ -142,7 +142,9 @@ async def test_a_transaction_is_aborted_and_its_producer_fenced(
 
 
 @pytest.mark.skipif(find_chromium() is None, reason=NO_CHROMIUM)
-def test_pages_before_apache_kafka_hide_what_that_broker_lacks(servers: str, story: Story, run: str) -> None:
+def test_pages_for_a_kafka_broker_hide_clients_and_owners_and_show_no_error(
+    servers: str, story: Story, run: str
+) -> None:
     with ServedConsole(int(servers.rpartition(":")[2])) as console, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium())
         page = browser.new_page()

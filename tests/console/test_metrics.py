@@ -75,7 +75,7 @@ async def test_metrics_have_the_names_of_kafka_exporter_and_show_an_open_transac
     assert set(found["fencepost_scrape_errors"].values()) == {0}
 
 
-async def test_for_a_kafka_broker_only_the_brokers_own_counters_are_absent() -> None:
+async def test_metrics_of_a_kafka_broker_lack_only_the_families_of_fenceposts_broker() -> None:
     with ServedBroker() as broker:
         await something_happened(broker)
         broker.inside(lambda inside: cap(inside, "4.3"))
@@ -85,7 +85,7 @@ async def test_for_a_kafka_broker_only_the_brokers_own_counters_are_absent() -> 
     assert not {each.name for each in FAMILIES} & found.keys()
 
 
-async def test_metrics_without_the_right_are_left_out_and_counted_as_errors() -> None:
+async def test_metrics_the_login_may_not_read_are_omitted_and_count_as_scrape_errors() -> None:
     settings = {"authorizer_class_name": guarded().authorizer_class_name, "super_users": "User:root"}
     with ServedBroker(**settings) as broker:
         found = await scraped(broker)
@@ -106,7 +106,7 @@ async def test_metrics_beyond_the_partition_limit_omit_whole_topics_and_count_th
     assert found["fencepost_scrape_left_out"] == {("partitions",): 3, ("groups",): 0}
 
 
-async def test_long_names_leave_out_topics_and_groups_before_the_text_is_too_long(
+async def test_metrics_text_omits_topics_and_groups_that_would_exceed_most_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name, odd = "t" * 249, 'g"\\\n' * 100

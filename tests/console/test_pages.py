@@ -111,7 +111,8 @@ def test_the_timeline_shows_the_state_of_each_batch_and_where_readers_stop(page:
     expect(page.locator(".detail")).to_contain_text("payer")
 
 
-def test_the_message_browser_shows_fates_and_the_read_committed_view(page: Page, console: ServedConsole) -> None:
+def test_the_message_browser_marks_committed_aborted_and_open_records(page: Page, console: ServedConsole) -> None:
+    """With `read_committed` chosen it shows only what such a reader gets, and a line at the last stable offset."""
     visit(page, console, "topics/story/messages?partition=0&offset=0")
     expect(page.locator("tr.record")).to_have_count(len(FATES))
     kinds = [(each.get_attribute("class") or "").split()[-1] for each in page.locator("tr.record").all()]
@@ -266,7 +267,7 @@ def hide(page: Page, hidden: bool) -> None:
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
-def test_tabs_share_one_stream_which_ends_when_all_are_hidden_or_gone(
+def test_tabs_share_one_event_stream_which_ends_when_all_are_hidden_or_closed(
     context: BrowserContext, console: ServedConsole
 ) -> None:
     def watchers() -> int:
@@ -423,7 +424,7 @@ def test_the_first_page_names_a_low_disk_and_partitions_without_a_leader(page: P
         broker.inside(lambda inside: setattr(inside.topics.by_name["dark"].partitions[0].log, "offline", None))
 
 
-def test_overview_and_group_page_name_the_transaction_that_holds_offsets(
+def test_overview_and_group_page_name_the_transaction_with_pending_offsets(
     page: Page, broker: ServedBroker, console: ServedConsole, story: Story
 ) -> None:
     story.read("waiting", "story", 2).close()

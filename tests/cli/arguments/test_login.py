@@ -101,7 +101,7 @@ def test_a_password_comes_from_stdin_the_environment_or_the_file_in_this_order(
     assert login_properties(**asked, login_password_stdin=True)["sasl.password"] == "of stdin"
 
 
-def test_lines_after_the_password_on_stdin_are_left_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_from_stdin_reads_the_first_line_and_leaves_the_other_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = type_in(monkeypatch, b"hush\r\nrecord 1\nrecord 2\n")
     assert password_from_stdin() == "hush"
     assert stream.read() == b"record 1\nrecord 2\n"

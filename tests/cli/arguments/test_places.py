@@ -12,7 +12,7 @@ from fencepost.cli.arguments.ranges import DURATION
      ("@2026-11-20T08:00:00+00:00", Place(TIME, 1_795_161_600_000)),
      ("@2026-11-20t08:00:00z", Place(TIME, 1_795_161_600_000))],
 )  # fmt: skip
-def test_one_offset_position_applies_to_all_partitions(text: str, place: Place) -> None:
+def test_a_position_without_a_partition_is_parsed_for_all_partitions(text: str, place: Place) -> None:
     assert places(text) == {None: place}
 
 

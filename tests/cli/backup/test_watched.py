@@ -80,7 +80,7 @@ def test_a_single_failed_request_to_the_store_is_not_logged():
     assert world.said == []
 
 
-def test_with_a_limit_of_60_seconds_the_stores_error_is_raised_after_it():
+def test_after_60_seconds_of_failed_retries_the_stores_error_is_raised():
     world = Clocked(most_s=60)
     with pytest.raises(Unclear):
         [world.patience(TROUBLE) for _ in range(1000)]

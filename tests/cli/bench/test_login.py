@@ -33,14 +33,14 @@ def topics(broker):
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_every_bench_load_logs_in(broker, load):
+def test_every_bench_load_runs_with_a_user_and_password_and_deletes_its_topic(broker, load):
     found = bench(broker, load, *LOADS[load])
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout.splitlines()[0])["records"] > 0
     assert topics(broker) == []
 
 
-def test_consume_logs_in_with_the_given_credentials(broker):
+def test_bench_consume_reads_all_records_with_a_user_and_password(broker):
     broker.inside(lambda inner: inner.topics.create("read", 1))
     assert bench(broker, "produce", "--topic", "read", "--records", "100").exit_code == 0
     found = bench(broker, "consume", "--topic", "read", "--records", "100")
@@ -50,7 +50,7 @@ def test_consume_logs_in_with_the_given_credentials(broker):
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_wrong_password_and_a_missing_right_are_reported(broker, load):
+def test_bench_with_a_wrong_password_or_missing_right_exits_with_6_and_a_hint(broker, load):
     for user, password in (("root", "wrong"), ("alice", "secret")):
         found = bench(broker, load, *LOADS[load], user=user, password=password)
         assert found.exit_code == 6, found.output
@@ -60,7 +60,7 @@ def test_a_wrong_password_and_a_missing_right_are_reported(broker, load):
         assert password not in found.output
 
 
-def test_a_password_can_be_read_from_a_file(broker, tmp_path):
+def test_bench_takes_its_password_from_the_client_config_file(broker, tmp_path):
     file = tmp_path / "client.properties"
     properties = broker.client_config("root")
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))

@@ -56,7 +56,7 @@ def test_consume_explain_marks_each_record_and_draws_a_line_at_the_lso(terminal:
     assert (output[3][-1], output[6][-1]) == ("commit", "abort")
 
 
-def test_explain_prints_each_records_fate_as_json(terminal: Terminal, story: str) -> None:
+def test_explain_prints_committed_aborted_or_open_of_each_record_as_json(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain")
     fates = [each["fate"] for each in rows]
     assert fates == [

@@ -12,7 +12,7 @@ from fencepost.cli.demo.stage import Broker, whole_lines
 from fencepost.cli.output.interruption import Interruption
 
 
-def test_a_line_that_a_kill_has_cut_off_is_left_out() -> None:
+def test_whole_lines_omits_a_last_line_without_a_line_end() -> None:
     assert list(whole_lines(io.StringIO("invoiced 5\ninvoiced"))) == ["invoiced 5"]
 
 
@@ -24,7 +24,7 @@ def proxy() -> Iterator[FlakyProxy]:
 
 @pytest.mark.slow
 @pytest.mark.requirement("S-121", "S-123")
-def test_each_order_has_an_invoice_though_worker_and_broker_are_killed(
+def test_the_demo_invoices_each_order_although_worker_and_broker_are_killed(
     proxy: FlakyProxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with tempfile.TemporaryDirectory() as directory, Interruption() as interruption:

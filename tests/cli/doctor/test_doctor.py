@@ -101,7 +101,7 @@ def test_doctor_reports_a_port_that_does_not_speak_kafkas_protocol(terminal: Ter
     assert (found["connection"]["state"], found["protocol"]["state"]) == ("ok", "failed")
 
 
-def test_the_hint_for_a_wrong_password_names_the_commands_options(terminal: Terminal) -> None:
+def test_doctors_hint_for_a_wrong_password_names_user_and_sasl_options(terminal: Terminal) -> None:
     with Broker(users={"alice": "right"}) as broker:
         wrong = {**broker.client_config("alice"), "sasl.password": "wrong"}
         options = " ".join(f"-X {name}={value}" for name, value in wrong.items() if name != "bootstrap.servers")

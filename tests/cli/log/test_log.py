@@ -315,7 +315,7 @@ def _in_an_old_round(copy: Path) -> Path:
         _in_an_old_round,
     ],
 )
-def test_log_verify_names_the_place_of_damage(copy: Path, harm: Harm) -> None:
+def test_log_verify_prints_the_path_of_each_damaged_file_and_exits_with_1(copy: Path, harm: Harm) -> None:
     path = harm(copy)
     found = run("verify", copy)
     assert found.exit_code == 1, found.output
@@ -362,7 +362,7 @@ def test_verify_reports_damaged_or_foreign_journal_parts_of_offline_logs(copy: P
     assert any(fact["path"] == str(kept) for fact in facts_even_if_damaged(copy) if fact["is"] == "damage")
 
 
-def test_verify_notes_an_unknown_folder_among_the_logs(copy: Path) -> None:
+def test_verify_names_an_unknown_folder_among_the_logs_and_exits_with_0(copy: Path) -> None:
     (copy / "logs" / "my notes").mkdir()
     found = run("verify", copy)
     assert (found.exit_code, "my notes: not made by fencepost" in found.output) == (0, True)
@@ -382,7 +382,7 @@ def trimmed(tmp_path: Path) -> Path:
     return directory.left_in(tmp_path / "trimmed")
 
 
-def test_verify_reports_damage_in_the_second_producer_snapshot_of_an_offset(trimmed: Path) -> None:
+def test_verify_reports_damage_in_the_second_copy_of_a_producer_snapshot(trimmed: Path) -> None:
     copy = only(trimmed, "logs/a-0.*/*.copy.producers")
     assert run("verify", trimmed).exit_code == 0
     _flip(copy, 50)
@@ -391,7 +391,7 @@ def test_verify_reports_damage_in_the_second_producer_snapshot_of_an_offset(trim
     assert f"damage   {copy}: " in found.output
 
 
-def test_verify_does_not_count_a_never_synced_tail_as_damage(copy: Path) -> None:
+def test_verify_exits_with_0_if_only_never_synced_bytes_of_a_journal_are_bad(copy: Path) -> None:
     last = max(path for path in copy.glob("journal/*.journal") if _rounds(path))
     content = bytearray(last.read_bytes())
     end = max(fact["position"] for fact in facts("dump", last) if fact["is"] == "round")
@@ -406,7 +406,7 @@ def _rounds(path: Path) -> int:
     return sum(fact["is"] == "round" for fact in facts("dump", path))
 
 
-def test_verify_notes_a_bad_index_without_calling_it_damage(copy: Path) -> None:
+def test_log_verify_exits_with_0_if_only_time_indexes_are_bad(copy: Path) -> None:
     for index in copy.glob("logs/*/*.timeindex"):
         index.write_bytes(b"\xff" * index.stat().st_size)
     found = run("verify", copy)

@@ -118,7 +118,7 @@ def test_verify_reports_an_index_that_differs_from_its_segment_despite_a_valid_c
     assert any(what in fact["what"] for fact in damage), damage
 
 
-def test_a_broken_or_missing_index_is_not_counted_as_damage(copy: Path) -> None:
+def test_verify_exits_with_0_if_an_index_is_broken_or_missing(copy: Path) -> None:
     (index,) = copy.glob("logs/t-0.*/*.txnindex")
     index.write_bytes(b"\0" * index.stat().st_size)
     assert verify(copy) == (0, [])
@@ -126,7 +126,7 @@ def test_a_broken_or_missing_index_is_not_counted_as_damage(copy: Path) -> None:
     assert verify(copy) == (0, [])
 
 
-def test_an_index_that_cannot_be_read_is_a_note_and_a_segment_damage(copy: Path) -> None:
+def test_verify_counts_an_unreadable_segment_as_damage_but_not_such_an_index(copy: Path) -> None:
     (index,) = copy.glob("logs/t-0.*/*.txnindex")
     index.unlink()
     index.mkdir()
@@ -141,7 +141,7 @@ def test_an_index_that_cannot_be_read_is_a_note_and_a_segment_damage(copy: Path)
 # ---- producers, and the journal ---------------------------------------------------------------------------------
 
 
-def test_verify_checks_both_producer_snapshots(tmp_path: Path) -> None:
+def test_verify_reports_damage_in_either_of_a_logs_two_producer_snapshots(tmp_path: Path) -> None:
     with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
         broker.ask(create("c", cleanup_policy="compact"))
         for sequence in range(3):
@@ -269,7 +269,7 @@ def test_verify_reports_no_damage_for_files_that_a_running_broker_keeps_removing
     assert "not checked: it was removed or used again meanwhile" in found.output
 
 
-def test_verify_reports_damage_found_twice_although_a_broker_is_running(busy: Busy, tmp_path: Path) -> None:
+def test_verify_reports_damage_that_a_second_pass_beside_a_broker_confirms(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[0]
     code, damage = verify(tmp_path / "d")
     assert (code, [each["what"] for each in damage], busy.passes) == (1, ["it is missing"], 3)

@@ -89,7 +89,7 @@ def test_sizes_are_printed_in_human_readable_units(size, text):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_error_is_one_line_of_cause_and_one_of_hint(error, cause, hint):
+def test_failure_of_gives_each_error_of_a_copy_a_cause_and_a_hint(error, cause, hint):
     failure = copying.failure_of(error, "look")
     assert failure.message.startswith(cause)
     assert hint in failure.hint

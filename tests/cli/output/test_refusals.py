@@ -43,7 +43,7 @@ def test_every_kafka_error_code_has_a_hint_and_an_exit_code(subtests: pytest.Sub
             assert "\n" not in failure.message + failure.hint
 
 
-def test_an_errors_own_hint_takes_precedence() -> None:
+def test_refusal_shows_the_hint_of_the_error_instead_of_the_general_one() -> None:
     assert refusal(errors.FatalError("why", hint="do this")).hint == "do this"
 
 

@@ -53,7 +53,7 @@ def test_output_lines_of_every_kind_contain_no_line_break(kind: str) -> None:
     assert CliRunner().invoke(command, []).output == SHOWN + "\n"
 
 
-def test_an_error_and_its_hint_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_with_a_line_end_in_a_name_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     Failure(f"no group x{HOSTILE}", f"look at {HOSTILE}").show()
     assert [line[:6] for line in capsys.readouterr().err.split("\n")] == ["error:", "hint: ", ""]
 
@@ -102,7 +102,7 @@ OF_OTHER_PROCESSES = {
 }  # what they print goes into a pipe
 
 
-def test_only_the_output_layer_prints() -> None:
+def test_in_the_cli_only_modules_of_its_output_package_call_print() -> None:
     found, looked_at = set(), 0
     for path in CLI.rglob("*.py"):
         name = str(path.relative_to(CLI))

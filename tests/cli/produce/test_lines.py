@@ -48,7 +48,7 @@ async def test_300000_input_lines_larger_than_the_read_ahead_are_all_read_in_ord
     assert await all_lines([numbers]) == numbers.splitlines()
 
 
-async def test_an_error_of_reading_the_input_is_raised() -> None:
+async def test_lines_raises_the_os_error_of_an_unreadable_descriptor() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     os.close(writer)

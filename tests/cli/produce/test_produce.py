@@ -90,7 +90,7 @@ def test_produce_aborts_its_transaction_at_an_invalid_line(terminal: Typing) -> 
     assert ("1", "committed") not in terminal.fates("spoilt")
 
 
-def test_a_failure_reports_how_many_records_were_committed_before(terminal: Typing) -> None:
+def test_a_failing_produce_prints_how_many_records_it_committed_before(terminal: Typing) -> None:
     given = b'{"value": "1"}\n{"value": "2"}\n' + b" " * (1 << 17) + b"no\n"
     code, _, err = terminal.typed(given, "partly", "--jsonl", "--txn", "t", "--txn-every", "1")
     assert (code, err.splitlines()[0]) == (2, "2 records committed before that")
@@ -164,7 +164,7 @@ def test_produce_with_wrong_arguments_prints_cause_and_hint_and_sets_the_exit_co
     assert (got, out, err.startswith("error: "), "\nhint: " in err) == (code, "", True, True), err
 
 
-def test_produce_reports_a_closed_standard_input(terminal: Typing) -> None:
+def test_produce_with_standard_input_closed_exits_with_2_and_a_hint(terminal: Typing) -> None:
     command = f"{FENCEPOST} produce t -b {terminal.bootstrap} <&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
     assert (done.returncode, done.stdout) == (2, "")

@@ -69,7 +69,7 @@ def test_serve_restarts_a_console_process_that_died(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the child process is found in /proc, which only Linux has")
-def test_the_console_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
+def test_the_console_process_ends_after_its_broker_was_killed(tmp_path: Path) -> None:
     broker = BrokerProcess(str(tmp_path / "data"), "--http", "127.0.0.1:0")
     broker.start()
     try:
@@ -208,7 +208,7 @@ def test_the_console_imports_nothing_from_the_working_directory(tmp_path: Path) 
     assert "--allow-changes" in ended.stdout
 
 
-async def test_the_console_does_not_log_in_as_other_commands_do(
+async def test_the_console_of_serve_does_not_inherit_user_password_or_client_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("USER", "PASSWORD", "CLIENT_CONFIG", "ELSE"):

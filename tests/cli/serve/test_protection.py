@@ -135,7 +135,9 @@ def test_every_serve_flag_sets_its_broker_setting() -> None:
         (["--listen", "INSIDE://127.0.0.1:0"], "no security protocol is defined", "add INSIDE:PLAINTEXT"),
     ],
 )
-def test_unusable_security_settings_prevent_the_start(arguments: list[str], reason: str, hint: str) -> None:
+def test_serve_with_unusable_security_settings_exits_with_a_cause_and_a_hint(
+    arguments: list[str], reason: str, hint: str
+) -> None:
     result = CliRunner().invoke(main, ["serve", "--ephemeral", *arguments])
     assert result.exit_code != 0
     cause, advice = result.stderr.strip().splitlines()[-2:]

@@ -108,7 +108,7 @@ def ask_versions(address: tuple[str, int]) -> int:
         return int(client.call(ApiVersionsRequest()).error_code)
 
 
-def test_serve_shows_its_real_address_keeps_settings_and_stops_cleanly(serve: Runner) -> None:
+def test_serve_prints_its_address_and_a_restart_keeps_the_topics(serve: Runner) -> None:
     first = serve("--listen", "127.0.0.1:0")
     ((host, port),) = first.ready()
     assert (host, ask_versions((host, port))) == ("127.0.0.1", 0)
@@ -140,7 +140,7 @@ def test_serve_listens_at_the_given_addresses(serve: Runner, listen: str, hosts:
         assert (broker.host, broker.port) == ("localhost" if listen == "localhost:0" else reached, port)
 
 
-def test_clients_are_told_the_advertised_address(serve: Runner) -> None:
+def test_a_metadata_response_has_the_host_and_port_given_by_advertise(serve: Runner) -> None:
     ((_, port),) = serve("--listen", "127.0.0.1:0", "--advertise", "kafka.example:19092", "--ephemeral").ready()
     with WireClient("127.0.0.1", port) as client:
         (broker,) = client.call(MetadataRequest(topics=[])).brokers
@@ -366,7 +366,7 @@ def test_a_directory_that_another_broker_uses_is_named_with_its_process(serve: R
     assert "--data-dir" in hint
 
 
-def test_a_directory_of_a_newer_version_is_refused_and_left_alone(serve: Runner) -> None:
+def test_serve_on_a_directory_of_a_newer_version_fails_and_changes_no_file(serve: Runner) -> None:
     directory = serve.directory / "d"
     one = serve("--listen", "127.0.0.1:0", "--data-dir", "d")
     one.ready()
@@ -454,7 +454,7 @@ def test_serve_exits_with_75_and_changes_nothing_if_a_file_cannot_be_opened(
     assert not any("OFFLINE" in line for line in healthy.expected)
 
 
-def test_serve_starts_without_an_unreadable_partition_if_told_to_and_later_has_it(serve: Runner, served: Path) -> None:
+def test_serve_may_start_with_a_partition_offline_and_a_restart_brings_it_back(serve: Runner, served: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data-dir", "d")
     program = [str(UNOPENABLE_SERVE), "logs/a-0.", str(errno.EIO)]
     without = serve(*arguments, "-X", "storage.unreadable.partitions=offline", program=program)

@@ -146,7 +146,7 @@ def test_the_directory_of_an_ephemeral_broker_is_removed_as_a_whole(tmp_path, ca
     assert capsys.readouterr().err == ""
 
 
-def test_removing_a_directory_for_too_long_stops_and_names_what_is_left(tmp_path, capsys):
+def test_remove_scratch_stops_after_removal_ms_and_names_the_directory(tmp_path, capsys):
     path = of_many_files(tmp_path / "scratch")
     remove_scratch(path, Ticking(REMOVAL_MS // 10))
     assert len(list((tmp_path / "scratch" / "logs").glob("*/*"))) in range(1, 20)

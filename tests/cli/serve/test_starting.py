@@ -46,21 +46,21 @@ def test_a_lack_of_memory_at_the_start_is_reported_without_a_traceback():
     assert (failure.code, str(failure)) == (75, "d: no memory is left")
 
 
-def test_a_missing_thread_fails_the_start_with_the_limit_to_raise():
+def test_a_start_that_gets_no_thread_exits_with_75_and_hints_at_tasksmax():
     failure = explain_failure(CannotStartThread("journal-0"), SETTINGS)
     assert (failure.code, str(failure)) == (75, "the system gives this process no further thread (for journal-0)")
     assert "TasksMax" in failure.hint
     assert "no record is lost" in failure.hint
 
 
-def test_a_low_disk_fails_the_start_naming_the_setting():
+def test_a_start_with_too_little_free_disk_exits_with_75_and_names_the_setting():
     failure = explain_failure(DiskLow("9 bytes are free, 10 stay free (storage.min.free.bytes)"), SETTINGS)
     assert (failure.code, str(failure)) == (75, "d: 9 bytes are free, 10 stay free (storage.min.free.bytes)")
     assert "free some space" in failure.hint
     assert "storage.min.free.bytes" in failure.hint
 
 
-def test_only_an_unreadable_partition_file_gets_the_hint_to_start_without_it():
+def test_an_unreadable_partition_gets_the_hint_to_start_without_that_partition():
     elsewhere = OSError(5, "Input/output error", "d/journal/00000000000000000001.journal")
     tried = BrokerSettings(log_dir="d", storage_unreadable_partitions="offline")
     catalogue = OSError(5, "Input/output error", "d/logs/__catalogue-0.0/00000000000000000000.0.log")

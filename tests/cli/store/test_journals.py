@@ -88,7 +88,7 @@ def test_restore_of_a_journal_makes_a_sound_data_directory_with_its_last_entry(w
     assert ": sound: " in run("restore", "--check", written).stdout
 
 
-def test_restore_of_a_journal_with_at_is_refused(written, tmp_path):
+def test_restoring_a_journal_to_a_point_in_time_exits_with_2_and_a_hint(written, tmp_path):
     cause, hint = refused("restore", written, tmp_path / "copy", "--at", "2026-01-01", code=2)
     assert cause == f"{written} has a journal, and of that its newest state only"
     assert hint.startswith("leave out --at")
@@ -136,7 +136,7 @@ def test_store_take_needs_yes_and_is_refused_without_an_owner(written, tmp_path)
     assert refused("store", "take", nothing, "--yes", code=3)[0] == f"{nothing} has no journal of a broker"
 
 
-def test_store_take_is_refused_if_the_owner_has_handed_over(url):
+def test_store_take_is_refused_if_the_stores_last_broker_has_stopped_normally(url):
     serve(url).stop()
     cause, _ = refused("store", "take", url, "--yes")
     assert cause.endswith("epoch 1 was handed over by its owner, and nobody has begun since")

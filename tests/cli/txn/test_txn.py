@@ -52,7 +52,7 @@ def hold(broker: Any, name: str) -> Any:
     return item
 
 
-def test_a_transaction_held_for_a_ledger_decision_is_shown_and_cannot_be_ended(terminal: Terminal) -> None:
+def test_a_transaction_waiting_for_a_ledger_decision_cannot_be_aborted_or_fenced(terminal: Terminal) -> None:
     terminal.run("topic create waits")
     terminal.open_transaction("orders-1", "waits", "a")
     item = terminal.broker.inside(lambda broker: hold(broker, "orders-1"))

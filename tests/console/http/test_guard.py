@@ -113,7 +113,7 @@ def test_a_console_without_a_token_ignores_a_given_one() -> None:
     assert refusal(lambda: kept.log_in("x", HERE, 0)) == 40101
 
 
-def test_sessions_are_bounded_and_the_oldest_one_ends() -> None:
+def test_a_login_at_the_session_limit_ends_the_session_idle_for_longest() -> None:
     kept = guard()
     first, second = kept.log_in(TOKEN, HERE, 0), kept.log_in(TOKEN, HERE, 0)
     kept.check_login({}, first, HERE, 1)
@@ -137,7 +137,7 @@ def test_a_change_needs_json_and_the_token_of_its_own_session(token: str | None)
         assert refusal(lambda given=headers: kept.check_form(given, session, 0, with_csrf=True)) == 41501
 
 
-def test_the_csrf_token_of_another_session_is_wrong() -> None:
+def test_a_change_with_the_csrf_token_of_another_session_is_refused() -> None:
     kept = guard()
     mine, other = kept.log_in(TOKEN, HERE, 0), kept.log_in(TOKEN, HERE, 0)
     headers = {**JSON, "X-CSRF-Token": kept.csrf_of(other, 0) or ""}
@@ -168,5 +168,5 @@ def test_loopback_addresses_are_distinguished_from_reachable_ones() -> None:
 
 
 @pytest.mark.parametrize(("header", "name"), [("A.b:1", "a.b"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a", "a")])
-def test_a_hosts_name_is_taken_from_its_header(header: str, name: str) -> None:
+def test_host_name_returns_the_name_in_a_host_header_without_its_port(header: str, name: str) -> None:
     assert host_name(header) == name

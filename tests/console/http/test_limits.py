@@ -45,7 +45,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_the_limits_always_hold_and_connections_in_a_request_stay(events: list[tuple[str, int, int]]) -> None:
+def test_random_connections_never_exceed_a_limit_or_close_one_in_a_request(events: list[tuple[str, int, int]]) -> None:
     limits: ConnectionLimits[int] = ConnectionLimits(most=5, most_of_address=3)
     addresses: dict[int, str] = {}
     waiting: list[int] = []

@@ -49,7 +49,7 @@ def test_an_ipv6_network_of_one_household_counts_as_one_address(first: str, seco
     assert is_over(tries, second) is are_one
 
 
-def test_the_remembered_addresses_of_wrong_tokens_are_limited() -> None:
+def test_beyond_most_addresses_the_oldest_address_of_a_wrong_token_is_forgotten() -> None:
     tries = Tries(lambda line: None)
     wrong(tries, "10.0.0.1", TRIES)
     for number in range(MOST_ADDRESSES - 1):
@@ -61,7 +61,7 @@ def test_the_remembered_addresses_of_wrong_tokens_are_limited() -> None:
     assert len(tries) == 1
 
 
-def test_wrong_tokens_are_logged_rarely_with_their_number_and_the_last_address() -> None:
+def test_one_log_line_per_period_counts_wrong_tokens_and_names_the_last_address() -> None:
     lines: list[str] = []
     tries = Tries(lines.append)
     wrong(tries, "10.0.0.1", 1)

@@ -58,7 +58,9 @@ def test_the_pause_is_proportional_to_the_collection_time_and_short_after_a_fail
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS
 
 
-async def test_a_topic_deleted_during_collection_does_not_hide_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_deleted_while_the_view_is_collected_hides_no_other_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     describe = Admin.describe_topics
 
     async def describe_and_delete(self: Admin, topics: Any = None) -> dict[str, TopicDescription]:
@@ -91,7 +93,7 @@ async def test_a_topic_deleted_during_collection_does_not_hide_others(monkeypatc
             assert await admin.open_transactions() == []
 
 
-async def test_blockers_at_skips_a_deleted_partition_and_returns_the_others() -> None:
+async def test_blockers_at_returns_blockers_of_all_partitions_but_a_deleted_one() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with Admin(at) as admin, fp.Producer(at, transactional_id="payments") as producer:

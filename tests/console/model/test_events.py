@@ -14,7 +14,7 @@ def test_an_event_is_one_data_line_whatever_it_contains() -> None:
     assert json.loads(lines[2].removeprefix(b"data: ")) == data
 
 
-def test_after_returns_the_events_behind_the_browsers_last_event_id() -> None:
+def test_after_returns_the_events_with_numbers_above_the_given_one() -> None:
     events = Events("s")
     for number in range(5):
         events.publish("n", number)
@@ -40,6 +40,7 @@ def test_the_events_kept_for_resuming_are_limited_in_number_and_in_bytes() -> No
 
 
 async def test_news_returns_at_an_event_at_close_or_after_its_timeout() -> None:
+    """`Events.news(number, seconds)` waits for an event above that number."""
     events = Events("s")
     await events.news(0, 0.01)
     waiting = asyncio.create_task(events.news(0, 60))

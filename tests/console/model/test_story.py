@@ -75,7 +75,8 @@ def test_compare_gives_events_for_changes_since_begin_and_none_without_a_change(
     assert [each["type"] for each in first.compare(*lists(("new", "Ongoing")), 1)] == ["txn.begin"]
 
 
-def test_a_listing_older_than_what_the_log_showed_gives_no_event() -> None:
+def test_a_listed_transaction_older_than_its_last_log_record_gives_no_event() -> None:
+    """The answer of ListTransactions may be older than what the records of `__transaction_state` have already shown."""
     story = Story()
     story.follow("t", status("CompleteCommit", epoch=4), 1)
     assert story.compare(*lists(("t", "CompleteCommit")), 2) == []

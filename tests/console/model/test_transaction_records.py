@@ -51,7 +51,7 @@ def test_an_expired_transactional_id_has_a_null_value() -> None:
 
 
 @given(st.integers(0, 200), st.binary(max_size=20))
-def test_damaged_transaction_records_raise_nothing(at: int, other: bytes) -> None:
+def test_reading_a_damaged_transaction_record_raises_nothing(at: int, other: bytes) -> None:
     key, value = record(Status.ONGOING)
     for damaged in ((key[:at], value), (key, value[:at]), (key, value[:at] + other + value[at:]), (other, value)):
         found = read_record(*damaged)

@@ -105,7 +105,7 @@ def test_group_lag_of_a_share_group_sums_its_partitions_and_counts_full_windows(
     )
 
 
-def test_blocks_by_producer_counts_the_groups_of_the_current_view() -> None:
+def test_blocks_by_producer_counts_only_blocked_groups_of_the_given_view() -> None:
     before = view(groups={"there": 6})
     assert blocks_by_producer(before)[0]["groups"] == 1
     assert blocks_by_producer(replace(before, groups={}))[0]["groups"] == 0
@@ -172,7 +172,7 @@ def test_a_group_that_becomes_blocked_or_a_transaction_prepared_changes_blockers
     assert row["prepared"]["batch"] == 17
 
 
-def test_a_snapshot_is_bounded_however_large_the_cluster_is() -> None:
+def test_each_event_of_a_snapshot_has_at_most_100_kb_and_says_what_it_omits() -> None:
     small, large = view(held=False), view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
     found = reported(small, large)
     assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MOST, MOST, MOST]

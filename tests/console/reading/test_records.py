@@ -67,7 +67,7 @@ def write_story(servers: str) -> Producer:
     return holder
 
 
-async def test_each_record_is_shown_with_its_fate_and_its_producer(admin: Admin) -> None:
+async def test_each_record_is_shown_as_committed_aborted_or_open_with_its_producer(admin: Admin) -> None:
     page = await records.browse(admin, TOPIC, 0, {"offset": "0"})
     rows = page["data"]
     assert [row["state"] for row in rows] == STORY
@@ -126,7 +126,7 @@ async def test_the_timeline_has_each_batch_and_the_offset_where_readers_stop(adm
     assert part["blocks"][0]["transactional_id"] == "loser"
 
 
-async def test_remembered_names_are_shown_for_expired_transactional_ids(admin: Admin) -> None:
+async def test_the_timeline_names_a_producers_transactional_id_after_it_has_expired(admin: Admin) -> None:
     rows = (await records.browse(admin, TOPIC, 0, {"offset": "1", "limit": "1"}))["data"]
     who = rows[0]["producer_id"], rows[0]["producer_epoch"]
     line = await timeline.read(admin, TOPIC, 0, {"from": "1", "to": "2"}, names={who: "once"})
@@ -149,14 +149,16 @@ async def test_a_batch_too_large_to_decompress_is_shown_as_one_row(
         await records.raw(admin, "bombs", 0, 0, "value")
 
 
-async def test_a_page_of_records_ends_before_it_is_too_large(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_records_ends_when_its_values_reach_page_bytes(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(records, "PAGE_BYTES", SHOWN_BYTES)
     page = await records.browse(admin, TOPIC, 0, {"offset": "5"})
     assert [row["offset"] for row in page["data"]] == [5]
     assert page["next_offset"] == 6
 
 
-async def test_the_number_of_shown_headers_and_their_names_length_are_limited(
+async def test_a_record_is_shown_with_limited_headers_and_shortened_header_names(
     admin: Admin, broker: ServedBroker
 ) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
@@ -168,7 +170,7 @@ async def test_the_number_of_shown_headers_and_their_names_length_are_limited(
     assert {each["name"] for each in row["headers"]} == {"n" * SHOWN_BYTES}
 
 
-async def test_a_raw_value_is_returned_whole_and_a_missing_one_refused(admin: Admin) -> None:
+async def test_raw_returns_a_whole_value_and_a_missing_value_gets_404(admin: Admin) -> None:
     assert await records.raw(admin, TOPIC, 0, 5, "value") == bytes(SHOWN_BYTES) + b"end"
     assert await records.raw(admin, TOPIC, 0, 0, "header-0") == b"\xff\x00"
     for offset, what in ((0, "header-1"), (0, "header-9"), (1, "key"), (2, "value"), (99, "value"), (0, "x")):
@@ -205,7 +207,9 @@ async def test_a_committed_page_has_records_however_many_are_aborted(admin: Admi
     assert page["next_offset"] == page["high_watermark"]
 
 
-async def test_a_page_skips_only_a_bounded_number_of_bytes(admin: Admin, broker: ServedBroker) -> None:
+async def test_a_page_ends_empty_after_skipping_hidden_bytes_of_aborted_records(
+    admin: Admin, broker: ServedBroker
+) -> None:
     loser = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "transactional.id": "loser-of-much"})
     loser.init_transactions(10)
     loser.begin_transaction()

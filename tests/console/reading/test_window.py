@@ -109,7 +109,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 6), st.data())
-async def test_every_batch_is_committed_aborted_or_open_as_the_whole_log_says(
+async def test_read_window_finds_each_batchs_outcome_as_reading_the_whole_log_does(
     script: list[tuple[str, int, int]], page: int, data: st.DataObject
 ) -> None:
     log = log_of(script)
@@ -125,7 +125,7 @@ async def test_every_batch_is_committed_aborted_or_open_as_the_whole_log_says(
 
 
 @given(STEPS, st.integers(1, 6), st.integers(1, 5), st.booleans(), st.data())
-async def test_if_the_marker_search_stops_early_a_fate_is_right_or_undecided(
+async def test_if_the_marker_search_stops_early_an_outcome_is_right_or_undecided(
     script: list[tuple[str, int, int]], page: int, batches: int, lists_open: bool, data: st.DataObject
 ) -> None:
     log = log_of(script)
@@ -153,7 +153,7 @@ async def test_the_search_for_markers_stops_after_scan_bytes() -> None:
 
 
 @pytest.mark.parametrize("limit", ["records", "batches", "bytes"])
-async def test_a_window_ends_at_each_of_its_limits(limit: str) -> None:
+async def test_a_window_ends_at_its_limit_of_records_batches_or_bytes(limit: str) -> None:
     broker = Broker(log_of([("records", -1, 2)] * 50), page=5)
     most = {"records": 6, "batches": 3, "bytes": 3 * broker.log.batches[0].size}
     window = await window_of(broker, 0, Limits(100, **{limit: most[limit]}))

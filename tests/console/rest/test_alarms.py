@@ -20,7 +20,7 @@ async def seen(bootstrap: str, group: str = "") -> tuple[dict[str, Any], dict[st
         return snapshot, await console.get(f"consumer-groups/{group}") if group else {}
 
 
-def test_a_group_whose_offsets_a_transaction_holds_is_shown_with_that_transaction() -> None:
+def test_a_group_with_pending_transactional_offsets_gives_an_alarm_naming_both() -> None:
     with ServedBroker() as broker:
         terminal = Terminal(broker)
         terminal.run("topic create orders")
@@ -39,7 +39,7 @@ def test_a_group_whose_offsets_a_transaction_holds_is_shown_with_that_transactio
     assert group["offsets_held"]
 
 
-def test_a_share_group_whose_window_a_transaction_fills_is_shown_with_it() -> None:
+def test_a_transaction_that_fills_a_share_window_gives_an_alarm_naming_both() -> None:
     with ServedBroker(group_share_partition_max_record_locks=LIMIT) as broker:
         terminal = Terminal(broker)
         terminal.run("topic create jobs")
@@ -54,7 +54,7 @@ def test_a_share_group_whose_window_a_transaction_fills_is_shown_with_it() -> No
     assert alarm["sentence"].startswith("share group packing gets nothing new of jobs-0: its window is full, and 100 ")
 
 
-def test_a_nearly_full_disk_is_shown_with_the_setting(tmp_path: Path) -> None:
+def test_a_nearly_full_disk_gives_an_alarm_naming_storage_min_free_bytes(tmp_path: Path) -> None:
     floor = 2 * SystemDisk().free_bytes(str(tmp_path))
     with ServedBroker(storage_min_free_bytes=floor) as broker:
         snapshot, _ = asyncio.run(seen(f"127.0.0.1:{broker.port}"))

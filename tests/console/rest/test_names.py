@@ -118,7 +118,7 @@ async def test_an_invalid_topic_name_gets_404_or_422_with_a_short_message(consol
         assert len(body["message"]) < 40_000
 
 
-async def test_an_overlong_name_in_a_path_is_refused(console: ConsoleClient) -> None:
+async def test_a_path_with_a_name_above_the_longest_allowed_gets_422(console: ConsoleClient) -> None:
     path = f"/v3/clusters/{console.cluster}/transactions/{'x' * (LONGEST_NAME + 1)}"
     status, _, body = await console.ask("GET", path)
     assert (status, body["error_code"]) == (422, 42201)

@@ -78,7 +78,7 @@ async def test_cluster_broker_and_configs_have_the_fields_of_confluents_rest_api
     assert {"name", "value", "is_default", "is_read_only", "is_sensitive", "source"} <= set(configs["data"][0])
 
 
-async def test_unknown_resources_answer_not_found(console: ConsoleClient) -> None:
+async def test_requests_for_unknown_resources_get_404_with_error_code_40403(console: ConsoleClient) -> None:
     for path in (
         "/v3/clusters/other",
         "/v3/clusters/other/topics",
@@ -127,7 +127,7 @@ async def test_an_invalid_query_parameter_is_named(console: ConsoleClient, query
     assert query.partition("=")[0] in body["message"]
 
 
-async def test_a_partition_whose_lso_is_held_back_is_shown_with_the_transaction(
+async def test_a_partition_whose_lso_lags_is_shown_as_blocked_with_its_transaction(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     before = (await console.get("topics/orders/partitions/0"))["high_watermark"]
@@ -164,7 +164,9 @@ async def test_a_partition_whose_lso_is_held_back_is_shown_with_the_transaction(
         producer.abort_transaction(10)
 
 
-async def test_the_rest_api_lists_group_members_as_consumers(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_group_members_are_listed_under_consumers_with_their_assignments(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "group.id": "members", "client.id": "reader"})
     consumer.subscribe(["orders"])
     try:
@@ -389,7 +391,7 @@ async def test_an_open_transaction_is_aborted_and_its_producer_refused(
     assert (status, answer["error_code"]) == (409, 40901)
 
 
-async def test_a_later_transaction_of_the_same_epoch_is_not_aborted(
+async def test_an_abort_meant_for_an_earlier_transaction_of_the_id_gets_409(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     producer = opened(broker, "goes-on", "orders")
@@ -407,7 +409,9 @@ async def test_a_later_transaction_of_the_same_epoch_is_not_aborted(
     assert (await console.change("transactions/goes-on:abort", now))[0] == 200
 
 
-async def test_an_id_is_fenced_only_if_it_exists(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_fencing_an_unknown_transactional_id_gets_404_and_creates_nothing(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     producer = opened(broker, "to-fence", "orders")
     producer.commit_transaction(10)
     assert (await console.change("transactions/to-fence:fence", {"confirm": "never"}))[0] == 422
@@ -462,7 +466,7 @@ async def test_abort_hanging_is_refused_for_a_transaction_its_coordinator_knows(
     producer.abort_transaction(10)
 
 
-async def test_a_transaction_that_no_coordinator_knows_is_ended_by_a_marker(
+async def test_abort_hanging_ends_a_transaction_that_no_coordinator_knows(
     console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def nobody(*_: Any) -> dict[int, Any]:

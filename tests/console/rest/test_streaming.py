@@ -89,7 +89,7 @@ async def test_a_stream_resumes_after_the_last_event_it_has_seen(console: Consol
         assert (await stream.next())[0] == "snapshot"
 
 
-async def test_a_browser_that_falls_behind_gets_a_snapshot(console: ConsoleClient) -> None:
+async def test_a_browser_that_missed_more_events_than_are_kept_gets_a_snapshot(console: ConsoleClient) -> None:
     ring = console.console.parts.events
     async with console.events() as stream:
         assert (await stream.next())[0] == "snapshot"

@@ -57,12 +57,12 @@ async def test_every_response_has_the_security_headers(console: ConsoleClient, p
         assert not [name for name in found if name.startswith("Access-Control")]
 
 
-async def test_a_query_string_above_the_limit_is_refused(console: ConsoleClient) -> None:
+async def test_a_query_string_longer_than_most_query_chars_gets_422(console: ConsoleClient) -> None:
     status, _, body = await console.ask("GET", "/healthz?" + "x" * (app.MOST_QUERY_CHARS + 1))
     assert (status, body["message"]) == (422, f"the query is longer than {app.MOST_QUERY_CHARS} characters")
 
 
-async def test_the_page_and_its_files_are_served_and_nothing_else(console: ConsoleClient) -> None:
+async def test_the_page_is_served_and_paths_outside_its_static_files_get_404(console: ConsoleClient) -> None:
     status, headers, body = await console.ask("GET", "/")
     assert (status, headers["Content-Type"], body[:15]) == (200, "text/html; charset=utf-8", b"<!doctype html>")
     status, _, _ = await console.ask("GET", "/", headers={"If-None-Match": headers["ETag"]})
@@ -72,7 +72,7 @@ async def test_the_page_and_its_files_are_served_and_nothing_else(console: Conso
         assert (status, body["error_code"]) == (404, 40402), path
 
 
-async def test_another_sites_request_is_refused_before_anything_is_done(console: ConsoleClient) -> None:
+async def test_a_request_with_another_sites_host_or_origin_gets_403(console: ConsoleClient) -> None:
     for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         status, _, body = await console.ask("GET", "/v1/session", headers=headers)
         assert (status, body["error_code"]) == (403, 40302)
@@ -135,7 +135,7 @@ async def test_a_wrong_token_or_one_in_the_url_opens_nothing(closed: ConsoleClie
     assert (await closed.ask("GET", "/v1/snapshot", headers=bearer))[0] == 200
 
 
-async def test_wrong_bearer_tokens_are_limited_and_logged_without_the_token(
+async def test_after_too_many_wrong_bearer_tokens_an_address_gets_429(
     closed: ConsoleClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong, right = ({"Authorization": f"Bearer {token}"} for token in ("guessed", TOKEN))
@@ -161,7 +161,9 @@ async def test_wrong_bearer_tokens_are_limited_and_logged_without_the_token(
         (b" " * 300_000, "application/json", 413),
     ],
 )
-async def test_a_malformed_request_body_is_refused(closed: ConsoleClient, body: bytes, kind: str, status: int) -> None:
+async def test_a_login_with_a_malformed_request_body_gets_the_matching_4xx_status(
+    closed: ConsoleClient, body: bytes, kind: str, status: int
+) -> None:
     found, _, answer = await closed.ask("POST", "/v1/session", data=body, headers={"Content-Type": kind})
     assert found == status == answer["error_code"] // 100, answer
 
@@ -192,7 +194,7 @@ async def test_input_that_is_not_http_is_refused_without_echoing_it(console: Con
         ),
     ],
 )
-async def test_an_incomplete_request_times_out(
+async def test_a_connection_with_an_incomplete_request_is_closed_after_a_timeout(
     broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, raw: bytes, answer: bytes
 ) -> None:
     for module, name in ((connections, "REQUEST_S"), (connections, "KEPT_S"), (app, "BODY_S")):

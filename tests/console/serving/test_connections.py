@@ -54,7 +54,7 @@ async def become(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_new_connection_closes_the_oldest_silent_one_at_the_limit(console: ConsoleClient) -> None:
+async def test_a_new_connection_at_the_limit_closes_the_one_idle_for_longest(console: ConsoleClient) -> None:
     console.console.parts.connections = ConnectionLimits(most=4, most_of_address=3)
     silent = [await connect(console, b"GET / HTTP/1.1\r\n", f"127.0.0.{each}") for each in (2, 2, 2, 3)]
     asking = await connect(console, HEALTH, "127.0.0.4")
@@ -81,7 +81,7 @@ async def test_while_all_connections_are_busy_the_next_one_gets_503(console: Con
     assert await status_of(await connect(console, HEALTH)) == 200
 
 
-async def test_event_streams_of_an_address_are_bounded(console: ConsoleClient) -> None:
+async def test_an_event_stream_above_the_limit_of_an_address_gets_429(console: ConsoleClient) -> None:
     console.console.parts.streams = StreamLimits(most=10, most_of_address=2)
     watching = [await connect(console, EVENTS, "127.0.0.2") for _ in range(2)]
     assert [await status_of(each) for each in watching] == [200, 200]
@@ -92,7 +92,7 @@ async def test_event_streams_of_an_address_are_bounded(console: ConsoleClient) -
     assert await status_of(await connect(console, EVENTS, "127.0.0.2")) == 200
 
 
-async def test_a_response_that_the_browser_does_not_read_is_ended(
+async def test_a_connection_whose_browser_reads_no_response_is_closed(
     console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "STUCK_S", 0.1)
