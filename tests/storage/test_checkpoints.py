@@ -56,7 +56,7 @@ def test_reading_a_missing_checkpoint_file_raises_file_not_found(disk):
         read_file(disk, PATH, "store", 1)
 
 
-def test_an_older_version_is_read_and_a_newer_one_raises_newer_format(disk):
+def test_a_checkpoint_file_of_an_older_version_is_read_a_newer_raises_newer_format(disk):
     write_file(disk, PATH, "store", 4, b"payload")
     assert read_file(disk, PATH, "store", 5) == b"payload"
     with pytest.raises(NewerFormat, match="format 4") as refused:
@@ -64,7 +64,7 @@ def test_an_older_version_is_read_and_a_newer_one_raises_newer_format(disk):
     assert (refused.value.path, refused.value.version) == (PATH, 4)
 
 
-def test_a_file_of_another_kind_is_damage(disk):
+def test_reading_a_checkpoint_file_of_another_kind_raises_damaged(disk):
     write_file(disk, PATH, "producers", 1, b"payload")
     with pytest.raises(Damaged, match="producers"):
         read_file(disk, PATH, "store", 1)
@@ -75,7 +75,7 @@ def test_writing_a_kind_longer_than_16_bytes_raises_value_error(disk):
         write_file(disk, PATH, "a kind of seventeen", 1, b"")
 
 
-def test_every_flipped_bit_is_detected(disk):
+def test_reading_a_checkpoint_file_with_any_flipped_bit_raises_damaged(disk):
     write_file(disk, PATH, "store", 1, b"payload")
     whole = content(disk)
     for position in range(len(whole)):
@@ -87,7 +87,7 @@ def test_every_flipped_bit_is_detected(disk):
                 read_file(disk, PATH, "store", 1)
 
 
-def test_truncation_at_every_length_and_bytes_behind_the_end_are_detected(disk):
+def test_a_checkpoint_file_truncated_at_any_length_or_with_added_bytes_is_damage(disk):
     write_file(disk, PATH, "store", 1, b"payload")
     whole = content(disk)
     for length in range(len(whole)):

@@ -46,7 +46,7 @@ def test_a_journal_unit_with_one_fsync_log_wants_a_sync(driven):
     assert store.sync_wanted
 
 
-def test_catalogue_records_log_starts_and_dropped_logs_always_want_a_sync(driven):
+def test_units_of_the_catalogue_a_log_start_or_a_drop_want_a_sync_in_every_mode(driven):
     log = driven.create("a", durability_mode="os")
     store = driven.store
     store.logs[CATALOGUE_LOG_ID].settings = log.settings
@@ -61,7 +61,7 @@ def test_catalogue_records_log_starts_and_dropped_logs_always_want_a_sync(driven
         assert store.sync_wanted
 
 
-def test_one_batch_may_be_in_many_logs_and_twice_in_one(driven):
+def test_one_journal_unit_may_have_a_batch_for_many_logs_and_twice_for_one(driven):
     logs = [driven.create(name) for name in "abc"]
     store = driven.store
     for log in logs:

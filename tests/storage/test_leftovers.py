@@ -216,7 +216,9 @@ def test_of_a_symbolic_link_named_like_a_deleted_log_only_the_link_is_removed(di
 
 @pytest.mark.parametrize("name", ["thesis.txt", "00000000000000000000.0.log.bak", "00000000000000000007.1.log/"])
 @pytest.mark.parametrize("make", [a_folder, a_link_to_a_folder])
-def test_a_log_folder_that_holds_a_foreign_file_is_left_alone(directory: Path, make: Make, name: str) -> None:
+def test_the_folder_of_a_deleted_log_with_a_foreign_file_in_it_is_not_removed(
+    directory: Path, make: Make, name: str
+) -> None:
     folder = directory / "logs" / "mine-0.77"
     make(folder)
     (a_folder if name.endswith("/") else a_file)(folder / name)
@@ -238,7 +240,7 @@ def test_a_log_whose_folder_is_a_link_is_served_and_its_target_outlives_a_delete
     assert elsewhere.is_dir()
 
 
-def test_many_foreign_files_are_reported_in_one_warning(directory: Path) -> None:
+def test_of_nine_foreign_files_one_warning_names_five_and_counts_the_others(directory: Path) -> None:
     for number in range(9):
         a_file(directory / "logs" / f"stray{number}")
     reported = [w for w in RealDisk(directory).report.warnings if "not made by fencepost" in w]

@@ -44,12 +44,12 @@ def test_run_syncs_raises_if_one_of_many_syncs_fails(disk):
         run_syncs(made)
 
 
-def test_without_jobs_run_syncs_syncs_nothing(disk):
+def test_run_syncs_with_an_empty_list_syncs_nothing(disk):
     run_syncs([])
     assert synced(disk) == []
 
 
-def test_make_room_syncs_many_files_at_a_time(disk):
+def test_make_room_syncs_more_than_eight_files_each_time_on_average(disk):
     files = OpenFiles(disk, limit=20)
     for i in range(COUNT):
         write(files, f"/{i}")

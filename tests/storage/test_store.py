@@ -77,7 +77,7 @@ def test_unflushed_bytes_of_a_dropped_log_are_not_counted_even_during_its_flush(
         driven.round()
 
 
-def test_append_next_adds_the_same_bytes_to_the_counts_as_append():
+def test_append_next_changes_the_counts_and_the_log_exactly_as_append():
     found = []
     for short in (False, True):
         driven = Driven(SimulatedDisk(history=False))

@@ -51,7 +51,7 @@ def test_a_version_1_checkpoint_replays_the_journal_from_its_beginning(disk):
         *([HEAD, [[*ROW[:at], None, *ROW[at + 1 :]]]] for at in range(5)),
     ],
 )
-def test_contents_of_another_shape_are_damage(disk, payload):
+def test_reading_a_store_checkpoint_with_wrong_fields_raises_damaged(disk, payload):
     write_file(disk, "/data/checkpoint-1", KIND, VERSION, msgpack.packb(payload))
     with pytest.raises(Damaged):
         store_checkpoint.read(disk, "/data", 1)

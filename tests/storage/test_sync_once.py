@@ -15,7 +15,7 @@ def failing(error: OSError):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "failed", "/log"), DiskFull(errno.ENOSPC, "full", "/log")])
-def test_after_a_failed_sync_every_further_sync_raises_the_same_error_untried(error):
+def test_after_a_failed_sync_every_further_sync_raises_its_error_without_syncing(error):
     syncs, tried = SyncOnce(), []
     for sync in (failing(error), lambda: tried.append(True)):
         with pytest.raises(OSError) as raised:
@@ -25,7 +25,7 @@ def test_after_a_failed_sync_every_further_sync_raises_the_same_error_untried(er
     assert not tried
 
 
-def test_after_a_directory_could_not_be_opened_the_next_sync_is_still_tried():
+def test_after_a_sync_raised_cannot_open_the_next_sync_is_made():
     syncs, tried = SyncOnce(), []
     with pytest.raises(CannotOpen):
         syncs.run(failing(CannotOpen(errno.EMFILE, "too many", "/logs")))

@@ -32,7 +32,7 @@ Script = Callable[[SimulatedDisk], Any]
         ([errno.EIO, errno.ENOSPC, errno.ENOENT, errno.EROFS, errno.ESTALE], False, False),
     ],
 )
-def test_each_errno_is_classified_as_a_limit_and_as_temporary_or_not(numbers, limit, passes):
+def test_is_limit_and_may_pass_classify_each_errno_as_listed(numbers, limit, passes):
     for number in numbers:
         error = OSError(number, "")
         assert is_limit(error) is limit
@@ -73,7 +73,7 @@ def test_a_system_error_at_each_step_of_a_start_loses_no_record() -> None:
     assert fail_each_step(left_by(producer_snapshots), start, judge_start) > 40
 
 
-def test_a_start_that_fails_by_a_system_error_while_reading_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_fails_by_a_system_error_while_reading_changes_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading ends when the first log is prepared for appends."""
     make = left_by(producer_snapshots)
     before = len(make().operations)

@@ -75,7 +75,7 @@ def test_the_folder_of_a_deleted_topic_is_removed_at_the_second_checkpoint():
 
 
 @pytest.mark.parametrize("dropped", [True, False], ids=["topic deleted", "log start moved"])
-def test_a_late_read_does_not_leave_a_removed_segment_file_open(dropped):
+def test_a_segment_file_read_just_before_its_removal_is_closed_by_the_removal(dropped):
     """An open descriptor would keep the removed file's disk space in use."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t", segment_bytes=100)
@@ -153,7 +153,7 @@ def test_a_checkpoint_waits_only_for_the_sync_of_joint_journal_units():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("all_flushed", [True, False], ids=["all is flushed", "units after the checkpoint"])
-def test_the_older_checkpoint_can_be_opened_also_with_an_unsynced_journal(all_flushed):
+def test_without_the_newest_checkpoint_a_store_with_an_unsynced_journal_opens(all_flushed):
     driver = Driven(SimulatedDisk(), settings=replace(SMALL, journal_max_bytes=256 << 10))
     log = driver.create("t", durability_mode="os")
     driver.round()
@@ -336,7 +336,7 @@ def test_a_flush_takes_more_bytes_while_journal_rounds_are_not_synced(monkeypatc
     assert (len(unsynced.jobs[0][1].batches), len(synced.jobs[0][1].batches)) == (3, 1)
 
 
-def test_a_flush_of_one_large_log_is_not_split(monkeypatch):
+def test_a_flush_of_one_large_log_is_not_split_between_workers(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
@@ -345,7 +345,7 @@ def test_a_flush_of_one_large_log_is_not_split(monkeypatch):
     assert len(driver.upkeep.begin_flush().parts(2)) == 1
 
 
-def test_upkeep_is_behind_once_the_unsaved_store_age_reaches_what_may_be_lost():
+def test_upkeep_is_behind_once_the_time_since_the_checkpoint_reaches_may_lose_ms():
     driver = Driven(SimulatedDisk())
     may_lose = [LOST_AGE_MS]
     driver.upkeep = Upkeep(driver.store, lambda: may_lose[0])
@@ -452,7 +452,7 @@ def recovers_from_the_older(driven: Driven, log: PartitionLog) -> None:
     assert dump_log(again.log("t")) == dump_log(log)
 
 
-def test_flushed_batches_are_freed_in_slices(monkeypatch):
+def test_let_go_frees_flushed_batches_let_go_batches_at_a_time(monkeypatch):
     monkeypatch.setattr(upkeep, "LET_GO_BATCHES", 3)
     driver = Driven(SimulatedDisk())
     for name, count in (("a", 7), ("b", 2)):

@@ -29,7 +29,7 @@ def judge():
 
 
 @pytest.mark.parametrize("found", [[4096, SOUND], [4096, 4096, SOUND], [4096, 4096, 8192, 8192, 4096, SOUND]])
-def test_damage_gone_at_a_later_scan_is_taken_for_a_journal_round_in_flight(scans, found):
+def test_journal_damage_gone_at_a_later_scan_counts_as_a_round_being_written(scans, found):
     find, made = scans
     find(found)
     assert judge() is SOUND
@@ -37,7 +37,7 @@ def test_damage_gone_at_a_later_scan_is_taken_for_a_journal_round_in_flight(scan
 
 
 @pytest.mark.parametrize("found", [[4096] * 3, [8192, 4096, 4096, 4096]])
-def test_damage_at_the_same_place_in_three_scans_is_reported(scans, found):
+def test_journal_damage_at_the_same_place_in_three_scans_is_reported_as_damage(scans, found):
     find, made = scans
     find(found)
     with pytest.raises(JournalDamaged):
@@ -45,7 +45,7 @@ def test_damage_at_the_same_place_in_three_scans_is_reported(scans, found):
     assert made == found
 
 
-def test_damage_at_another_place_in_each_scan_means_the_journal_is_changing(scans):
+def test_journal_damage_at_another_place_in_every_scan_raises_changed(scans):
     find, made = scans
     find(range(4096, 4096 * 200, 4096))
     with pytest.raises(Changed):

@@ -37,7 +37,7 @@ def test_a_backup_manifest_survives_a_round_trip(disk):
         FIELDS | {"files": {}, "more": 1},
     ],
 )
-def test_contents_of_another_shape_are_damage(disk, fields):
+def test_reading_a_backup_manifest_with_wrong_fields_raises_damaged(disk, fields):
     write_file(disk, "/backup/manifest", manifest.KIND, manifest.VERSION, msgpack.packb(fields))
     with pytest.raises(Damaged):
         manifest.read(disk, "/backup")

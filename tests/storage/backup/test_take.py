@@ -117,13 +117,13 @@ def test_a_backup_does_not_mix_files_of_a_directory_replaced_during_it(disk, run
 @pytest.mark.parametrize(
     ("folder", "cause"), [("/data", "is not empty"), ("/data/lock", "is a file"), (BACKUP, "is not empty")]
 )
-def test_a_backup_into_a_directory_that_is_not_usable_is_refused_with_the_cause(disk, folder, cause):
+def test_a_backup_into_an_unusable_target_directory_is_refused_with_the_cause(disk, folder, cause):
     taken(disk)
     with pytest.raises(BackupRefused, match=cause):
         take_backup(disk, "/data", disk, folder, **FACTS)
 
 
-def test_a_directory_that_is_not_a_data_directory_is_refused_and_unchanged(disk):
+def test_backing_up_a_directory_without_a_brokers_data_is_refused_and_writes_nothing(disk):
     disk.make_directory("/elsewhere")
     with pytest.raises(BackupRefused, match="/elsewhere has no broker's data"):
         take_backup(disk, "/elsewhere", disk, BACKUP, **FACTS)

@@ -20,7 +20,7 @@ def kept(driver: LogDriver) -> list[Batch]:
     return [batch for batch in driver.batches() if batch.base_offset < driver.log.cleaned_offset]
 
 
-def test_the_latest_record_of_each_key_stays_at_its_offset() -> None:
+def test_compaction_keeps_the_latest_record_of_each_key_at_its_offset() -> None:
     driver = compacted_log()
     for number in range(20):
         put(driver, (b"k%d" % (number % 4), b"%d" % number))
@@ -123,7 +123,7 @@ def test_compaction_removes_a_superseded_tombstone_at_once() -> None:
     assert [record.offset for record in visible(driver).values()] == [1]
 
 
-def test_compaction_takes_several_passes_when_the_keys_exceed_its_map() -> None:
+def test_compaction_takes_several_passes_if_there_are_more_keys_than_most_keys() -> None:
     driver = compacted_log()
     for number in range(60):
         put(driver, (b"k%d" % (number % 20), b"%d" % number))
@@ -205,7 +205,7 @@ def test_an_aborted_record_does_not_supersede_a_committed_one_of_its_key() -> No
     assert [r.value for r in driver.contents() if r.key == b"k"] == [b"committed"]
 
 
-def test_an_abort_marker_is_removed_delete_retention_ms_after_its_data() -> None:
+def test_compaction_removes_an_abort_marker_delete_retention_ms_after_its_records() -> None:
     driver = compacted_log()
     put(driver, (b"z", b"."), producer_id=1, producer_epoch=0, base_sequence=0)
     put_in_transaction(driver, 1, 1, (b"k", b"dead"))
@@ -255,7 +255,7 @@ def test_kafka_5490_8335_the_last_batch_of_each_known_producer_is_kept() -> None
     assert sorted(driver.log.producers.describe()) == before
 
 
-def test_compaction_keeps_no_batch_for_a_forgotten_producer() -> None:
+def test_compaction_keeps_no_last_batch_of_a_producer_that_has_expired() -> None:
     driver = compacted_log()
     put(driver, (b"k", b"1"), producer_id=1, producer_epoch=0, base_sequence=0)
     driver.advance(100)
@@ -399,7 +399,7 @@ def with_crc(batch: bytes) -> bytes:
     return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
 
 
-def test_compaction_distinguishes_long_keys() -> None:
+def test_compaction_distinguishes_keys_that_differ_only_after_100_equal_bytes() -> None:
     driver = compacted_log(segment_bytes=400)
     for number in range(10):
         put(driver, (b"x" * 100 + b"%d" % (number % 3), b"%d" % number))
@@ -407,7 +407,7 @@ def test_compaction_distinguishes_long_keys() -> None:
     assert sorted(values(driver).values()) == [b"7", b"8", b"9"]
 
 
-def test_small_segments_are_merged_up_to_segment_bytes() -> None:
+def test_compaction_merges_small_segments_up_to_segment_bytes() -> None:
     driver = compacted_log()
     for number in range(40):
         put(driver, (b"k%d" % number, b"v"))

@@ -185,7 +185,7 @@ def test_a_system_error_at_any_step_of_a_compaction_loses_no_record() -> None:
     assert fail_each_step(make, work, judge) > 10
 
 
-def test_a_compaction_pauses_after_its_time_slice() -> None:
+def test_a_compaction_pauses_after_its_time_slice_and_later_appends_are_kept() -> None:
     driver = compacted_log()
     for number in range(50):
         put(driver, (b"k%d" % (number % 5), b"%d" % number))
@@ -239,7 +239,7 @@ def test_compacted_segment_files_are_removed_after_two_checkpoints() -> None:
     assert generations() == {"1"}
 
 
-def test_segments_expired_during_a_compaction_are_removed_only_after_it() -> None:
+def test_segments_expired_during_a_compaction_are_removed_after_it_and_stay_away() -> None:
     driver = compacted_log(cleanup_policy="compact,delete", retention_ms=1000)
     for number in range(12):
         put(driver, (b"k%d" % number, b"v"))

@@ -34,7 +34,7 @@ def test_segments_expire_when_their_newest_batch_is_older_than_retention_ms() ->
     assert start(states, 9999, retention_ms=-1) is None
 
 
-def test_segments_wholly_below_the_log_start_do_not_count_for_retention() -> None:
+def test_segments_wholly_below_the_log_start_are_not_counted_in_retention_bytes() -> None:
     """They wait for a checkpoint to go."""
     states = segments(0, 0, 0, 0)
     assert start(states, 0, start=20, retention_bytes=200) is None
@@ -42,7 +42,7 @@ def test_segments_wholly_below_the_log_start_do_not_count_for_retention() -> Non
     assert start(states, 0, start=20, retention_bytes=100) == 30
 
 
-def test_an_old_segment_after_a_younger_one_does_not_expire_before_it() -> None:
+def test_an_old_segment_does_not_expire_while_a_younger_one_before_it_remains() -> None:
     assert start(segments(100, 5000, 100), 5000, retention_ms=1000) == 10
 
 
@@ -57,14 +57,14 @@ def test_segments_expire_while_the_remaining_ones_have_at_least_retention_bytes(
     assert start(states, 0, retention_bytes=-1) is None
 
 
-def test_retention_removes_nothing_at_or_above_its_bound() -> None:
+def test_retention_moves_the_log_start_no_further_than_its_upper_offset_bound() -> None:
     states = segments(0, 0, 0)
     for bound, expected in ((0, None), (9, None), (10, 10), (19, 10), (20, 20), (99, 30)):
         assert start(states, 10**9, bound=bound, retention_ms=1) == expected
         assert start(states, 0, bound=bound, retention_bytes=0) == expected
 
 
-def test_segments_below_the_start_are_not_counted_in_retention_bytes() -> None:
+def test_with_the_log_start_inside_a_segment_segments_below_it_are_not_counted() -> None:
     states = segments(0, 0, 0)
     assert start(states, 0, start=15, retention_bytes=100) == 20
     assert start(states, 0, start=15, retention_bytes=150) is None
@@ -147,7 +147,7 @@ def test_a_log_whose_segments_all_expired_continues_at_its_next_offset(driver: L
     assert driver.log.start_offset == 4
 
 
-def test_delete_records_moves_the_log_start_at_once_and_again_after_a_crash() -> None:
+def test_delete_records_moves_the_log_start_forward_only_and_survives_a_crash() -> None:
     driver = LogDriver()
     for _ in range(4):
         driver.values(b"value")

@@ -160,7 +160,7 @@ def test_each_flipped_bit_and_truncation_of_a_log_is_detected(make: Callable[[],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [plain, compacted])
-def test_a_flipped_bit_in_the_16_header_bytes_outside_the_crc_is_detected(
+def test_a_flipped_bit_in_the_16_batch_header_bytes_outside_the_crc_is_detected(
     make: Callable[[], LogDriver],
 ) -> None:
     """Each bit of base offset, length and leader epoch of each batch, whether it is the first, a middle or the last
@@ -202,7 +202,7 @@ def test_a_bit_flipped_below_the_checkpoint_puts_only_its_log_offline() -> None:
     assert driver.disk.size(f"{DIRECTORY}/{name}") == size
 
 
-def test_deleting_all_indexes_changes_no_answer() -> None:
+def test_deleting_all_index_files_changes_no_read_and_no_lookup_by_time() -> None:
     for make in (plain, compacted):
         made = make()
         disk = made.disk.after_process_crash()

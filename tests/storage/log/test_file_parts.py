@@ -71,7 +71,7 @@ def path_of(driver):
     return f"{DIRECTORY}/{driver.log.segments[0].stem}.log"
 
 
-def test_bytes_are_sent_from_the_file_only_after_one_read_has_checked_them():
+def test_a_file_part_is_given_only_for_bytes_whose_crc_a_read_has_checked_before():
     driver = flushed()
     assert left(driver) is None
     ((_, whole, end),) = read_all(driver)
@@ -135,7 +135,7 @@ def test_bytes_the_newest_checkpoint_does_not_name_are_not_sent_from_the_file():
     part_of(found).release()
 
 
-def test_the_number_of_segment_files_with_unreleased_file_parts_is_limited():
+def test_file_parts_of_one_more_segment_file_than_the_limit_are_not_given():
     driver = flushed(segment_bytes=500)
     read_all(driver)
     places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]
@@ -259,7 +259,7 @@ def flip(driver, position):
     file.close()
 
 
-def test_a_file_part_is_not_used_where_the_next_batch_contradicts_the_index():
+def test_no_file_part_is_given_if_the_batch_after_it_contradicts_the_index():
     driver = flushed()
     read_all(driver)
     stop = left(driver, max_bytes=450).size_bytes
@@ -296,7 +296,7 @@ def test_an_unreadable_file_part_puts_the_log_offline_if_its_segment_is_still_us
     assert "Input/output error" in driver.log.offline
 
 
-def test_a_read_error_at_the_end_of_a_file_part_means_that_it_is_not_used():
+def test_if_the_batch_after_a_file_part_cannot_be_read_none_is_given():
     driver = flushed()
     read_all(driver)
     driver.disk.fail(lambda one: isinstance(one, Read), error=errno.EIO)
@@ -327,7 +327,7 @@ def test_a_file_part_stays_readable_after_retention_removed_its_segment():
     assert driver.disk._opened[inode] == 0
 
 
-def test_a_file_part_dropped_without_release_is_released_at_the_files_next_use():
+def test_a_file_part_garbage_collected_unreleased_is_released_at_the_files_next_use():
     driver = flushed()
     read_all(driver)
     found = left(driver)

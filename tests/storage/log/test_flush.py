@@ -65,7 +65,7 @@ def test_the_age_of_a_segment_continues_after_a_restart() -> None:
     assert bases(driver) == [0, 1]
 
 
-def test_a_segment_with_an_age_ahead_of_a_crashed_directorys_counts_from_now() -> None:
+def test_a_segment_age_ahead_of_the_restored_store_age_is_set_to_the_store_age() -> None:
     driver = LogDriver(segment_ms=1000)
     driver.advance(50_000)
     driver.values(b"one")
@@ -178,7 +178,7 @@ def test_a_bulk_flush_writes_past_the_page_cache(monkeypatch: pytest.MonkeyPatch
     assert driver.contents() == contents
 
 
-def test_batches_that_a_full_disk_refused_are_written_by_a_later_flush() -> None:
+def test_batches_whose_flush_failed_on_a_full_disk_are_written_by_a_later_flush() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk, segment_bytes=20_000)
     for number in range(50):

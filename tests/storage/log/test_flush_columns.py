@@ -139,7 +139,9 @@ def test_a_flush_writes_the_same_segments_and_indexes_as_a_model_batch_by_batch(
 
 @pytest.mark.slow
 @given(BATCHES, st.integers(0, 60), st.integers(1, 600), st.integers(1, 45))
-def test_a_flush_takes_as_many_oldest_batches_as_fit_and_at_least_one(rows, below, max_bytes, max_batches) -> None:
+def test_a_flush_takes_the_oldest_batches_that_fit_its_max_bytes_and_at_least_one(
+    rows, below, max_bytes, max_batches
+) -> None:
     tail = tail_of(rows)
     taken, size = oldest(tail, below, max_bytes, max_batches)
     ended = [batch for batch in tail if batch[0] < below][:max_batches]
@@ -149,7 +151,7 @@ def test_a_flush_takes_as_many_oldest_batches_as_fit_and_at_least_one(rows, belo
     assert size == sums[len(taken)]
 
 
-def test_a_flush_of_many_batches_gives_way_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_lets_the_event_loop_run_after_every_taken_together_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part holds the interpreter (GIL), so between parts the flush lets the event loop run."""
     monkeypatch.setattr(flush, "TAKEN_TOGETHER", 10)
     given: list[int] = []

@@ -19,7 +19,7 @@ def indexes() -> Indexes:
     return Indexes(b"".join(pack(">ii", *e) for e in ENTRIES), b"".join(pack(">qi", *e) for e in times))
 
 
-def test_index_entries_are_found_by_offset(indexes: Indexes) -> None:
+def test_entry_at_or_before_finds_the_index_entry_of_the_latest_offset_not_above(indexes: Indexes) -> None:
     assert [indexes.entry_at_or_before(offset) for offset in (0, 9, 10, 19, 20, 34, 35, 99)] == [
         -1,
         -1,
@@ -34,7 +34,7 @@ def test_index_entries_are_found_by_offset(indexes: Indexes) -> None:
     assert [indexes.place_before(offset) for offset in (0, 10, 11, 21)] == [(0, -1), (0, -1), (0, 10), (500, 20)]
 
 
-def test_the_end_of_an_index_entry_is_the_next_known_position(indexes: Indexes) -> None:
+def test_boundary_after_returns_the_next_indexed_file_position_or_minus_1(indexes: Indexes) -> None:
     assert [indexes.boundary_after(position) for position in (0, 499, 500, 900, 5000)] == [500, 500, 900, -1, -1]
 
 
@@ -49,7 +49,7 @@ def test_an_index_grows_with_its_file() -> None:
     assert row.entries == 6
 
 
-def test_an_index_entry_is_added_after_more_bytes_than_the_interval() -> None:
+def test_an_index_entry_is_added_only_after_more_bytes_than_index_interval_bytes() -> None:
     growth = IndexGrowth(100, 50)
     position = 0
     for number in range(6):
@@ -59,7 +59,7 @@ def test_an_index_entry_is_added_after_more_bytes_than_the_interval() -> None:
     assert growth.time_entries == [pack(">qi", 1000, 0)]  # the largest so far, once
 
 
-def test_index_files_have_kafkas_layout() -> None:
+def test_offset_and_time_index_files_have_kafkas_binary_layout() -> None:
     """OffsetIndex: 4 + 4 bytes; TimeIndex: 8 + 4. An offset entry has the batch's last offset (relative) and its start
     position.
     """
@@ -76,7 +76,7 @@ def test_index_files_have_kafkas_layout() -> None:
     assert times == b"".join(pack(">qi", 100 * n + 1, 2 * n + 1) for n in (1, 2, 3))
 
 
-def test_aborted_transactions_have_kafkas_layout() -> None:
+def test_aborted_transaction_entries_in_a_txnindex_file_have_kafkas_binary_layout() -> None:
     entry = AbortedTransaction(7, 10, 20, 15)
     content = pack_aborted([entry, entry])
     assert content == pack(">hqqqq", 0, 7, 10, 20, 15) * 2
@@ -109,7 +109,7 @@ def test_the_index_cache_is_bounded_and_evicts_the_least_recently_used() -> None
     assert cache.get("c", 11) is None  # speaks of less than is asked for
 
 
-def test_a_cached_index_that_missed_a_flush_is_discarded() -> None:
+def test_a_cached_index_extended_from_beyond_the_bytes_it_covers_is_discarded() -> None:
     cache = IndexCache()
     cache.put("a", Indexes(covers_bytes=100))
     cache.extend("a", 200, 300, pack(">ii", 1, 1), b"", [])
@@ -133,5 +133,7 @@ def test_a_cached_index_that_missed_a_flush_is_discarded() -> None:
         ("00000000000000000012.0.producers", None),
     ],
 )
-def test_only_names_of_segment_files_parse(name: str, parsed: tuple[int, int, str] | None) -> None:
+def test_parse_name_returns_the_parts_of_a_segment_file_name_and_none_for_others(
+    name: str, parsed: tuple[int, int, str] | None
+) -> None:
     assert parse_name(name) == parsed

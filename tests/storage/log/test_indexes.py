@@ -209,7 +209,7 @@ def test_opening_a_log_changes_no_index_and_reads_no_segment() -> None:
     assert [each.last_sequence for each in driver.log.producers.describe()] == [11]
 
 
-def test_a_changed_index_interval_changes_entries_but_no_lookup_result() -> None:
+def test_indexes_derived_with_another_interval_give_equal_lookups_and_are_not_stored() -> None:
     driver = plain()
     expected = answers(driver)
     driver.log.settings = replace(driver.settings, index_interval_bytes=1)
@@ -316,7 +316,7 @@ def test_deriving_the_indexes_of_a_log_reads_each_segment_once(monkeypatch: pyte
     assert len(walked) == len(set(walked))
 
 
-def test_deriving_indexes_reuses_earlier_work_only_for_the_same_segments() -> None:
+def test_deriving_indexes_reuses_an_earlier_walk_only_from_the_same_first_segment() -> None:
     """The first segment was removed meanwhile: transactions that began in it are unknown, as in a derivation from the
     start.
     """

@@ -25,7 +25,7 @@ def files(disk: SimulatedDisk) -> Iterator[OpenFiles]:
     files.close()
 
 
-def test_open_files_opens_each_file_once(files: OpenFiles) -> None:
+def test_two_uses_of_one_path_get_the_same_open_file(files: OpenFiles) -> None:
     with files.use("/1") as one, files.use("/1") as again:
         assert one is again
     assert len(files) == 1
@@ -43,7 +43,7 @@ def test_the_least_recently_used_file_is_closed_first(files: OpenFiles) -> None:
             pass
 
 
-def test_files_in_use_are_not_closed_even_above_the_limit(files: OpenFiles) -> None:
+def test_open_files_closes_no_file_in_use_even_above_its_limit(files: OpenFiles) -> None:
     with files.use("/0") as a, files.use("/1") as b, files.use("/2") as c:
         assert len(files) == 3
         assert [file.size() for file in (a, b, c)] == [0, 0, 0]
@@ -64,7 +64,9 @@ def test_an_unsynced_file_above_the_limit_is_closed_only_by_make_room_after_a_sy
     assert again is None or again.read(10, 0) == b"content"
 
 
-def test_a_write_during_a_sync_stays_unsynced(disk: SimulatedDisk, files: OpenFiles) -> None:
+def test_a_file_written_during_its_sync_counts_as_unsynced_and_stays_open(
+    disk: SimulatedDisk, files: OpenFiles
+) -> None:
     with files.use("/0") as file:
         files.wrote("/0")
         real = file.sync
@@ -87,7 +89,7 @@ def test_syncing_a_file_that_is_not_open_does_nothing(disk: SimulatedDisk, files
     files.sync("/0")
 
 
-def test_a_forgotten_file_is_closed_when_its_use_ends(files: OpenFiles) -> None:
+def test_forget_closes_a_file_in_use_only_when_its_use_ends(files: OpenFiles) -> None:
     with files.use("/0") as file:
         files.forget("/0")
         assert len(files) == 0
@@ -96,7 +98,7 @@ def test_a_forgotten_file_is_closed_when_its_use_ends(files: OpenFiles) -> None:
         file.size()
 
 
-def test_the_files_of_a_folder_are_forgotten_together(disk: SimulatedDisk, files: OpenFiles) -> None:
+def test_forget_directory_closes_the_files_of_that_folder_and_no_others(disk: SimulatedDisk, files: OpenFiles) -> None:
     disk.make_directory("/a")
     for path in ("/a/1", "/a/2", "/ab"):
         with files.use(path, create=True):

@@ -69,7 +69,7 @@ def test_a_reopened_log_has_the_same_batches_and_producers() -> None:
 
 
 @pytest.mark.requirement("S-22", "S-23")
-def test_all_five_batches_of_a_producer_survive_a_restart() -> None:
+def test_the_last_five_batches_of_a_producer_are_remembered_after_a_restart() -> None:
     driver = LogDriver()
     produce(driver, 9)
     driver.settle()
@@ -110,7 +110,7 @@ def test_kafka_6683_a_producer_snapshot_is_used_only_if_its_records_are_flushed(
     assert snapshot_names(driver) == []  # its name may be needed again
 
 
-def test_the_last_two_producer_snapshots_are_kept() -> None:
+def test_a_checkpoint_keeps_the_files_of_the_last_two_producer_snapshots_only() -> None:
     driver = LogDriver()
     for _ in range(5):
         produce(driver, 3)
@@ -205,7 +205,7 @@ def test_a_log_without_producers_opens_without_a_snapshot_file_or_a_scan() -> No
     assert len(driver.files) == 0
 
 
-def test_an_empty_producer_snapshot_needs_no_file() -> None:
+def test_a_log_whose_producers_all_expired_keeps_no_snapshot_file_and_opens() -> None:
     driver = LogDriver(segment_bytes=150)
     produce(driver, 6)
     driver.settle()
@@ -272,7 +272,7 @@ def test_a_producer_snapshot_made_in_slices_has_no_changes_made_meanwhile() -> N
 # ---- segments ----------------------------------------------------------------------------------------------------
 
 
-def test_bytes_after_the_checkpointed_end_are_cut() -> None:
+def test_at_opening_segment_and_index_bytes_after_the_checkpointed_end_are_cut_off() -> None:
     """These may be NULs, which ext4 leaves behind a file's synced end."""
     for garbage in (b"\0" * 5000, b"garbage", batch_of([b"a batch that was never acknowledged"])):
         driver = LogDriver(index_interval_bytes=0)

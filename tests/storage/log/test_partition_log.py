@@ -37,13 +37,13 @@ def test_with_at_least_one_the_first_batch_is_returned_even_above_max_bytes(driv
     assert driver.read(0, size, at_least_one=False).size_bytes == size
 
 
-def test_a_read_includes_further_batches_only_if_they_fit(driver: LogDriver) -> None:
+def test_a_read_includes_further_batches_only_if_they_fit_whole_in_max_bytes(driver: LogDriver) -> None:
     size = driver.read(0, 1).size_bytes
     assert driver.read(0, 2 * size - 1).next_offset == 3
     assert driver.read(0, 2 * size).next_offset == 6
 
 
-def test_a_read_returns_no_batch_that_ends_above_the_bound(driver: LogDriver) -> None:
+def test_a_read_returns_no_batch_that_ends_above_the_given_upper_offset(driver: LogDriver) -> None:
     assert driver.read(0, below=3).next_offset == 3
     assert driver.read(0, 1000, below=5).next_offset == 3
     assert driver.read(0, below=2).size_bytes == 0
@@ -94,7 +94,7 @@ def test_the_high_watermark_ends_before_unreleased_batches() -> None:
     assert log.flush_job(1000).size_bytes == driver.read(0).size_bytes  # type: ignore[union-attr]
 
 
-def test_a_read_that_has_to_wait_for_the_device_is_given_to_a_worker() -> None:
+def test_a_read_of_bytes_outside_the_page_cache_returns_a_cold_read_job_for_a_worker() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"one")
@@ -119,7 +119,7 @@ def test_the_first_read_after_a_restart_opens_files_in_a_worker() -> None:
     assert isinstance(driver.log.read(2, 1000, 5, at_least_one=True), Slice)
 
 
-def test_an_offline_log_refuses_every_read() -> None:
+def test_reads_and_time_lookups_of_an_offline_log_raise_kafka_storage_error() -> None:
     driver = LogDriver()
     driver.values(b"one")
     driver.log.offline = "it smells"
@@ -215,7 +215,7 @@ def test_aborted_transactions_are_listed_by_first_offset(flushed: bool, reopened
     assert [record.value for record in driver.committed()] == [b"plain", b"c"]
 
 
-def test_a_marker_without_data_aborts_nothing() -> None:
+def test_an_abort_marker_without_records_before_it_adds_no_aborted_transaction() -> None:
     driver = LogDriver()
     driver.marker(1, 3, Marker.ABORT)
     assert driver.log.aborted_between(0, 1) == []

@@ -44,7 +44,7 @@ def test_an_unflushed_abort_of_an_evicted_producer_still_aborts_after_a_crash():
     assert values(driver) == [b"plain"]
 
 
-def test_an_empty_producer_snapshot_counts_once_its_batches_are_flushed():
+def test_an_empty_producer_snapshot_is_used_once_the_batches_below_it_are_flushed():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
     for _ in range(2):  # however often it is looked at
@@ -113,7 +113,7 @@ def test_the_file_name_of_a_snapshot_is_parsed_back_to_the_snapshot(offset, copy
 
 
 @pytest.mark.parametrize("name", ["1.producers", f"{1:020d}", f"{1:020d}.copy", f"{1:020d}.producers.copy", "²" * 20])
-def test_other_file_names_are_not_parsed_as_snapshots(name):
+def test_parse_name_returns_none_for_names_that_are_not_of_producer_snapshots(name):
     assert parse_name(name) is None
 
 
@@ -139,7 +139,7 @@ def test_bytes_since_snapshot_counts_the_bytes_appended_after_it():
             assert driver.log.bytes_since_snapshot == 0
 
 
-def test_a_compacted_log_with_only_unflushed_records_wants_no_second_snapshot():
+def test_wants_snapshot_is_false_after_a_snapshot_of_a_log_that_has_no_segments():
     driver = LogDriver(cleanup_policy="compact")
     assert driver.log.settings.compacts
     of_a_producer(driver, 0)
@@ -187,7 +187,7 @@ def kept(driver: LogDriver, *snapshots: Snapshot) -> list[Snapshot]:
     return driver.log.snapshots.kept
 
 
-def test_the_newest_two_flushed_snapshots_stay_and_older_ones_are_removed():
+def test_choose_keeps_the_newest_two_flushed_snapshots_and_returns_older_files():
     driver = LogDriver()
     for sequence in range(5):
         of_a_producer(driver, sequence)

@@ -180,7 +180,7 @@ MEMORIES = [as_nothing_is_in_memory, as_indexes_are_not_in_memory, as_indexes_ar
 @pytest.mark.parametrize("forget", MEMORIES)
 @pytest.mark.parametrize(("ask", "check"), ASKED)
 @pytest.mark.parametrize("remove", [delete, retain, compact])
-def test_a_read_is_correct_at_whatever_moment_its_segments_are_removed(
+def test_a_read_whose_segments_are_removed_meanwhile_is_correct_or_raises_gone(
     remove: Callable[[LogDriver], Iterator[None]],
     ask: Callable[[LogDriver, int], Callable[[], object]],
     check: Callable[[LogDriver, int, object], None],

@@ -100,7 +100,7 @@ def test_a_flipped_bit_in_a_record_puts_the_log_offline_and_says_where(cold: boo
     )
 
 
-def test_a_second_read_of_checked_bytes_checks_nothing(checks: Checks) -> None:
+def test_a_second_read_of_the_same_bytes_does_not_check_their_crcs_again(checks: Checks) -> None:
     driver = flushed()
     first = read_all(driver)
     assert checks.taken() == 10
@@ -108,7 +108,7 @@ def test_a_second_read_of_checked_bytes_checks_nothing(checks: Checks) -> None:
     assert checks.taken() == 0
 
 
-def test_only_batches_that_are_returned_are_checked(checks: Checks) -> None:
+def test_a_read_checks_the_crc_only_of_the_batches_it_returns(checks: Checks) -> None:
     driver = flushed()
     driver.read(4, 1)
     assert checks.taken() == 1
@@ -116,7 +116,7 @@ def test_only_batches_that_are_returned_are_checked(checks: Checks) -> None:
     assert checks.taken() == 0
 
 
-def test_bytes_checked_by_readers_from_the_middle_are_not_checked_again(checks: Checks) -> None:
+def test_batches_checked_for_a_reader_from_a_middle_offset_are_not_checked_again(checks: Checks) -> None:
     driver = flushed()
     read_all(driver, 10)
     assert checks.taken() == 5
@@ -130,7 +130,7 @@ def test_bytes_checked_by_readers_from_the_middle_are_not_checked_again(checks: 
     assert checks.taken() == 0
 
 
-def test_damage_before_a_readers_start_is_found_by_a_reader_of_that_part() -> None:
+def test_damage_below_the_offset_of_an_earlier_read_is_found_by_a_read_from_0() -> None:
     driver = flushed()
     read_all(driver, 10)
     flip(driver, 100)
@@ -174,7 +174,7 @@ def test_a_last_batch_with_a_reduced_offset_delta_is_detected_as_damage() -> Non
     assert "ends at offset 1" in refused(driver, 1)
 
 
-def test_a_compacted_segment_is_checked_again(checks: Checks) -> None:
+def test_the_crcs_of_a_segment_are_checked_again_after_compaction_rewrote_it(checks: Checks) -> None:
     driver = LogDriver(cleanup_policy="compact", segment_bytes=300, min_cleanable_dirty_ratio=0.0)
     for number in range(8):
         driver.append(keyed([(b"k%d" % (number % 3), b"v%d" % number)]))
@@ -193,7 +193,7 @@ def test_a_compacted_segment_is_checked_again(checks: Checks) -> None:
     assert "the CRC of the batch does not match" in refused(driver)
 
 
-def test_a_log_opened_again_is_checked_again(checks: Checks) -> None:
+def test_after_a_log_is_reopened_the_crcs_of_its_batches_are_checked_again(checks: Checks) -> None:
     driver = flushed()
     driver.checkpoint()
     read_all(driver)
@@ -224,7 +224,9 @@ def test_indexes_are_derived_from_checked_batches_only(checks: Checks) -> None:
     assert "at byte 0: the CRC" in driver.log.offline
 
 
-def test_one_read_checks_a_limited_number_of_batches(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_read_checks_and_returns_at_most_most_checks_unchecked_batches(
+    checks: Checks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The check runs on the event loop, where all other requests wait; the next read checks the following batches."""
     monkeypatch.setattr(segment, "MOST_CHECKS", 4)
     driver = flushed()
@@ -272,7 +274,7 @@ def test_adjacent_checked_intervals_are_merged() -> None:
     assert indexes.checked == ((50, 400),)
 
 
-def test_only_the_newest_checked_intervals_are_kept() -> None:
+def test_of_more_checked_intervals_than_most_intervals_the_oldest_is_forgotten() -> None:
     indexes = Indexes()
     for number in range(MOST_INTERVALS + 1):
         indexes.add_checked(10 * number, 10 * number + 5)
@@ -282,7 +284,9 @@ def test_only_the_newest_checked_intervals_are_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=30), st.integers(0, 80))
-def test_no_unchecked_bytes_count_as_checked(added: list[tuple[int, int]], position: int) -> None:
+def test_checked_until_never_counts_bytes_that_were_not_added_as_checked(
+    added: list[tuple[int, int]], position: int
+) -> None:
     indexes = Indexes()
     checked: set[int] = set()
     for start, size in added:

@@ -49,7 +49,7 @@ def driver(request: pytest.FixtureRequest) -> LogDriver:
     return driver
 
 
-def test_the_first_record_at_or_after_a_time_is_found(driver: LogDriver) -> None:
+def test_a_lookup_by_time_returns_the_first_record_at_or_after_that_time(driver: LogDriver) -> None:
     assert first(driver, 0) == (0, 10)
     assert first(driver, 10) == (0, 10)
     assert first(driver, 11) == (1, 20)
@@ -111,7 +111,7 @@ def test_a_timestamp_far_ahead_does_not_hide_later_records() -> None:
     assert latest(driver) == (20, 1019)
 
 
-def test_a_lookup_by_time_can_return_a_marker() -> None:
+def test_a_lookup_by_time_can_return_the_offset_of_a_transaction_marker() -> None:
     driver = LogDriver()
     driver.append(batch_of([b"v"], timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
     driver.marker(1, 0, Marker.COMMIT)  # at 1000

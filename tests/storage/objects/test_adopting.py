@@ -102,7 +102,7 @@ def test_a_directory_and_a_store_that_both_have_data_are_refused(how):
     assert Driven(disk).log("t").end_offset == 1
 
 
-def test_an_adoption_that_is_overtaken_leaves_the_directory_unchanged():
+def test_an_adoption_overtaken_by_another_node_raises_and_its_retry_is_refused():
     objects = SimulatedObjects()
     seen = objects.client()
 

@@ -5,11 +5,11 @@ from fencepost.storage.objects import fence
 from fencepost.storage.objects.fence import NOWHERE, Answer, Found, Header, Owner, Phase, Place, Run, Step, Taker
 
 
-def test_after_a_create_any_answer_but_success_leads_to_a_look_at_the_object():
+def test_after_a_create_answered_exists_or_unclear_the_next_step_reads_the_object():
     assert [fence.after_create(answer) for answer in Answer] == [Step.CREATED, Step.LOOK, Step.LOOK]
 
 
-def test_what_a_look_at_an_object_finds_decides_the_next_step():
+def test_after_look_returns_created_fenced_create_or_damaged_by_what_the_object_is():
     steps = {found: fence.after_look(found) for found in Found}
     assert steps == {
         Found.OWN: Step.CREATED,
@@ -36,7 +36,7 @@ def test_beginning_a_journal_round_while_a_full_window_is_unreleased_raises():
         Owner(1).begin(NOWHERE).begin(NOWHERE)
 
 
-def test_first_kept_is_the_checkpoints_start_or_keeps_the_newest_journal_rounds():
+def test_first_kept_is_the_checkpoints_start_but_leaves_at_least_the_newest_rounds():
     assert fence.first_kept(released=20, start=15, kept=8) == 12
     assert fence.first_kept(released=20, start=5, kept=8) == 5
 
@@ -70,7 +70,7 @@ def test_a_seal_is_placed_at_the_first_free_name_of_the_window(rounds, place):
     assert fence.seal_place(rounds, window=2) == place
 
 
-def test_a_listing_longer_than_a_page_is_proof_only_if_it_is_in_order():
+def test_is_proof_is_true_for_a_listing_that_is_ordered_or_fits_in_one_page():
     assert fence.is_proof([1, 2, 3, 4], page=2)
     assert not fence.is_proof([1, 3, 2, 4], page=2)
     assert not fence.is_proof([1, 2, 2], page=2)

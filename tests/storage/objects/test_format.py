@@ -121,7 +121,7 @@ def test_journal_units_of_another_epoch_make_a_round_malformed():
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 0), (3, 100), (0, form.LARGEST_ROUND_BYTES + 1)])
-def test_impossible_lengths_are_refused_before_journal_units_are_read(count, length):
+def test_a_round_header_with_impossible_count_or_length_raises_malformed(count, length):
     header = RoundHeader(Place(3, 7), SALT, 5, 40, 10, count, length, 0, 5)
     with pytest.raises(Malformed, match="announces"):
         form.read_header(Place(3, 7), form.pack_round(header))

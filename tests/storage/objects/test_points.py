@@ -51,7 +51,7 @@ def parts_read(objects: SimulatedObjects, disk: SimulatedDisk, point: Point, **m
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["compared", "known"])
-def test_only_what_a_directory_lacks_of_a_newer_point_is_fetched(is_known):
+def test_fetching_a_newer_point_reads_only_the_parts_that_the_directory_lacks(is_known):
     objects = SimulatedObjects()
     owner = begin(objects)
     disk, older = filled(objects), newest_point(objects)
@@ -70,7 +70,7 @@ def test_only_what_a_directory_lacks_of_a_newer_point_is_fetched(is_known):
     assert dump(after.store) == expected
 
 
-def test_bytes_of_a_directory_that_differ_are_fetched_again():
+def test_a_file_of_the_directory_whose_bytes_differ_from_the_point_is_fetched_again():
     objects = SimulatedObjects()
     owner = begin(objects)
     disk, point = filled(objects), newest_point(objects)
@@ -84,7 +84,7 @@ def test_bytes_of_a_directory_that_differ_are_fetched_again():
     assert Owning(objects, disk, node=2).values() == owner.values()
 
 
-def test_files_that_a_newer_point_does_not_have_are_removed():
+def test_fetching_a_point_removes_the_directorys_files_that_the_point_does_not_have():
     objects = SimulatedObjects()
     owner = begin(objects)
     disk = filled(objects)

@@ -82,7 +82,7 @@ def test_a_restore_of_several_epochs_has_every_acknowledged_record():
     assert values(disk) == third.values()
 
 
-def test_a_restore_names_a_lost_object_and_leaves_no_file():
+def test_a_restore_that_misses_an_object_raises_naming_it_and_leaves_no_file():
     objects = SimulatedObjects()
     written(objects)
     name = form.place_name(Place(1, 30))

@@ -132,7 +132,7 @@ def test_a_standby_logs_a_damaged_part_once_for_each_point_that_needs_it():
     assert dump(waiting.take_over().store) == dump(owner.store)
 
 
-def test_a_standby_keeps_the_directory_of_an_earlier_owner_until_a_point_has_more():
+def test_a_standby_in_a_former_owners_directory_fetches_only_a_point_that_has_more():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.point()
@@ -187,7 +187,7 @@ def test_a_standby_locks_its_directory_from_the_first_point_until_it_is_closed()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_with_any_store_errors_a_standby_has_the_point_or_fetches_the_next(seed):
+def test_a_takeover_by_a_standby_has_all_records_after_any_store_errors(seed):
     objects = SimulatedObjects(seed, Faults(before=0.1, after=0.1, late=0.05, conflicts=0.1, keeps=0.3, reads=0.2))
     owner, waiting = begin(objects), Waiting(objects)
     for number in range(6):

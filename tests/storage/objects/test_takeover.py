@@ -31,7 +31,7 @@ def begin(objects: Objects, disk: SimulatedDisk | None = None) -> Owning:
     return owner
 
 
-def test_a_new_owner_with_an_empty_disk_has_all_its_predecessor_released(objects):
+def test_a_new_owner_with_an_empty_disk_has_all_records_its_predecessor_released(objects):
     owner = begin(objects)
     for number in range(5):
         owner.send("t", b"%d" % number)
@@ -325,7 +325,7 @@ def test_a_damaged_journal_round_prevents_the_takeover_and_is_named(position):
         Owning(objects, node=2)
 
 
-def test_a_takeover_of_a_refusing_store_is_retried_until_the_caller_gives_up():
+def test_a_takeover_of_a_store_that_answers_403_ends_when_the_caller_gives_up():
     objects = SimulatedObjects()
     objects.refuses = "403"
     with pytest.raises(GivenUp) as given_up:
@@ -336,7 +336,7 @@ def test_a_takeover_of_a_refusing_store_is_retried_until_the_caller_gives_up():
 # ---- directories ---------------------------------------------------------------------------------------------
 
 
-def test_a_directory_whose_journal_is_in_a_store_is_not_opened_without_it():
+def test_opening_a_directory_without_the_store_that_has_its_journal_raises_damaged():
     owner = begin(SimulatedObjects())
     owner.store.close()
     with pytest.raises(StoreDamaged, match="is in a store of objects") as refused:

@@ -135,7 +135,7 @@ def test_a_producer_that_restarts_with_a_new_id_can_write_the_same_again(partiti
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
 def test_batches_after_a_refused_sequence_get_out_of_order_until_it_is_sent_again(partition, epoch):
-    """Refused batches are those the broker turned away before checking their sequence; GAP is
+    """The first batch was refused for another reason than its sequence, as for a full disk; GAP is
     OUT_OF_ORDER_SEQUENCE_NUMBER.
     """
     partition.states.turned_away(make(P, epoch, 10, 5))

@@ -14,7 +14,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-def test_an_object_is_created_once_despite_lost_answers(faults):
+def test_create_is_repeated_until_the_object_exists_although_answers_are_lost(faults):
     for seed in range(50):
         objects = SimulatedObjects(seed, faults)
         create(objects, "a", b"mine", Waiting())
@@ -52,7 +52,7 @@ def test_a_create_or_read_that_the_store_refuses_is_not_retried():
     assert not waiting.troubles
 
 
-def test_a_read_is_repeated_until_its_answer_is_clear():
+def test_a_read_that_raises_unclear_is_repeated_until_it_returns_the_content():
     objects = SimulatedObjects(faults=Faults(reads=0.9))
     objects.content["a"] = b"x"
     waiting = Waiting()

@@ -80,7 +80,7 @@ def test_a_restore_to_a_time_before_the_oldest_point_is_refused_naming_the_oldes
     assert refused.value.hint == "--at 2023-11-14T22:13:20Z or later"
 
 
-def test_a_store_without_a_point_is_refused():
+def test_restoring_from_a_store_without_a_backup_point_raises_backup_refused():
     with pytest.raises(BackupRefused, match="sim://bucket has no backup"):
         restored(SimulatedObjects())
 
@@ -126,7 +126,7 @@ def every_object_needed(objects):
 
 @pytest.mark.parametrize("kind", ["lost", "rotten"])
 @pytest.mark.parametrize("number", range(4))
-def test_a_restore_names_a_lost_or_damaged_object(objects, kind, number):
+def test_a_restore_that_needs_a_lost_or_damaged_object_raises_naming_it(objects, kind, number):
     name = every_object_needed(objects)[number]
     is_newest = number == 2 or name.startswith("0/points")
     if kind == "rotten":
@@ -164,14 +164,14 @@ def test_a_restore_to_an_earlier_time_works_although_a_later_point_is_damaged(ob
     assert names(objects, "points")[-1] in said[0]
 
 
-def test_a_restore_names_a_truncated_part(objects):
+def test_a_restore_that_needs_a_truncated_part_raises_naming_it(objects):
     name = names(objects, "parts")[-1]
     objects.content[name] = objects.content[name][:-1]
     with pytest.raises(BackupRefused, match=f"{name}: it ends at byte"):
         restored(objects)
 
 
-def test_a_restore_notices_swapped_journal_rounds(objects):
+def test_a_restore_from_swapped_journal_round_objects_raises_backup_refused(objects):
     """Each has a right checksum; together they are no journal."""
     first, second = names(objects, "rounds")[-2:]
     objects.content[first], objects.content[second] = objects.content[second], objects.content[first]

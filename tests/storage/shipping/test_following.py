@@ -52,7 +52,7 @@ def test_a_backup_followers_first_step_takes_a_point_and_later_steps_ship_rounds
     assert values_in(objects) == [b"first", b"second", b"third", b"fourth"]
 
 
-def test_a_follower_of_an_idle_broker_ships_nothing(work):
+def test_a_backup_follower_of_an_idle_broker_creates_no_object_after_its_first_point(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock)
     one.step()
@@ -64,7 +64,7 @@ def test_a_follower_of_an_idle_broker_ships_nothing(work):
     assert one.loss_window_ms == 0
 
 
-def test_the_loss_window_grows_while_nothing_reaches_the_store(work):
+def test_loss_window_ms_grows_while_the_store_is_unreachable_and_is_0_afterwards(work):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, wait=Waiting(3))
     one.step()
@@ -81,7 +81,7 @@ def test_the_loss_window_grows_while_nothing_reaches_the_store(work):
     assert values_in(objects) == [b"first", b"second"]
 
 
-def test_a_failed_step_is_repeated_with_the_same_object(work):
+def test_a_step_whose_create_was_unclear_is_repeated_with_the_same_journal_rounds(work):
     """The failed create may have had its effect; a retry with more rounds would find its own object and take it for
     another follower's.
     """
@@ -99,7 +99,7 @@ def test_a_failed_step_is_repeated_with_the_same_object(work):
     assert values_in(objects) == [b"first", b"second", b"third"]
 
 
-def test_a_point_that_the_store_refused_is_created_at_a_later_step(work):
+def test_a_backup_point_whose_create_the_store_refused_is_created_at_a_later_step(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
 
@@ -118,7 +118,7 @@ def test_a_point_that_the_store_refused_is_created_at_a_later_step(work):
     assert values_in(objects) == [b"first", b"second"]
 
 
-def test_a_new_point_ships_only_what_was_added(work):
+def test_a_new_backup_point_ships_only_bytes_added_since_the_point_before(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects, point_bytes=0)
     add(work, *[b"x" * 30_000] * 4)
@@ -175,7 +175,7 @@ def test_a_restart_of_the_broker_causes_a_new_point(work):
     again.store.close()
 
 
-def test_a_journal_round_that_stays_unreadable_is_reported(work):
+def test_a_journal_round_still_unreadable_at_the_third_step_raises_journal_damaged(work):
     """Later rounds say that it was synced, so it is damage. A checkpoint that includes it would begin a new point,
     which finds the damage.
     """
@@ -194,7 +194,7 @@ def test_a_journal_round_that_stays_unreadable_is_reported(work):
         one.step()
 
 
-def test_a_point_whose_journal_is_damaged_before_its_checkpoints_end_is_not_made(work):
+def test_no_backup_point_is_made_of_a_journal_damaged_before_the_checkpoints_end(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects, point_bytes=0)
     one.step()
@@ -209,7 +209,7 @@ def test_a_point_whose_journal_is_damaged_before_its_checkpoints_end_is_not_made
     assert len(named(objects, "points")) == 1
 
 
-def test_a_follower_ends_when_its_directory_is_moved(work):
+def test_a_backup_follower_raises_directory_moved_when_its_directory_is_moved(work):
     beside = work.disk.beside()
     held = beside.hold("/data")
     one = follower(beside, SimulatedObjects())

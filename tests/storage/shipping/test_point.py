@@ -42,18 +42,18 @@ def test_backup_journal_rounds_claims_and_seals_unpack_to_what_was_packed():
     assert points.unpack_seal(points.pack_seal(seal), "name") == seal
 
 
-def test_only_seals_are_recognised_as_seals():
+def test_is_seal_is_true_for_a_packed_seal_and_false_for_points_and_rounds():
     assert points.is_seal(points.pack_seal(Seal(1, "host")))
     assert not any(map(points.is_seal, (points.pack_point(POINT), points.pack_rounds(ROUNDS), b"", b"x" * 100)))
 
 
-def test_a_point_knows_which_parts_it_needs_and_how_large_it_is():
+def test_a_backup_point_returns_the_names_of_its_parts_and_the_sum_of_its_sizes():
     assert POINT.parts() == {part(Place(1, number)) for number in (1, 2, 3)}
     assert POINT.size_bytes == 30 + (1 << 20)
 
 
 @pytest.mark.parametrize("pack", [lambda: points.pack_point(POINT), lambda: points.pack_rounds(ROUNDS)])
-def test_a_changed_byte_is_reported_as_damage_with_the_object_name(pack):
+def test_a_changed_byte_in_a_point_or_rounds_object_raises_damaged_with_its_name(pack):
     content = pack()
     read = points.unpack_point if checkpoints.kind_of(content) == "point" else points.unpack_rounds
     for position in range(0, len(content), 7):
@@ -131,7 +131,7 @@ def test_backup_object_names_sort_by_epoch_and_number_and_parse_back():
 
 
 @pytest.mark.parametrize("name", ["0/parts/1-2", "0/parts/x", "0/points/0000000001-0000000002", "", "0/parts/"])
-def test_other_object_names_are_not_parsed_as_places(name):
+def test_names_of_other_objects_are_not_parsed_as_epoch_and_number(name):
     assert place_in("0/parts/", name) is None
     assert place_of_rounds(name) is None
     assert claimed_epoch(name) is None
