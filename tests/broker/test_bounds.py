@@ -34,7 +34,8 @@ def is_served(client):
 
 
 @pytest.mark.parametrize("name", ["max_connections", "max_connections_per_ip"])
-def test_a_connection_beyond_the_limit_is_refused_until_another_closes(name):
+def test_one_connection_above_max_connections_is_refused_until_another_closes(name):
+    """So is one above max.connections.per.ip."""
     with begin(**{name: 5}) as broker:
         clients = [SimulatedClient(broker) for _ in range(6)]
         assert [is_served(client) for client in clients] == [True] * 5 + [False]
@@ -48,7 +49,7 @@ def test_a_connection_beyond_the_limit_is_refused_until_another_closes(name):
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_request_one_byte_above_the_maximum_size_closes_its_connection(version):
+def test_a_request_one_byte_above_socket_request_max_bytes_closes_its_connection(version):
     with begin(socket_request_max_bytes=100_000, queued_max_request_bytes=100_000) as broker:
         broker.ask(create("t"))
         overhead = len(SimulatedClient(broker).encoded(produce("t", batch(value=bytes(90_000))), version)[2]) - 90_000
@@ -65,7 +66,7 @@ def test_a_request_one_byte_above_the_maximum_size_closes_its_connection(version
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])
-def test_a_batch_one_byte_above_max_message_bytes_is_refused(version):
+def test_a_batch_one_byte_above_max_message_bytes_gets_message_too_large(version):
     with begin() as broker:
         broker.ask(create("t", max_message_bytes=5_000))
         overhead = len(batch(value=bytes(1_000))) - 1_000

@@ -304,6 +304,7 @@ def test_a_log_start_moved_by_delete_records_is_visible_once_durable(broker):
 
 
 def test_a_log_start_undone_by_a_power_cut_was_never_returned(broker):
+    """ListOffsets and Fetch return a log start that DeleteRecords moved only once it is durable."""
     deletion_on_its_way(broker)
     before = start_seen(broker)
     with broker.after_power_cut() as again:
@@ -337,6 +338,7 @@ def test_a_log_start_moved_by_retention_is_visible_once_durable(expiring):
 
 
 def test_a_retention_undone_by_a_power_cut_was_never_visible(expiring):
+    """ListOffsets and Fetch return a log start that retention moved only once it is durable."""
     before = start_seen(expiring)
     with SimulatedBroker(small(), disk=unplug(expiring)) as again:
         assert start_seen(again) == before == (0, 0, OK, 0)

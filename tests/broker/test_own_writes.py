@@ -102,7 +102,7 @@ def test_a_read_committed_fetch_returns_records_committed_on_its_connection(brok
     assert offset(listed) == fetched(got).last_stable_offset == 5
 
 
-def test_a_fetch_of_the_offsets_topic_shows_offsets_committed_on_its_connection(broker, client):
+def test_list_offsets_of_the_offsets_topic_counts_commits_sent_before_it(broker, client):
     def committing(at):
         part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=at)
         return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.Topic(name="t", partitions=[part])]), 9

@@ -84,7 +84,7 @@ def test_produce_still_works_when_more_clients_connect_than_there_are_descriptor
     assert "Traceback" not in said
 
 
-def test_a_descriptor_limit_that_is_too_low_is_reported_at_the_start(tmp_path):
+def test_serve_with_a_limit_of_100_descriptors_exits_with_1_and_a_hint(tmp_path):
     limit = (100, 100)
     found = subprocess.run(
         [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"],

@@ -325,7 +325,7 @@ def test_a_second_start_is_refused_and_does_not_disturb_the_running_broker(monke
 
 
 @pytest.mark.parametrize("step", ["start", "stop"])
-def test_kill_ends_an_embedded_broker_that_waits_for_its_journal(monkeypatch, tmp_path, step):
+def test_kill_ends_a_start_or_stop_that_waits_for_the_journal(monkeypatch, tmp_path, step):
     broker = Broker(tmp_path)
     if step == "stop":
         broker.start()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_one_login_above_the_limit_of_an_address_closes_its_oldest_connection():
+def test_one_unauthenticated_connection_above_an_addresss_limit_closes_its_oldest():
     clients = UnauthenticatedClients()
     assert [clients.add(name, "h", 0, 10, 2) for name in "abc"] == [None, None, "a"]
     assert clients.add("d", "other", 0, 10, 2) is None

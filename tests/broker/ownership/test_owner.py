@@ -78,7 +78,7 @@ def test_the_last_owner_restarts_in_its_own_directory_without_waiting():
     again.stop()
 
 
-def test_after_an_orderly_stop_a_broker_with_an_empty_disk_does_not_wait():
+def test_after_an_orderly_stop_a_broker_with_an_empty_disk_takes_over_at_once():
     objects = SimulatedObjects()
     first = serve(objects)
     first.ask(create("t"))

@@ -75,7 +75,7 @@ class Place:
         self.clock.advance(until - self.clock.monotonic_ms())
 
 
-def test_without_a_connection_rate_all_are_accepted_and_no_state_is_kept() -> None:
+def test_without_a_connection_rate_all_connections_are_accepted_without_any_state() -> None:
     place = Place()
     for number in range(1000):
         place.pace.arrived(Arrival(f"10.0.{number // 250}.{number % 250}"))

@@ -79,7 +79,7 @@ def test_an_invalid_acl_record_raises_damaged_acl_record_and_changes_nothing(key
     ("key", "value"),
     [(KEY, [1]), (KEY, [9, "more"]), ([ACL, 8, *KEY[2:]], [0]), ([*KEY[:6], 16, 3], [0]), ([*KEY[:7], 4], None)],
 )
-def test_a_record_of_a_later_version_raises_newer_acl_record(key: object, value: object) -> None:
+def test_an_acl_record_of_a_later_version_raises_newer_acl_record(key: object, value: object) -> None:
     authorizer = Authorizer()
     with pytest.raises(NewerAclRecord):
         apply_acl(authorizer, msgpack.packb(key), None if value is None else msgpack.packb(value))

@@ -375,7 +375,7 @@ def test_the_authorizer_ignores_the_order_in_which_acls_were_added(rules: list[A
 
 
 @given(BINDINGS)
-def test_a_deny_rule_for_everybody_wins_over_any_allow_rule(rule: AclBinding) -> None:
+def test_a_deny_acl_for_everybody_wins_over_any_allow_acl(rule: AclBinding) -> None:
     denied = rule._replace(resource_type=TOPIC, principal="User:*", host="*", permission=Permission.DENY)
     allowed = denied._replace(permission=Permission.ALLOW, operation=ALL)
     everything = allowed._replace(pattern_type=PatternType.LITERAL, resource_name="*")

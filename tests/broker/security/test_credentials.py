@@ -142,6 +142,7 @@ def test_removing_an_unknown_credential_changes_nothing():
 
 
 def test_decoy_credentials_are_stable_over_restarts_and_differ_by_name():
+    """A decoy is the credential with which the broker answers a login of an unknown user."""
     decoy = table().find_or_decoy("nobody", SHA_256)
     reordered = table(dict(reversed(USERS.items())))
     assert decoy == table().find_or_decoy("nobody", SHA_256) == reordered.find_or_decoy("nobody", SHA_256)
@@ -152,6 +153,7 @@ def test_decoy_credentials_are_stable_over_restarts_and_differ_by_name():
 
 @pytest.mark.parametrize("mechanism", Mechanism)
 def test_without_users_decoys_look_like_credentials_made_by_the_sdk(mechanism):
+    """A decoy is the credential with which the broker answers a login of an unknown user."""
     decoy = table({}).find_or_decoy("nobody", mechanism)
     assert (decoy.mechanism, decoy.iterations, len(decoy.salt)) == (mechanism, LEAST_ITERATIONS, 24)
     real = made(mechanism)
@@ -159,6 +161,7 @@ def test_without_users_decoys_look_like_credentials_made_by_the_sdk(mechanism):
 
 
 def test_decoys_have_the_iterations_of_users_with_the_same_mechanism():
+    """A decoy is the credential with which the broker answers a login of an unknown user."""
     users = table({f"u{n}": made(iterations=5000) for n in range(3)})
     assert users.find_or_decoy("nobody", SHA_256).iterations == 5000
     assert users.find_or_decoy("nobody", SHA_512).iterations == LEAST_ITERATIONS

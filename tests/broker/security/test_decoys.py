@@ -80,6 +80,7 @@ NOBODY = [f"nobody{number}" for number in range(400)]
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_decoys_of_unknown_names_look_like_users_made_by_known_clients(client):
+    """A decoy is the credential with which the broker answers a login of an unknown user."""
     users = users_of(client)
     real = [answered(users, name) for name in users.names]
     decoys = [answered(users, name) for name in NOBODY]
@@ -98,6 +99,7 @@ def test_salts_of_kafkas_tools_are_recognised_as_numbers_of_130_bits():
 
 
 def test_decoys_have_the_same_mix_of_salt_kinds_as_the_users():
+    """A decoy is the credential with which the broker answers a login of an unknown user."""
     users = users_of("the SDK", "confluent-kafka", each=10)
     for number in range(20):
         add(users, f"k{number}", CLIENTS["kafka-configs.sh"][0](), 4096)
@@ -109,6 +111,7 @@ def test_decoys_have_the_same_mix_of_salt_kinds_as_the_users():
 
 @pytest.mark.slow
 def test_adding_or_removing_a_user_changes_few_decoys():
+    """A decoy is the credential with which the broker answers a login of an unknown user. Fewer than 30 of 400 change."""
     users = users_of("the SDK", "confluent-kafka", each=20)
     before = {name: answered(users, name) for name in NOBODY}
     add(users, "one more", CLIENTS["kafka-configs.sh"][0](), 4096)
@@ -121,7 +124,8 @@ def test_adding_or_removing_a_user_changes_few_decoys():
 
 
 @pytest.mark.slow
-def test_decoys_imitate_at_most_most_kinds_of_users_in_whatever_order_they_came():
+def test_decoys_imitate_at_most_most_kinds_kinds_of_users_in_any_order():
+    """MOST_KINDS bounds the work for one name; the order in which users were added changes no decoy."""
     users, reordered = ScramUsers(), ScramUsers()
     made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]
     for each in made:
@@ -135,6 +139,7 @@ def test_decoys_imitate_at_most_most_kinds_of_users_in_whatever_order_they_came(
 
 @given(st.binary(max_size=60), st.integers(4096, 16_384))
 def test_decoys_exist_for_any_kind_and_length_of_salt(salt, iterations):
+    """A decoy is the credential with which the broker answers a login of an unknown user."""
     users = ScramUsers()
     add(users, "a", salt, iterations)
     decoy = users.find_or_decoy("b", Mechanism.SHA_256)

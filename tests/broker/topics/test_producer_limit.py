@@ -137,7 +137,7 @@ def test_at_max_producer_ids_an_id_never_assigned_is_refused_and_evicts_no_other
         assert write(broker, new_producer(broker)) == OK, "the same id, given out by now"
 
 
-def test_below_the_limit_a_producer_id_that_was_never_assigned_is_accepted():
+def test_below_max_producer_ids_an_id_that_was_never_assigned_is_accepted():
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t"))
         assert write(broker, 1 << 40, 17) == OK

@@ -400,7 +400,7 @@ def test_a_damaged_coordinator_partition_is_restored_from_a_copy_and_the_journal
         assert pictured(mended.broker)[0] == before[0]
 
 
-def test_the_state_of_an_offline_partition_is_replayed_when_it_is_back() -> None:
+def test_an_offline_coordinator_partition_is_replayed_once_its_file_is_back() -> None:
     """No snapshot written while it was offline may count as having its state."""
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)
