@@ -108,7 +108,7 @@ async def test_units_of_a_round_that_ends_before_an_earlier_one_are_not_released
 
 
 @in_world
-async def test_journal_rounds_in_flight_are_limited_and_further_units_share_one_round(world):
+async def test_at_most_4_journal_rounds_are_in_flight_and_later_units_share_the_next(world):
     for _ in range(7):
         await world.send()
     assert len(world.writer.steps) == 4

@@ -21,6 +21,9 @@ def begin(look, here, late=""):
 
 
 def test_the_first_journal_round_waits_for_no_second_look(look):
+    """The second look: before it syncs a small round, the loop reads its sockets once more, for clients that the last
+    round answered.
+    """
     assert not begin(look, "ab")
 
 

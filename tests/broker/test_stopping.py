@@ -58,7 +58,8 @@ def test_a_stop_on_a_slow_disk_ends_in_time_without_flushing_everything(said):
     assert_all_there(disk)
 
 
-def test_stopping_a_throwaway_directory_writes_no_flush_and_no_checkpoint():
+def test_stopping_a_broker_whose_directory_is_not_used_again_writes_no_checkpoint():
+    """It flushes nothing and takes no coordinator snapshot either; the journal still has all records."""
     disk = SimulatedDisk(history=False)
     broker = filled(disk)
     housekeeping = broker.broker.housekeeping

@@ -112,7 +112,8 @@ def test_named_producers_never_write_a_sequence_twice_and_replay_to_the_same_sta
     assert model.names.entries == counts
 
 
-def test_bytes_that_do_not_parse_as_a_name_record_are_refused():
+def test_malformed_named_producer_records_raise_damaged_name_record():
+    """Records of a later version or an unknown kind raise NewerNameRecord. None of them changes anything."""
     names = applied([name_row("x", 1, "me"), topic_row("x", TOPICS[0], 2)])
     before = shown(names)
     for key, value in (

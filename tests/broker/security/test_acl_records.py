@@ -87,6 +87,7 @@ def test_an_acl_record_of_a_later_version_raises_newer_acl_record(key: object, v
 
 
 def test_each_security_record_changes_the_acls_the_users_or_the_decoy_secret() -> None:
+    """The decoy secret determines the credentials with which logins of unknown users are answered."""
     state = SecurityState(Authorizer())
     credential = credential_from(Mechanism.SHA_256, b"s" * 32, b"salt", 4096)
     for record in (secret_set(b"x" * 32), acl_added(RULES[0]), credential_set("alice", credential)):

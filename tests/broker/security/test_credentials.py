@@ -223,7 +223,7 @@ def with_field(number, value):
         with_field(3, None),
     ],
 )
-def test_a_damaged_credential_record_is_refused_without_showing_it(value):
+def test_a_damaged_credential_record_raises_an_error_without_its_content(value):
     users = table()
     with pytest.raises(DamagedUserRecord) as refused:
         users.apply(KEY, value)

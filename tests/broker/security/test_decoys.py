@@ -111,7 +111,9 @@ def test_decoys_have_the_same_mix_of_salt_kinds_as_the_users():
 
 @pytest.mark.slow
 def test_adding_or_removing_a_user_changes_few_decoys():
-    """A decoy is the credential with which the broker answers a login of an unknown user. Fewer than 30 of 400 change."""
+    """A decoy is the credential with which the broker answers a login of an unknown user. One more user changes fewer
+    than 30 of 400 decoys, and its removal changes them back.
+    """
     users = users_of("the SDK", "confluent-kafka", each=20)
     before = {name: answered(users, name) for name in NOBODY}
     add(users, "one more", CLIENTS["kafka-configs.sh"][0](), 4096)

@@ -271,5 +271,5 @@ def test_a_key_set_with_duplicate_or_missing_key_ids_is_refused():
             read_key_set(key_set(*keys))
 
 
-def test_no_repr_shows_a_key():
+def test_the_repr_of_a_key_set_shows_no_key():
     assert "0x" not in repr(read_key_set(key_set(jwk("rsa-1"))))

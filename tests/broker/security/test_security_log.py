@@ -248,7 +248,7 @@ def test_a_security_record_of_a_newer_version_prevents_the_start(
 
 
 @pytest.mark.slow
-def test_acls_without_an_authorizer_are_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_with_stored_acls_and_no_authorizer_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     disk = stopped(ALLOW, DENY)
     with caplog.at_level(logging.WARNING), SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as broker:
         assert "2 rules of access are kept and not enforced: set authorizer.class.name" in caplog.text
