@@ -51,7 +51,7 @@ def test_errors_have_a_hint_as_a_note_and_the_repr_shows_no_password():
         ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
     ],
 )
-def test_the_default_read_limit_of_a_stream_follows_from_its_options(options, limit):
+def test_a_streams_default_read_limit_is_that_of_its_per_trigger_options(options, limit):
     assert FencepostDataSource(GIVEN | options).streamReader(schema=WHERE).getDefaultReadLimit() == limit
 
 

@@ -41,7 +41,7 @@ def abortable(cause):
         (abortable(error_of(ErrorCode.MESSAGE_TOO_LARGE)), "raise the topic's max.message.bytes"),
     ],
 )
-def test_a_hint_names_options_as_spark_takes_them(error, says):
+def test_hints_of_client_errors_are_rewritten_with_the_names_of_spark_options(error, says):
     assert says in shown(error)
 
 

@@ -97,7 +97,7 @@ def test_processes_that_start_at_once_share_one_complete_java_script(tmp_path):
     assert [file.name for file in (tmp_path / "cache").rglob("*") if file.is_file()] == ["java"]
 
 
-def test_a_damaged_java_script_is_written_again(tmp_path):
+def test_with_shim_rewrites_its_java_script_if_that_was_truncated(tmp_path):
     found = java.Java(java_that_says(tmp_path / "java", "25"), 25, "25", whole=False)
     script = java.with_shim(found, tmp_path / "cache") / "bin" / "java"
     whole = script.read_text()
@@ -122,7 +122,7 @@ def test_a_missing_java_is_reported_in_one_line(nowhere, monkeypatch):
         java.java_home(nowhere)
 
 
-def test_a_python_chosen_by_the_user_is_not_replaced():
+def test_spark_environment_keeps_a_pyspark_python_that_the_user_has_set():
     assert sessions.environment()["PYSPARK_PYTHON"] == os.environ.get("PYSPARK_PYTHON", sys.executable)
     assert sessions.environment({**os.environ, "PYSPARK_PYTHON": "/my/python"})["PYSPARK_PYTHON"] == "/my/python"
 
@@ -180,7 +180,7 @@ def test_a_java_is_searched_unless_a_spark_connect_server_runs_elsewhere(monkeyp
 
 
 @pytest.mark.parametrize("folder", ["with space", "it's", "plain", "ümlaut"])
-def test_spark_finds_formats_only_if_the_path_of_its_python_needs_no_quotes(tmp_path, folder):
+def test_runs_lookup_is_false_if_the_path_of_sparks_python_needs_quotes(tmp_path, folder):
     python = tmp_path / folder / "python"
     python.parent.mkdir()
     python.write_text("#!/bin/sh\n")

@@ -55,7 +55,7 @@ def test_option_names_are_case_insensitive():
     assert options.max_offsets == 7
 
 
-def test_a_name_that_is_not_known_is_refused_with_the_nearest():
+def test_an_unknown_source_option_is_refused_and_the_nearest_name_suggested():
     assert "'maxOffsetsPerTrigger'" in refusal(SERVERS | {"subscribe": "t", "maxOffsetPerTrigger": "1"})
     assert "'kafka.bootstrap.servers'" in refusal(SERVERS | {"bootstrap.servers": "x"})
     assert "isolation.level" in refusal(SERVERS | {"subscribe": "t", "kafka.isolation.levl": "x"})
@@ -96,7 +96,7 @@ def test_the_option_assign_selects_the_partitions_in_its_json():
     assert options.selection.named == ("a", "b")
 
 
-def test_isolation_level_has_kafkas_name_as_an_alias_and_both_must_agree():
+def test_isolation_level_options_by_both_names_are_refused_if_they_differ():
     assert not stream(isolationLevel="read_uncommitted").reads_committed
     assert not stream(**{"kafka.isolation.level": "READ_UNCOMMITTED"}).reads_committed
     both = {"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}
@@ -145,7 +145,7 @@ def test_trigger_limits_in_a_batch_query_are_ignored_with_a_note():
     assert stream(maxOffsetsPerTrigger=5).notes == ()
 
 
-def test_amounts_and_durations_may_have_units_and_wrong_ones_are_refused():
+def test_sizes_and_durations_may_have_units_and_malformed_ones_are_refused():
     assert amount_of_bytes("x", "64m") == 64 << 20
     assert amount_of_bytes("x", "1024") == 1024
     assert duration_ms("x", "15m") == 900_000
@@ -168,7 +168,7 @@ def test_no_secret_is_in_the_repr_of_options():
     assert options.connection.security.password == "hush"
 
 
-def test_pem_certificates_and_a_token_provider_by_name_reach_the_settings():
+def test_pem_certificates_and_token_provider_options_reach_client_settings():
     pem = "-----BEGIN CERTIFICATE-----\nhush\n"
     given = SERVERS | {
         "kafka.security.protocol": "SASL_SSL",
@@ -190,7 +190,7 @@ def test_pem_certificates_and_a_token_provider_by_name_reach_the_settings():
     assert "hush" not in repr(options)
 
 
-def test_options_can_be_pickled_and_those_of_one_cluster_share_a_connection():
+def test_options_can_be_pickled_and_equal_servers_give_equal_connections():
     options = stream(startingOffsets='{"t":{"0":5}}')
     assert pickle.loads(pickle.dumps(options)) == options
     assert hash(options.connection) == hash(batch(includeHeaders="true").connection)

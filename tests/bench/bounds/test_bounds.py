@@ -45,7 +45,7 @@ def test_each_bound_of_a_quick_run_is_in_the_table_of_bounds() -> None:
     assert set(QUICK) < set(PLAIN)
 
 
-def test_measurements_reverse_their_order_from_round_to_round() -> None:
+def test_in_turns_reverses_the_order_of_measurements_in_every_other_round() -> None:
     order: list[str] = []
 
     def measure(name: str) -> int:
@@ -61,7 +61,7 @@ def test_by_figure_turns_a_dict_per_round_into_a_tuple_per_figure() -> None:
     assert by_figure([]) == {}
 
 
-def test_a_quick_run_counts_a_hundredth_but_never_less_than_ten() -> None:
+def test_quick_count_is_a_hundredth_and_at_least_one() -> None:
     assert [sizes.QUICK.count(whole) for whole in (1_000, 10)] == [10, 1]
     assert sizes.FULL.count(1_000) == 1_000
 

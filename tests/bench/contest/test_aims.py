@@ -36,7 +36,7 @@ def outcome(aim: Aim, *ours: float) -> Outcome:
         ((0.3, 0.4, 0.7), Outcome.UNDECIDED),
     ],
 )
-def test_a_higher_rate_is_judged_better(rounds: tuple[float, ...], expected: Outcome) -> None:
+def test_an_aim_for_a_rate_is_met_by_a_higher_figure(rounds: tuple[float, ...], expected: Outcome) -> None:
     assert outcome(MORE, *rounds) is expected
 
 
@@ -50,7 +50,7 @@ def test_a_higher_rate_is_judged_better(rounds: tuple[float, ...], expected: Out
         ((0.7, 0.9, 1.1), Outcome.UNDECIDED),
     ],
 )
-def test_a_lower_cost_is_judged_better(rounds: tuple[float, ...], expected: Outcome) -> None:
+def test_an_aim_for_a_cost_is_met_by_a_lower_figure(rounds: tuple[float, ...], expected: Outcome) -> None:
     assert outcome(FEWER, *rounds) is expected
 
 
@@ -60,12 +60,12 @@ def test_a_ratio_compares_medians_and_its_spread_compares_rounds() -> None:
     assert (verdict.our_value, verdict.their_value) == (10, 8)
 
 
-def test_with_missing_rounds_the_spread_covers_every_pair_of_rounds() -> None:
+def test_with_unequal_counts_of_rounds_the_spread_covers_every_pair_of_rounds() -> None:
     verdict = judge([rates("small 64x1", FSYNC, 8, 12), rates("small 64x1", KAFKA, 10, 5, 8)], [MORE])[0]
     assert (verdict.low, verdict.high) == (0.8, 2.4)
 
 
-def test_a_single_round_leaves_the_outcome_undecided() -> None:
+def test_an_aim_is_undecided_if_a_peer_was_measured_in_a_single_round() -> None:
     for value in (0.1, 0.7, 2.0):
         assert outcome(MORE, value) is Outcome.UNDECIDED
     assert (

@@ -86,7 +86,7 @@ def test_peers_are_measured_in_reversed_order_in_every_other_round(around):
     assert turns([A, B], 1) == [B, A]
 
 
-def test_a_peer_without_a_jvm_is_warmed_by_a_third_of_a_window(around):
+def test_a_peer_without_a_jvm_is_warmed_for_a_third_of_a_windows_seconds(around):
     load = Load(around)
     played(load, [A], rounds=1)
     assert load.windows == [("A", 1.0), ("A", 3.0)]
@@ -129,11 +129,11 @@ def test_a_load_of_a_fixed_rate_is_warm_when_its_cpu_cost_is_steady():
     assert not steady(level[:2])
 
 
-def test_windows_without_work_do_not_count_as_steady():
+def test_three_windows_in_which_nothing_was_done_are_not_steady():
     assert not steady([sample(0)] * 3)
 
 
-def test_the_disk_is_quiet_before_each_measured_window(around):
+def test_a_contest_waits_for_a_quiet_disk_before_each_warming_or_measured_window(around):
     played(Load(around), [A, B], rounds=2)
     assert around.quieted == 2 + 4  # the two that warm, and the rounds
 

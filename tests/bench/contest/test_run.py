@@ -35,17 +35,17 @@ def test_the_remaining_work_counts_windows_and_one_warming_per_kind_and_jvm():
     assert (again.openings, again.warmings) == (3 * 3 + 2, 1)
 
 
-def test_fit_effort_returns_the_given_effort_if_the_remaining_time_is_enough():
+def test_fit_effort_returns_its_effort_unchanged_if_the_remaining_time_is_enough():
     assert fit_effort(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
 
 
-def test_windows_are_as_long_as_the_usual_warming_time_allows():
+def test_fit_effort_shortens_windows_to_fit_after_the_usual_warming_times():
     left = Ahead(100, 120, 10, 40)
     shorter = fit_effort(TABLE, left.around_s() + 100 * 3.0 + 10 * run.WARM_MOSTLY_S, left)
     assert shorter.seconds == pytest.approx(3.0)
 
 
-def test_time_saved_by_shorter_windows_may_be_used_to_warm_jvms():
+def test_fit_effort_gives_jvms_the_time_left_beside_the_shortest_windows():
     left = Ahead(100, 120, 10, 40)
     least = left.around_s() + 100 * run.SHORTEST_S + 8 * run.WARM_LEAST_S
     assert fit_effort(TABLE, least + 2 * 50.0, left).warm_most_s == pytest.approx(50.0)
@@ -53,7 +53,7 @@ def test_time_saved_by_shorter_windows_may_be_used_to_warm_jvms():
     assert fit_effort(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
 
 
-def test_windows_and_warming_are_never_shorter_than_their_minimum():
+def test_fit_effort_without_time_returns_the_shortest_windows_and_warming():
     least = fit_effort(TABLE, -5.0, Ahead(100, 120, 10, 40))
     assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
     assert least.rounds == TABLE.rounds
@@ -96,7 +96,7 @@ def test_an_interrupted_run_keeps_its_results_so_far(monkeypatch, capsys):
     assert "interrupted" in capsys.readouterr().err
 
 
-def test_measurements_without_brokers_come_after_the_contest(monkeypatch):
+def test_measured_runs_the_contest_before_the_other_measurements(monkeypatch):
     monkeypatch.setattr(run, "run", lambda *_: iter(["contest"]))
     assert run.measured(LOADS, [], TABLE, None, lambda tells: iter(["start", "growth"]), run.ProgressLines()) == [
         "contest",

@@ -187,7 +187,7 @@ def test_every_record_of_a_given_rate_is_timed_from_when_it_was_due(served: Peer
 
 
 @pytest.mark.long
-def test_records_late_because_the_rate_is_too_high_are_still_timed(served: Peer) -> None:
+def test_at_a_rate_that_the_broker_cannot_reach_each_record_still_has_a_latency(served: Peer) -> None:
     scenario = latency_load.EndToEnd(2_000_000, warm_seconds=0.001)
     scenario.prepare(served)
     pace = latency_load.Pace(served.bootstrap, scenario.topic, scenario.per_second, 0.05, 0, warm_seconds=0.001)

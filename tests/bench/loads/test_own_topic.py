@@ -31,13 +31,13 @@ def done(monkeypatch):
     return done
 
 
-def test_after_a_window_its_own_topic_is_deleted_and_its_space_waited_for(done):
+def test_own_topic_deletes_its_topic_and_waits_until_its_disk_space_is_free(done):
     with own_topic(PEER, 4) as topic:
         done.append(f"loaded {topic}")
     assert done == ["made with 4", "loaded bench-1", "deleted", "bench-1 freed in /somewhere"]
 
 
-def test_a_loads_topic_is_deleted_and_its_space_waited_for(done):
+def test_delete_removes_a_loads_topic_and_waits_until_its_disk_space_is_free(done):
     Surroundings().delete(PEER, "left")
     assert done == ["deleted left", "left freed in /somewhere"]
 

@@ -85,7 +85,7 @@ def test_without_a_c_compiler_a_python_program_sends_the_same_requests(broker, t
     assert sample.client_share > 0
 
 
-def test_small_loads_share_one_topic_and_batch_loads_use_their_own(broker):
+def test_only_the_topic_of_small_loads_is_left_after_a_small_and_a_batch_load(broker):
     scenarios = {scenario.name: scenario for scenario in small_load.table()}
     small, batch = scenarios["small 16x5"], scenarios["batch 100 KB"]
     before = topics.names(broker.host, broker.port)

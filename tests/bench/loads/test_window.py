@@ -81,7 +81,7 @@ def test_cpu_time_of_a_child_that_ended_counts_for_the_client():
     assert sample.client_share * sample.seconds * 1e9 > 10_000_000
 
 
-def test_unwritten_bytes_are_dirty_plus_writeback():
+def test_unwritten_sums_the_bytes_of_dirty_and_writeback_in_meminfo():
     assert disk.unwritten(MEMINFO) == 2048 * 1024
     assert disk.unwritten("") == 0
 

@@ -22,12 +22,12 @@ a line that is none
 """
 
 
-def test_a_wait_counts_only_the_time_that_the_lock_holder_ran() -> None:
+def test_a_lock_wait_lasts_only_as_long_as_the_holder_of_the_lock_ran() -> None:
     found = measure(read_events(LINES.splitlines()), LOOP)
     assert found.locked == [pytest.approx(200 + 1110)]  # of the 6,010 us that it lasted
 
 
-def test_a_turn_counts_the_time_that_the_loop_ran_and_its_waits() -> None:
+def test_a_loop_turn_lasts_as_long_as_the_loop_ran_or_waited_for_a_running_holder() -> None:
     found = measure(read_events(LINES.splitlines()), LOOP)
     assert found.own == [pytest.approx(100 + 900)]
     assert found.turns == [pytest.approx(1000 + 1310)]
@@ -62,7 +62,7 @@ def test_events_are_sorted_by_time_and_gaps_are_reported() -> None:
     assert "gaps" in show(found, None)[-1]
 
 
-def test_figures_are_shown_per_100000_requests() -> None:
+def test_lock_waits_are_shown_as_counts_per_100000_requests() -> None:
     found = measure(read_events(LINES.splitlines()), LOOP)
     shown = show(found, 20_000)
     assert shown[1] == "lock held, ms: ≥0.25 5.0  ≥0.5 5.0  ≥1 5.0  ≥2 0.0  ≥3 0.0  ≥4 0.0  longest 1.31"

@@ -50,7 +50,7 @@ def test_the_version_of_kafka_is_that_of_the_pom():
     assert f"<version>{apache.VERSION}</version>" in pom
 
 
-def test_jars_fetched_by_maven_are_kept_for_later_runs(monkeypatch, tmp_path, capsys):
+def test_jars_that_maven_has_fetched_are_found_again_without_maven(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def maven(command, **options):
@@ -136,7 +136,7 @@ def test_the_floor_peer_is_reported_absent_without_a_c_compiler(monkeypatch, cap
     assert "no C compiler" in capsys.readouterr().err
 
 
-def test_all_servers_of_a_block_have_their_files_under_one_root_removed_after_it(monkeypatch, tmp_path):
+def test_bench_root_holds_the_files_of_all_its_servers_and_is_removed_at_the_end(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     before = tempfile.tempdir
     with peers.bench_root(str(tmp_path)) as root, peers.start(names.OS) as peer:

@@ -59,7 +59,7 @@ def test_an_unknown_sink_option_is_refused_and_the_nearest_suggested():
     assert "'sinkId'" in refused(sinkld="a")
 
 
-def test_streams_have_different_marks_by_checkpoint_query_name_and_topic():
+def test_stream_mark_differs_by_checkpoint_query_name_and_topic():
     marks = {
         stream_mark(options(checkpointLocation="/a")),
         stream_mark(options(checkpointLocation="/a", topic="t")),

@@ -83,7 +83,7 @@ def test_a_query_killed_at_any_step_loses_and_repeats_no_row(seed):
 
 
 @pytest.mark.parametrize("count", [REAL_RUNS, pytest.param(RUNS, marks=pytest.mark.long)])
-def test_the_sink_protocol_loses_and_repeats_nothing_on_the_real_broker(count):
+def test_random_kills_of_sink_tasks_and_drivers_lose_and_repeat_no_row_on_a_broker(count):
     broker = RealBroker()
 
     @random_runs(count)
@@ -107,12 +107,12 @@ def test_the_sink_protocol_loses_and_repeats_nothing_on_the_real_broker(count):
         ("number not checked", {"duplicated", "mixed", "left open"}),
     ],
 )
-def test_leaving_out_one_rule_of_the_protocol_breaks_exactly_the_named_guarantees(shortcut, breaks):
+def test_leaving_out_one_rule_of_the_sink_protocol_breaks_the_listed_guarantees(shortcut, breaks):
     found = set().union(*(lives(FakeBroker(), seed, shortcut) for seed in range(200)))
     assert found == breaks
 
 
-def test_other_attempts_block_readers_if_the_broker_does_not_abort_them():
+def test_readers_stay_blocked_if_a_decision_does_not_abort_other_attempts():
     class Lazy(FakeBroker):
         def _end_others(self, asked):
             pass
@@ -132,12 +132,12 @@ def test_batches_are_decided_although_killed_drivers_left_prepared_transactions(
     assert not set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed) for seed in range(300)))
 
 
-def test_a_query_may_get_stuck_if_the_driver_does_not_end_earlier_attempts_first():
+def test_a_query_may_never_commit_if_drivers_do_not_end_earlier_attempts_first():
     found = set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed, "earlier attempts are left") for seed in range(300)))
     assert "stuck" in found
 
 
-def test_a_broker_that_refuses_a_repeated_decision_leaves_queries_stuck():
+def test_if_the_broker_refused_repeated_decisions_some_queries_would_never_commit():
     class Strict(FakeBroker):
         def ask(self, request):
             answer = super().ask(request)
@@ -193,7 +193,7 @@ def calm():
     return world
 
 
-def test_an_abort_with_a_tasks_message_leaves_other_attempts_committable():
+def test_an_abort_with_a_commit_message_keeps_other_attempts_committable():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     theirs = attempt_of(world, two, [b"r@2"])
@@ -266,7 +266,7 @@ def committed_at_4(digest=TOPIC + OFFSETS):
     ],
     ids=["set back", "other offsets", "other topic", "two queries", "a query that is ahead", "checkpoint deleted"],
 )
-def test_a_batch_that_does_not_fit_the_sinks_last_decision_stops_the_query(batch, digest, says):
+def test_a_batch_that_contradicts_the_last_decision_raises_sink_conflict_error(batch, digest, says):
     world = committed_at_4()
     message = attempt_of(world, batch, [b"x@2"])
     with pytest.raises(SinkConflictError, match=says):
@@ -286,7 +286,7 @@ def test_a_batch_that_does_not_fit_the_sinks_last_decision_stops_the_query(batch
     ],
     ids=["all", "another query", "a later batch", "a message"],
 )
-def test_an_abort_selects_only_the_attempts_that_its_messages_or_mark_name(messages, number, mark, left):
+def test_an_abort_ends_only_attempts_named_by_its_messages_or_its_streams_mark(messages, number, mark, left):
     is_over = failed_with(messages, number, mark)
     assert [attempt for attempt in ("m1one", "m2two") if not is_over(4, attempt)] == left
 
@@ -319,7 +319,7 @@ def test_a_repeated_decision_is_recognised_if_only_one_run_could_read_the_offset
 
 
 @pytest.mark.parametrize("shortcut", ["owner not checked", "digest not checked"])
-def test_without_owner_or_digest_another_querys_batch_is_silently_skipped(shortcut):
+def test_the_ledger_needs_owner_and_digest_or_another_querys_batch_would_be_lost(shortcut):
     for without in ("", shortcut):
         world = calm()
         world.shortcut = without
@@ -345,7 +345,7 @@ def test_two_foreachbatch_writes_with_one_sink_id_always_stop_the_query(seed):
     assert any("written twice" in str(conflict) for conflict in world.conflicts)
 
 
-def test_without_claims_a_second_write_with_the_same_sink_id_is_silently_skipped():
+def test_without_claims_of_a_sink_id_rows_of_its_second_write_are_lost_silently():
     is_done, world = two_writes(1, "writes not told apart")
     assert is_done
     assert len(world.broker.visible()) == 1
@@ -359,7 +359,7 @@ def test_a_repeated_foreachbatch_write_finds_its_batch_already_decided():
         assert decided(world, commit_steps([message], b"d")).already is (start == "r2")
 
 
-def test_many_runs_of_a_shared_sink_keep_the_ledger_entry_small():
+def test_after_30_runs_of_a_shared_sink_its_ledger_entry_has_at_most_256_bytes():
     world = calm()
     for number in range(30):
         batch = SinkBatch("s", number, "q", f"a{number}", "r", is_shared=True)
@@ -370,7 +370,7 @@ def test_many_runs_of_a_shared_sink_keep_the_ledger_entry_small():
 # ---- messages, and long tasks ------------------------------------------------------------------------------------
 
 
-def test_a_batch_of_a_task_without_rows_is_decided_without_any_transaction():
+def test_a_batch_whose_tasks_have_no_rows_is_committed_without_a_transaction():
     world, (one, _) = calm(), two_attempts()
     message = next_value(task_steps(one, 0, 0, [], LIMITS, lambda: 0))
     assert message == TaskDone(one, 0, (), 0)

@@ -89,7 +89,7 @@ def test_an_abort_without_messages_ends_transactions_of_the_stream_with_its_opti
     assert not sink.open()
 
 
-def test_an_abort_of_a_stream_without_any_name_only_logs_which_option_to_set(sink, caplog):
+def test_an_abort_of_a_stream_without_name_or_messages_logs_which_option_to_set(sink, caplog):
     more = {"preparedTimeout": "1h"}
     job = sink.job(True, **more)
     message = job.task([arrow(b"1")])
@@ -100,7 +100,7 @@ def test_an_abort_of_a_stream_without_any_name_only_logs_which_option_to_set(sin
     assert not sink.open()
 
 
-def test_an_abort_with_a_tasks_message_leaves_another_attempt_committable(sink):
+def test_aborting_a_job_by_its_commit_messages_lets_another_attempt_commit(sink):
     failed, other = sink.job(True), sink.job(True)
     messages = [failed.task([arrow(b"1")]), None]
     good = other.task([arrow(b"2")])
@@ -109,7 +109,7 @@ def test_an_abort_with_a_tasks_message_leaves_another_attempt_committable(sink):
     assert sink.rows() == [b"2"]
 
 
-def test_an_abort_keeps_transactions_of_a_later_batch(sink):
+def test_aborting_a_batch_keeps_the_prepared_transactions_of_a_later_batch(sink):
     job, later = sink.job(True, number=4), sink.job(True, number=5)
     job.task([arrow(b"1")])
     good = later.task([arrow(b"2")])
@@ -140,7 +140,7 @@ def test_prepared_transactions_of_killed_drivers_do_not_enlarge_a_decision(sink,
     assert not sink.open()
 
 
-def test_a_batch_that_marks_too_many_partitions_fails_with_a_hint(sink, monkeypatch):
+def test_a_commit_to_too_many_partitions_raises_and_hints_at_shuffle_partitions(sink, monkeypatch):
     monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
     job = sink.job(True)
     with pytest.raises(KafkaError, match="4 partitions to mark in one decision") as raised:

@@ -151,7 +151,7 @@ def test_a_retried_task_writes_its_rows_once(driver):
     assert driver.stands("retry")[1] == 0
 
 
-def test_an_abort_with_some_messages_aborts_transactions_of_all_tasks(driver):
+def test_an_abort_also_ends_transactions_of_tasks_whose_message_is_missing(driver):
     made, other = driver.stream(sinkId="abort"), driver.stream(sinkId="abort")
     good = driver.task(other, TWO)
     driver.task(made, ONE)
@@ -177,7 +177,7 @@ def plan(tmp_path, offsets):
     (tmp_path / "offsets" / "0").write_text("v1\n" + '{"batchTimestampMs":1}\n' + json.dumps(offsets))
 
 
-def test_a_batch_planned_again_with_other_offsets_stops_the_query(driver, tmp_path):
+def test_a_batch_committed_with_other_source_offsets_raises_sink_conflict_error(driver, tmp_path):
     for offsets in ({"t": {"0": 5}}, {"t": {"0": 9}}):
         plan(tmp_path, offsets)
         made = driver.stream(sinkId="replanned", checkpointLocation=tmp_path)
@@ -294,7 +294,7 @@ def test_transactions_of_a_killed_worker_end_when_their_batch_is_decided(driver)
         each.close()
 
 
-def test_an_abort_keeps_transactions_of_another_attempt(driver):
+def test_aborting_one_attempt_at_a_batch_keeps_transactions_of_another_attempt(driver):
     made, other = driver.stream(sinkId="two"), driver.stream(sinkId="two")
     left = [killed(driver, made, TWO, batch_id="5"), killed(driver, other, TWO, batch_id="5")]
     made.abort([driver.task(made, ONE, partition=1, batch_id="5"), None], 5)
@@ -310,7 +310,7 @@ def test_a_tasks_transaction_timeout_is_at_most_prepared_timeout(driver):
     assert driver.stream(preparedTimeout="-1").limits.timeout_ms == 900_000
 
 
-def test_if_one_transaction_of_a_batch_has_ended_nothing_of_it_is_committed(driver):
+def test_a_batch_with_one_transaction_already_aborted_is_refused_as_a_whole(driver):
     made = driver.stream(sinkId="ended")
     messages = [driver.task(made, ONE), driver.task(made, TWO, partition=1)]
     options = writer.sink_options(driver.options(), streaming=True)

@@ -68,12 +68,12 @@ def test_offsets_of_sparks_kafka_source_are_read():
 
 
 @pytest.mark.parametrize("wrong", [{"t": 5}, {"t": {"x": 5}}, {"t": {"0": None}}, {"@fencepost": 3}])
-def test_malformed_offsets_are_refused(wrong):
+def test_reading_malformed_offsets_json_raises_invalid_configuration_error(wrong):
     with pytest.raises(InvalidConfigurationError):
         from_json(wrong)
 
 
-def test_a_checkpoint_of_a_later_version_is_refused():
+def test_offsets_json_of_a_newer_format_raises_invalid_configuration_error():
     with pytest.raises(InvalidConfigurationError, match="newer"):
         from_json({"@fencepost": {"v": 2}, "t": {"0": 1}})
 
@@ -114,7 +114,7 @@ def test_the_end_offset_records_that_an_added_partition_is_read_from_its_start()
     assert ranges(Position({T0: 5}), end, seen(t0=(0, 5), t1=(0, 9)))[0] == [Range("t", 1, 0, 3)]
 
 
-def test_deleted_records_are_loss_in_an_added_partition_but_not_in_a_new_topic():
+def test_deleted_first_records_are_loss_in_an_added_partition_not_in_a_new_topic():
     assert "added" in begins_of(Position({T0: 5}), seen(t0=(0, 5), t1=(2, 3)))[1][0]
     assert begins_of(Position({T0: 5}), seen(t0=(0, 5), u0=(2, 3))) == ({T0: 5, U0: 2}, [])
 
@@ -148,7 +148,7 @@ def test_a_batch_that_ends_in_a_recreated_topic_reports_loss_and_reads_from_0():
         assert "created again" in lost[0]
 
 
-def test_a_start_after_the_high_watermark_is_loss_but_one_after_the_lso_is_not():
+def test_a_position_above_the_high_watermark_is_data_loss_but_one_above_lso_not():
     found, lost = ranges(Position({T0: 50}), Position({T0: 7}), seen(t0=(0, 7)))
     assert not found
     assert len(lost) == 1
@@ -156,7 +156,7 @@ def test_a_start_after_the_high_watermark_is_loss_but_one_after_the_lso_is_not()
     assert ranges(Position({T0: 9}), Position({T0: 7}), seen(t0=(0, 7, 9))) == ([], [])
 
 
-def test_without_topic_ids_topics_are_compared_by_name():
+def test_if_old_or_new_topic_id_is_unknown_a_topic_is_the_same_by_its_name():
     assert plan_batch(Position({T0: 5}), seen({"t": "new"}, t0=(0, 9)))[1] == []
     end, _ = plan_batch(Position({T0: 5}, {"t": "a"}), seen(t0=(0, 9)))
     assert end.ids == {"t": "a"}, "an id that is known is not forgotten"
@@ -181,7 +181,7 @@ def test_the_remaining_records_of_a_partly_deleted_range_are_read():
     assert ranges(Position({T0: 10}), Position({T0: 10}), seen()) == ([], [])
 
 
-def test_a_run_with_a_fixed_end_plans_no_records_or_partitions_beyond_it():
+def test_an_available_now_run_plans_no_offsets_or_partitions_beyond_its_target():
     target = {T0: 5}
     end, _ = plan_batch(Position({T0: 3}), up_to(seen(t0=(0, 9), t1=(0, 4)), target))
     assert end.offsets == {T0: 5}
@@ -193,7 +193,7 @@ sizes = st.dictionaries(partitions, st.integers(0, 10**7), max_size=8)
 
 
 @given(sizes, st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**9), st.floats(0.5, 5000))
-def test_a_limit_is_exceeded_by_one_record_a_partition_at_most_and_starves_none(sizes, most, most_bytes, weight):
+def test_a_batch_limit_takes_from_each_partition_and_is_exceeded_by_one_record_each(sizes, most, most_bytes, weight):
     begins = {tp: tp.partition * 1000 for tp in sizes}
     latest = {tp: begins[tp] + size for tp, size in sizes.items()}
     density = dict.fromkeys(sizes, weight)
@@ -219,7 +219,7 @@ whole_ranges = st.lists(
     st.none() | st.integers(20_000, 10**6),
     st.none() | st.integers(10**6, 10**9),
 )
-def test_splits_cover_each_offset_once_and_obey_their_limits(whole, least, most, most_bytes):
+def test_splits_of_random_ranges_cover_each_offset_once_within_their_limits(whole, least, most, most_bytes):
     density = {each.topic_partition: 100.0 for each in whole}
     found = split(whole, min_partitions=least, max_records=most, max_bytes=most_bytes, density=density)
     assert found == sorted(found, key=lambda each: (-each.size, each))

@@ -83,7 +83,7 @@ def test_many_small_kafka_batches_become_fewer_arrow_batches_in_order(source, to
     assert [int(row["value"]) for batch in reader.read(part) for row in batch.to_pylist()] == list(range(100))
 
 
-def test_small_fetches_return_all_records(source, topic):
+def test_a_batch_read_with_a_small_max_partition_fetch_bytes_has_all_records(source, topic):
     source.write(topic, *[b"%05d" % number * 100 for number in range(300)])
     found = source.rows(subscribe=topic, kafka__max__partition__fetch__bytes=1000)
     assert len(found) == 300

@@ -98,7 +98,7 @@ def test_the_schema_is_that_of_sparks_kafka_source():
     check_schema(FULL)
 
 
-def test_unknown_columns_and_other_types_are_refused_with_a_hint():
+def test_a_schema_with_unknown_columns_or_wrong_types_is_refused_with_a_hint():
     with pytest.raises(InvalidConfigurationError, match="'value'"):
         check_schema(StructType([StructField("valu", BinaryType())]))
     with pytest.raises(InvalidConfigurationError) as caught:
@@ -118,7 +118,7 @@ def test_a_null_in_a_not_null_column_raises_an_error_that_names_the_offset():
         rows([Record(7, 5, None, b"v"), Record(8, 5, None, None)], schema, base_offset=7)
 
 
-def test_the_arrow_schema_is_made_without_a_time_zone_argument_on_spark_4_1(monkeypatch):
+def test_arrow_schema_of_works_if_to_arrow_schema_takes_no_time_zone_argument(monkeypatch):
     newer = arrow_schema_of(FULL)
     monkeypatch.setattr("fencepost.spark.source.rows.to_arrow_schema", lambda schema: newer)
     assert arrow_schema_of(FULL) == newer
