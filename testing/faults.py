@@ -241,7 +241,9 @@ class Faults:
 
 
 def _after(when: When) -> bool:
-    """Return whether a fault happens after the request is processed. Raises ValueError for another word."""
+    """Return whether a fault happens after the request is processed. Raises ValueError unless `when` is "before_write"
+    or "after_write".
+    """
     if when not in ("before_write", "after_write"):
         raise ValueError(f'when must be "before_write" or "after_write", not {when!r}')
     return when == "after_write"

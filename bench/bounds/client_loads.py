@@ -239,7 +239,9 @@ async def _with_timeout(work: Awaitable[float]) -> float:
 
 
 def main() -> None:
-    """Run the load that the arguments name, and print its rate, units per second."""
+    """Run the load that the arguments name (work, library, address, topic, records, bytes of a record), and print its
+    rate: records or transactions a second.
+    """
     work, library, bootstrap, topic, records, size = sys.argv[1:]
     load = Load(bootstrap, topic, int(records), int(size))
     import uvloop  # the same loop for all

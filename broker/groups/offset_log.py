@@ -104,11 +104,13 @@ class GroupOffsets:
     # ---- snapshots -------------------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """Yield the whole state as rows for a snapshot.
+        """Yield the whole state as rows of a snapshot: pending offsets, committed offsets, then records of groups.
 
-        A row of an offset is (log partition, producer id, place, committed), with NOBODY for both numbers if it is
-        committed; a row of a group is (key, value) of its record. Pending offsets come first: a transaction that ends
-        between two slices is then pending, committed, or both, and the replay of its marker ends in the same state.
+        The row of an offset is (partition of __consumer_offsets, producer id, key, committed offset), where key is
+        (group, topic, partition); both numbers are NOBODY if it is committed. The row of a group is (key, value) of its
+        record. Others may change the state between two rows. Pending offsets come first, so that a transaction that
+        ends meanwhile is in the snapshot as pending, as committed, or as both: the replay of its marker ends in the
+        same state.
         """
         for owner in list(self.state.pending):
             for place, committed in list(self.state.pending.get(owner, {}).items()):

@@ -162,7 +162,9 @@ class Authorizer:
     def _decide(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Decide by the ACLs, without the cache: a super user may do all; a matching DENY wins over any ALLOW."""
+        """Return whether the ACLs allow it, without the cache: a super user may do all; a matching DENY wins over any
+        ALLOW; without any ACL for the resource, allow.everyone.if.no.acl.found decides.
+        """
         if principal in self._super_users:
             return True
         is_allowed, is_found = False, False

@@ -216,8 +216,8 @@ class CoordinatorSnapshots:
     # ---- taking one ------------------------------------------------------------------------------------------
 
     async def take_if_due(self) -> None:
-        """Take a snapshot if much was appended since the last one, or compaction has removed what a replay after it
-        needs.
+        """Take a snapshot if much was appended since the last one, or if compaction has removed records that a replay
+        after the last one needs. If it cannot be taken now, that is logged, and the last one stays.
         """
         if self._overtaken() or self._appended_bytes() - self._taken_bytes >= max(AFTER_BYTES, self._size_bytes):
             try:

@@ -14,8 +14,8 @@ _SHOWN = 5
 
 
 def held_facts(held: "HeldOffsets", now_ms: int) -> dict[str, Any]:
-    """Return, as a JSON object, a group's committed offsets that cannot be read yet because of an open transaction,
-    and that transaction. log_partition: of __consumer_offsets.
+    """Return, as a JSON object, the group and the partitions whose committed offsets an open transaction keeps
+    pending, and that transaction.
     """
     return {
         "group": held.group_id,

@@ -197,7 +197,7 @@ class Fetcher:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_now)
 
     def pump_soon(self) -> None:
-        """Call pump() once in this turn of the loop: its requests are written at the end of the turn anyway."""
+        """Send the fetches that are due at the end of this turn of the loop, however often it is called in it."""
         if not self._is_pump_due:
             self._is_pump_due = True
             asyncio.get_running_loop().call_soon(self._pump_now)

@@ -289,7 +289,9 @@ class Reading:
         return Batch(records, firsts, self._subscription, group, self._settle, asks=asks, commits_itself=itself)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget returned records of these partitions: they are committed, or will be returned again."""
+        """Stop tracking the records of these partitions that the application was given: they are committed, or will be
+        delivered again.
+        """
         self.settle()
         for tp in partitions:
             self._since.pop(self._subscription.state(tp), None)

@@ -60,7 +60,9 @@ class Fates:
         return self._known()
 
     def _known(self) -> Iterator[Entry]:
-        """Remove and yield the oldest entries, up to the first whose fate (committed, aborted, open) is unknown."""
+        """Remove and yield the oldest entries whose outcome (committed, aborted or open) is known; stop before the
+        first whose is not.
+        """
         while self._held and self._held[0].fate:
             yield self._held.popleft()
 

@@ -39,6 +39,9 @@ class Writes:
         tries: Tries,
         explain: Callable[[], Awaitable[None]],
     ) -> None:
+        """machine: the transaction's state. explain: awaited when a write has failed, to find out who fenced the
+        producer and put that into the machine's error.
+        """
         self._machine = machine
         self._requests = requests
         self._tries = tries

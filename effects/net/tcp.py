@@ -171,7 +171,9 @@ class Writable:
     room = threading.Semaphore(WRITABLES)
 
     def __init__(self, fd: int, call: Callable[[], None]) -> None:
-        """Begin to watch the socket. Raises OSError: EMFILE if as many sockets as `room` allows are watched."""
+        """Call `call` whenever the socket can be written. Raises OSError: EMFILE if as many sockets as `room` allows
+        are watched.
+        """
         if not self.room.acquire(blocking=False):
             raise OSError(errno.EMFILE, "enough sockets are waited for")
         self._room = self.room
