@@ -46,6 +46,7 @@ def assert_all_there(disk):
 
 
 def test_a_stop_on_a_slow_disk_ends_in_time_without_flushing_everything(said):
+    """After TIDY_MS (4 s) the stop waits only for jobs that have begun. The journal has what was not flushed."""
     disk = SimulatedDisk(history=False)
     delays = slow(disk)
     broker = filled(disk)

@@ -126,7 +126,7 @@ def test_many_clients_that_never_log_in_do_not_block_others():
         assert principals(broker).count("User:alice") == 1
 
 
-def test_api_versions_is_refused_after_a_sasl_mechanism_was_chosen(broker, client):
+def test_api_versions_after_a_sasl_handshake_closes_the_connection_unanswered(broker, client):
     client.ask(ApiVersionsRequest())
     choose(client, "PLAIN")
     client.send(ApiVersionsRequest())
@@ -223,7 +223,7 @@ def test_a_mechanism_not_offered_is_answered_with_those_offered_and_a_disconnect
     assert client.closed()
 
 
-def test_sasl_authenticate_without_a_handshake_is_refused(broker, client):
+def test_sasl_authenticate_without_a_handshake_gets_illegal_sasl_state(broker, client):
     assert say(client, plain("alice")).error_code == ILLEGAL
     assert client.closed()
 
@@ -260,7 +260,7 @@ def test_after_a_login_that_never_expires_requests_bypass_the_authenticator(brok
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_limit_of_connections_applies_to_each_user_separately(caplog, mechanism):
+def test_max_connections_per_principal_applies_to_each_user_separately(caplog, mechanism):
     settings = asking(max_connections_per_principal=2, connections_max_reauth_ms=10_000)
     with SimulatedBroker(settings) as broker:
         add_users(broker.broker)
@@ -319,7 +319,7 @@ def test_a_session_can_be_renewed_before_and_after_its_expiry(ending, waits_s, m
     assert principals(ending) == ["User:alice"]
 
 
-def test_a_renewal_as_another_user_is_refused(ending):
+def test_a_session_renewal_as_another_user_is_refused_and_closes_the_connection(ending):
     client = SimulatedClient(ending)
     log_in(client)
     response = log_in(client, "bob")

@@ -105,7 +105,7 @@ def test_with_ssl_client_auth_requested_a_client_without_certificate_is_anonymou
 
 
 @pytest.mark.slow
-def test_the_number_of_connections_with_the_same_certificate_is_limited(authority):
+def test_max_connections_per_principal_applies_to_a_certificates_subject(authority):
     settings = {"ssl_client_auth": "required", "ssl_truststore_location": authority.file}
     limited = serving(authority.of_broker(), **settings) | {"max_connections_per_principal": 1}
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **limited) as broker:
@@ -439,7 +439,7 @@ def test_many_stalled_tls_handshakes_do_not_block_other_clients(authority):
             one.close()
 
 
-def test_connections_in_a_tls_handshake_count_towards_the_connection_limit(authority):
+def test_connections_in_a_tls_handshake_count_towards_max_connections(authority):
     settings = serving(authority.of_broker(), max_connections=3)
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
         crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(3)]

@@ -97,7 +97,8 @@ def test_each_security_record_changes_the_acls_the_users_or_the_decoy_secret() -
     assert state.users.secret == b"x" * 32
 
 
-def test_an_unknown_kind_is_a_newer_record_and_an_unparsable_one_is_damaged() -> None:
+def test_a_security_record_of_an_unknown_kind_raises_unknown_record() -> None:
+    """A record whose key does not parse raises DamagedAclRecord."""
     state = SecurityState(Authorizer())
     with pytest.raises(UnknownRecord, match="'other'"):
         state.apply(msgpack.packb(["other", "alice"]), b"")

@@ -254,7 +254,8 @@ def test_a_user_record_of_a_later_version_raises_newer_user_record():
             table().apply(*record)
 
 
-def test_a_tombstone_for_the_decoy_secret_is_damage():
+def test_a_tombstone_for_the_decoy_secret_raises_damaged_user_record():
+    """The decoy secret determines the credentials with which logins of unknown users are answered."""
     with pytest.raises(DamagedUserRecord):
         table().apply(secret_set(b"s")[0], None)
 

@@ -126,7 +126,8 @@ def test_a_mechanism_that_is_not_offered_ends_the_login(mechanism):
     assert code(line.choose("PLAIN")) == ILLEGAL_AND_ENDS
 
 
-def test_a_handshake_v0_is_refused_because_raw_sasl_messages_would_follow():
+def test_a_handshake_v0_gets_unsupported_sasl_mechanism_and_ends_the_login():
+    """After a handshake of version 0, SASL messages would follow that are not in Kafka requests."""
     line = Line()
     assert code(line.choose("PLAIN", version=0)) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, True)
     assert line.login.phase is Phase.FAILED
@@ -151,7 +152,7 @@ def test_a_message_during_a_password_check_ends_the_login():
     assert line.login.name is None
 
 
-def test_a_second_login_is_refused_if_sessions_do_not_expire():
+def test_a_second_login_gets_illegal_sasl_state_if_sessions_do_not_expire():
     line = Line()
     line.log_in()
     assert code(line.choose("SCRAM-SHA-256")) == ILLEGAL
@@ -198,7 +199,7 @@ def test_the_wall_clock_does_not_prolong_a_session():
     assert line.login.is_expired(line.now.monotonic_ms)
 
 
-def test_renewing_a_session_as_another_user_is_refused():
+def test_renewing_a_session_as_another_user_ends_the_connection():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     reply = line.log_in("bob", "bob-pw")
@@ -209,7 +210,7 @@ def test_renewing_a_session_as_another_user_is_refused():
     assert line.login.name == "alice"
 
 
-def test_a_session_renewal_with_another_mechanism_is_refused():
+def test_a_session_renewal_with_another_mechanism_gets_unsupported_sasl_mechanism():
     line = Line(max_reauth_ms=20_000)
     line.log_in()
     reply = line.choose("PLAIN")

@@ -43,7 +43,7 @@ def test_the_security_log_is_created_with_the_first_acl() -> None:
             assert folders(restarted) == [FOLDER]
 
 
-def test_all_acls_of_a_request_are_written_in_one_unit() -> None:
+def test_all_acls_of_a_request_are_written_in_one_journal_entry() -> None:
     with SimulatedBroker(guarded()) as broker:
         store = broker.broker.store
         broker.ask(creating(OTHER))

@@ -38,7 +38,7 @@ def replayed(broker: Broker) -> Seen:
 
 
 @pytest.mark.requirement("S-58")
-def test_an_internal_topic_is_created_at_its_first_use_in_one_unit() -> None:
+def test_an_internal_topic_is_created_at_its_first_use_in_one_journal_entry() -> None:
     with SimulatedBroker() as world:
         broker = world.broker
         topic = topic_of(broker)
@@ -206,7 +206,7 @@ def test_a_coordinator_record_that_cannot_be_applied_raises_an_error_with_its_of
             topic_of(world.broker).load(apply)
 
 
-def test_clients_cannot_produce_to_an_internal_topic() -> None:
+def test_producing_to_an_internal_topic_gets_invalid_topic_exception() -> None:
     with SimulatedBroker() as world:
         topic_of(world.broker).ensure()
         batch = memoryview(build([Record(0, 0, b"k", b"v")]))

@@ -118,7 +118,7 @@ def test_the_largest_batch_a_coordinator_can_commit_is_read_back_after_a_power_c
 
 
 @pytest.mark.slow
-def test_a_coordinator_batch_above_the_journals_limit_is_refused_and_not_applied(world: SimulatedBroker) -> None:
+def test_a_coordinator_batch_too_large_for_the_journal_raises_and_is_not_applied(world: SimulatedBroker) -> None:
     text = "x" * (world.broker.store.largest_append_bytes + 1)
     before = world.broker.store.last_unit
     refused: list[Callable[[Broker, str], None]] = [to_catalogue, to_security_log, to_internal_topic]

@@ -85,6 +85,7 @@ def test_producers_with_an_open_transaction_are_never_evicted_only_idle_ones():
 
 
 def test_a_new_producer_is_refused_while_all_known_ones_have_open_transactions():
+    """max.producer.ids limits how many producers a broker remembers; one in an open transaction cannot be evicted."""
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t", 2))
         txn = begun(broker, 2, "x")

@@ -70,7 +70,7 @@ def test_a_compacted_catalogue_gives_the_same_topics(monkeypatch: pytest.MonkeyP
             assert pictured(unplugged.broker.topics) == before
 
 
-def test_creating_growing_or_deleting_a_topic_is_one_unit_of_the_journal() -> None:
+def test_creating_growing_or_deleting_a_topic_writes_one_journal_entry() -> None:
     with SimulatedBroker() as broker:
         store, topics = broker.broker.store, broker.broker.topics
         before = store.last_unit
@@ -106,7 +106,7 @@ def test_the_broker_refuses_to_start_with_a_damaged_catalogue() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [["topic"], ["marker debt", 1], []])
-def test_a_catalogue_record_with_too_few_fields_prevents_the_start_as_damage(key: list[str]) -> None:
+def test_a_catalogue_record_with_too_few_fields_fails_the_start_as_damaged(key: list[str]) -> None:
     broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
     store, disk = broker.broker.store, broker.disk
     record = Record(0, 0, msgpack.packb(key), msgpack.packb({"name": "t", "logs": [], "configs": {}}))

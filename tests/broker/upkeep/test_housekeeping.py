@@ -278,7 +278,7 @@ def test_the_last_flush_before_a_stop_is_written_at_full_speed(monkeypatch):
         assert broker.broker.store.tail_bytes == 0
 
 
-def test_unflushed_batches_are_flushed_within_300_ms_at_a_quarter_of_their_limit():
+def test_unflushed_batches_above_a_quarter_of_their_limit_are_flushed_within_300_ms():
     with SimulatedBroker(small(log_tail_max_bytes=1 << 20)) as broker:
         broker.ask(create("t", 1))
         broker.wait(5)
