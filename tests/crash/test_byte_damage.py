@@ -212,7 +212,7 @@ def test_with_one_damaged_log_the_logs_of_other_partitions_are_opened(disk, befo
     assert after.logs["plain", 1] == before.logs["plain", 1]
 
 
-def test_a_start_refused_for_damage_changes_no_file_and_is_refused_again(disk):
+def test_a_start_refused_for_journal_damage_changes_no_file_and_a_second_is_refused(disk):
     """So putting back the undamaged file restores the whole directory."""
     where = [(path, content_of(disk, path).find(b"only in the journal")) for path in paths(disk, "journal")]
     ((journal, position),) = [found for found in where if found[1] >= 0]

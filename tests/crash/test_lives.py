@@ -54,7 +54,7 @@ def moments(disk: SimulatedDisk) -> list[int]:
 
 @pytest.mark.requirement("S-11")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_after_a_kill_before_a_sync_and_a_power_cut_acknowledged_records_are_there(workload):
+def test_acknowledged_records_survive_a_kill_at_any_moment_and_a_later_power_cut(workload):
     disk = SimulatedDisk()
     workload(disk)
     for moment in moments(disk):

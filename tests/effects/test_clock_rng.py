@@ -4,7 +4,7 @@ from fencepost.effects.clock import SystemClock
 from fencepost.effects.rng import SystemRng
 
 
-def test_the_system_clock_counts_milliseconds():
+def test_the_system_clock_returns_the_systems_wall_and_monotonic_times_in_ms():
     clock = SystemClock()
     assert time.time_ns() // 1_000_000 <= clock.now_ms() <= time.time_ns() // 1_000_000
     assert time.monotonic_ns() // 1_000_000 <= clock.monotonic_ms() <= time.monotonic_ns() // 1_000_000

@@ -56,13 +56,13 @@ def test_random_requests_before_a_login_authenticate_nobody(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_random_requests_use_bounded_memory() -> None:
+def test_random_requests_take_less_than_16_mib_of_memory() -> None:
     with target(is_guarded=False) as broker:
         assert peak_bytes(lambda: attack(broker, 3, REQUESTS)) < MOST_BYTES
 
 
 @pytest.mark.slow
-def test_random_requests_over_sockets_close_only_their_own_connections() -> None:
+def test_random_requests_over_sockets_leave_another_clients_connection_working() -> None:
     with no_errors_logged(), ServedBroker() as broker, broker.connect() as honest:
         honest.call(create(HONEST, 3))
         honest.call(create("t", 3))

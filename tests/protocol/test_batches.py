@@ -86,7 +86,7 @@ def test_the_base_timestamp_of_a_cleaned_batch_is_its_delete_horizon():
     assert read(view(batch(base_timestamp=77))).delete_horizon_ms is None
 
 
-def test_walking_yields_the_consecutive_batches_and_slices_of_their_own_bytes():
+def test_walk_yields_the_consecutive_batches_of_a_buffer_each_with_its_own_bytes():
     one, two, three = batch(), batch(records=5, base_offset=1), batch(base_offset=6)
     found = list(walk(view(b"xyz", one, two, three), 3))
     assert [bytes(each.buffer) for each in found] == [one, two, three]
@@ -135,7 +135,7 @@ def test_a_batch_whose_records_were_all_compacted_away_is_valid():
     assert emptied.next_offset == 7
 
 
-def test_each_flipped_bit_is_found_except_in_fields_that_the_broker_sets():
+def test_each_flipped_bit_outside_base_offset_and_leader_epoch_raises_corrupt_batch():
     sent = batch(records=2, producer_id=1, producer_epoch=0, base_sequence=0)
     for bit in range(len(sent) * 8):
         damaged = bytearray(sent)

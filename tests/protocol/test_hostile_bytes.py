@@ -56,7 +56,7 @@ def encoded(message: Any, version: int) -> bytes:
 
 @pytest.mark.slow
 @of_every_message()
-def test_a_message_cut_at_any_byte_is_malformed(cls: type, version: int) -> None:
+def test_a_message_truncated_at_any_byte_raises_malformed_frame(cls: type, version: int) -> None:
     decode = decoder(cls, version)
     for message in samples(cls, version):
         data = encoded(message, version)
@@ -93,7 +93,7 @@ def refused(decode: Any, data: Any) -> bool:
 
 @pytest.mark.slow
 @of_every_message()
-def test_false_lengths_and_counts_use_no_memory(cls: type, version: int) -> None:
+def test_decoding_false_lengths_and_counts_takes_less_than_150_kb_of_memory(cls: type, version: int) -> None:
     decode = decoder(cls, version)
     frames = []
     for message in samples(cls, version)[:3]:
@@ -194,7 +194,7 @@ def test_unknown_tagged_fields_are_skipped_in_every_message(cls: type, version: 
         tagged_section([(0, b"\x00\x01")]),  # a known field that is longer than it says
     ],
 )
-def test_a_broken_tagged_section_is_malformed(section: bytes) -> None:
+def test_a_request_with_a_broken_section_of_tagged_fields_raises_malformed_frame(section: bytes) -> None:
     request = encoded(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 12)[:-1]
     assert decode_request(APIS[1], 12, request + b"\x00", 0).cluster_id is None
     with pytest.raises(MalformedFrame):
@@ -234,7 +234,7 @@ def test_bytes_after_a_response_are_malformed() -> None:
 
 
 @pytest.mark.parametrize("size", range(10))
-def test_a_header_cut_short_is_malformed(size: int) -> None:
+def test_a_truncated_request_header_raises_malformed_frame(size: int) -> None:
     with pytest.raises(MalformedFrame):
         read_request_header(bytes(10)[:size])
 
@@ -249,6 +249,6 @@ def test_random_headers_raise_nothing_but_malformed_frame() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\1\1", b"\0\0\0\1\1\0\x7f"])
-def test_a_response_cut_short_is_malformed(frame: bytes) -> None:
+def test_a_truncated_response_raises_malformed_frame(frame: bytes) -> None:
     with pytest.raises(MalformedFrame):
         decode_response(APIS[3], 9, frame)

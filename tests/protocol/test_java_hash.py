@@ -17,7 +17,7 @@ from fencepost.protocol.java_hash import java_hash, partition_for
     ],
 )
 @pytest.mark.requirement("S-57")
-def test_a_text_hashes_as_in_java(text: str, found: int) -> None:
+def test_java_hash_returns_what_string_hashcode_returns_in_java(text: str, found: int) -> None:
     assert java_hash(text) == found
 
 

@@ -25,7 +25,7 @@ def both(rows, **more):
 
 @pytest.mark.slow
 @given(RECORDS)
-def test_the_fast_produce_encoder_writes_the_bytes_of_the_general_one(rows):
+def test_the_fast_produce_encoder_writes_the_same_bytes_as_the_general_encoder(rows):
     written, expected = both(rows)
     assert written == expected
     check_produced(memoryview(written))
@@ -39,13 +39,13 @@ def test_the_fast_produce_encoder_writes_the_same_bytes_without_headers(rows):
 
 
 @pytest.mark.parametrize("size", [0, 63, 64, 8191, 8192, 16383, 16384, 1 << 20])
-def test_the_fast_produce_encoder_is_right_at_every_width_of_a_length(size):
+def test_the_fast_produce_encoder_is_right_for_lengths_of_every_varint_width(size):
     written, expected = both([(bytes(size), bytes(size), 5, ()), (None, bytes(size), 4, ())], transactional=True)
     assert written == expected
 
 
 @pytest.mark.slow
-def test_the_fast_produce_encoder_is_right_at_every_width_of_an_index():
+def test_the_fast_produce_encoder_is_right_for_the_varint_of_every_record_index():
     written, expected = both([(None, b"v", 1_000 + n // 9, ()) for n in range(20_000)])
     assert written == expected
 

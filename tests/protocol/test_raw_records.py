@@ -59,7 +59,7 @@ def test_under_log_append_time_all_records_have_the_time_of_the_batch():
 
 @pytest.mark.slow
 @given(some, st.sampled_from(Codec), st.booleans(), st.data())
-def test_records_kept_by_a_rewrite_have_their_original_bytes_and_header(shapes, codec, appended, data):
+def test_rewrite_keeps_the_chosen_records_and_the_batchs_offsets_producer_and_codec(shapes, codec, appended, data):
     sent = contents(shapes)
     keep = data.draw(st.lists(st.booleans(), min_size=len(sent), max_size=len(sent)).filter(any))
     before = opened(build(sent, codec=codec, producer_id=9, producer_epoch=1, base_sequence=2**31 - 2, leader_epoch=0))
@@ -158,7 +158,7 @@ def test_rewrite_refuses_a_timestamp_further_than_64_bits_from_the_delete_horizo
 # ---- what it costs ------------------------------------------------------------------------------------------------
 
 
-def test_a_record_with_half_a_million_headers_takes_as_many_steps_as_one_with_none():
+def test_scanning_a_record_with_500000_headers_takes_the_steps_of_one_without_any():
     few, many = opened(many_headers.batch(0)), opened(many_headers.batch(MANY))
     assert len(many.buffer) < 1_000
     for look in (

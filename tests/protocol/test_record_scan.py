@@ -131,7 +131,7 @@ def test_a_timestamp_beyond_64_bits_is_outside_any_allowed_range(base, delta):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("look", [check_keys, lambda found: outside(found, 0, NOW_MS)])
-def test_scanning_takes_the_same_number_of_steps_for_every_record(look):
+def test_the_steps_of_a_record_scan_grow_only_in_proportion_to_the_record_count(look):
     """A batch of a million records, which one request may carry, then takes a fraction of a second."""
 
     def steps(count: int) -> int:

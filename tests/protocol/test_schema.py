@@ -140,7 +140,7 @@ def test_a_decoder_of_an_undeclared_message_version_raises_unsupported_version()
         assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_struct_encoded_by_itself_is_not_flexible() -> None:
+def test_a_struct_encoded_outside_a_message_has_no_compact_fields_and_no_tags() -> None:
     assert encoder(EverythingRequest.Part, 0)(EverythingRequest.Part(number=5, name="x")) == [b"\x05\0\x01x"]
 
 
@@ -160,7 +160,7 @@ def test_a_field_limited_to_some_versions_needs_a_default() -> None:
             late: Int32 = field("2+")
 
 
-def test_only_types_of_the_protocol_and_null_can_be_declared() -> None:
+def test_declaring_a_field_of_a_type_that_the_protocol_lacks_raises_type_error() -> None:
     with pytest.raises(TypeError, match="no type of the protocol"):
 
         @struct

@@ -22,7 +22,7 @@ def end_in_the_call(writer, pause_s=0.001):
     return real
 
 
-def test_async_writes_that_block_the_loop_disable_the_writer(loop, writer, file, caplog):
+def test_several_async_writes_that_block_in_the_submit_call_disable_the_writer(loop, writer, file, caplog):
     caplog.set_level("INFO")
     end_in_the_call(writer)
     contents = [blocks(1, salt) for salt in range(WAITED_FOR)]
@@ -35,7 +35,7 @@ def test_async_writes_that_block_the_loop_disable_the_writer(loop, writer, file,
     assert file.read(WAITED_FOR * BLOCK_BYTES, 0) == b"".join(contents)
 
 
-def test_one_truly_asynchronous_write_keeps_async_writes_enabled(loop, writer, file):
+def test_one_write_that_does_not_block_in_the_submit_call_keeps_async_writes_enabled(loop, writer, file):
     for _ in range(3):
         real = end_in_the_call(writer)
         for _ in range(WAITED_FOR - 1):
@@ -49,7 +49,7 @@ def test_one_truly_asynchronous_write_keeps_async_writes_enabled(loop, writer, f
     assert writer.at_once == MOST_AT_ONCE
 
 
-def test_async_writes_that_complete_quickly_in_the_call_keep_the_writer_enabled(loop, writer, file, monkeypatch):
+def test_async_writes_that_block_the_submit_call_only_briefly_keep_it_enabled(loop, writer, file, monkeypatch):
     end_in_the_call(writer, pause_s=0)
     monkeypatch.setattr(aio, "QUICK_NS", 1 << 62)
     for _ in range(2 * WAITED_FOR):

@@ -37,7 +37,7 @@ def test_more_buffers_than_one_call_takes_are_written_whole(file):
     assert file.read(10_000, 5) == b"".join(pieces)
 
 
-def test_a_short_write_is_continued(file, monkeypatch):
+def test_after_a_short_write_system_call_write_writes_the_remaining_bytes(file, monkeypatch):
     real, calls = os.pwritev, []
 
     def three_bytes_at_most(fd, buffers, position, flags):
@@ -102,7 +102,7 @@ def test_a_path_that_cannot_be_examined_raises_instead_of_counting_as_missing(di
         assert raised.value.errno == number
 
 
-def test_removing_a_link_to_a_directory_keeps_the_directory(disk, tmp_path):
+def test_removing_a_symbolic_link_to_a_directory_keeps_the_directory(disk, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").write_bytes(b"kept")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
@@ -111,7 +111,7 @@ def test_removing_a_link_to_a_directory_keeps_the_directory(disk, tmp_path):
     assert (tmp_path / "elsewhere" / "file").read_bytes() == b"kept"
 
 
-def test_writing_no_bytes_allocates_no_buffer(file):
+def test_writing_an_empty_list_of_buffers_does_not_extend_the_file(file):
     file.write([], 7)
     assert file.size() == 0
 

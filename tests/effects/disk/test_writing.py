@@ -145,7 +145,7 @@ def test_writes_past_the_page_cache_may_begin_and_end_in_the_middle_of_a_block(f
     assert file.size() == len(content)
 
 
-def test_bytes_written_past_the_cache_are_not_kept_in_memory(file, tmp_path, paced):
+def test_bytes_written_past_the_cache_are_not_in_the_page_cache_until_they_are_read(file, tmp_path, paced):
     if not goes_past_cache(tmp_path):
         pytest.skip("this file system keeps all it has in memory (tmpfs), or has no O_DIRECT")
     content = blocks(2_500)
@@ -156,7 +156,7 @@ def test_bytes_written_past_the_cache_are_not_kept_in_memory(file, tmp_path, pac
     assert bytes_in_memory(file.path) >= len(content)
 
 
-def test_many_small_buffers_are_written_past_the_cache_too(file, paced):
+def test_20000_small_buffers_written_past_the_page_cache_read_back_in_order(file, paced):
     pieces = [bytes([i % 251]) * (i % 97) for i in range(20_000)]
     file.write_past_cache(pieces, 5, paced=paced)
     content = b"".join(pieces)

@@ -135,7 +135,7 @@ def test_listen_works_where_the_congestion_control_cannot_be_set(run, monkeypatc
     run(main)
 
 
-def test_a_closed_listener_frees_its_port_and_keeps_its_connections(run):
+def test_a_closed_listener_frees_its_port_and_its_open_connections_continue(run):
     async def main():
         net = SystemNet()
         listener = await net.listen(Echo, "127.0.0.1", 0)

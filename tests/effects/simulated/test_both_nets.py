@@ -138,7 +138,7 @@ async def a_taken_port(net):
         a_taken_port,
     ],
 )
-def test_the_simulated_net_behaves_as_the_real_one(scenario):
+def test_each_scenario_gives_the_same_events_on_the_simulated_and_the_real_net(scenario):
     assert run(ended(scenario, SimulatedNet())) == asyncio.run(ended(scenario, SystemNet()))
 
 

@@ -189,7 +189,7 @@ def test_a_write_on_a_simulated_full_disk_writes_a_part_and_fails(disk):
     assert disk.free_bytes("/d") == 10
 
 
-def test_any_chosen_simulated_operation_can_be_made_to_fail(disk):
+def test_fail_operation_makes_exactly_the_operation_of_that_number_fail(disk):
     first = len(disk.operations)
     disk.fail_operation(first + 2, error=errno.ENOSPC, after_bytes=-1)
     file = disk.open("/d/f", create=True)
@@ -225,7 +225,7 @@ def test_a_failed_simulated_operation_changes_nothing(disk, call):
     assert fault.hits == 1
 
 
-def test_a_simulated_fault_can_be_set_for_a_step_by_its_number(disk):
+def test_fail_step_makes_exactly_the_simulated_operation_of_that_number_fail(disk):
     write(disk, "/d/f", b"bytes")
     for number in range(9):
         twin = disk.after_process_crash()
@@ -255,7 +255,7 @@ def fails(step):
     return False
 
 
-def test_simulated_reads_fail_only_where_requested(disk):
+def test_simulated_reads_fail_only_at_the_position_given_to_fail(disk):
     write(disk, "/d/f", b"bytes")
     disk.fail(lambda one: isinstance(one, Read) and one.position == 2, times=None)
     file = disk.open("/d/f")

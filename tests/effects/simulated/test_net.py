@@ -284,7 +284,7 @@ def test_connect_fails_when_the_connection_is_cut_before_it_is_made():
     run(main())
 
 
-def test_an_abandoned_connect_leaves_no_connection():
+def test_a_simulated_connect_that_is_cancelled_closes_its_connection_at_both_ends():
     async def main():
         net = SimulatedNet()
         net.network.delay_ms = (5, 5)

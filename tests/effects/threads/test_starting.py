@@ -67,7 +67,7 @@ def test_an_executor_with_fewer_threads_than_it_may_have_does_all_its_jobs(run):
     run(main)
 
 
-def test_an_executor_starts_its_missing_threads_at_a_later_job(run):
+def test_an_executor_starts_threads_that_it_could_not_start_before_at_the_next_job(run):
     async def main():
         with threads_left(1):
             executor = ThreadExecutor("segments", 3)
@@ -137,7 +137,7 @@ def test_call_in_thread_without_a_free_thread_raises_and_never_makes_the_call(ru
     assert made == []
 
 
-def test_resolving_without_a_free_thread_raises_and_the_process_continues(run):
+def test_resolving_a_name_without_a_free_thread_raises_but_addresses_still_work(run):
     async def main():
         with threads_left(0):
             with pytest.raises(CannotStartThread):

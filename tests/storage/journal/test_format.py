@@ -39,7 +39,7 @@ def test_a_round_header_has_the_documented_bytes_and_is_valid_only_at_its_positi
 
 
 @pytest.mark.parametrize(("first", "units", "last"), [(1, 1, 1), (1, 2, 2), (3, 3, 5), (7, 0, 6), (1000, 100, 1099)])
-def test_the_last_journal_unit_of_a_round_follows_from_first_unit_and_count(first, units, last):
+def test_last_unit_of_a_round_header_is_its_first_unit_plus_its_unit_count_minus_1(first, units, last):
     assert ROUND._replace(first_unit=first, units=units).last_unit == last
 
 
@@ -161,7 +161,7 @@ def test_arbitrary_journal_bytes_raise_only_the_documented_errors(found, units, 
 @given(
     st.lists(st.tuples(st.integers(0, 2**63), st.integers(0, 2**62), st.binary(max_size=5000)), min_size=1, max_size=5)
 )
-def test_a_journal_unit_of_batches_only_is_framed_like_any_other(placed):
+def test_frame_batches_gives_the_same_journal_bytes_as_frame_unit(placed):
     head = b"sixteen bytes .."
     parts = [Part(form.APPEND, log_id, offset, (head, rest)) for log_id, offset, rest in placed]
     batches = [(log_id, offset, head, rest) for log_id, offset, rest in placed]

@@ -135,7 +135,7 @@ def test_deleting_the_topic_of_an_offline_log_removes_its_kept_journal_parts():
     assert disk.list(KEPT) == []
 
 
-def test_kept_journal_parts_are_removed_although_a_crash_follows_the_deletion():
+def test_a_start_removes_kept_journal_parts_of_a_topic_deleted_before_a_power_cut():
     disk, again = delete_a_topic_that_is_offline()
     again.round(sync=True)
     cut = disk.after_power_cut()
@@ -144,7 +144,7 @@ def test_kept_journal_parts_are_removed_although_a_crash_follows_the_deletion():
     assert cut.list(KEPT) == []
 
 
-def test_a_moved_log_start_survives_while_journal_parts_are_kept():
+def test_a_log_start_kept_in_journal_parts_applies_once_the_logs_folder_is_restored():
     """Otherwise records removed by DeleteRecords would come back."""
     driver = begun()
     driver.store.commit([driver.store.log_start_part(driver.log("t"), 3)])
@@ -320,7 +320,7 @@ def test_unreadable_kept_parts_fail_the_start_or_with_a_setting_keep_the_log_off
     assert values_of(Driven(disk).log("t")) == ALL
 
 
-def test_removing_damaged_journal_parts_gives_them_up_and_opens_the_log():
+def test_after_its_damaged_kept_journal_parts_are_removed_a_log_opens_without_them():
     disk, path = offline_with_copy()
     file = disk.open(path)
     file.write([b"\xff"], file.size() - 3)
@@ -465,7 +465,7 @@ def test_a_damaged_batch_kept_by_an_older_version_keeps_the_log_offline():
     assert disk.exists(path)
 
 
-def test_kept_parts_of_an_older_version_behind_a_gap_keep_the_log_offline():
+def test_kept_parts_of_an_older_version_that_begin_above_the_log_end_keep_it_offline():
     disk, folder = whole_log()
     path = old_parts(disk, folder, 0, (5, b"after a hole"))
     again = Driven(disk)

@@ -309,7 +309,7 @@ def test_reused_journal_files_are_not_synced_for_their_earlier_contents(driven, 
 
 
 @pytest.mark.parametrize("by", ["a round", "a job"])
-def test_a_journal_file_given_up_during_a_sync_is_released_when_the_sync_ends(driven, by):
+def test_a_journal_file_not_needed_any_more_during_a_sync_is_reused_after_the_sync(driven, by):
     """Perhaps no further checkpoint releases it, and then the journal would stay full."""
     for _ in range(12):
         driven.append(b"x" * 3000)

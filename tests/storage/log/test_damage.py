@@ -154,7 +154,7 @@ def test_sampled_flipped_bits_and_truncations_of_a_log_are_detected(make: Callab
 
 @pytest.mark.long
 @pytest.mark.parametrize("make", [plain, compacted])
-def test_each_flipped_bit_and_truncation_of_a_log_is_detected(make: Callable[[], LogDriver]) -> None:
+def test_each_flipped_bit_and_each_truncation_of_a_logs_files_is_detected(make: Callable[[], LogDriver]) -> None:
     check_all(make(), step=1)
 
 

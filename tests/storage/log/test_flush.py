@@ -111,7 +111,7 @@ def test_a_lowered_segment_bytes_applies_from_the_next_flush() -> None:
     assert bases(driver) == [0, 1]
 
 
-def test_only_released_batches_are_flushed() -> None:
+def test_a_flush_leaves_out_batches_that_are_not_released_yet() -> None:
     driver = LogDriver()
     driver.values(b"one")
     driver.append(batch_of([b"two"]), release=False)

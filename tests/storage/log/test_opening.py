@@ -305,7 +305,7 @@ def test_segment_files_above_the_checkpoint_are_removed_at_the_start() -> None:
     assert log_names(driver) == before
 
 
-def test_foreign_files_in_a_log_folder_are_kept() -> None:
+def test_opening_and_checkpoints_remove_no_foreign_file_of_a_log_folder() -> None:
     driver = LogDriver()
     driver.values(b"value")
     driver.settle()
@@ -378,7 +378,7 @@ def test_a_manifest_that_does_not_parse_puts_the_log_offline() -> None:
         assert log.manifest() == row
 
 
-def test_segments_that_overlap_put_the_log_offline() -> None:
+def test_a_checkpoint_with_overlapping_segments_puts_the_log_offline_at_opening() -> None:
     driver = LogDriver(segment_bytes=100)
     for _ in range(3):
         driver.values(b"value")

@@ -176,7 +176,7 @@ def test_the_last_stable_offset_never_passes_the_high_watermark() -> None:
     assert driver.log.last_stable_offset == 1
 
 
-def test_deleting_the_beginning_of_an_open_transaction_leaves_the_rest_unstable() -> None:
+def test_delete_records_in_an_open_transaction_leaves_its_later_records_unstable() -> None:
     driver = LogDriver()
     transaction(driver, 1, 0, b"a")
     transaction(driver, 1, 1, b"b")
@@ -222,7 +222,7 @@ def test_an_abort_marker_without_records_before_it_adds_no_aborted_transaction()
     assert driver.log.last_stable_offset == 1
 
 
-def test_the_size_of_a_log_counts_only_readable_records() -> None:
+def test_size_bytes_leaves_out_segments_below_the_log_start() -> None:
     driver = LogDriver(segment_bytes=200)
     for _ in range(6):
         driver.values(b"x" * 50)

@@ -133,7 +133,7 @@ def test_a_lookup_by_time_skips_batches_without_timestamps() -> None:
     assert latest(driver) == (7, 201)
 
 
-def test_a_lookup_that_meets_a_batch_with_false_timestamps_raises_corrupt_message() -> None:
+def test_a_lookup_by_time_over_a_batch_with_false_timestamps_raises_corrupt_message() -> None:
     driver = LogDriver()
     lying = raw_batches.record(0, 2**62)
     driver.append(raw_batches.batch(lying, base_timestamp=2**63 - 1, max_timestamp=5))
@@ -145,7 +145,7 @@ def test_a_lookup_that_meets_a_batch_with_false_timestamps_raises_corrupt_messag
 
 @pytest.mark.parametrize("at", [42, 65], ids=["in the largest timestamp", "in a record"])
 @pytest.mark.parametrize(("asked", "number"), [(lambda driver: first(driver, 1_050), 5), (latest, 9)])
-def test_a_lookup_that_meets_a_damaged_batch_puts_the_log_offline(
+def test_a_lookup_by_time_that_reads_a_damaged_batch_puts_the_log_offline(
     at: int, asked: Callable[[LogDriver], object], number: int
 ) -> None:
     driver = LogDriver()

@@ -73,7 +73,7 @@ def test_an_adopted_directory_continues_after_any_number_of_earlier_starts(lives
     assert Owning(objects, node=2).values() == [*VALUES, b"new", b"newer", b"newest"]
 
 
-def test_the_first_point_of_an_adopted_directory_is_deleted_after_newer_ones():
+def test_of_the_points_of_an_adopted_directory_only_the_newest_two_are_kept():
     objects = SimulatedObjects()
     owner = Owning(objects, plain())
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_the_first_point_of_an_adopted_directory_is_deleted_after_newer_ones():
 
 
 @pytest.mark.parametrize("how", ["another began", "another was adopted", "its own was left behind"])
-def test_a_directory_and_a_store_that_both_have_data_are_refused(how):
+def test_adopting_a_directory_into_a_store_that_has_other_data_raises_store_damaged(how):
     objects = SimulatedObjects()
     disk = plain(b"mine")
     if how == "another began":

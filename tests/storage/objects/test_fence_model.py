@@ -18,7 +18,7 @@ COMPLETE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPLETE)
-def test_in_every_order_of_steps_no_acknowledged_journal_round_is_behind_the_seal(name: str):
+def test_in_every_order_of_steps_of_owners_no_acknowledged_round_is_behind_the_seal(name: str):
     bounds, least = COMPLETE[name]
     states, complete = look_at_all(Model(bounds))
     print(name, states)

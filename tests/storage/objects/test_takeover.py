@@ -144,7 +144,7 @@ def test_a_takeover_overtaken_by_a_newer_one_raises_and_begins_no_epoch():
     assert Owning(objects, node=4).values() == [b"first", b"of the third"]
 
 
-def test_an_owner_that_has_ended_its_epoch_begins_no_round_and_its_seal_is_valid():
+def test_an_owner_that_ended_its_epoch_raises_at_the_next_round_and_its_seal_counts():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")

@@ -84,7 +84,7 @@ def test_a_restore_to_any_moment_gives_a_state_that_the_broker_had(workload):
 
 
 @pytest.mark.slow
-def test_a_backup_follower_covers_every_moment_despite_store_errors():
+def test_despite_store_errors_a_backup_restores_to_every_moment_it_says_it_covers():
     recorded = SimulatedDisk()
     journal_files_are_used_again_that_were_never_synced(recorded)
     objects, moments = followed(recorded, 0.3, BAD_DAYS, point_bytes=0, look_bytes=50_000)

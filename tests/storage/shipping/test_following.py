@@ -279,7 +279,7 @@ def test_a_new_backup_follower_does_not_wait_for_one_that_has_ended(work):
     assert not watched
 
 
-def test_a_new_backup_follower_watches_for_new_objects_before_it_replaces_another(work):
+def test_a_new_backup_follower_calls_watch_before_it_replaces_an_earlier_one(work):
     objects = SimulatedObjects()
     follower(work.disk, objects).step()
     watched = []

@@ -48,7 +48,7 @@ def test_a_part_is_deleted_only_when_no_kept_point_names_it():
     assert unneeded_parts("abc", []) == ["a", "b", "c"]
 
 
-def test_choose_returns_the_newest_point_or_the_last_one_before_a_time():
+def test_choose_returns_the_index_of_the_newest_point_not_after_a_time():
     assert choose([1, 5, 9], None) == 2
     assert choose([1, 5, 9], 5) == 1
     assert choose([1, 5, 9], 0) is None
