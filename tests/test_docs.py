@@ -114,7 +114,7 @@ def test_the_sample_settings_file_in_the_docs_is_accepted():
     assert settings.ssl_keystore_location == "/etc/fencepost/broker.pem"
 
 
-def test_the_sample_of_metrics_names_existing_metrics():
+def test_every_metric_in_the_sample_of_the_deploy_page_is_on_the_metrics_page():
     (sample,) = re.findall(
         r"^```text\n((?:kafka_|fencepost_).*?)^```", (ROOT / "docs" / "deploy.md").read_text(), re.M | re.S
     )

@@ -156,7 +156,7 @@ def alike(printed: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_application_of_faststream_bills_its_first_order(tmp_path):
+def test_the_faststream_example_of_the_docs_writes_an_invoice_for_an_order(tmp_path):
     pytest.importorskip("faststream")
     with broker_process(str(tmp_path / "data")) as broker:
         code = titled("how-to/faststream.md")["app.py"].replace("127.0.0.1:9092", broker.bootstrap)

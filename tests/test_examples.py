@@ -64,7 +64,7 @@ class Running:
 
 
 @pytest.mark.parametrize("name", ["exactly_once.py", "exactly_once_confluent.py", "work_queue.py"])
-def test_each_order_has_one_invoice_though_the_process_is_killed(name, broker):
+def test_each_invoice_example_killed_three_times_writes_one_invoice_per_order(name, broker):
     wanted = Counter()
     for turn in range(3):
         orders = [b"%d" % number for number in range(turn * 100, turn * 100 + 100)]
@@ -78,7 +78,7 @@ def test_each_order_has_one_invoice_though_the_process_is_killed(name, broker):
 
 
 @pytest.mark.long
-def test_the_totals_example_continues_after_a_kill(broker):
+def test_the_totals_example_killed_and_restarted_adds_each_payment_once(broker):
     payments = [(b"alice", b"5"), (b"bob", b"7"), (b"alice", b"1")]
     for turn in (1, 2):
         with Running("totals.py", broker):
@@ -87,7 +87,7 @@ def test_the_totals_example_continues_after_a_kill(broker):
             wait_until(lambda totals=totals: dict(committed(broker, "totals")) == totals, within_s=WITHIN_S)
 
 
-def test_the_example_tests_pass(tmp_path):
+def test_the_three_tests_of_the_example_test_file_pass(tmp_path):
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "test_orders.py")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=WITHIN_S)
     assert done.returncode == 0, done.stdout

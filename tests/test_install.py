@@ -92,5 +92,6 @@ def test_an_installed_wheel_works_beside_other_packages_named_broker_or_client(c
 
 @pytest.mark.long
 def test_an_editable_copy_in_a_folder_named_a_b_c_passes_tests(copy):
+    """The name of the folder of the checkout must not matter to imports."""
     python = install(copy, "--editable")
     check_installed(python, copy, ["tests/test_tidy.py", "tests/protocol/test_errors.py"], editable=True)

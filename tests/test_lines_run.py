@@ -22,7 +22,7 @@ def allocate() -> None:
         kept.append([])
 
 
-def test_lines_run_by_the_garbage_collector_are_not_counted() -> None:
+def test_lines_run_does_not_count_lines_that_the_garbage_collector_runs() -> None:
     alone = lines_run(allocate)
     before = gc.get_threshold()
     gc.set_threshold(100)

@@ -13,7 +13,7 @@ def test_all_138_requirements_are_stated_in_order():
     assert [identifier for identifier in stated if identifier.startswith("S-")] == [f"S-{n:02}" for n in range(1, 139)]
 
 
-def test_the_table_counts_tests_per_requirement_and_lists_untested_ones():
+def test_the_requirements_table_counts_tests_and_lists_untested_requirements():
     table = requirements_table.render(DOCUMENT, [("S-23", "tests/a.py::test_x[1]"), ("S-23", "tests/a.py::test_x[2]")])
     assert "S-23     1  " in table
     assert "            tests/a.py::test_x\n" in table

@@ -103,7 +103,7 @@ def imports_among(path: Path, names: set[str]) -> list[str]:
     return [at(path, line, f"imports {name}") for name, line in imports_of(path) if name in names]
 
 
-def test_the_checks_of_this_file_see_at_least_the_known_number_of_modules():
+def test_the_checks_of_this_file_find_the_modules_of_every_area():
     """If an area moved, or a pattern matched nothing, each check would pass without looking at anything."""
     by_area = {area: sum(path.is_relative_to(ROOT / area) for path in MODULES) for area in AREAS}
     least = {"fencepost": 2, "effects": 15, "protocol": 30, "storage": 45, "broker": 150, "client": 100}
@@ -206,7 +206,7 @@ def test_no_packages_import_each_other_in_a_circle():
     assert not circles
 
 
-def test_circle_in_finds_a_circle_and_reports_none_without():
+def test_circle_in_returns_the_modules_of_an_import_circle_or_nothing():
     assert circle_in({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
     assert not circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
@@ -236,7 +236,7 @@ def test_modules_documented_as_nearly_pure_are_listed_and_import_no_effects():
     assert not [found for name in NEARLY_PURE for found in imports_among(ROOT / name, OUTSIDE)]
 
 
-def test_no_module_raises_an_exception_object_that_it_keeps():
+def test_no_module_raises_an_exception_object_kept_in_a_variable_or_attribute():
     """Each raise adds to the traceback of its exception, which keeps the frames, and all that these refer to, in
     memory.
     """

@@ -66,7 +66,7 @@ def refused(what: str, name: str) -> bool:
     return not (name.endswith("_ms") or (name == "seconds" and what in OF_TESTS))
 
 
-def test_every_time_of_the_public_interface_says_that_it_is_milliseconds():
+def test_every_public_parameter_and_setting_for_a_time_is_named_with_ms():
     seen = list(public())
     assert len(seen) > 500, len(seen)
     assert {("Producer.close", "timeout_ms"), ("ProducerSettings", "linger_ms")} <= set(seen)
@@ -74,13 +74,13 @@ def test_every_time_of_the_public_interface_says_that_it_is_milliseconds():
 
 
 @pytest.mark.parametrize("name", ["timeout", "max_wait", "older_than_s", "timeout_s", "seconds", "linger", "delay_us"])
-def test_a_time_without_its_unit_or_with_another_is_refused(name):
+def test_a_public_parameter_for_a_time_must_have_a_name_that_ends_with_ms(name):
     assert refused("Consumer.close", name)
 
 
 @pytest.mark.parametrize("limit", ["close", "assigned"])
 @pytest.mark.parametrize("of", [fp.Consumer, sync.Consumer])
-def test_a_keyword_in_seconds_as_in_other_clients_is_refused(of, limit):
+def test_public_calls_with_a_positional_time_or_timeout_keyword_raise_type_error(of, limit):
     signature = inspect.signature(getattr(of, limit))
     for given in ([5.0], {"timeout": 5.0}):
         with pytest.raises(TypeError):
@@ -88,6 +88,6 @@ def test_a_keyword_in_seconds_as_in_other_clients_is_refused(of, limit):
 
 
 @pytest.mark.parametrize("text", [5, 5.0, "5"])
-def test_a_test_timeout_without_a_unit_is_refused(text):
+def test_a_markers_transaction_timeout_without_a_unit_raises_usage_error(text):
     with pytest.raises(pytest.UsageError, match="'5s' or '500ms', not"):
         assert Wishes(transaction_timeout=text).transaction_timeout_ms

@@ -25,7 +25,7 @@ def test_that_runs(): ...
 """
 
 
-def test_skip_reasons_are_counted_and_shown_once_without_details():
+def test_the_line_of_skipped_tests_counts_each_reason_and_omits_its_details():
     reasons = ["Skipped: kcat is not installed: `apt-get install kcat` to run this"] * 2
     reasons.append("Skipped: mounting needs root; elsewhere it is simulated")
     assert line_of(reasons) == "NOT TESTED HERE, 3 tests: 2 as kcat is not installed; 1 as mounting needs root"
@@ -35,7 +35,7 @@ def test_skip_reasons_are_counted_and_shown_once_without_details():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [("-n", "2")], ids=["workers"])
-def test_skips_of_two_test_runs_are_summed_in_one_line(tmp_path, workers):
+def test_the_line_of_skipped_tests_sums_the_skips_of_two_test_runs(tmp_path, workers):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "test_it.py").write_text(SKIPPING)

@@ -29,7 +29,7 @@ def test_the_authorizer_gives_the_2100_recorded_decisions_of_kafkas_authorizer()
 
 @pytest.mark.skipif(not LIBRARIES, reason="no Kafka to compare with: KAFKA_LIBS=the folder of its jars")
 @pytest.mark.parametrize("seed", [2, 3])
-def test_the_authorizer_decides_random_questions_as_kafkas_own_class_does(seed: int) -> None:
+def test_the_authorizer_decides_random_acl_checks_as_kafkas_java_class_does(seed: int) -> None:
     lines = list(questions(seed, RULE_SETS, 100))
     asked = [line for line in lines if is_question(line)]
     compared = zip(asked, ours(lines), kafkas(lines, LIBRARIES), strict=True)

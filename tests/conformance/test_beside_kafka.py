@@ -88,7 +88,7 @@ def sides() -> Iterator[tuple[Side, Side, ServedBroker]]:
 
 
 @pytest.mark.parametrize("seed", range(LIVES if "KAFKA" in os.environ else 1))
-def test_a_running_kafka_and_fencepost_answer_random_transactions_alike(
+def test_kafka_and_fencepost_give_equal_answers_to_random_transaction_requests(
     sides: tuple[Side, Side, ServedBroker], seed: int
 ) -> None:
     kafka, ours, served = sides

@@ -119,7 +119,7 @@ def test_a_refused_admin_call_of_confluent_kafka_raises_kafkas_error_code(admin,
     assert refused.value.args[0].name() == code
 
 
-def test_confluent_kafka_gets_an_error_for_an_offset_beyond_the_end(broker, admin):
+def test_confluent_kafka_without_offset_reset_gets_an_error_beyond_the_log_end(broker, admin):
     make(admin, "cf-range")
     produce(broker, "cf-range", [b"only"])
     consumer = confluent_kafka.Consumer(

@@ -120,7 +120,9 @@ def producer_of(request):
     ],
 )
 @pytest.mark.parametrize("library", [*LIBRARIES, "java"])
-def test_with_network_faults_readers_get_exactly_the_committed_records(served, library, weather, name, producer_of):
+def test_with_cut_and_delayed_connections_readers_get_exactly_committed_records(
+    served, library, weather, name, producer_of
+):
     bootstrap = os.environ.get("KAFKA", f"127.0.0.1:{served.port}")
     before = served.inside(lambda broker: broker.metrics.fenced_connections)
     with Looker(bootstrap) as look, ChaosProxy(bootstrap, seed=SEED) as proxy:

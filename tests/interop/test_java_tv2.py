@@ -145,7 +145,7 @@ def test_a_commit_or_abort_of_java_succeeds_although_its_connection_is_cut(look,
 
 
 @pytest.mark.parametrize("side", [REQUEST, REPLY], ids=["lost-request", "lost-reply"])
-def test_records_and_offsets_of_java_are_committed_although_connections_are_cut(look, distant, proxy, name, side):
+def test_java_commits_records_and_offsets_although_produce_connections_are_cut(look, distant, proxy, name, side):
     look.topic(name)
     for number in range(5):
         distant.do("begin")

@@ -81,7 +81,7 @@ def test_confluent_commits_asynchronously_and_gets_the_result_later(broker, name
 
 
 @pytest.mark.requirement("S-05")
-def test_confluents_auto_commit_lets_a_successor_continue_at_its_offsets(broker, name):
+def test_a_new_confluent_consumer_continues_at_offsets_of_an_earlier_auto_commit(broker, name):
     filled(broker, name)
     consumer = consumer_of(broker, name, **{"enable.auto.commit": True, "auto.commit.interval.ms": 100})
     consumer.subscribe([name])

@@ -169,7 +169,7 @@ def test_the_metadata_quorum_lists_the_only_broker_as_its_only_voter(admin):
     assert [voter["replica_id"] for voter in partition["current_voters"]] == [partition["leader_id"]]
 
 
-def test_changing_feature_versions_is_refused(admin):
+def test_lowering_transaction_version_raises_invalid_update_version_error(admin):
     admin.update_features({"transaction.version": 2})
     with pytest.raises(kafka.errors.InvalidUpdateVersionError):
         admin.update_features({"transaction.version": ("SAFE_DOWNGRADE", 1)})

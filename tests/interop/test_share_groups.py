@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", first_only(KINDS))
-def test_two_workers_on_one_partition_accept_each_record_exactly_once(broker, name, folder, kind):
+def test_two_share_consumers_of_one_partition_accept_each_record_exactly_once(broker, name, folder, kind):
     prepare(broker.bootstrap, name, name, FEW)
     with Crew(broker.bootstrap, name, name, folder) as crew:
         for _ in range(2):
@@ -30,7 +30,7 @@ def test_two_workers_on_one_partition_accept_each_record_exactly_once(broker, na
         assert crew.complaints == []
 
 
-def test_records_that_a_closed_worker_did_not_acknowledge_go_to_another(broker, name, folder):
+def test_records_a_closed_share_consumer_did_not_acknowledge_go_to_another(broker, name, folder):
     prepare(broker.bootstrap, name, name, 10)
     held = ShareConsumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": name, "share.acknowledgement.mode": "explicit"}
@@ -72,7 +72,7 @@ def test_a_share_group_loses_no_record_when_broker_and_workers_are_killed(tmp_pa
         assert left(broker.bootstrap, "orders", "billing") == []
 
 
-def test_large_batches_in_segments_come_before_what_was_sent_later(tmp_path):
+def test_a_share_group_gets_large_batches_of_segments_before_later_records(tmp_path):
     """Each batch is larger than a partition's share of the 8 MiB that a response may have."""
     with broker_process(str(tmp_path / "data")) as broker:
         prepare(broker.bootstrap, "orders", "billing", 0, partitions=10)

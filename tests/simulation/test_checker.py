@@ -25,7 +25,7 @@ SEEDS = 1000
 
 
 @pytest.mark.parametrize(("name", "tell"), GOLDEN, ids=lambda value: getattr(value, "__name__", None))
-def test_the_checker_reports_the_anomaly_of_each_bad_history(name, tell):
+def test_the_checker_reports_the_named_anomaly_for_each_bad_history(name, tell):
     story = Story()
     tell(story)
     assert name in story.anomalies
@@ -102,7 +102,7 @@ def test_the_checker_accepts_correct_named_producers(tell):
 
 
 @pytest.mark.parametrize("tell", golden_limits.GOOD)
-def test_refusals_by_a_limit_are_not_anomalies(tell):
+def test_the_checker_accepts_requests_refused_because_of_a_broker_limit(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -116,7 +116,7 @@ def test_the_checker_accepts_correct_group_members(tell):
 
 
 @pytest.mark.parametrize("tell", golden_cleanups.GOOD)
-def test_records_that_retention_or_compaction_may_take_are_not_anomalies(tell):
+def test_the_checker_accepts_the_loss_of_records_deleted_by_retention_or_compaction(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -129,7 +129,7 @@ def test_the_checker_accepts_a_correct_share_groups_history(tell):
     assert story.anomalies == set()
 
 
-def test_an_input_without_output_may_be_skipped_after_an_abort():
+def test_the_checker_accepts_a_copier_that_skips_an_aborted_transactions_input():
     story = Story()
     story.send("x", at=1), story.begin("t"), story.poll((1, "x"), txn="t"), story.abort("t")
     story.poll((1, "x"), start=1), story.final((1, "x"))
@@ -149,7 +149,7 @@ def test_a_transaction_with_an_unknown_outcome_may_be_visible():
     assert story.anomalies == set()
 
 
-def test_histories_of_the_same_seed_have_equal_digests_and_others_differ():
+def test_histories_of_one_seed_have_equal_digests_and_of_two_seeds_different_ones():
     assert good_history(random.Random(5)).digest() == good_history(random.Random(5)).digest()
     assert good_history(random.Random(5)).digest() != good_history(random.Random(6)).digest()
 
@@ -162,7 +162,7 @@ def test_histories_of_the_same_seed_have_equal_digests_and_others_differ():
         golden_rights.members_are_given_what_they_may_read,
     ],
 )
-def test_requests_allowed_by_acls_are_not_anomalies(tell):
+def test_the_checker_accepts_histories_whose_requests_all_agree_with_the_acls(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

@@ -33,7 +33,7 @@ def test_a_loop_step_of_the_broker_above_its_call_limit_is_reported(is_broker, i
     assert len(reported) == excesses
 
 
-def test_only_calls_of_python_functions_are_counted():
+def test_the_measured_loop_counts_calls_of_python_but_not_of_built_in_functions():
     loop = MeasuredLoop(1)
     process = Process(loop, "broker 1")
     process.counted = loop.count

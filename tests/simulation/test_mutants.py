@@ -69,7 +69,7 @@ def test_every_bug_of_the_bank_breaks_a_promise_of_the_documentation():
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_one_planted_bug_is_caught_by_the_simulation(name):
+def test_a_few_seeds_of_the_simulation_catch_each_quick_planted_bug(name):
     assert hunt(name, 4, QUICK_SECONDS) is not None
 
 

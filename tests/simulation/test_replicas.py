@@ -69,14 +69,14 @@ def test_a_simulated_replica_has_the_high_watermark_of_its_previous_fetch():
     assert (copy.end, copy.shown) == (8, State(8, 7))
 
 
-def test_an_older_leader_answer_does_not_move_the_follower_back():
+def test_a_leader_answer_with_a_lower_high_watermark_does_not_move_a_follower_back():
     copies = {}
     for high_watermark in (8, 5):
         hear(copies, response(part(0, 1, high_watermark, 3)))
     assert copies[KEY].leader == State(8, 3)
 
 
-def test_a_simulated_follower_that_loses_records_returns_to_an_earlier_state():
+def test_a_simulated_follower_that_loses_records_has_one_of_its_earlier_ends():
     copy, before = Copy(0, State(3, 3)), {State(0, 0)}
     for state in (State(5, 4), State(9, 4)):
         before.add(State(copy.end, copy.leader.last_stable))
@@ -109,7 +109,7 @@ def test_a_fetch_at_the_followers_end_is_empty_without_an_error():
     assert (answer.error_code, answer.records, answer.diverging_epoch) == (0, [], None)
 
 
-def test_a_fetch_from_the_leader_names_the_follower_and_returns_no_records():
+def test_name_follower_replaces_records_by_the_preferred_read_replica():
     answer = response(part(0, 3, 9, 9))
     name_follower(answer, {KEY: Copy(0, State(9, 9)), ("t", 1): Copy(0, State(7, 6))})
     assert [one.preferred_read_replica for one in parts_of(answer).values()] == [FOLLOWER, FOLLOWER]
@@ -117,7 +117,7 @@ def test_a_fetch_from_the_leader_names_the_follower_and_returns_no_records():
     assert parts_of(answer)["t", 1].high_watermark == 7
 
 
-def test_a_fetch_session_keeps_partitions_that_later_requests_do_not_name():
+def test_a_fetch_session_keeps_partitions_until_they_are_forgotten_or_it_is_renewed():
     session = Session()
     session.asked(request(0, p0=5, p1=6))
     more = request(1, p1=9)

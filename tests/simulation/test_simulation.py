@@ -41,7 +41,7 @@ def test_no_seed_with_a_follower_shows_an_anomaly():
         assert met[f"follower: {what}"] > 2
 
 
-def test_no_seed_with_strangers_shows_an_anomaly():
+def test_no_seed_with_clients_that_exceed_rights_or_limits_shows_an_anomaly():
     result = simulate(WITH_STRANGERS, 10.0)
     assert result.good, f"{result}\nagain: make sim SEED={WITH_STRANGERS} SECONDS=10"
     met = Counter(result.struck)
@@ -72,7 +72,7 @@ def test_no_seed_shows_an_anomaly_when_fetches_read_parts_of_files(monkeypatch):
     assert sent > 20
 
 
-def test_a_seed_gives_the_same_history_in_every_process_and_others_differ():
+def test_a_seed_gives_one_history_in_every_process_and_another_seed_another():
     here, again = (simulate(40, 2.0).history.digest() for _ in range(2))
     there = subprocess.run(
         [sys.executable, str(RUN), "--seed", "40", "--seconds", "2"],

@@ -88,7 +88,7 @@ def test_faults_with_a_probability_are_the_same_for_the_same_seed(faults, client
     assert 0 < sum(map(bool, first)) < 30
 
 
-def test_an_error_before_the_write_writes_nothing_and_one_after_it_does(faults, client, broker, topic):
+def test_an_injected_produce_error_writes_nothing_unless_it_is_after_write(faults, client, broker, topic):
     faults.error("Produce", "NOT_LEADER_OR_FOLLOWER").once()
     assert answers(client.call(produce(topic, batch(timestamp=now()))))[0][0] == 6
     assert end_of(broker, topic) == 0
@@ -99,7 +99,9 @@ def test_an_error_before_the_write_writes_nothing_and_one_after_it_does(faults, 
 
 @pytest.mark.parametrize(("when", "written"), [("before_write", 0), ("after_write", 1)])
 @pytest.mark.parametrize("acks", [-1, 0])
-def test_a_connection_is_cut_before_or_after_the_write(faults, client, broker, topic, when, written, acks):
+def test_a_disconnect_fault_cuts_the_connection_before_or_after_the_write(
+    faults, client, broker, topic, when, written, acks
+):
     faults.disconnect("Produce", when=when).once()
     if acks:
         client.send(produce(topic, batch(timestamp=now())))
@@ -109,7 +111,7 @@ def test_a_connection_is_cut_before_or_after_the_write(faults, client, broker, t
     assert end_of(broker, topic) == written
 
 
-def test_answers_before_a_cut_still_arrive(faults, client, topic):
+def test_requests_before_the_one_that_cuts_the_connection_are_still_answered(faults, client, topic):
     faults.disconnect("Produce").on_call(2)
     client.send(produce(topic, batch(timestamp=now())))
     client.send(produce(topic, batch(timestamp=now())))
@@ -177,7 +179,7 @@ def test_a_duplicated_request_of_an_idempotent_producer_writes_once(faults, clie
     assert end_of(broker, topic) == 1
 
 
-def test_a_fault_after_the_write_also_applies_to_a_fetch_that_waited(faults, client, broker, topic):
+def test_after_write_faults_also_apply_to_a_fetch_that_waited_for_max_wait_ms(faults, client, broker, topic):
     faults.error("Fetch", "UNKNOWN_TOPIC_OR_PARTITION", when="after_write").once()
     client.send(fetch(topic, 0, max_wait_ms=10_000_000), 11)
     assert client.nothing_comes()
@@ -209,7 +211,7 @@ def test_removing_the_last_fault_restores_the_servers_plain_serve_function(fault
     assert broker.inside(serving) == plain
 
 
-def test_a_fault_that_did_not_happen_is_reported_by_name(faults, client):
+def test_faults_verify_raises_and_names_each_fault_that_did_not_happen(faults, client):
     faults.error("EndTxn", "COORDINATOR_NOT_AVAILABLE").once()
     faults.error("InitProducerId", NOT_COORDINATOR).times(2)
     init(client)
@@ -227,6 +229,6 @@ def test_a_fault_that_did_not_happen_is_reported_by_name(faults, client):
         (lambda faults: faults.disconnect("EndTxn", when="later"), "not 'later'"),
     ],
 )
-def test_a_misspelt_fault_is_refused(faults, wrong, text):
+def test_a_fault_with_a_misspelt_api_or_option_raises_an_error(faults, wrong, text):
     with pytest.raises(ValueError, match=text):
         wrong(faults)

@@ -4,7 +4,7 @@ import fencepost.testing
 import pytest
 
 
-def test_names_for_annotations_are_imported_when_they_are_used():
+def test_every_name_in_all_of_fencepost_testing_can_be_imported():
     for name in fencepost.testing.__all__:
         assert getattr(fencepost.testing, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'Fautls'"):

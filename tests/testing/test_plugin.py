@@ -55,7 +55,7 @@ WITH_AIOKAFKA = """
 
 
 @pytest.mark.parametrize("source", [WITH_CONFLUENT, WITH_KAFKA_PYTHON], ids=["confluent", "kafka-python"])
-def test_sync_tests_can_use_each_supported_client(run, source):
+def test_synchronous_tests_can_produce_and_consume_with_each_supported_client(run, source):
     run(source, subprocess=True).assert_outcomes(passed=1)  # kafka-python leaves sockets behind
 
 
@@ -144,7 +144,7 @@ MISSPELT = {
 }
 
 
-def test_a_misspelt_marker_is_an_error(run):
+def test_misspelt_arguments_of_the_fencepost_marker_make_the_test_an_error(run):
     tests = [
         f"""
         @pytest.mark.fencepost({arguments})
@@ -351,7 +351,7 @@ def test_a_failing_plugin_assertion_names_the_wrong_records(run):
     """).assert_outcomes(passed=1)
 
 
-def test_a_transaction_may_hold_equal_records_but_may_not_be_committed_twice(run):
+def test_the_plugins_atomic_assertion_allows_equal_records_in_one_transaction(run):
     run("""
         import pytest
         from confluent_kafka import Producer
@@ -402,7 +402,7 @@ def test_workers_of_xdist_have_brokers_of_their_own(run):
     result.assert_outcomes(passed=8)
 
 
-def test_tests_run_against_an_external_broker_and_skip_what_needs_an_own_one(run):
+def test_with_an_external_broker_tests_that_kill_it_or_inject_faults_are_skipped(run):
     from fencepost.broker.embedded.broker import Broker
 
     with Broker() as elsewhere:
