@@ -213,7 +213,7 @@ def test_a_waiting_fetch_is_woken_once_records_are_durable_not_when_appended(bro
     assert bytes_of(part)
 
 
-def test_a_large_fetch_returns_only_durable_records(broker):
+def test_a_fetch_returns_durable_records_but_not_an_undurable_one_behind_them(broker):
     for sequence in range(3):
         broker.ask(produce("t", idempotent(sequence)), FAST)
     on_its_way(broker, sequence=3)

@@ -68,7 +68,7 @@ async def test_in_mode_os_a_reply_leaves_at_the_end_of_the_turn_without_a_sync(d
 
 
 @driven_by("os")
-async def test_in_mode_os_released_journal_units_do_not_count_as_synced(disk, driven, log, rounds):
+async def test_in_mode_os_answered_journal_units_do_not_count_as_synced(disk, driven, log, rounds):
     """A checkpoint may name only synced units, because a power cut must not undo what it names."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
@@ -93,7 +93,7 @@ async def test_in_mode_interval_all_journal_units_are_synced_within_the_interval
 
 
 @driven_by("fsync")
-async def test_in_mode_fsync_nothing_is_released_before_its_sync(disk, driven, log, rounds):
+async def test_in_mode_fsync_no_journal_unit_is_answered_or_readable_before_its_sync(disk, driven, log, rounds):
     driven.append(log, [b"x"])
     client = Client(rounds, driven.store.last_unit)
     await asyncio.sleep(0)
@@ -132,7 +132,7 @@ async def test_an_idle_journal_records_once_on_disk_that_its_last_round_was_sync
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_a_failed_sync_halts_and_sends_no_reply(quick):
+def test_a_failed_sync_of_the_journal_halts_and_sends_no_reply(quick):
     @driven_by("fsync", quick=quick)
     async def test(disk, driven, log, rounds):
         halted = []
@@ -164,7 +164,7 @@ def test_a_halt_calls_callbacks_that_wait_for_an_idle_journal(halt):
 
 
 @driven_by("fsync")
-async def test_a_journal_round_that_succeeds_after_a_halt_releases_nothing(disk, driven, log, rounds):
+async def test_a_journal_round_that_succeeds_after_a_halt_is_not_answered_or_readable(disk, driven, log, rounds):
     """A killed broker halts while a write is under way; its success must not be reported."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
@@ -237,6 +237,7 @@ def test_after_end_appended_units_are_written_and_no_timer_writes_the_journal(mo
 
 @driven_by("fsync")
 async def test_when_released_calls_back_as_soon_as_its_own_journal_unit_is_released(disk, driven, log, rounds):
+    """A unit is released when it may be answered and read."""
     released = []
     for data in (b"x", b"y", b"z"):
         driven.append(log, [data])
@@ -387,6 +388,7 @@ async def test_sync_soon_does_not_wait_a_turn_for_clients_just_answered(disk, dr
 
 @driven_by("fsync", quick=True)
 async def test_an_unsynced_round_does_not_wait_for_clients_nor_make_the_next_round_wait(disk, driven, log, rounds):
+    """A log with durability os needs no sync; a round for such logs only is not synced."""
     unsynced = driven.create("b", durability_mode="os")
     synced = ask(driven, log, rounds)
     await end_of_turn()

@@ -73,7 +73,7 @@ def in_world(scenario):
 
 
 @in_world
-async def test_up_to_three_journal_rounds_are_written_at_once_and_released_in_their_order(world):
+async def test_three_journal_rounds_are_written_at_once_and_answered_in_their_order(world):
     for number in range(3):
         assert await world.send() == number
     assert len(world.writer.steps) == 3
@@ -97,7 +97,7 @@ async def test_a_round_begun_while_others_are_in_flight_does_not_wait_for_more_c
 
 
 @in_world
-async def test_units_of_a_round_that_ends_before_an_earlier_one_are_not_released_yet(world):
+async def test_units_of_a_journal_round_that_is_still_being_written_are_not_answered(world):
     await world.send()
     await world.send()
     world.writer.steps[0].end()
@@ -159,7 +159,7 @@ async def test_unsynced_journal_units_are_synced_with_the_next_round_by_a_worker
 
 
 @pytest.mark.parametrize("failing", range(3))
-def test_a_failed_journal_round_halts_and_none_behind_it_is_released(failing):
+def test_a_failed_journal_round_halts_and_no_later_round_is_answered(failing):
     @in_world
     async def test(world):
         halted = []
@@ -180,7 +180,7 @@ def test_a_failed_journal_round_halts_and_none_behind_it_is_released(failing):
 
 
 @in_world
-async def test_a_failed_later_journal_round_halts_before_earlier_rounds_are_released(world):
+async def test_after_a_failed_journal_round_rounds_before_it_are_not_answered_either(world):
     """After a failed write, nobody can know what is on the disk."""
     for _ in range(3):
         await world.send()
@@ -300,6 +300,7 @@ async def test_an_idle_journal_writes_a_seal_although_a_round_came_after_the_las
 
 @in_world
 async def test_when_released_calls_back_at_once_for_a_released_journal_unit(world):
+    """A unit is released when it may be answered and read."""
     await world.send(world.os)
     told = []
     world.rounds.when_released(world.driven.store.released_unit, lambda: told.append(True))

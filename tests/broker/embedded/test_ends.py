@@ -72,7 +72,7 @@ def stand_at(inner, count, standing):
 
 @pytest.mark.parametrize("count", [1, IDLE_BEFORE_TIME_MOVES + 1])
 @pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
-def test_advancing_time_while_the_broker_ends_works_once_and_does_not_hang(end, count):
+def test_advance_during_a_stop_or_kill_moves_time_exactly_once_and_returns(end, count):
     with Broker() as broker:
         standing = threading.Event()
         broker.inside(lambda inner: stand_at(inner, count, standing))
@@ -84,7 +84,7 @@ def test_advancing_time_while_the_broker_ends_works_once_and_does_not_hang(end, 
         assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
 
 
-def test_advancing_time_while_a_sync_fails_works_exactly_once():
+def test_advance_while_a_sync_fails_moves_time_exactly_once():
     broker = Broker().start()
     with WireClient(broker.host, broker.port) as client:
         client.call(create("t"))
@@ -112,7 +112,7 @@ def test_a_moved_directory_halts_the_broker_with_a_hint(tmp_path):
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
-def test_the_lock_and_descriptors_are_released_when_the_file_system_is_gone(tmp_path, monkeypatch, error):
+def test_a_stop_whose_writes_all_fail_releases_the_lock_and_all_descriptors(tmp_path, monkeypatch, error):
     with Broker(data_dir=tmp_path):
         pass  # the process's first loop opens a pipe that stays
     before = len(os.listdir("/proc/self/fd"))
@@ -137,7 +137,7 @@ def just_ended(monkeypatch):
         monkeypatch.undo()
 
 
-def test_after_a_broker_ended_advance_still_works_and_inside_raises(just_ended):
+def test_after_a_broker_ended_advance_moves_time_and_inside_raises_runtime_error(just_ended):
     before = just_ended.clock.monotonic_ms()
     begin(just_ended.advance, 600).result(WITHIN_S)
     assert 600_000 <= just_ended.clock.monotonic_ms() - before < 1_200_000
@@ -305,7 +305,7 @@ def hold_the_start(monkeypatch):
     return starting, go_on
 
 
-def test_a_second_start_is_refused_and_does_not_disturb_the_running_broker(monkeypatch):
+def test_a_second_start_raises_runtime_error_and_does_not_disturb_the_first(monkeypatch):
     starting, go_on = hold_the_start(monkeypatch)
     broker, before = Broker(), lives()
     first = begin(broker.start)

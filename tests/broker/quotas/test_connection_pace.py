@@ -148,7 +148,7 @@ def test_with_tls_the_address_rate_is_checked_once_before_the_handshake() -> Non
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_addresses_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_hundred_thousand_addresses_at_most_most_measured_rates_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_MEASURED", 1_000)
     place = Place(everybody=1.0)
     for number in range(100_000):
@@ -205,14 +205,14 @@ def test_connections_delayed_by_the_brokers_rate_are_served() -> None:
         assert broker.broker.metrics.refused_connections == 0
 
 
-def test_connection_limits_can_be_overridden_for_single_addresses() -> None:
+def test_max_connections_per_ip_overrides_set_the_limit_of_single_addresses() -> None:
     settings = BrokerSettings(max_connections_per_ip=10, max_connections_per_ip_overrides=f"{HOST}:2,10.0.0.1:500")
     with SimulatedBroker(settings) as broker:
         clients = [SimulatedClient(broker) for _ in range(3)]
         assert [client.closed(0.1) for client in clients] == [False, False, True]
 
 
-def test_malformed_connection_limit_overrides_are_refused() -> None:
+def test_malformed_max_connections_per_ip_overrides_are_refused() -> None:
     assert connections_of_addresses("10.0.0.1:5, [::1]:7,fe80::1:9") == {"10.0.0.1": 5, "::1": 7, "fe80::1": 9}
     for wrong in ("localhost:5", "10.0.0.1", "10.0.0.1:x", "10.0.0.1:-1", "10.0.0.1:99999999999"):
         with pytest.raises(InvalidOption, match=r"max\.connections\.per\.ip\.overrides"):
