@@ -144,7 +144,7 @@ def test_a_data_directory_that_was_given_is_kept_after_the_embedded_broker_ends(
         assert end_of(broker) == 1
 
 
-def test_embedded_settings_are_kafkas_names_in_snake_case():
+def test_an_embedded_broker_takes_kafkas_settings_in_snake_case():
     with Broker(num_partitions=3, log_retention_hours=2, auto_create_topics_enable=True) as broker:
         with connect(broker) as client:
             client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="made")], allow_auto_topic_creation=True))
@@ -221,7 +221,7 @@ def test_killing_an_embedded_broker_loses_unsynced_records():
         assert end_of(broker) == 0
 
 
-def test_an_orderly_restart_loses_no_records_in_any_durability_mode():
+def test_an_orderly_restart_loses_no_records_in_durability_mode_os():
     with Broker(durability_mode="os") as broker:
         make(broker)
         write(broker)
@@ -309,13 +309,13 @@ def test_an_embedded_broker_can_be_stopped_while_paused():
     assert not broker.running
 
 
-def test_inspecting_a_paused_embedded_broker_raises_instead_of_hanging(broker):
+def test_inside_on_a_paused_broker_raises_runtime_error_instead_of_hanging(broker):
     broker.pause()
     with pytest.raises(RuntimeError, match="paused"):
         broker.inside(lambda inner: inner.cluster_id)
 
 
-def test_an_embedded_broker_on_a_used_port_raises_and_leaves_nothing_open(broker):
+def test_an_embedded_broker_on_a_used_port_raises_os_error_and_does_not_run(broker):
     other = Broker(port=broker.port)
     with pytest.raises(OSError, match="Address already in use"):
         other.start()

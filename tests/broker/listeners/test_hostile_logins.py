@@ -205,7 +205,7 @@ def _from(broker, host):
     return client
 
 
-def test_passwords_of_clients_that_left_are_not_checked():
+def test_passwords_of_clients_that_disconnected_are_not_checked():
     disk = SimulatedDisk(history=False)
     slow(disk, passwords=0.01)
     with SimulatedBroker(asking(), disk=disk) as broker:

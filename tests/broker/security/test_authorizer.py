@@ -92,7 +92,7 @@ def authorizer_of(*rules: str, **more: Any) -> Authorizer:
         (["allow alice READ = orders", "deny Group:* READ = orders"], True),
     ],
 )
-def test_the_order_of_acls_does_not_change_the_rights(rules: list[str], allowed: bool) -> None:
+def test_acls_match_user_name_and_host_and_a_deny_wins_in_any_order(rules: list[str], allowed: bool) -> None:
     for made in (authorizer_of(*rules), authorizer_of(*reversed(rules))):
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed, "asked again"

@@ -84,7 +84,7 @@ def test_producers_with_an_open_transaction_are_never_evicted_only_idle_ones():
         assert txn.commit() == OK
 
 
-def test_a_new_producer_is_refused_while_all_known_ones_have_open_transactions():
+def test_a_new_producer_gets_policy_violation_while_all_others_are_in_transactions():
     """max.producer.ids limits how many producers a broker remembers; one in an open transaction cannot be evicted."""
     with begin(max_producer_ids=2) as broker:
         broker.ask(create("t", 2))
@@ -117,7 +117,7 @@ def test_a_restart_with_a_lower_max_producer_ids_evicts_the_longest_idle_ones():
     end(later)
 
 
-def test_producers_that_only_aborted_do_not_count_towards_max_producer_ids():
+def test_producers_that_wrote_no_records_do_not_count_towards_max_producer_ids():
     with begin(max_producer_ids=3) as broker:
         broker.ask(create("t", 8))
         for number in range(5):

@@ -92,7 +92,7 @@ def test_a_coordinator_snapshot_gives_the_same_state_as_a_full_replay(seed: int)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_a_coordinator_snapshot_taken_in_slices_during_changes_is_correct(
+def test_a_coordinator_snapshot_taken_during_changes_gives_the_state_of_a_replay(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_snapshots, "SLICE_ROWS", 1)
