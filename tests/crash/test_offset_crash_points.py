@@ -158,7 +158,7 @@ def check(image: SimulatedDisk, states: list[Any]) -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 @pytest.mark.requirement("S-89")
-def test_after_a_power_cut_offset_commits_are_whole_and_no_answered_one_is_lost(
+def test_after_a_power_cut_no_offset_commit_is_partial_and_no_answered_one_is_lost(
     script: Callable[[SimulatedBroker], Steps],
 ) -> None:
     disk, states = played(script)

@@ -41,7 +41,7 @@ def test_each_consumed_record_has_one_output_though_workers_and_broker_are_kille
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_confluents_workers_lose_no_record_and_repeat_only_released_ones(tmp_path: Path, seed: int) -> None:
+def test_killed_share_workers_lose_no_record_and_get_none_that_is_locked_by_another(tmp_path: Path, seed: int) -> None:
     chosen = random.Random(seed)
     with broker_process(str(tmp_path / "data"), "-X", "group.share.delivery.count.limit=10") as broker:
         prepare(broker.bootstrap, "orders", "billing", ORDERS)

@@ -56,7 +56,7 @@ def numbers(broker: BrokerProcess) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_a_broker_with_an_empty_disk_serves_what_a_killed_one_acknowledged(url, tmp_path):
+async def test_a_broker_with_an_empty_disk_serves_the_records_its_killed_predecessor_acked(url, tmp_path):
     first = serve(url, tmp_path / "first")
     await send(first, 0, 50)
     first.kill()
@@ -70,7 +70,7 @@ async def test_a_broker_with_an_empty_disk_serves_what_a_killed_one_acknowledged
 
 
 @pytest.mark.slow
-async def test_a_broker_paused_while_another_took_over_its_store_exits_with_71(url, tmp_path):
+async def test_a_paused_broker_whose_store_was_taken_over_meanwhile_exits_with_71(url, tmp_path):
     first = serve(url, tmp_path / "first")
     await send(first, 0, 20)
     os.kill(first.process.pid, signal.SIGSTOP)
@@ -85,7 +85,7 @@ async def test_a_broker_paused_while_another_took_over_its_store_exits_with_71(u
 
 
 @pytest.mark.slow
-def test_a_signal_ends_a_broker_that_waits_to_take_over_a_store(url, tmp_path):
+def test_a_standby_broker_that_waits_for_its_store_exits_with_0_on_sigterm(url, tmp_path):
     first = serve(url, tmp_path / "first")
     command = [sys.executable, "-m", "fencepost", "serve", "--store", url, "--standby"]
     command += ["--data-dir", str(tmp_path / "second"), "--listen", f"127.0.0.1:{free_port()}"]

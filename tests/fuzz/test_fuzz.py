@@ -47,7 +47,7 @@ def test_mutated_inputs_are_read_or_refused_with_a_documented_error(target: Targ
         measure(target, mutated(random, seeds, target.at_most_bytes), Watch())
 
 
-def test_the_fuzzer_keeps_inputs_that_reach_new_lines() -> None:
+def test_the_fuzzer_adds_inputs_that_reach_new_lines_of_code_to_its_corpus() -> None:
     target = TARGETS["markers"]
     seeds = list(target.seeds())
     kept, executions, watch = grow(target, seeds[:1], Random(3), lambda count: count < 600)

@@ -253,7 +253,7 @@ def test_each_invalid_batch_gets_the_error_code_of_kafka_or_of_a_listed_exceptio
 
 
 @given(st.binary(max_size=120))
-def test_any_bytes_in_a_produce_request_are_accepted_or_get_an_error_code(content):
+def test_random_bytes_instead_of_a_produced_batch_raise_kafka_error(content):
     with pytest.raises(KafkaError):
         check_produced(memoryview(content))
 

@@ -23,7 +23,7 @@ def test_every_error_code_has_a_message() -> None:
     assert not [code.name for code in ErrorCode if not code.text.endswith(".")]
 
 
-def test_an_errors_text_is_its_detail_or_the_message_of_its_code() -> None:
+def test_the_text_of_a_kafka_error_is_its_detail_or_else_the_message_of_its_code() -> None:
     assert str(KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is no number")) == (
         "INVALID_CONFIG: retention.ms is no number"
     )

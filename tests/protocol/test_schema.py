@@ -174,7 +174,7 @@ def test_declaring_a_field_of_a_type_that_the_protocol_lacks_raises_type_error()
             number: Int32 | String
 
 
-def test_tracebacks_show_the_lines_of_generated_encoders() -> None:
+def test_a_traceback_shows_the_source_line_of_a_generated_encoder() -> None:
     encode = encoder(EverythingRequest, 1)
     try:
         encode(everything(names=None))

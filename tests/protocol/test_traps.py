@@ -162,7 +162,7 @@ def test_each_kafka_api_serves_exactly_the_version_range_listed_here() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 9])
-def test_a_header_encodes_the_client_id_as_a_non_compact_string_and_null_as_empty(version: int) -> None:
+def test_a_request_headers_client_id_is_a_non_compact_string_and_null_reads_as_empty(version: int) -> None:
     tags = b"\0" if version >= 9 else b""
     for given, read in ((b"\0\x02me", "me"), (b"\xff\xff", ""), (b"\0\0", "")):
         header = read_request_header(struct.pack(">hhi", 3, version, -5) + given + tags + b"body")
@@ -367,7 +367,7 @@ def test_offsets_are_fetched_for_one_group_up_to_version_7_and_several_from_8() 
     assert body(several, 8) == b"\x02" + b"\x02g" + b"\0" + b"\0" + b"\x01" + b"\0"
 
 
-def test_api_versions_has_features_in_tagged_fields_from_version_3() -> None:
+def test_api_versions_responses_have_features_in_tagged_fields_from_version_3() -> None:
     response = ApiVersionsResponse(
         api_keys=[],
         supported_features=[ApiVersionsResponse.SupportedFeature(name="f", min_version=1, max_version=2)],

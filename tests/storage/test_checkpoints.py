@@ -140,7 +140,7 @@ def test_without_disk_space_the_old_checkpoint_stays_and_no_file_is_left(disk):
     assert read_file(disk, PATH, "store", 1) == b"old"
 
 
-def test_after_a_failed_sync_the_old_checkpoint_stays(disk):
+def test_after_a_failed_sync_of_a_new_checkpoint_a_power_cut_leaves_the_old_one(disk):
     write_file(disk, PATH, "store", 1, b"old")
     disk.fail_sync(lambda path: "checkpoint" in path)
     with pytest.raises(OSError):

@@ -244,7 +244,7 @@ def test_a_kernel_without_durable_async_writes_is_tried_only_once(loop, writer, 
 
 
 @pytest.mark.parametrize("refused", ["io_setup", "eventfd"])
-def test_open_writer_returns_none_and_leaks_no_descriptor_where_aio_is_refused(loop, monkeypatch, refused):
+def test_open_writer_returns_none_and_leaks_nothing_if_io_setup_or_eventfd_fails(loop, monkeypatch, refused):
     before = descriptors(), contexts()
     if refused == "io_setup":
         monkeypatch.setattr(aio, "_ALL", ctypes.c_long(1 << 30))  # no kernel has so many

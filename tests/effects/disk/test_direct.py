@@ -133,7 +133,7 @@ def test_a_partial_direct_write_continues_with_the_remaining_bytes(file, monkeyp
     assert synced == []
 
 
-def test_a_direct_write_that_stops_within_a_block_returns_false(file, monkeypatch):
+def test_write_blocks_synced_returns_false_if_the_write_stops_within_a_block(file, monkeypatch):
     real = os.pwritev
     monkeypatch.setattr(
         os, "pwritev", lambda fd, buffers, position, flags: min(100, real(fd, buffers, position, flags))

@@ -45,7 +45,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("status", "body", "error"), ANSWERS[:-1])
-def test_each_failed_answer_to_a_create_raises_its_error_without_a_retry(store, objects, status, body, error):
+def test_each_failed_answer_to_a_create_raises_the_error_listed_for_it_unrepeated(store, objects, status, body, error):
     store.answers = [(status, body)]
     with pytest.raises(error):
         objects.create("a/1", b"x")
@@ -53,7 +53,7 @@ def test_each_failed_answer_to_a_create_raises_its_error_without_a_retry(store, 
 
 
 @pytest.mark.parametrize(("status", "body", "error"), [*ANSWERS[2:-1], (404, error_body("NoSuchKey"), Missing)])
-def test_each_failed_http_answer_to_a_read_raises_its_error(store, objects, status, body, error):
+def test_each_failed_http_answer_to_a_read_raises_the_error_listed_for_it(store, objects, status, body, error):
     store.answers = [(status, body)]
     with pytest.raises(error):
         objects.read("a/1")
@@ -71,7 +71,7 @@ def test_a_read_answer_cut_in_its_body_raises_unclear(store, objects):
         (403, error_body("AccessDenied"), Refused), (404, error_body("NoSuchBucket"), Refused), (500, b"", Unclear),
     ],
 )  # fmt: skip
-def test_each_failed_answer_to_a_listing_or_delete_raises_its_error(store, objects, status, body, error):
+def test_each_failed_answer_to_a_listing_or_delete_raises_the_error_listed_for_it(store, objects, status, body, error):
     store.answers = [(status, body)] * 2
     with pytest.raises(error):
         objects.list("a/")

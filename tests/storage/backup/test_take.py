@@ -55,7 +55,7 @@ def test_the_manifest_lists_every_file_of_the_backup(disk):
     assert check_backup(disk, BACKUP) == (contents, [])
 
 
-def test_a_backup_changes_only_the_lock_of_the_directory(disk):
+def test_a_backup_changes_no_file_of_the_data_directory_but_its_lock(disk):
     before = {path: disk.size(path) for path in paths_below(disk, "/data") if not path.endswith("/lock")}
     operations = len(disk.operations)
     taken(disk, SimulatedDisk())

@@ -341,7 +341,7 @@ def test_a_failed_sync_of_one_of_two_files_of_a_round_releases_none_of_its_units
     each_crash(disk)
 
 
-def test_a_failed_preparation_of_a_file_leaves_a_journal_that_recovers():
+def test_after_the_preparation_of_a_new_journal_file_failed_the_journal_recovers():
     disk = new_disk()
     driven = Noted(disk)
     for number in range(3):

@@ -179,7 +179,7 @@ def test_after_a_journal_file_did_not_fit_on_the_disk_the_next_is_made_smaller(d
 
 
 @pytest.mark.parametrize("kind", ["Rename", "Write", "Unlink"])
-def test_recycled_files_that_a_failed_fill_left_over_are_reused_by_the_next(disk, driven, kind):
+def test_recycled_journal_files_not_used_by_a_failed_fill_job_are_reused_by_the_next(disk, driven, kind):
     fill_up(driven)
     driven.journal.recycle(24)
     disk.fail(lambda one: type(one).__name__ == kind, error=28)

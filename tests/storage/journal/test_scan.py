@@ -435,7 +435,7 @@ def test_a_journal_file_of_a_newer_format_raises_newer_format(disk, driven):
 
 
 @pytest.mark.parametrize("part", [4, -form.ROUND_HEADER_BYTES])
-def test_a_journal_file_that_two_reads_find_different_is_damage(disk, driven, part):
+def test_a_journal_file_that_changes_between_two_reads_of_a_scan_is_damage(disk, driven, part):
     result = scan(disk, DIRECTORY)
     path, position = place(disk, 5)
     spoil(disk, path, position + part)

@@ -267,7 +267,7 @@ def test_a_failed_sync_of_a_segment_raises_in_the_checkpoints_sync_job() -> None
         job.run()
 
 
-def test_files_are_synced_before_they_are_closed_to_make_room() -> None:
+def test_files_above_the_open_file_limit_are_synced_before_they_are_closed() -> None:
     """The kernel reports a failed write-back only to descriptors that were open then; closing first would lose the
     error.
     """

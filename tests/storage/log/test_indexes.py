@@ -113,7 +113,7 @@ def flip(driver: LogDriver) -> None:
 
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("harm", [lose, empty, flip])
-def test_damaged_indexes_are_derived_again_and_written_back(
+def test_damaged_indexes_are_derived_from_the_segment_again_and_written_back(
     make: Callable[[], LogDriver], harm: Callable[[LogDriver], None]
 ) -> None:
     driver = make()
@@ -168,7 +168,7 @@ def test_reads_work_although_a_derived_index_could_not_be_written(error: int) ->
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".log"])
-def test_a_lack_of_descriptors_or_memory_does_not_mark_an_index_as_damaged(
+def test_a_lack_of_descriptors_or_memory_fails_one_lookup_and_keeps_the_log_online(
     error: int, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = plain()
@@ -251,7 +251,7 @@ def test_a_derived_aborted_transaction_begins_in_an_earlier_segment_than_its_mar
     assert derived(driver) == reported
 
 
-def test_an_aborted_transaction_whose_first_records_were_deleted_is_still_derived() -> None:
+def test_deriving_indexes_finds_an_aborted_transaction_with_deleted_first_records() -> None:
     driver = LogDriver(segment_bytes=100)
     for sequence in range(4):
         driver.values(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)

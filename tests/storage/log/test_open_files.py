@@ -50,7 +50,7 @@ def test_open_files_closes_no_file_in_use_even_above_its_limit(files: OpenFiles)
     assert len(files) == 2
 
 
-def test_an_unsynced_file_above_the_limit_is_closed_only_by_make_room_after_a_sync(
+def test_an_unsynced_file_above_the_limit_is_closed_only_by_make_room_which_syncs_it(
     disk: SimulatedDisk, files: OpenFiles
 ) -> None:
     for path in ("/0", "/1", "/2"):

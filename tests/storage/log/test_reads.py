@@ -280,7 +280,7 @@ def test_a_missing_segment_above_the_log_start_is_damage() -> None:
     assert driver.log.offline is not None
 
 
-def test_the_test_log_has_transactions_that_end_in_another_segment() -> None:
+def test_the_log_of_these_tests_has_transactions_that_end_in_another_segment() -> None:
     driver = filled(SimulatedDisk(history=False))
     assert len(driver.log.segments) > 10
     assert any(a.end_offset % 2 for a, _ in pairwise(driver.log.segments)), "every marker is beside its record"

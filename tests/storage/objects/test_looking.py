@@ -36,7 +36,7 @@ def write(owner: Owning) -> None:
         owner.send("t", b"behind %d" % number)
 
 
-def test_a_look_finds_the_epoch_last_round_and_point_of_the_owner_without_writing():
+def test_look_returns_the_owners_epoch_last_round_and_point_and_writes_nothing():
     objects = SimulatedObjects()
     owner = begin(objects)
     write(owner)
@@ -49,12 +49,12 @@ def test_a_look_finds_the_epoch_last_round_and_point_of_the_owner_without_writin
     assert {call for call, _ in objects.calls[calls:]} == {"read", "list"}
 
 
-def test_a_look_at_an_empty_store_sees_no_epoch():
+def test_look_at_an_empty_store_returns_epoch_0_and_no_rounds():
     looked = look(SimulatedObjects())
     assert (looked.epoch, looked.last, looked.runs) == (0, None, [])
 
 
-def test_a_look_at_an_ended_epoch_names_the_node_that_ended_it():
+def test_look_at_a_store_whose_epoch_was_ended_names_the_node_that_ended_it():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -68,7 +68,7 @@ def test_a_look_at_an_ended_epoch_names_the_node_that_ended_it():
     assert {epoch: seal.by for epoch, seal in Looking(objects, pause).seals(looked).items()} == {1: 2, 2: 3}
 
 
-def test_a_look_ends_before_a_missing_journal_round_and_ignores_later_rounds():
+def test_look_ends_before_a_missing_journal_round_and_ignores_later_rounds():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.append(owner.log("t"), [b"never created"])
@@ -141,7 +141,7 @@ def test_objects_that_an_owner_deletes_meanwhile_are_not_reported_as_damage():
     assert moved == 3
 
 
-def test_a_look_raises_object_damaged_if_a_needed_journal_round_is_lost():
+def test_looking_at_a_store_that_lost_a_needed_journal_round_raises_object_damaged():
     objects = SimulatedObjects()
     owner = begin(objects)
     for number in range(8):

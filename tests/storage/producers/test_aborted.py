@@ -60,7 +60,7 @@ def test_overlapping_returns_is_over_at_an_entry_with_a_stable_offset_past_the_r
     assert overlapping(entries[:1], 0, 22) == (entries[:1], False)
 
 
-def test_an_abort_is_found_after_one_that_began_earlier_and_ended_later():
+def test_overlapping_finds_nested_aborted_transactions_only_if_they_meet_the_range():
     entries = [AbortedTransaction(7, 3, 5, 0), AbortedTransaction(8, 0, 9, 10)]
     assert overlapping(entries, 4, 10)[0] == entries
     assert overlapping(entries, 6, 10)[0] == entries[1:]
@@ -105,7 +105,7 @@ def followed(*steps):
     return found
 
 
-def test_an_aborted_entry_has_first_and_marker_offset_and_the_stable_offset_after_it():
+def test_an_aborted_entry_has_its_first_and_marker_offsets_and_the_new_stable_offset():
     found = followed((7, "data"), (8, "data"), (7, "data"), (7, Marker.ABORT), (8, Marker.ABORT), (7, Marker.ABORT))
     assert [each for each in found if each] == [AbortedTransaction(7, 0, 3, 1), AbortedTransaction(8, 1, 4, 5)]
     assert pack(filter(None, found))

@@ -132,7 +132,7 @@ def test_a_producer_snapshot_of_the_documented_bytes_is_read_and_written_the_sam
     assert contents(states.snapshot()) == as_documented(payload)
 
 
-def test_flipped_bits_of_a_snapshot_are_refused_or_change_a_value(partition):
+def test_decoding_a_producer_snapshot_with_a_flipped_bit_raises_only_value_error(partition):
     """The checksum of the file finds damage; this checks only that decoding raises nothing but ValueError."""
     for sequence in range(3):
         partition.send_in_transaction(P, 0, sequence)

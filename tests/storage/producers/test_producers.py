@@ -206,7 +206,7 @@ def test_first_open_offset_is_the_lowest_first_offset_of_open_transactions(parti
 
 
 @pytest.mark.requirement("S-100")
-def test_an_abort_marker_returns_its_span_and_last_stable_offset(partition):
+def test_an_abort_marker_returns_first_and_last_offset_and_the_last_stable_offset(partition):
     partition.send_in_transaction(P, 0, 0, 2)
     partition.send_in_transaction(Q, 0, 0, 2)
     partition.send_in_transaction(P, 0, 2, 2)

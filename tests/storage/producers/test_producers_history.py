@@ -137,7 +137,7 @@ def test_kafka_8335_the_last_sequence_is_known_after_compaction_removed_all_reco
     assert states.judge(make(P, 2, 14)) is None
 
 
-def test_kafka_5490_a_compacted_transaction_is_not_open_after_a_rebuild():
+def test_kafka_5490_a_transaction_compacted_to_no_records_is_not_open_when_rebuilt():
     """Compaction keeps its batch without records for the producer's sequence; its marker may be removed by then."""
     raw = batch(records=3, producer_id=P, producer_epoch=2, base_sequence=0, attributes=TRANSACTIONAL)
     states = replayed([drop_records(read(memoryview(raw)))])

@@ -93,7 +93,7 @@ def check_a_death(call, *, after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_a_backup_follower_that_dies_at_a_sampled_store_call_loses_no_covered_record(after):
+def test_a_backup_follower_killed_at_a_sampled_store_call_loses_no_record_it_shipped(after):
     calls = len(calls_of_a_life())
     step = 7 if after else 5  # all of them, in steps that have no divisor in common: the long test has each
     for call in range(0, calls, step):
@@ -102,7 +102,7 @@ def test_a_backup_follower_that_dies_at_a_sampled_store_call_loses_no_covered_re
 
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
-def test_a_backup_follower_that_dies_at_each_store_call_loses_no_covered_record(after):
+def test_a_backup_follower_killed_at_each_store_call_loses_no_record_it_shipped(after):
     for call in range(len(calls_of_a_life())):
         check_a_death(call, after=after)
 

@@ -135,7 +135,7 @@ def test_a_new_backup_point_ships_only_bytes_added_since_the_point_before(work):
 
 
 @pytest.mark.parametrize(("grows", "passes_ms"), [(True, 0), (False, HOUR_MS)])
-def test_a_new_point_needs_enough_bytes_or_time_and_a_newer_checkpoint(work, grows, passes_ms):
+def test_a_new_backup_point_needs_point_bytes_or_point_ms_and_a_newer_checkpoint(work, grows, passes_ms):
     objects, clock = SimulatedObjects(), SimulatedClock()
     one = follower(work.disk, objects, clock, point_bytes=1 if grows else 1 << 30, point_ms=HOUR_MS)
     one.step()
@@ -147,7 +147,7 @@ def test_a_new_point_needs_enough_bytes_or_time_and_a_newer_checkpoint(work, gro
     assert not one.step()
 
 
-def test_a_journal_file_that_was_reused_causes_a_new_point(work):
+def test_after_a_journal_file_was_reused_the_backup_follower_makes_a_new_point(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -160,7 +160,7 @@ def test_a_journal_file_that_was_reused_causes_a_new_point(work):
     assert values_in(objects) == [b"first", *(bytes([number]) * 30_000 for number in range(16))]
 
 
-def test_a_restart_of_the_broker_causes_a_new_point(work):
+def test_after_a_restart_of_the_broker_the_backup_follower_makes_a_new_point(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -220,7 +220,7 @@ def test_a_backup_follower_raises_directory_moved_when_its_directory_is_moved(wo
     held.release()
 
 
-def test_a_directory_without_a_broker_s_data_is_refused():
+def test_following_a_directory_without_a_brokers_data_raises_backup_refused():
     disk = SimulatedDisk()
     disk.make_directory("/data")
     objects = SimulatedObjects()
@@ -253,7 +253,7 @@ def test_an_idle_backup_follower_notices_its_successor_within_a_minute(work):
         one.step()
 
 
-def test_a_second_follower_is_refused_while_the_first_is_at_work(work):
+def test_a_second_backup_follower_is_refused_while_the_first_is_running(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
@@ -332,7 +332,7 @@ def restored_first(objects):
     return restored(first)
 
 
-def test_the_store_of_another_directory_is_refused_and_its_follower_not_ended(work):
+def test_the_backup_store_of_another_directory_is_refused_and_its_follower_continues(work):
     objects = SimulatedObjects()
     one = follower(work.disk, objects)
     one.step()
