@@ -81,7 +81,7 @@ def knows_producer(broker):
 @pytest.mark.slow
 @pytest.mark.requirement("S-22")
 @JUMPS
-def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_ms):
+def test_no_producer_id_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
     broker.ask(create("t", **ANY_TIME))
     broker.ask(produce("t", idempotent(0)), FAST)
     broker.wait(30)
@@ -97,7 +97,7 @@ def test_no_producer_is_forgotten_early_when_the_wall_clock_jumps(broker, jump_m
 @pytest.mark.slow
 @ENDINGS
 @BOTH_WAYS
-def test_no_producer_is_forgotten_early_over_restarts_and_jumps(leave, jump_ms):
+def test_no_producer_id_expires_early_over_restarts_and_wall_clock_jumps(leave, jump_ms):
     broker = begin()
     broker.ask(create("t", **ANY_TIME))
     broker.ask(produce("t", idempotent(0)), FAST)
@@ -132,7 +132,7 @@ def test_no_segment_expires_early_when_the_wall_clock_jumps(broker, jump_ms):
 @pytest.mark.slow
 @ENDINGS
 @BOTH_WAYS
-def test_no_segment_expires_early_over_restarts_and_jumps(leave, jump_ms):
+def test_no_segment_expires_early_over_restarts_and_wall_clock_jumps(leave, jump_ms):
     broker = begin()
     broker.ask(create("t", retention_ms=MINUTE, segment_ms=5 * SECOND))
     broker.ask(produce("t", batch()), FAST)

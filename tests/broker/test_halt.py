@@ -206,7 +206,7 @@ def test_the_request_whose_sync_failed_is_not_answered_and_its_connection_closes
         client.receive()
 
 
-def test_a_halted_broker_logs_the_reason_and_every_later_change_raises(halted):
+def test_after_a_halt_every_change_raises_broker_halted_with_the_cause(halted):
     broker, _ = halted
     assert isinstance(broker.broker.halted, OSError)
     store, topics = broker.broker.store, broker.broker.topics

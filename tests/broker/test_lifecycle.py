@@ -78,7 +78,7 @@ def test_a_producer_id_expiration_changed_at_run_time_takes_effect():
     one.stop()
 
 
-def test_an_exception_in_a_release_callback_halts_the_broker_and_closes_connections():
+def test_an_exception_in_an_on_release_callback_halts_the_broker_unanswered():
     one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
 
@@ -110,7 +110,7 @@ def test_waiting_for_an_idle_journal_leaves_no_callback_behind():
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_a_machine_suspended_while_the_broker_stops_begins_no_journal_round(mode):
+def test_a_machine_suspended_while_the_broker_stops_does_not_halt_the_broker(mode):
     one = SimulatedBroker(small(durability_mode=mode), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
     one.ask(produce("t", batch()))

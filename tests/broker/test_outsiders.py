@@ -58,7 +58,7 @@ def test_stopping_the_old_broker_keeps_records_of_a_new_one_in_its_directory(cha
 
 
 @pytest.mark.parametrize("change", [rename, rename_parent, remove])
-def test_a_running_broker_halts_by_itself_when_its_directory_was_moved(change: Change) -> None:
+def test_a_running_broker_halts_within_5_seconds_when_its_directory_is_moved(change: Change) -> None:
     disk = SimulatedDisk(history=False)
     world = served(SimulatedBroker(SETTINGS, disk=disk))
     change(disk.beside())

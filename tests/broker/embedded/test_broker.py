@@ -418,7 +418,7 @@ def test_an_embedded_broker_runs_on_asyncios_own_loop_without_uvloop(monkeypatch
 
 
 def test_kills_under_load_lose_nothing_that_was_acknowledged():
-    """Each life is cut in the middle of what six producers write."""
+    """Each of eight kills comes while six producers write."""
     with Broker(durability_mode="fsync", journal_max_bytes=4 << 20) as broker:
         make(broker)
         acknowledged = {}

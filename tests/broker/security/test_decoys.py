@@ -126,7 +126,7 @@ def test_adding_or_removing_a_user_changes_few_decoys():
 
 
 @pytest.mark.slow
-def test_decoys_imitate_at_most_most_kinds_kinds_of_users_in_any_order():
+def test_decoys_imitate_a_limited_number_of_kinds_of_users_in_any_order():
     """MOST_KINDS bounds the work for one name; the order in which users were added changes no decoy."""
     users, reordered = ScramUsers(), ScramUsers()
     made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]

@@ -74,7 +74,7 @@ def test_acls_survive_a_restart_and_a_power_cut(flushed: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["interval", "os"])
-def test_answered_acl_changes_survive_a_power_cut_in_every_durability_mode(mode: str) -> None:
+def test_answered_acl_changes_survive_a_power_cut_in_modes_interval_and_os(mode: str) -> None:
     with SimulatedBroker(guarded(durability_mode=mode, durability_interval_ms=60_000)) as broker:
         broker.ask(creating(ALLOW, DENY))
         broker.ask(deleting({"principal_filter": "User:alice"}))
@@ -129,7 +129,7 @@ def test_users_and_acls_are_kept_in_the_same_log() -> None:
             assert list(state.authorizer) == [rule(ALLOW)]
 
 
-def test_without_disk_space_acl_changes_get_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_disk_space_acl_changes_get_kafka_storage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker(guarded()) as broker:
         broker.ask(creating(ALLOW))
         store = broker.broker.store
