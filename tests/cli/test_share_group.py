@@ -45,7 +45,7 @@ def test_share_group_describe_shows_the_groups_own_settings(terminal: Terminal) 
     assert terminal.run("share-group describe earliest").splitlines()[-1] == "share.auto.offset.reset=earliest"
 
 
-def test_describe_and_doctor_name_share_groups_that_lack_memory() -> None:
+def test_share_group_describe_and_doctor_name_groups_with_too_little_memory() -> None:
     with ServedBroker(group_metadata_max_bytes=1 << 20) as served:
         terminal, shares = Terminal(served), served.broker.share_partitions
         terminal.run("topic create jobs")

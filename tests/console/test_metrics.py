@@ -157,7 +157,7 @@ async def test_the_metrics_page_is_served_and_needs_the_token_if_there_is_one() 
             assert (await client.ask("GET", "/metrics", headers=bearer))[0] == 200
 
 
-async def test_scraping_without_a_broker_raises_an_error() -> None:
+async def test_scraping_metrics_while_the_broker_is_unreachable_raises_kafka_error() -> None:
     async def connected() -> Admin:
         raise fp.BrokerUnreachableError("nobody is there")
 

@@ -62,7 +62,7 @@ def console(broker: ServedBroker, story: Story) -> Iterator[ServedConsole]:
         yield served
 
 
-def test_the_overview_names_what_its_login_has_no_right_to_see(page: Page, console: ServedConsole) -> None:
+def test_the_overview_says_which_resources_its_login_has_no_right_to_see(page: Page, console: ServedConsole) -> None:
     settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:root"}
     with ServedBroker(**settings) as guarded, ServedConsole(guarded.port) as limited:
         visit(page, limited, "")
@@ -372,7 +372,9 @@ def test_a_console_with_a_token_asks_for_it_first(page: Page, broker: ServedBrok
         expect(page.locator("#live")).to_have_text("live")
 
 
-def test_a_shown_age_continues_while_another_page_is_open(page: Page, console: ServedConsole, story: Story) -> None:
+def test_the_shown_age_of_a_transaction_does_not_restart_after_a_page_change(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
     story.create(aging=1)
     story.hold("ager", "aging")
     visit(page, console, "")

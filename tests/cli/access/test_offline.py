@@ -45,7 +45,7 @@ def test_users_and_acls_created_offline_exist_at_the_first_start(tmp_path: Path)
     assert b"hush-hush" not in held
 
 
-def test_an_offline_change_beside_a_running_broker_fails_with_a_hint(tmp_path: Path) -> None:
+def test_user_add_in_the_directory_of_a_running_broker_exits_with_1_and_a_hint(tmp_path: Path) -> None:
     directory, shell = tmp_path / "data", Shell()
     with broker_process(str(directory)) as broker:
         shell.run(f"user add alice --password-stdin --data-dir {directory}", b"secret\n")

@@ -93,7 +93,7 @@ def test_acl_add_creates_one_acl_per_combination_of_its_options() -> None:
         (wanted(principals=[ALICE], resources=[ORDERS, Resource("cluster", CLUSTER)], producer=True), "--cluster"),
     ],
 )
-def test_incomplete_acl_options_are_refused_naming_the_missing_one(asked: Wanted, cause: str) -> None:
+def test_rules_of_raises_unclear_for_incomplete_acl_options_and_names_the_cause(asked: Wanted, cause: str) -> None:
     with pytest.raises(Unclear, match=cause) as raised:
         rules_of(asked)
     assert raised.value.hint

@@ -144,7 +144,7 @@ def test_a_malformed_properties_file_is_reported_with_its_line_and_no_secret(
     assert "hush" not in str(raised.value) + raised.value.hint
 
 
-def test_no_secret_is_in_the_repr_of_a_target() -> None:
+def test_the_repr_of_a_commands_target_does_not_contain_its_password() -> None:
     assert "hush" not in repr(Target("h:1", (("sasl.password", "hush"),), 1, Output()))
 
 
@@ -211,7 +211,7 @@ def test_a_wrong_password_is_one_line_of_cause_and_one_of_hint(broker: ServedBro
     assert (code, "SCRAM-SHA-1" in reported, "hush-x" in reported) == (2, True, False)
 
 
-def test_a_command_without_a_login_exits_with_4_and_the_hint_names_user(broker: ServedBroker) -> None:
+def test_a_command_without_a_user_on_a_broker_with_logins_exits_with_4_and_a_hint(broker: ServedBroker) -> None:
     code, _, reported = Shell(broker).run("topic list --timeout 3s")
     assert code == 4
     assert reported.splitlines()[1] == "hint: if the broker asks for a login, --user NAME logs in"

@@ -28,7 +28,7 @@ def test_prometheus_text_omits_the_loss_window_before_the_first_checkpoint():
     assert "fencepost_backup_loss_window_seconds" not in samples(prometheus_text(Told(None, None, 0, 0, 0, 0), 1))
 
 
-def test_write_metrics_replaces_the_file_and_leaves_no_other(tmp_path):
+def test_write_metrics_replaces_its_file_and_leaves_no_temporary_file(tmp_path):
     path = tmp_path / "backup.prom"
     write_metrics(str(path), "one\n")
     write_metrics(str(path), "two\n")

@@ -67,7 +67,7 @@ def test_explain_prints_committed_aborted_or_open_of_each_record_as_json(termina
     assert rows[3]["marker"] == "commit"
 
 
-def test_explain_starts_at_the_offset_and_stops_after_the_limit(terminal: Terminal, story: str) -> None:
+def test_consume_explain_starts_at_from_and_ends_after_n_records(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain --from 2 -n 3")
     assert [each["offset"] for each in rows if each["fate"] != "marker"] == [2, 4, 5]
     assert [each["offset"] for each in terminal.objects(f"consume {story}:0 --explain --from -1")] == [10]
@@ -106,7 +106,7 @@ def test_consume_prints_one_value_per_line(terminal: Terminal, story: str) -> No
     assert terminal.run(f"consume {story}:1 -e") == ""
 
 
-def test_consume_starts_at_the_given_offset_position(terminal: Terminal, story: str) -> None:
+def test_consume_starts_at_the_offset_time_or_end_that_the_option_from_gives(terminal: Terminal, story: str) -> None:
     uncommitted = f"consume {story} -e --isolation read_uncommitted"
     assert terminal.run(f"{uncommitted} --from 0:9").split() == ["7"]
     assert terminal.run(f"{uncommitted} --from -2").split() == ["7"]
@@ -120,7 +120,7 @@ def test_a_format_selects_the_printed_fields(terminal: Terminal, story: str) -> 
     assert (row["topic"], row["offset"], row["value"], row["key"]) == ("story", 0, "plain", None)
 
 
-def test_a_group_continues_after_the_printed_records(terminal: Terminal) -> None:
+def test_consume_with_a_group_continues_after_the_records_printed_before(terminal: Terminal) -> None:
     terminal.run("topic create grouped")
     terminal.plain("grouped", *"abcdef")
     assert terminal.run("consume grouped -g readers -n 2").split() == ["a", "b"]
@@ -129,7 +129,7 @@ def test_a_group_continues_after_the_printed_records(terminal: Terminal) -> None
     assert terminal.run("consume grouped -g readers -e").split() == ["f"]
 
 
-def test_a_member_of_the_newer_protocol_continues_after_the_printed_records(terminal: Terminal) -> None:
+def test_a_member_of_the_consumer_protocol_continues_after_the_printed_records(terminal: Terminal) -> None:
     terminal.run("topic create handed")
     terminal.plain("handed", *"abc")
     newer = "consume handed -g newer --group-protocol consumer"

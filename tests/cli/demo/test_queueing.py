@@ -47,7 +47,7 @@ def test_the_demo_invoices_each_order_although_worker_and_broker_are_killed(
     }
 
 
-def test_count_reports_orders_without_an_invoice_and_orders_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demos_count_finds_orders_without_an_invoice_and_orders_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
     class Message:
         def __init__(self, number: int) -> None:
             self._number = number

@@ -87,7 +87,7 @@ def test_doctor_names_the_transaction_that_blocks_readers(terminal: Terminal) ->
     producer.abort_transaction()
 
 
-def test_doctor_stops_at_a_failed_check_that_all_later_checks_need(terminal: Terminal) -> None:
+def test_doctor_exits_with_1_at_an_unknown_host_name_or_refused_connection(terminal: Terminal) -> None:
     assert checks(terminal, "no-such-host.invalid:9092")["name"]["state"] == "failed"
     assert checks(terminal, "127.0.0.1:1")["connection"]["text"].endswith("connection refused")
     assert terminal.code == 1

@@ -51,7 +51,7 @@ def test_grafana_legends_use_labels_that_their_query_keeps() -> None:
             assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= kept, panel.title
 
 
-def test_the_grafana_dashboard_can_be_imported() -> None:
+def test_the_grafana_dashboard_has_unique_panel_ids_and_fits_the_grid() -> None:
     board = json.loads(run("grafana", "--title", "ours"))
     assert board["title"] == "ours"
     assert len(board["panels"]) == len(PANELS)

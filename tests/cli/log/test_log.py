@@ -230,7 +230,7 @@ def test_log_dump_of_foreign_or_missing_files_ends_without_a_traceback(
 # ---- verify --------------------------------------------------------------------------------------------------
 
 
-def test_verify_calls_an_undamaged_directory_sound(copy: Path) -> None:
+def test_log_verify_of_an_undamaged_directory_prints_sound_and_exits_with_0(copy: Path) -> None:
     found = run("verify", copy)
     assert found.exit_code == 0, found.output
     assert found.output.splitlines()[-1].startswith("sound: ")

@@ -39,7 +39,7 @@ def test_a_long_copy_shows_progress_on_a_terminal(clock, monkeypatch):
     assert (cleared.strip(), end) == ("", "")
 
 
-def test_short_copies_and_pipes_show_no_progress(clock, monkeypatch):
+def test_a_copy_of_under_a_second_or_with_stderr_a_pipe_shows_no_progress(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Screen())
     shown(clock, [(0.1, 1), (0.9, 2)])
     assert screen.getvalue() == ""
@@ -48,7 +48,7 @@ def test_short_copies_and_pipes_show_no_progress(clock, monkeypatch):
     assert pipe.getvalue() == ""
 
 
-def test_after_a_signal_the_progress_report_raises_keyboard_interrupt(clock):
+def test_a_copys_progress_report_raises_keyboard_interrupt_after_a_signal(clock):
     with Interruption() as interruption, copying.copying(interruption, "copied") as report:
         report(1, 2)
         interruption.wanted = True

@@ -96,7 +96,7 @@ def test_a_console_that_hangs_is_killed_after_the_broker_has_stopped(tmp_path: P
         assert not _runs(child)
 
 
-async def test_serve_kills_a_console_that_does_not_end_when_the_broker_stops(
+async def test_cancelling_run_console_kills_a_console_that_does_not_end_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()

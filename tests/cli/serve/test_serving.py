@@ -32,7 +32,7 @@ def freezing(store, *now_s):
     return GcFreezer(SimpleNamespace(store=store), *now_s)
 
 
-def test_objects_that_survive_a_full_garbage_collection_are_frozen(store):
+def test_after_a_full_garbage_collection_gc_freeze_is_called(store):
     gc.unfreeze()
     watched = freezing(store)
     watched.collected("start", {"generation": 2})

@@ -88,7 +88,9 @@ def test_a_sink_with_prepared_transactions_is_reset_only_after_an_abort(
         assert terminal.refused(f"spark {command} handed")[:2] == (3, "there is no sink handed")
 
 
-def test_an_abort_also_ends_open_transactions_of_dead_tasks(broker: ServedBroker, terminal: Terminal) -> None:
+def test_spark_abort_also_ends_open_transactions_of_the_sinks_dead_tasks(
+    broker: ServedBroker, terminal: Terminal
+) -> None:
     opened(broker, "fencepost.once.dead.0.a77e.1.7.0")
     opened(broker, "fencepost.once.dead.er.0.a77e.1.7.0")  # of another sink
     prepared(broker, "fencepost.once.dead.0.a77e.2.8.0", "dead", 0)

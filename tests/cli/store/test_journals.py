@@ -125,7 +125,7 @@ def test_store_take_fences_the_owner_and_the_next_broker_serves(url):
     after.stop()
 
 
-def test_store_take_needs_yes_and_is_refused_without_an_owner(written, tmp_path):
+def test_store_take_without_yes_or_of_a_store_without_owner_is_refused(written, tmp_path):
     cause, hint = refused("store", "take", written, code=2)
     assert cause == f"{written} is owned by epoch 1, node 1"
     assert hint.startswith("--yes")

@@ -181,7 +181,7 @@ FACTS = {
 }  # fmt: skip
 
 
-def test_a_hanging_transaction_is_shown_with_the_command_that_ends_it() -> None:
+def test_why_blocked_names_the_command_that_ends_a_hanging_transaction() -> None:
     reported = sentence(FACTS)
     assert "(1 offset waits) by a hanging transaction of producer 7 epoch 1" in reported
     assert reported.endswith("fencepost txn abort t:0 --start-offset 5 ends it")

@@ -26,7 +26,7 @@ class HandClock(SystemClock):
         return self.ms
 
 
-async def test_a_view_requested_in_the_pause_after_a_failure_gets_the_next_attempts_result(
+async def test_a_view_requested_after_a_failed_collection_waits_for_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cluster_model, "pause_ms", lambda *_, **__: 50)
@@ -52,7 +52,7 @@ async def test_a_view_requested_in_the_pause_after_a_failure_gets_the_next_attem
     await model.close()
 
 
-def test_the_pause_is_proportional_to_the_collection_time_and_short_after_a_failure() -> None:
+def test_the_pause_between_collections_grows_with_their_time_unless_one_failed() -> None:
     assert pause_ms(20_000, failed=False) == LOAD * 20_000
     assert pause_ms(20_000, failed=True) == MOST_PAUSE_AFTER_FAILURE_MS
     assert pause_ms(0, failed=True) == pause_ms(0, failed=False) == cluster_model.INTERVAL_MS

@@ -31,7 +31,7 @@ async def missing(console: ConsoleClient) -> list[str]:
     return (await console.get("/v1/snapshot"))["missing"]
 
 
-async def test_missing_rights_of_the_login_are_listed_by_kind(broker: ServedBroker) -> None:
+async def test_the_snapshot_lists_for_which_kinds_of_resources_its_login_lacks_rights(broker: ServedBroker) -> None:
     allow(broker, "DESCRIBE GROUP = mine", "DESCRIBE TRANSACTIONAL_ID = mine")
     async with Admin(f"127.0.0.1:{broker.port}") as admin:  # its questions make the topics of groups and transactions
         assert await admin.describe_groups("mine") == await admin.describe_transactions("mine") == {}

@@ -82,7 +82,7 @@ def test_a_listed_transaction_older_than_its_last_log_record_gives_no_event() ->
     assert story.compare(*lists(("t", "CompleteCommit")), 2) == []
 
 
-def test_recent_has_only_the_last_events_newest_first() -> None:
+def test_story_recent_lists_only_the_last_events_and_the_newest_first() -> None:
     story = Story()
     for number in range(2 * RECENT):
         story.follow(f"t{number}", status("Ongoing", A), number)

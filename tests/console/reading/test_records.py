@@ -117,7 +117,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(admin: Admin) -
     assert seen == list(range(10))
 
 
-async def test_the_timeline_has_each_batch_and_the_offset_where_readers_stop(admin: Admin) -> None:
+async def test_the_timeline_has_the_state_of_each_batch_and_the_last_stable_offset(admin: Admin) -> None:
     line = await timeline.read(admin, TOPIC, 0, {})
     assert [block["state"] for block in line["blocks"]] == STORY
     assert (line["last_stable_offset"], line["high_watermark"], line["complete"]) == (6, 10, True)

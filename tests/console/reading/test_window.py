@@ -144,7 +144,7 @@ async def test_if_the_marker_search_stops_early_an_outcome_is_right_or_undecided
             assert entry.fate == right
 
 
-async def test_the_search_for_markers_stops_after_scan_bytes() -> None:
+async def test_the_marker_search_reads_at_most_scan_bytes_after_the_window() -> None:
     broker = Broker(log_of([("records", 1, 1)] + [("records", -1, 1)] * 50), page=1)
     size = broker.log.batches[1].size
     window = await window_of(broker, 0, Limits(1, scan_bytes=3 * size))

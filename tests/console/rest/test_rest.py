@@ -121,7 +121,9 @@ async def test_topics_are_listed_in_pages_with_their_offsets(console: ConsoleCli
         "contains=" + "x" * 201,
     ],
 )
-async def test_an_invalid_query_parameter_is_named(console: ConsoleClient, query: str) -> None:
+async def test_an_invalid_query_parameter_gets_422_with_its_name_in_the_message(
+    console: ConsoleClient, query: str
+) -> None:
     status, _, body = await console.ask("GET", f"/v3/clusters/{console.cluster}/topics?{query}")
     assert (status, body["error_code"]) == (422, 42201)
     assert query.partition("=")[0] in body["message"]
@@ -182,7 +184,7 @@ async def test_group_members_are_listed_under_consumers_with_their_assignments(
         consumer.close()
 
 
-async def test_transactions_are_listed_the_oldest_first_and_filtered(
+async def test_open_transactions_are_listed_oldest_first_and_can_be_filtered(
     console: ConsoleClient, broker: ServedBroker
 ) -> None:
     names = ["first", "second", HOSTILE]
@@ -311,7 +313,7 @@ async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
     }
 
 
-async def test_concurrent_record_reads_are_queued_and_all_answered(
+async def test_record_reads_above_the_limit_wait_in_a_queue_and_all_are_answered(
     console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = most = 0

@@ -126,7 +126,7 @@ async def test_consoles_on_two_ports_of_a_host_keep_their_logins_apart(
         assert scheme["name"] == f"{COOKIE}_{closed.console.port}"
 
 
-async def test_a_wrong_token_or_one_in_the_url_opens_nothing(closed: ConsoleClient) -> None:
+async def test_a_wrong_token_or_one_in_the_url_gets_401_but_a_bearer_token_works(closed: ConsoleClient) -> None:
     status, _, body = await closed.ask("POST", "/v1/session", json={"token": "no"})
     assert (status, body["error_code"]) == (401, 40101)
     for path in ("/v1/snapshot?token=" + TOKEN.replace(" ", "%20"), "/v1/snapshot?access_token=x"):
@@ -171,7 +171,9 @@ async def test_a_login_with_a_malformed_request_body_gets_the_matching_4xx_statu
 @pytest.mark.parametrize(
     "raw", [b"GET /" + 140_000 * b"x" + b" HTTP/1.1\r\n\r\n", b"\x16\x03\1\r\n\r\n", b"<b>\r\n\r\n"]
 )
-async def test_input_that_is_not_http_is_refused_without_echoing_it(console: ConsoleClient, raw: bytes) -> None:
+async def test_input_that_is_not_http_gets_400_and_the_answer_does_not_repeat_it(
+    console: ConsoleClient, raw: bytes
+) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", console.console.port)
     writer.write(raw)
     answer = await reader.read()
@@ -245,13 +247,13 @@ async def test_an_address_reachable_by_others_needs_a_token_that_is_not_too_shor
     settings("localhost").check()
 
 
-async def test_a_port_in_use_is_an_error_of_one_line(console: ConsoleClient) -> None:
+async def test_starting_the_console_on_a_port_in_use_raises_bad_address(console: ConsoleClient) -> None:
     taken = ConsoleSettings(host="127.0.0.1", port=console.console.port, bootstrap="x:1", version="1")
     with pytest.raises(BadAddress, match="in use"):
         await Console(taken, lambda: None).start()  # type: ignore[arg-type, return-value]
 
 
-async def test_the_console_ends_while_event_streams_are_open(broker: ServedBroker) -> None:
+async def test_closing_the_console_returns_although_an_event_stream_is_open(broker: ServedBroker) -> None:
     async with asyncio.timeout(10), console_of(f"127.0.0.1:{broker.port}") as client, client.events() as stream:
         assert (await stream.next())[0] == "snapshot"
         await client.console.close()

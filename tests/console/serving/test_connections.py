@@ -66,7 +66,7 @@ async def test_a_new_connection_at_the_limit_closes_the_one_idle_for_longest(con
     assert len(console.console.parts.connections) == 4
 
 
-async def test_while_all_connections_are_busy_the_next_one_gets_503(console: ConsoleClient) -> None:
+async def test_a_connection_above_the_limit_gets_503_if_all_others_are_in_a_request(console: ConsoleClient) -> None:
     console.console.parts.connections = ConnectionLimits(most=2, most_of_address=2)
     watching = [await connect(console, EVENTS) for _ in range(2)]
     assert [await status_of(each) for each in watching] == [200, 200]
