@@ -30,6 +30,6 @@ def test_rss_bytes_grows_with_the_memory_in_use():
     assert accounting.usage(os.getpid()).rss_bytes - before > len(block) // 2
 
 
-def test_asking_for_process_0_raises_an_error():
+def test_usage_of_process_0_raises_os_error():
     with pytest.raises(OSError):
         accounting.usage(0)

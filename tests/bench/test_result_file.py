@@ -41,7 +41,9 @@ def test_figures_use_the_open_messaging_benchmarks_names_where_they_exist() -> N
         ("[" * 100_000, "no result"),
     ],
 )
-def test_a_file_that_is_not_a_result_is_refused_with_the_cause(tmp_path: Path, text: str, cause: str) -> None:
+def test_reading_a_file_that_is_not_a_result_raises_not_a_result_with_the_cause(
+    tmp_path: Path, text: str, cause: str
+) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
     with pytest.raises(NotAResult, match=cause):
@@ -49,7 +51,7 @@ def test_a_file_that_is_not_a_result_is_refused_with_the_cause(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("value", ['"100"', "NaN", "-Infinity", "true", "null"])
-def test_a_figure_that_is_not_a_number_is_refused(tmp_path: Path, value: str) -> None:
+def test_reading_a_result_with_a_figure_that_is_not_a_number_raises_not_a_result(tmp_path: Path, value: str) -> None:
     document = as_json(made_result())
     document["findings"][0]["figures"]["publishRate"] = ["here"]
     path = tmp_path / "result.json"

@@ -185,7 +185,7 @@ def test_changing_acls_without_the_right_is_refused(tmp_path: Any, connect: Call
 
 
 @CLIENTS
-def test_a_refused_acl_is_reported_and_the_others_are_created(
+def test_of_several_acls_in_one_request_only_the_invalid_one_is_refused(
     guarded: BrokerProcess, connect: Callable[[str], Any]
 ) -> None:
     wrong: Rule = ("ALLOW", "User:alice", "*", "READ", "CLUSTER", "LITERAL", "orders")

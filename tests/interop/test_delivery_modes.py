@@ -148,7 +148,7 @@ def timeout_of(broker, transactional_id):
 
 
 @pytest.mark.requirement("S-55", "S-117")
-async def test_a_transactions_timeout_is_a_minute_by_default(broker, name):
+async def test_each_clients_default_transaction_timeout_reaches_the_broker(broker, name):
     Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{name}-c"}).init_transactions(TIMEOUT_S)
     settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": f"{name}-t", "transaction.timeout.ms": 7000}
     Producer(settings).init_transactions(TIMEOUT_S)

@@ -267,7 +267,7 @@ async def aio_member(broker, topic, read, assignor, **more):
 
 
 @pytest.mark.parametrize("assignor", first_only([AioSticky, AioRange, AioRoundRobin]), ids=lambda each: each.name)
-async def test_aiokafka_members_share_partitions(broker, assignor):
+async def test_two_aiokafka_members_share_partitions_and_one_takes_over_when_one_leaves(broker, assignor):
     topic = f"aio-{assignor.name}"
     filled(broker, topic)
     read = []
@@ -282,7 +282,7 @@ async def test_aiokafka_members_share_partitions(broker, assignor):
     assert sorted(set(read)) == sorted(values() + values(EACH))
 
 
-async def test_a_static_aiokafka_member_keeps_its_partitions(broker):
+async def test_a_static_aiokafka_member_gets_its_partitions_back_after_a_restart(broker):
     filled(broker, "aio-static")
     read = []
     async with aio_member(broker, "aio-static", read, AioRange, group_instance_id="one") as first:
@@ -360,7 +360,7 @@ class Python(threading.Thread):
     [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor, CooperativeStickyAssignor],
     ids=lambda each: each.name,
 )
-def test_kafka_python_members_share_partitions(broker, assignor):
+def test_two_kafka_python_members_share_partitions_and_the_last_one_gets_all(broker, assignor):
     topic = f"kp-{assignor.name}"
     filled(broker, topic)
     first = Python(broker, topic, assignor)

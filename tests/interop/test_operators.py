@@ -135,7 +135,7 @@ def test_a_commit_after_an_operators_abort_raises(broker, admin, look, name, lib
     assert in_partition(admin, name, 1) == []
 
 
-def test_aborting_an_unknown_transaction_does_not_harm_a_producer(admin, producer, look, name):
+def test_an_abort_for_an_unknown_producer_id_fails_and_other_producers_can_commit(admin, producer, look, name):
     opened(producer, name, 0)
     (found,) = in_partition(admin, name, 0)
     producer.commit()

@@ -81,14 +81,14 @@ def test_the_checker_accepts_a_correct_consumers_history(what):
 @pytest.mark.parametrize(
     "tell", [golden_connections.in_order, golden_connections.it_deletes_and_asks_where_its_log_begins]
 )
-def test_reading_ones_own_writes_is_not_an_anomaly(tell):
+def test_the_checker_accepts_a_client_that_sees_its_own_earlier_requests(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
 
 
 @pytest.mark.parametrize("tell", [golden_trims.deleted_and_read_on, golden_trims.deleted_to_its_end])
-def test_records_below_a_delete_records_request_are_not_anomalies(tell):
+def test_the_checker_accepts_missing_records_below_a_delete_records_offset(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

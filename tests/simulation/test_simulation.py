@@ -56,7 +56,7 @@ def test_no_seed_with_a_share_group_shows_an_anomaly():
     assert met["sdk queue: given"] > 10
 
 
-def test_no_seed_shows_an_anomaly_when_fetches_read_parts_of_files(monkeypatch):
+def test_no_seed_shows_an_anomaly_when_fetches_send_small_parts_of_segment_files(monkeypatch):
     sent = 0
 
     def read(part, *place):

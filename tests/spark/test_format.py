@@ -35,7 +35,7 @@ def test_readers_are_created_and_pickled_without_a_broker():
     assert "headers" not in source.schema()
 
 
-def test_errors_have_a_hint_as_a_note_and_the_repr_shows_no_password():
+def test_a_schema_error_has_its_hint_as_a_note_and_the_repr_shows_no_password():
     with pytest.raises(InvalidConfigurationError) as caught:
         FencepostDataSource(GIVEN).reader(schema=StructType([StructField("value", StringType())]))
     assert "cast(value as string)" in caught.value.__notes__[0]
@@ -124,7 +124,7 @@ class OldQuery(Query):
         return True
 
 
-def test_on_spark_4_1_all_records_are_read_once_and_limits_are_ignored_with_a_note(source, reader_of_4_1, caplog):
+def test_on_spark_4_1_records_are_read_once_and_trigger_limits_are_ignored(source, reader_of_4_1, caplog):
     from fencepost.spark.options import source_options
 
     source.create("old", 2)

@@ -54,7 +54,7 @@ def test_hints_of_client_errors_are_rewritten_with_the_names_of_spark_options(er
         abortable(ClientError("no hint")),
     ],
 )
-def test_errors_after_which_the_sink_aborts_itself_get_no_hint(error):
+def test_errors_of_transactions_that_the_sink_aborts_itself_are_shown_without_hint(error):
     assert shown(error) == ""
 
 

@@ -68,7 +68,7 @@ def test_without_a_jdk_a_script_starts_jdk4pys_java_without_the_vector_module(no
     )
 
 
-def test_java_home_is_left_unchanged_if_it_was_set_before(nowhere):
+def test_java_home_returns_a_java_home_that_it_has_returned_before(nowhere):
     home = java.java_home(nowhere)
     assert java.java_home(nowhere | {"JAVA_HOME": str(home)}) == home
 
@@ -84,7 +84,7 @@ def test_the_java_script_passes_on_all_arguments_but_the_vector_module_unchanged
     assert output == "".join(f"<{word}>" for word in words if word != java.VECTOR_MODULE)
 
 
-def test_processes_that_start_at_once_share_one_complete_java_script(tmp_path):
+def test_with_shim_called_by_many_threads_leaves_one_complete_java_script(tmp_path):
     target = java_that_says(tmp_path / "java", "25")
     found = java.Java(target, 25, "25", whole=False)
 
@@ -216,7 +216,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         requirements.check_versions()
 
 
-def test_the_autoloaded_module_imports_without_spark_and_raises_when_it_is_used(monkeypatch):
+def test_pyspark_fencepost_imports_if_the_connector_cannot_and_raises_when_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "fencepost.spark.format", None)
     monkeypatch.delitem(sys.modules, "pyspark_fencepost", raising=False)
     found = importlib.util.spec_from_file_location("pyspark_fencepost", ROOT / "spark" / "autoload" / "__init__.py")

@@ -111,7 +111,7 @@ def test_the_aims_include_the_p99_ratio_and_the_rate_of_durable_writes() -> None
     assert Aim("", "small 16x1 over 16", "rate", FSYNC, KAFKA_FLUSH, 2.5) in aims
 
 
-def test_a_saturated_client_and_a_longer_p99_are_reported() -> None:
+def test_a_verdict_reports_a_saturated_client_and_a_p99_above_the_peers() -> None:
     ours = Measured("small 64x1", "request", FSYNC, {"rate": (1.0,), "p99_ms": (3.0,)}, saturated=True)
     theirs = rates("small 64x1", KAFKA, 1.0, p99_ms=[2.0])
     verdict = judge([ours, theirs], [MORE])[0]
@@ -120,7 +120,7 @@ def test_a_saturated_client_and_a_longer_p99_are_reported() -> None:
     assert not judge([rates("small 64x1", FSYNC, 1.0), theirs], [MORE])[0].p99_above
 
 
-def test_the_findings_of_a_contest_become_one_figure_per_round() -> None:
+def test_as_measured_turns_the_samples_of_a_finding_into_one_figure_per_round() -> None:
     first = Sample(100, 10_000_000, 2.0, 50_000_000, 60_000_000, 0.5, latencies(1.0, 2.0, 3.0))
     second = Sample(400, 10_000_000, 2.0, 50_000_000, 70_000_000, 0.98, latencies(9.0), others_cpu=0.02)
     found = Finding("small 64x1", "request", OS, [first, second], warm=False).as_measured()

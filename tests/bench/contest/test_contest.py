@@ -106,7 +106,7 @@ def test_a_jvm_not_steady_after_60_seconds_is_measured_and_reported_as_cold(arou
     assert not found[0].warm
 
 
-def test_a_jvm_gets_three_warming_windows_even_with_no_time_left(around):
+def test_a_jvm_is_warmed_in_three_windows_even_if_that_exceeds_the_warming_time(around):
     load = Load(around, rates=[1000, 1000, 1000])
     found, _ = played(load, [JVM], 1, Warmth(most_s=1.0))
     assert [seconds for _, seconds in load.windows].count(5.0) == 3

@@ -48,7 +48,7 @@ def test_growth_is_the_ratio_of_cpu_per_request_with_many_to_few_in_each_round()
     assert found.others_cpu == 0.04  # the largest of a round, as everywhere
 
 
-def test_each_round_of_a_start_measures_its_time_and_its_memory(progress):
+def test_the_start_scenario_measures_ready_time_and_idle_memory_in_each_round(progress):
     (found,) = growth.starts((names.OS,), TINY, progress)
     assert (found.scenario, found.peer) == ("start", names.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
@@ -89,7 +89,7 @@ def test_each_kind_of_growth_gives_a_figure_per_round(progress, grown):
     assert {each.peer for each in found} == {names.OS}
 
 
-def test_growth_compares_ten_partitions_with_the_full_number(progress, monkeypatch):
+def test_growth_of_partitions_compares_ten_partitions_with_the_configured_number(progress, monkeypatch):
     made: dict[str, list[int]] = {}
     monkeypatch.setattr(growth, "CHUNK", 20)
     monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))

@@ -174,7 +174,7 @@ def test_malformed_frames_are_refused_before_connecting(frames, text):
         assert server.opened == 0
 
 
-def test_thousands_of_connections_are_all_in_use():
+def test_a_closed_loop_sends_requests_over_each_of_thousands_of_connections():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MANY + 500
     if hard != resource.RLIM_INFINITY and hard < allowed:

@@ -34,12 +34,12 @@ def test_a_loop_turn_lasts_as_long_as_the_loop_ran_or_waited_for_a_running_holde
     assert not found.lost
 
 
-def test_a_futex_call_that_wakes_others_is_not_counted_as_a_wait() -> None:
+def test_a_futex_call_that_wakes_other_threads_does_not_count_as_a_lock_wait() -> None:
     kinds = [event.kind for event in read_events(LINES.splitlines()) if event.thread == WORKER]
     assert Kind.WAITS not in kinds
 
 
-def test_spans_cut_off_by_the_start_or_end_of_the_trace_are_left_out() -> None:
+def test_waits_and_turns_cut_off_by_the_start_or_end_of_the_trace_do_not_count() -> None:
     events = [
         Event(0, LOOP, Kind.GOES_ON),
         Event(1, LOOP, Kind.POLLS),
@@ -53,7 +53,7 @@ def test_spans_cut_off_by_the_start_or_end_of_the_trace_are_left_out() -> None:
     assert measure([], LOOP).seconds == 0
 
 
-def test_events_are_sorted_by_time_and_gaps_are_reported() -> None:
+def test_trace_events_are_sorted_by_time_and_lost_events_are_reported() -> None:
     lines = LINES.splitlines()
     lines.append("          python   100    10.006500: PERF_RECORD_LOST lost 12")
     found = measure(read_events(reversed(lines)), LOOP)

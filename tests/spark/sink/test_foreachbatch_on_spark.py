@@ -14,7 +14,8 @@ pytestmark = pytest.mark.jvm
 
 
 @pytest.mark.parametrize("where", ["with a job group of its own", "in a thread"])
-def test_two_writes_with_one_sink_id_stop_the_query_but_a_repeated_one_does_not(spark, spark_broker, tmp_path, where):
+def test_a_second_foreachbatch_write_with_one_sink_id_stops_the_query(spark, spark_broker, tmp_path, where):
+    """A repetition of the same write by a later run of the batch does not stop it."""
     servers, source, target = spark_broker.bootstrap, f"in-{len(where)}", f"out-{len(where)}"
     with sync.Producer(servers) as producer:
         producer.send(source, b"row")

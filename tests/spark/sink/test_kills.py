@@ -87,7 +87,7 @@ def test_rows_are_written_once_although_the_driver_is_killed(spark_proxy, place,
 
 
 @pytest.mark.usefixtures("counted")
-def test_the_run_after_a_failed_task_writes_each_row_once(spark, spark_proxy, place):
+def test_a_query_restarted_after_a_failed_task_writes_each_row_once(spark, spark_proxy, place):
     """No message tells what other tasks of the failed batch had prepared."""
     kills = [kill_at(spark_proxy, "Produce", "before", 3 + i, kill_worker) for i in range(2 * ATTEMPTS)]
     until_it_ends_well(spark, place, attempts=8)

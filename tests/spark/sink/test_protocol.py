@@ -120,7 +120,7 @@ def test_readers_stay_blocked_if_a_decision_does_not_abort_other_attempts():
     assert "left waiting" in set().union(*(lives(Lazy(), seed, "what is open is left") for seed in range(100)))
 
 
-def test_open_transactions_of_killed_tasks_block_readers_until_the_driver_aborts():
+def test_without_the_drivers_abort_open_transactions_of_killed_tasks_stay_open():
     found = set().union(*(lives(FakeBroker(), seed, "what is open is left") for seed in range(100)))
     assert found == {"left open"}
 
@@ -128,7 +128,8 @@ def test_open_transactions_of_killed_tasks_block_readers_until_the_driver_aborts
 MOST_AT_ONCE = 7  # transactions; a batch has six at most, if none becomes old
 
 
-def test_batches_are_decided_although_killed_drivers_left_prepared_transactions():
+def test_random_kills_of_drivers_leave_no_query_stuck_at_the_limit_of_a_decision():
+    """The broker limits how many transactions one decision may end, and killed drivers leave prepared ones behind."""
     assert not set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed) for seed in range(300)))
 
 
@@ -303,16 +304,16 @@ def test_an_abort_ends_only_attempts_named_by_its_messages_or_its_streams_mark(m
     ],
     ids=["its own", "a longer name with a dot", "a longer name", "no number", "no task", "another prefix"],
 )
-def test_a_transactional_id_is_a_sinks_only_if_all_parts_of_its_name_match(name, found):
+def test_written_for_matches_only_transactional_ids_of_its_prefix_and_sink(name, found):
     assert written_for(name, PREFIX, "a") == found
 
 
-def test_batch_and_attempt_are_parsed_from_an_id_of_an_unknown_sink_with_dots():
+def test_written_for_without_a_sink_returns_batch_and_attempt_of_a_sink_with_dots():
     assert written_for("once-a.1.4.m1.0.7.0", PREFIX, None) == (4, "m1")
 
 
 @pytest.mark.parametrize("digests", [(TOPIC, TOPIC + OFFSETS), (TOPIC + OFFSETS, TOPIC)])
-def test_a_repeated_decision_is_recognised_if_only_one_run_could_read_the_offsets(digests):
+def test_a_batch_is_found_already_decided_if_one_run_could_not_read_its_offsets(digests):
     world = committed_at_4(digests[0])
     message = attempt_of(world, SinkBatch("s", 4, "q", "two"), [b"r@2"])
     assert decided(world, commit_steps([message], digests[1])).already

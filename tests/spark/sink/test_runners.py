@@ -17,7 +17,7 @@ from spark_sink import KINDS, Sink, answers_lost, arrow
 
 
 @KINDS
-def test_rows_of_tasks_become_visible_when_the_runner_has_committed(sink, is_stream):
+def test_rows_of_all_tasks_become_visible_together_with_the_jobs_commit(sink, is_stream):
     job = sink.job(is_stream)
     messages = [job.task([arrow(b"1")]), job.task([arrow(b"2")], partition=1)]
     assert sink.rows() == []
@@ -228,7 +228,7 @@ def test_while_a_task_waits_for_rows_its_old_transaction_is_prepared(sink, is_st
     assert not sink.open()
 
 
-def test_the_batchs_abort_ends_what_a_failed_task_had_prepared(sink, monkeypatch):
+def test_the_batchs_abort_ends_transactions_that_a_failed_task_had_prepared(sink, monkeypatch):
     monkeypatch.setattr("fencepost.spark.sink.protocol.WAITING_SHARE", 9_000)
     job = sink.job(False)
 
@@ -253,7 +253,7 @@ def test_a_commit_whose_answer_was_lost_succeeds_if_the_broker_carried_it_out(si
     assert sink.rows() == [b"1"]
 
 
-def test_a_commit_that_the_broker_did_not_carry_out_is_aborted_and_raises(sink, monkeypatch):
+def test_a_commit_that_the_broker_did_not_carry_out_raises_and_aborts_its_rows(sink, monkeypatch):
     job = sink.job(False)
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=False)

@@ -192,7 +192,9 @@ def test_a_batch_committed_with_other_source_offsets_raises_sink_conflict_error(
 
 @pytest.mark.parametrize("owner", [QUERY, "another"])
 @pytest.mark.parametrize("kind", ["stream", "foreachBatch"])
-def test_a_checkpoint_derived_from_the_session_must_have_the_query_id(driver, tmp_path, owner, kind, caplog):
+def test_a_checkpoint_path_derived_from_the_session_is_used_if_its_query_id_matches(
+    driver, tmp_path, owner, kind, caplog
+):
     (tmp_path / "metadata").write_text(json.dumps({"id": owner}))
     for offset in (5, 9):
         plan(tmp_path, {"t": {"0": offset}})
@@ -213,7 +215,7 @@ def test_a_checkpoint_derived_from_the_session_must_have_the_query_id(driver, tm
     [("3", QUERY, "set back"), ("9", "another", "its own sinkId"), ("0", "new", "its own sinkId")],
     ids=["rewound", "two queries", "checkpoint deleted"],
 )
-def test_a_batch_number_or_query_that_the_sink_does_not_expect_stops_the_query(driver, number, query_id, says):
+def test_a_batch_of_another_query_or_number_than_the_next_raises_sink_conflict(driver, number, query_id, says):
     name = f"elsewhere-{number}"
     made = driver.stream(sinkId=name)
     made.commit([driver.task(made, ONE, batch_id="5")], 5)

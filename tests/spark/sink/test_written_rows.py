@@ -39,7 +39,7 @@ def test_column_names_are_case_sensitive_as_in_sparks_kafka_sink():
         assert found == ("t", [b"it"], None, None, None)
 
 
-def test_two_columns_of_one_name_are_refused():
+def test_a_schema_with_two_columns_of_one_name_is_refused():
     twice = StructType([StructField(name, StringType()) for name in ("value", "key", "key", "other", "other")])
     with pytest.raises(InvalidConfigurationError, match="column 'key' exists twice"):
         check_columns(twice, "t")

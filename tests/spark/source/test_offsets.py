@@ -63,7 +63,7 @@ def test_offsets_json_does_not_depend_on_the_order_of_partitions(found):
     assert json.dumps(to_json(turned)) == json.dumps(to_json(Position(found)))
 
 
-def test_offsets_of_sparks_kafka_source_are_read():
+def test_from_json_reads_the_offsets_json_of_sparks_own_kafka_source():
     assert from_json({"t": {"1": 5, "0": 4}}) == Position({T0: 4, T1: 5})
 
 
@@ -103,7 +103,7 @@ def test_only_the_first_end_offset_contains_the_starting_offsets():
     assert (second.offsets, second.starts) == ({T0: 8}, {})
 
 
-def test_the_planned_end_offset_never_decreases():
+def test_a_batch_planned_when_the_log_ends_below_its_start_is_empty():
     start = Position({T0: 7})
     assert plan_batch(start, seen(t0=(0, 5, 9))) == (start, [])
 
@@ -233,7 +233,7 @@ def test_splits_of_random_ranges_cover_each_offset_once_within_their_limits(whol
         assert len(found) == len(whole)
 
 
-def test_min_partitions_splits_the_largest_ranges_most():
+def test_min_partitions_splits_ranges_in_proportion_to_their_size():
     found = split([Range("t", 0, 0, 900), Range("t", 1, 0, 100)], min_partitions=10)
     assert [each.partition for each in found].count(0) == 9
     assert split([Range("t", 0, 0, 2)], min_partitions=10) == [Range("t", 0, 0, 1), Range("t", 0, 1, 2)]

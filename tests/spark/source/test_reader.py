@@ -64,7 +64,7 @@ def test_a_split_returns_exactly_the_records_of_its_offset_range(source, topic):
     assert numbers(found) == [13, 14, 15, 16]
 
 
-def test_ranges_are_split_by_max_bytes_and_by_min_partitions(source, topic):
+def test_max_bytes_per_partition_and_min_partitions_split_a_batch_read(source, topic):
     source.write(topic, *[b"v" * 1000 for _ in range(200)])
     parts = source.batch(subscribe=topic, maxBytesPerPartition="20k").partitions()
     assert 8 <= len(parts) <= 13

@@ -44,7 +44,7 @@ def rows(records, schema=FULL, **how):
     return batch.to_pylist()
 
 
-def test_a_row_has_the_fields_of_the_record():
+def test_a_row_has_key_value_offset_timestamp_and_headers_of_its_record():
     made = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=dt.UTC)
     at = round(made.timestamp() * 1000)
     found = rows([Record(4, at, b"k", b"v", (("h", b"1"), ("h", None))), Record(5, -1, None, None)], base_offset=4)
