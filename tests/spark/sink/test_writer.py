@@ -192,9 +192,7 @@ def test_a_batch_committed_with_other_source_offsets_raises_sink_conflict_error(
 
 @pytest.mark.parametrize("owner", [QUERY, "another"])
 @pytest.mark.parametrize("kind", ["stream", "foreachBatch"])
-def test_a_checkpoint_path_derived_from_the_session_is_used_if_its_query_id_matches(
-    driver, tmp_path, owner, kind, caplog
-):
+def test_a_checkpoint_path_of_the_session_is_used_if_its_query_id_matches(driver, tmp_path, owner, kind, caplog):
     (tmp_path / "metadata").write_text(json.dumps({"id": owner}))
     for offset in (5, 9):
         plan(tmp_path, {"t": {"0": offset}})
