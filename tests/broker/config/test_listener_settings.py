@@ -85,7 +85,7 @@ def test_a_setting_with_a_listener_prefix_does_not_apply_to_other_listeners() ->
         ("y:11", [("y", 11), ("y", 11)]),
     ],
 )
-def test_metadata_returns_the_advertised_address_of_the_clients_listener(
+def test_advertised_listeners_give_each_listener_its_address(
     advertised: str, reported: list[tuple[str, int] | None]
 ) -> None:
     found = listeners("a:1", "SASL_PLAINTEXT://a:2", advertised=advertised)
@@ -135,7 +135,7 @@ def test_contradictory_listener_settings_are_refused_with_a_hint(texts: dict[str
     assert hint in refused.value.hint
 
 
-def test_sasl_ssl_requests_a_client_certificate_only_where_client_auth_is_set() -> None:
+def test_ssl_client_auth_applies_to_sasl_ssl_only_with_the_listener_prefix() -> None:
     texts = {"listeners": "SSL://a:1,SASL_SSL://a:2", "ssl.keystore.location": "k", "ssl.truststore.location": "t"}
     texts["ssl.client.auth"] = "required"
     own = {"listener.name.sasl_ssl.ssl.client.auth": "requested"}
@@ -152,7 +152,7 @@ def test_alternative_names_of_tls_files_are_accepted_per_listener() -> None:
     assert not found.asks_who_connects
 
 
-def test_sasl_mechanisms_apply_only_to_sasl_listeners() -> None:
+def test_unsupported_sasl_mechanisms_are_accepted_if_no_listener_uses_sasl() -> None:
     assert listeners("a:1", sasl_enabled_mechanisms="GSSAPI")
 
 

@@ -53,7 +53,7 @@ def test_a_removed_acl_no_longer_applies_and_can_be_added_again(broker):
     send(broker, "alice")
 
 
-def test_changed_acls_survive_a_power_cut(broker):
+def test_changed_acls_survive_a_kill_of_the_embedded_broker(broker):
     send(broker, "alice")
     broker.remove_acls(ORDERS)
     broker.kill()
