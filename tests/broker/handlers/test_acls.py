@@ -68,7 +68,7 @@ def test_an_acl_change_applies_to_the_next_request_of_the_same_connection() -> N
         assert [each.error_code for each in first.results + second.results] == [OK, FORBIDDEN]
 
 
-def test_an_invalid_rule_is_refused_and_the_others_are_created() -> None:
+def test_create_acls_refuses_each_invalid_rule_and_creates_the_valid_ones() -> None:
     with SimulatedBroker(guarded()) as broker:
         wrong = ["allow alice READ TOPIC = t", "allow User:alice READ CLUSTER = t", "allow User:a ANY TOPIC = t"]
         long = [f"allow User:{'x' * 996} READ TOPIC = t", f"allow User:a READ TOPIC = {'x' * 1_001}"]
@@ -86,7 +86,7 @@ def test_create_acls_beyond_max_acls_is_refused() -> None:
         assert created(broker, OTHER) == [OK]
 
 
-def test_an_acl_request_with_too_many_changes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creating_or_deleting_too_many_acls_in_one_request_changes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acls, "MOST_CHANGES", 4)
     with SimulatedBroker(guarded()) as broker:
         assert created(broker, *many(5)) == [POLICY] * 5

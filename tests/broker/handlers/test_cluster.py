@@ -87,7 +87,7 @@ def test_metadata_finds_topics_by_name_and_by_id(broker: SimulatedBroker) -> Non
     assert metadata(broker, Asked(name="a"), Asked(name="a")) == [(0, "a", ids["a"], 2)]
 
 
-def test_metadata_gives_each_unknown_topic_its_own_error(broker: SimulatedBroker) -> None:
+def test_metadata_answers_unknown_and_invalid_topics_with_different_error_codes(broker: SimulatedBroker) -> None:
     ids = make(broker, a=1)
     assert metadata(
         broker,

@@ -82,7 +82,7 @@ def test_offset_fetch_with_require_stable_waits_until_the_commit_is_durable(slow
     assert reported(reader.receive()) == [7]
 
 
-def test_offset_requests_get_a_retriable_error_while_the_groups_log_is_offline():
+def test_offset_requests_get_coordinator_not_available_while_offsets_are_offline():
     with SimulatedBroker(BrokerSettings(offsets_topic_num_partitions=1)) as broker:
         broker.ask(create("t"))
         commit(broker, "g", "t", {0: 1})

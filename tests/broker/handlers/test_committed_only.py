@@ -125,7 +125,7 @@ def test_records_after_an_aborted_transaction_respect_the_byte_limit(client, bro
     assert 78 < sizes[1] <= 400 < sizes[2]
 
 
-def test_a_partition_beyond_the_byte_limit_is_read_in_the_next_fetch(client, broker):
+def test_a_partition_after_fetch_max_bytes_is_reached_is_answered_without_records(client, broker):
     for partition in (0, 1):
         txn = begun(broker, name=f"x{partition}")
         txn.write("t", b"lost", partition)
@@ -151,7 +151,7 @@ def test_all_readers_of_a_committed_only_topic_see_the_same_end_offset(client, b
     assert [(part.high_watermark, part.last_stable_offset) for part in parts] == [(0, 0), (0, 0)]
 
 
-def test_a_fetch_without_aborted_transactions_needs_no_worker_thread(client, broker, monkeypatch):
+def test_a_fetch_without_aborted_transactions_is_read_without_a_worker_thread(client, broker, monkeypatch):
     write(broker, b"a", commit=True)
     monkeypatch.setattr(broker.broker.read_executor, "submit", lambda *_, **__: pytest.fail("a job"))
     assert shown(read(client)) == ["a", "marker"]
@@ -245,7 +245,7 @@ def test_a_user_with_only_read_sees_committed_records():
 # Parts of files.
 
 
-def test_a_file_part_with_an_aborted_batch_is_read_and_released(client, broker, monkeypatch):
+def test_a_fetch_from_a_file_omits_an_aborted_batch_and_closes_the_file(client, broker, monkeypatch):
     leave_small_parts(monkeypatch)
     for number in range(8):
         client.ask(produce("t", batch(value=b"%d" % number * 50)), 9)

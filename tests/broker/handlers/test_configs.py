@@ -193,7 +193,7 @@ def test_one_invalid_setting_leaves_the_whole_resource_unchanged(topic: Simulate
     assert overrides(topic) == {}
 
 
-def test_a_setting_or_a_resource_named_twice_is_refused(topic: SimulatedBroker) -> None:
+def test_altering_a_setting_or_a_resource_twice_in_one_request_is_refused(topic: SimulatedBroker) -> None:
     doubled = change(topic, TOPIC, "a", ("retention.ms", SET, "5"), ("retention.ms", DELETE, None))
     assert doubled == (42, "Error due to duplicate config keys")
     resource = AlterConfigsRequest.Resource(resource_type=TOPIC, resource_name="a", configs=[])
@@ -239,11 +239,9 @@ def test_a_dynamic_broker_setting_applies_to_topics_that_do_not_override_it(topi
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
 @pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
-def test_a_limit_that_would_keep_all_clients_out_cannot_be_set_by_alter_configs(
-    broker: SimulatedBroker, name: str, of: str
-) -> None:
-    """It could not be changed back: no client could connect, not even after a restart, and a flag would not override
-    it.
+def test_alter_configs_refuses_a_connection_limit_below_10(broker: SimulatedBroker, name: str, of: str) -> None:
+    """A lower limit could not be changed back: no client could connect, not even after a restart, and a flag would not
+    override it.
     """
     for value in ("0", "1", "9"):
         refused = change(broker, BROKER, of, (name, SET, value))

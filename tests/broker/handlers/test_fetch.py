@@ -102,7 +102,7 @@ def test_a_fetch_outside_the_log_gets_offset_out_of_range(client):
     assert {offset: code(client.ask(fetch("t", offset), NAMED)) for offset in asked} == asked
 
 
-def test_fetch_max_bytes_of_the_broker_bounds_the_answer():
+def test_the_broker_setting_fetch_max_bytes_limits_the_records_in_an_answer():
     with SimulatedBroker(BrokerSettings(fetch_max_bytes=1024)) as broker:
         broker.ask(create("t"))
         client = SimulatedClient(broker)
@@ -167,7 +167,7 @@ def test_a_fetch_with_a_wrong_leader_epoch_is_refused(client):
     assert code(client.ask(fetch("t", leader_epoch=2), NAMED)) == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_reader_with_a_longer_log_gets_the_diverging_offset(client):
+def test_a_fetch_past_the_end_of_last_fetched_epoch_gets_where_the_epoch_ends(client):
     fill(client, 1)
     assert fetched(client.ask(fetch("t", 3, last_fetched_epoch=0), NAMED)).diverging_epoch is None
     diverging = fetched(client.ask(fetch("t", 4, last_fetched_epoch=0), NAMED))
@@ -176,7 +176,7 @@ def test_a_reader_with_a_longer_log_gets_the_diverging_offset(client):
     assert code(client.ask(fetch("t", 0, last_fetched_epoch=1), NAMED)) == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_fetch_for_another_replica_is_refused(client):
+def test_a_fetch_with_a_replica_id_gets_not_leader_or_follower(client):
     request = fetch("t")
     request.replica_id = 5
     assert code(client.ask(request, NAMED)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -200,7 +200,7 @@ def test_a_fetch_of_a_damaged_partition_gets_an_error_that_old_clients_retry(cli
     assert code(client.ask(fetch("t"), 6)) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_flushed_records_are_read_from_segments_warm_and_cold_alike(client):
+def test_flushed_records_are_read_alike_with_and_without_the_index_in_memory(client):
     fill(client, 20)
     client.broker.wait(30)  # long enough to be flushed and checkpointed
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
@@ -213,7 +213,7 @@ def test_flushed_records_are_read_from_segments_warm_and_cold_alike(client):
     assert client.broker.broker.metrics.cold_reads == reads + 1
 
 
-def test_cold_reads_of_several_partitions_go_in_one_answer(client):
+def test_one_answer_has_records_of_three_partitions_whose_indexes_are_not_in_memory(client):
     for partition in range(3):
         fill(client, 5, partition=partition)
     client.broker.wait(30)
@@ -319,7 +319,7 @@ def test_an_unknown_partition_does_not_end_a_fetchs_wait_for_min_bytes(client):
     assert found["none"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_bug_in_one_waiting_fetch_does_not_affect_other_fetches(client, monkeypatch):
+def test_an_exception_in_a_waiting_fetch_fails_it_and_other_fetches_are_answered(client, monkeypatch):
     readers = [SimulatedClient(client.broker, f"reader {n}") for n in range(3)]
     for reader in readers:
         reader.send(fetch("t", max_wait_ms=60_000), NAMED)

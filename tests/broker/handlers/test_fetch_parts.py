@@ -111,7 +111,7 @@ def test_a_client_that_disconnects_during_its_fetch_leaves_no_open_file_part(cli
     assert let_go_of(found) == [True]
 
 
-def test_a_disconnect_with_one_fetch_read_and_another_ready_releases_both(client, found, monkeypatch):
+def test_a_disconnect_releases_the_file_parts_of_unfinished_and_unsent_fetches(client, found, monkeypatch):
     broker = client.broker.broker
     read = []
     monkeypatch.setattr(broker.read_executor, "submit", lambda run, done, **_: read.append((run, done)))
@@ -141,7 +141,7 @@ def test_a_worker_reads_a_cold_partition_while_another_is_sent_from_a_file_part(
     disk.is_cold = lambda path: False
 
 
-def test_a_fetch_session_returns_each_file_part_once(client, found):
+def test_a_fetch_session_without_new_records_answers_empty_and_keeps_no_file_open(client, found):
     opened = client.ask(both(epoch=0), NAMED)
     assert [len(bytes_of(part)) > 1_000 for part in opened.responses[0].partitions] == [True, True]
     moved = [Part(partition=index, fetch_offset=60, partition_max_bytes=1 << 20) for index in range(2)]

@@ -140,7 +140,7 @@ def test_a_ledger_decision_with_a_lower_number_is_a_conflict(broker):
     assert last_number(broker) == 7
 
 
-def test_another_ledger_owner_must_take_over_and_then_fences_the_first(broker):
+def test_a_new_ledger_owner_is_refused_until_it_takes_over_and_fences_the_first(broker):
     decide(broker, number=1)
     assert decide(broker, number=2, owner="successor").error_code == CONFLICT
     assert decide(broker, number=2, owner="successor", takeover=True).error_code == 0
@@ -349,7 +349,7 @@ def test_a_decision_with_an_offline_partition_succeeds_and_its_marker_follows_la
     assert values(broker, "a") == [b"t0"]
 
 
-def test_while_the_ledgers_log_is_offline_requests_fail_at_once(broker):
+def test_ledger_requests_get_coordinator_not_available_while_its_log_is_offline(broker):
     txn, open_ = prepared(broker, "t"), written(broker, "open", partition=1)
     log = broker.broker.topics.by_name["__fencepost_ledger"].partitions[0].log
     log.offline = "damaged"

@@ -338,7 +338,7 @@ def test_a_decompression_bomb_is_refused_where_records_must_be_read(client):
 
 
 @pytest.mark.requirement("S-11")
-def test_produce_is_answered_only_after_the_sync(client):
+def test_produce_is_answered_only_after_its_journal_entry_is_synced(client):
     disk = client.broker.disk
     client.ask(produce("t", batch()))
     before = client.broker.broker.store.synced_unit
@@ -365,7 +365,7 @@ def test_a_retried_batch_is_not_answered_before_its_first_attempt_is_durable(cli
     assert end_offset(client) == 1
 
 
-def test_an_error_caused_by_undurable_batches_waits_until_they_are_durable(client):
+def test_an_out_of_order_error_waits_until_the_earlier_batches_are_durable(client):
     rounds, held = client.broker.broker.rounds, []
     executor, submit = rounds._executor, rounds._executor.submit
     executor.submit = lambda job, done: held.append((job, done))
@@ -380,7 +380,7 @@ def test_an_error_caused_by_undurable_batches_waits_until_they_are_durable(clien
 # Limits.
 
 
-def test_a_nearly_full_disk_refuses_with_an_error_old_clients_retry_and_keeps_all(client):
+def test_a_nearly_full_disk_refuses_produce_with_not_enough_replicas(client):
     store = client.broker.broker.store
     assert code(client.ask(produce("t", idempotent(0)))) == OK
     store.space_low = True
@@ -430,7 +430,7 @@ def test_a_batch_refused_for_its_transaction_is_not_overtaken_by_the_next_batch(
     assert [txn.send("t", b"first", sequence=0), txn.send("t", b"second")] == [OK, OK]
 
 
-def test_a_full_tail_pauses_producers_but_not_readers_and_then_resumes_them():
+def test_a_full_log_tail_pauses_producers_but_not_readers_until_it_is_flushed():
     with SimulatedBroker(BrokerSettings(log_tail_max_bytes=1 << 20)) as broker:
         broker.ask(create("t"))
         producer, reader = SimulatedClient(broker), SimulatedClient(broker)

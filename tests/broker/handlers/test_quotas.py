@@ -83,7 +83,7 @@ def test_describing_quotas_needs_describe_configs_and_setting_them_alter_configs
         assert (answer.error_code, answer.entries) == (FORBIDDEN, None)
 
 
-def test_a_full_store_refuses_quota_changes_with_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_journal_refuses_quota_changes_with_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1)
         with monkeypatch.context() as full:

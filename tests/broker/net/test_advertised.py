@@ -31,7 +31,7 @@ NAMED = ("SASL_PLAINTEXT://0.0.0.0:2", "PLAINTEXT://127.0.0.1:0")
         (NAMED, ("PLAINTEXT://a:11", "SASL_PLAINTEXT://:12"), 0, ("10.0.0.7", 2), ("10.0.0.7", 12)),
     ],
 )
-def test_the_advertised_address_is_the_configured_or_the_reached_one(
+def test_the_advertised_address_is_the_configured_or_the_one_the_client_connected_to(
     listeners: tuple[str, ...],
     reported: tuple[str, ...],
     came_by: int,

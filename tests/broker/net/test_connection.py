@@ -179,14 +179,14 @@ def test_replies_before_a_close_are_not_lost():
     assert wire.closed
 
 
-def test_an_oversized_frame_length_closes_the_connection_at_once():
+def test_a_frame_length_above_the_maximum_is_refused_before_its_bytes_arrive():
     connection, owner, _wire = connect(max_frame_bytes=1000)
     connection.data_received(struct.pack(">i", 1001))
     assert owner.complaints
     assert owner.served == []
 
 
-def test_a_client_that_does_not_read_replies_gets_no_further_requests_handled():
+def test_requests_are_not_handled_while_the_client_does_not_read_its_replies():
     connection, owner, wire = connect(echo)
     connection.pause_writing()
     assert not wire.reading
@@ -198,7 +198,7 @@ def test_a_client_that_does_not_read_replies_gets_no_further_requests_handled():
     assert wire.reading
 
 
-def test_handling_of_requests_stops_when_the_peer_stops_reading():
+def test_received_requests_wait_if_the_client_stops_reading_while_one_is_handled():
     def serve(connection, body):
         connection.slots.append((0, body))
         if body == b"2":
@@ -353,7 +353,7 @@ def test_a_large_frame_keeps_its_request_memory_while_a_congested_store_delays_i
     assert owner.pool_left == 100_000
 
 
-def test_a_lost_connection_releases_everything_it_held():
+def test_a_lost_connection_cancels_its_waiting_request_and_frees_its_request_memory():
     connection, owner, _ = connect(echo, pool_bytes=100_000)
     cancelled = []
     parked = Parked()
@@ -385,7 +385,7 @@ def test_frames_are_parsed_wherever_the_stream_is_split(size):
     assert owner.served == [b"hello", b"x", b"world"]
 
 
-def test_requests_behind_a_long_running_one_stay_unread_until_it_ends():
+def test_requests_behind_a_long_running_one_are_not_handled_until_it_ends():
     def serve(connection, body):
         echo(connection, body)
         if body == b"long":

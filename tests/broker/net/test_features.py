@@ -25,7 +25,7 @@ def test_a_broker_without_transactions_offers_no_version_of_them() -> None:
 
 
 @pytest.mark.parametrize("key", TRANSACTIONS)
-def test_transactions_are_offered_completely_or_not_at_all(key: int) -> None:
+def test_no_transaction_feature_is_listed_if_one_of_its_apis_is_missing_or_too_old(key: int) -> None:
     assert names(TRANSACTIONS | {key: TRANSACTIONS[key] - 1}) == ["metadata.version"]
     assert names({each: highest for each, highest in TRANSACTIONS.items() if each != key}) == ["metadata.version"]
 

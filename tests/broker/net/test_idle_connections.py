@@ -69,7 +69,7 @@ def test_a_client_that_stops_receiving_a_large_answer_becomes_idle(world, client
 
 
 def test_a_late_answer_restarts_the_idle_time(world, client):
-    """A long poll of nearly the whole time, and then as long again until the next request."""
+    """A long poll takes 0.9 of the idle time, and the client may then be silent for 0.9 of it again."""
     client.send(fetch("t", offset=10, max_wait_ms=IDLE_S * 900, min_bytes=1), NAMED)
     assert client.receive()
     world.wait(IDLE_S * 0.9)

@@ -201,7 +201,7 @@ def test_a_refused_offset_commit_has_an_error_for_every_partition(version):
     assert [(part.partition_index, part.error_code) for part in answered.partitions] == [(3, CODE), (1, CODE)]
 
 
-def test_a_refused_offset_fetch_has_errors_where_each_version_expects_them():
+def test_a_refused_offset_fetch_has_errors_per_partition_request_or_group_by_version():
     topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[2, 4])]
     single = OffsetFetchRequest(group_id="g", topics=topics)
     parts = refused(single, 1).topics[0].partitions
@@ -317,7 +317,7 @@ def test_rights_are_checked_only_for_resources_that_the_request_names():
     assert refused(ListOffsetsRequest(topics=[]), 1).topics == []
 
 
-def test_an_error_that_quotes_a_client_fits_every_answer():
+def test_an_error_message_that_quotes_a_request_is_cut_to_2000_characters():
     long = "\N{GRINNING FACE}" * 40_000
     assert len(KafkaError(ErrorCode.INVALID_REQUEST, long).detail) == 2_000
     asked = DescribeClientQuotasRequest(

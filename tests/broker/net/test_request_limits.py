@@ -106,7 +106,7 @@ def test_a_request_with_too_many_tagged_fields_closes_the_connection(served, cou
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_large_batches_do_not_count_towards_the_limits(version):
+def test_batches_of_5_mb_do_not_count_towards_the_partition_limit_of_a_request(version):
     check(frame_of(produce("t", batch(value=bytes(5_000_000)), batch(value=bytes(5_000_000))), version))
 
 
@@ -118,7 +118,7 @@ def test_requests_other_than_produce_have_a_small_size_limit():
 
 
 @pytest.mark.parametrize("rest", [b"\x00", b"\xff", b"\x7f", b"\x02"])
-def test_a_large_frame_with_any_content_is_refused_without_other_effects(rest):
+def test_checking_a_damaged_large_frame_raises_nothing_but_malformed_frame(rest):
     whole = frame_of(spread(2, 3, batch()), 9)
     header = read_request_header(whole)
     for cut in range(header.position, len(whole)):
@@ -162,7 +162,7 @@ def fetched_partitions(count):
     return FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic="t", partitions=parts)])
 
 
-def test_a_request_with_too_many_subjects_closes_its_connection(served):
+def test_describe_configs_of_too_many_topics_closes_its_connection(served):
     with served.connect() as client, served.connect() as greedy:
         client.call(create("a"))
         assert len(client.call(described(["a"] * 3), 4).results) == 3  # as Kafka: each as often as it is asked for
@@ -234,7 +234,7 @@ def assigning(count, size=0):
 @pytest.mark.parametrize(
     ("request_of", "version"), [(joining, v) for v in range(10)] + [(assigning, v) for v in range(6)]
 )
-def test_members_may_send_large_protocols_but_not_too_many_of_them(request_of, version):
+def test_join_and_sync_group_may_have_5_mb_protocols_but_only_a_limited_number(request_of, version):
     check(frame_of(request_of(2, 5_000_000), version))
     check(frame_of(request_of(MOST_BLOBS), version))
     with pytest.raises(MalformedFrame, match="members or protocols"):

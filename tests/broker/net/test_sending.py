@@ -138,7 +138,7 @@ def frame_of_first(client, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", range(4, 18))
-def test_a_second_read_is_sent_from_the_file_and_gives_the_same_bytes(served, version):
+def test_a_fetch_of_over_2_mib_from_a_segment_is_sent_by_sendfile_unchanged(served, version):
     before = uncopied(served)
     client = served.connect()
     if version <= NAMED:
@@ -261,7 +261,7 @@ def test_answers_are_copied_when_no_descriptor_is_left_for_sendfile(served, monk
 
 
 @pytest.mark.slow
-def test_without_descriptors_clients_that_do_not_read_use_one_window_each(served, monkeypatch):
+def test_without_free_descriptors_each_client_gets_one_copied_window_until_it_reads(served, monkeypatch):
     def none_left(fd, call):
         raise OSError(24, "Too many open files")
 

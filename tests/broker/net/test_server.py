@@ -70,7 +70,7 @@ def test_a_client_that_pipelines_without_reading_gets_every_answer_in_the_end(se
 
 
 @pytest.mark.slow
-def test_a_reader_that_does_not_read_is_not_served_ahead_and_memory_stays_bounded(served, client, topic):
+def test_for_a_client_that_does_not_read_at_most_three_fetch_answers_are_prepared(served, client, topic):
     for _ in range(20):
         client.call(produce(topic, batch(value=os.urandom(1_000_000))))
     before = served.inside(lambda broker: broker.metrics.bytes_out)

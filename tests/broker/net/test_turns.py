@@ -208,7 +208,7 @@ def test_stopping_the_broker_drops_unfinished_long_requests(broker):
     assert len(broker.broker.topics.by_name) < 1_000
 
 
-def test_a_request_that_fits_this_turn_is_not_queued_for_work_of_earlier_turns(monkeypatch, broker):
+def test_requests_in_separate_loop_turns_do_not_add_up_to_the_limit_of_one_turn(monkeypatch, broker):
     monkeypatch.setattr(turns, "SLICE_UNITS", 50)
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
     broker.ask(create(["t"]))
@@ -349,7 +349,7 @@ def test_a_cancelled_job_is_closed_and_reported_without_running():
     assert not later
 
 
-def test_after_a_slice_of_queued_work_arriving_requests_have_the_full_allowance():
+def test_queued_work_in_a_loop_turn_leaves_arriving_requests_their_full_allowance():
     store, later = SimpleNamespace(turn=0), []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
     queue.spend(turns.ARRIVAL_UNITS)
@@ -373,6 +373,9 @@ class Clock:
 
 
 def test_a_slice_checks_its_time_limit_every_twenty_units():
+    """Steps cost 7 units each, so the clock is read after 21, 42 and 63 units; the limit has passed at the third
+    reading.
+    """
     job = turns.Job(7 for _ in range(1_000))
     assert job.work(Clock(0, 1), 3, 10**9) == (False, 3 * 21)
     assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)
@@ -390,7 +393,7 @@ def test_a_slow_step_counts_by_its_duration_instead_of_its_units():
     assert queue.left == turns.ARRIVAL_UNITS - turns.SLICE_UNITS // 2
 
 
-def test_large_answers_share_the_answer_memory_with_a_minimum_for_each():
+def test_the_size_limit_of_an_answer_falls_with_connections_from_16_mib_to_256_kib():
     found = [turns.AnswerRoom(connections).left_bytes for connections in (0, 1, 16, 64, 1_024, 100_000)]
     assert found == [16 << 20, 16 << 20, 16 << 20, 4 << 20, 256 << 10, 256 << 10]
     assert not turns.AnswerRoom(1).is_full

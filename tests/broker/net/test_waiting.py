@@ -32,7 +32,7 @@ def test_a_waiter_is_checked_once_even_if_several_of_its_logs_moved():
     assert len(waiting) == 0
 
 
-def test_a_waiter_whose_check_fails_continues_to_wait():
+def test_a_waiter_whose_condition_is_not_met_continues_to_wait():
     waiting = Waiting()
     looks = parked(waiting, ["a"], done=False)
     waiting.wake(["a"])
@@ -56,7 +56,7 @@ def test_waiters_are_woken_in_the_order_in_which_they_parked():
     assert order == ["x", "y", "z"]
 
 
-def test_the_deadline_ends_a_wait_even_if_its_check_fails():
+def test_the_deadline_ends_a_wait_even_if_its_condition_is_not_met():
     waiting = Waiting()
     looks = parked(waiting, ["a"], deadline_ms=50, done=False)
     waiting.expire(49)

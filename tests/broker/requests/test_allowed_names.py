@@ -28,7 +28,7 @@ def looked_up(*, is_enforced: bool) -> tuple[list[int], list[str]]:
             return units, end.value
 
 
-def test_with_an_authorizer_each_name_is_a_step() -> None:
+def test_with_an_authorizer_names_are_checked_one_per_step_and_allowed_ones_returned() -> None:
     assert looked_up(is_enforced=True) == ([UNITS] * len(NAMES), NAMES[1::2])
 
 

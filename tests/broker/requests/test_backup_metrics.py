@@ -16,7 +16,7 @@ def test_a_broker_without_a_backup_follower_has_no_backup_samples():
         assert not any(exported(world).values())
 
 
-def test_the_loss_window_is_absent_before_the_first_report_and_grows_after_it():
+def test_the_backup_loss_window_is_exported_after_the_first_report_and_then_grows():
     with SimulatedBroker() as world:
         backup = world.broker.metrics.backup
         backup.is_followed = True

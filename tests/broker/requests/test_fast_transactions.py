@@ -89,14 +89,14 @@ def test_fast_transactions_use_the_time_of_the_current_turn():
             assert broker.broker.transactions.transactions["x"].last_update_ms - now_ms in range(100)
 
 
-def test_forgotten_requests_are_answered_the_same_as_remembered_ones(monkeypatch):
+def test_transaction_answers_do_not_depend_on_how_many_requests_the_cache_holds(monkeypatch):
     monkeypatch.setattr(fast_transactions, "REMEMBERED", 2)
     fast = history(1)
     monkeypatch.undo()
     assert history(1) == fast
 
 
-def test_transaction_v1_policy_also_applies_on_the_fast_path():
+def test_transaction_v1_policy_refuse_gives_unsupported_version_on_the_fast_path():
     with SimulatedBroker(BrokerSettings(transaction_v1_policy="allow")) as broker:
         broker.ask(create("t"))
         txn = begun(broker)

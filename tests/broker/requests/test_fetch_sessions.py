@@ -58,7 +58,7 @@ def test_a_full_fetch_opens_a_session_and_returns_every_partition():
     assert fetching.session_id == 1
 
 
-def test_a_fetch_with_the_final_epoch_closes_its_session_and_reads_without():
+def test_a_fetch_with_the_final_epoch_closes_its_session_and_is_answered_without_one():
     cache = sessions()
     session_id = opened(cache, "a")
     fetching = begin(cache, session_id, FINAL_EPOCH, wanted("b"))
@@ -95,7 +95,7 @@ def test_a_fetch_session_cannot_switch_between_topic_names_and_topic_ids(ids):
     assert begin(cache, session_id, 1, ids=not ids).error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_an_incremental_fetch_without_changes_reads_all_and_returns_none():
+def test_an_incremental_fetch_reads_all_partitions_and_returns_only_changed_ones():
     cache = sessions()
     fetching = begin(cache, opened(cache, "a", "b"), 1)
     assert names(dict(fetching.partitions())) == {"a", "b"}
@@ -174,7 +174,7 @@ def test_a_full_cache_refuses_a_new_session_but_answers_the_fetch():
     assert opened(cache, "b", "c") == NO_SESSION
 
 
-def test_a_fetch_session_unused_for_long_is_evicted_for_any_new_one():
+def test_a_fetch_session_unused_for_over_eviction_ms_is_evicted_for_any_new_one():
     cache = sessions(slots=1)
     stale = opened(cache, "a", "b", "c")
     assert opened(cache, "x", now_ms=EVICTION_MS) == NO_SESSION

@@ -83,5 +83,5 @@ def outcome(steps: list[Any], *, fast: bool) -> tuple[list[Any], Any]:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=6, max_size=14))
-def test_with_fast_paths_users_get_the_same_answers_as_without(steps: list[Any]) -> None:
+def test_users_with_any_rights_get_the_same_answers_with_and_without_fast_paths(steps: list[Any]) -> None:
     assert outcome(steps, fast=True) == outcome(steps, fast=False)

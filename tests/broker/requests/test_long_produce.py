@@ -97,7 +97,7 @@ def test_other_clients_are_served_while_a_worker_checks_records(broker, client, 
     assert answers(client.receive()) == [(OK, 1)]
 
 
-def test_each_partition_gets_its_own_answer(broker, client, workers):
+def test_each_partition_of_a_produce_checked_by_a_worker_gets_its_own_error_code(broker, client, workers):
     begun(client, workers, produce("keys", long(), batch(MANY), long()))
     finish(client, workers)
     (response,) = client.receive().responses
@@ -182,7 +182,7 @@ def test_a_topic_recreated_while_a_worker_checks_records_applies_its_own_rules(b
     assert answers(client.receive()) == [(OK, 0)]
 
 
-def test_rules_that_change_while_a_worker_checks_records_are_obeyed(broker, client, workers):
+def test_records_are_checked_again_if_topic_settings_change_during_their_check(broker, client, workers):
     begun(client, workers, produce("keys", long(timestamp=EARLY_MS - HOUR_MS)))
     change = IncrementalAlterConfigsRequest.Resource.Config(
         name="message.timestamp.before.max.ms", config_operation=0, value="1000"
@@ -307,7 +307,9 @@ def test_a_request_of_many_small_batches_that_decompress_to_much_is_refused_in_p
     assert broker.broker.topics.by_name["many"].partitions[2].log.end_offset == 0
 
 
-def test_a_batch_that_says_it_has_millions_of_records_is_not_decompressed(broker, client, workers, monkeypatch):
+def test_a_batch_whose_header_claims_millions_of_records_is_refused_undecompressed(
+    broker, client, workers, monkeypatch
+):
     sent = zstd_batch(b"small", LEAST_BYTES + 1)
     name = "fencepost.broker.topics.decompression_budget.payload_of"
     monkeypatch.setattr(name, lambda *_: pytest.fail("decompressed"))
@@ -318,7 +320,7 @@ def test_a_batch_that_says_it_has_millions_of_records_is_not_decompressed(broker
     assert f"{LEAST_BYTES} records" in part.error_message
 
 
-def test_batches_that_fail_to_decompress_count_towards_the_budget(broker, client, workers):
+def test_corrupt_batches_use_up_the_decompression_budget_and_the_rest_are_too_large(broker, client, workers):
     broker.ask(create("many", 40, cleanup_policy="compact"))
     broken = zstd_batch(b"no zstd")
     begun(client, workers, produce("many", *[broken] * 40))
@@ -331,7 +333,7 @@ def test_batches_that_fail_to_decompress_count_towards_the_budget(broker, client
 
 @pytest.mark.slow
 def test_a_batch_that_compresses_well_is_accepted(broker, client, workers):
-    """15 MB in one batch, far smaller on the wire than a sixteenth."""
+    """15 MB of records in one batch that is far smaller when compressed are within the decompression budget."""
     sent = packed(15_000, value=bytes(range(256)) * 4)
     assert len(sent) < LEAST_BYTES // 4
     begun(client, workers, produce("keys", sent))

@@ -57,7 +57,7 @@ def test_each_topic_is_looked_up_once_for_all_its_partitions(topics, version):
         (BY_ID, ["t"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_missing_target_has_no_partition_and_the_matching_error_code(topics, version, names, code):
+def test_a_produce_target_that_does_not_exist_has_no_partition_and_an_error_code(topics, version, names, code):
     targets = Targets(topics, request(topics, names, indexes=(-1, 3)), version)
     assert [target.partition for target in targets.all] == [None, None]
     assert targets.refusal_of_missing(targets.by_topic[0][0]).code is code
@@ -87,7 +87,7 @@ def test_a_workers_result_is_dropped_if_partition_or_rules_have_changed(topics):
     [(idempotent(0, transactional=True), True), (idempotent(0), False), (b"short", False)],
     ids=["transactional", "idempotent", "short"],
 )
-def test_a_target_has_a_producer_only_if_its_batch_is_transactional(topics, records, transactional):
+def test_a_produce_target_of_a_transactional_batch_has_its_producer_id_and_epoch(topics, records, transactional):
     (target,) = Targets(topics, request(topics, ["t"], indexes=(0,), records=records), BY_NAME).all
     assert target.transactional is transactional
     if transactional:

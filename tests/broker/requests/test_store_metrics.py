@@ -13,14 +13,14 @@ def exported(world):
     return {name.removeprefix(prefix): values for name, values in found.items() if name.startswith(prefix)}
 
 
-def test_a_broker_with_its_journal_on_disk_has_no_store_samples():
+def test_a_broker_with_its_journal_on_disk_exports_no_object_store_metrics():
     with SimulatedBroker() as world:
         found = exported(world)
         assert set(found) == {"epoch", "troubled", "congested"}
         assert not any(found.values())
 
 
-def test_an_owner_says_its_epoch_and_whether_the_store_answers():
+def test_object_store_metrics_show_the_epoch_and_whether_the_store_is_reachable():
     objects = SimulatedObjects()
     with SimulatedBroker(in_store=InStore(objects, lambda seconds: None)) as world:
         assert exported(world) == {"epoch": [1], "troubled": [0], "congested": [0]}

@@ -109,7 +109,7 @@ def test_requests_received_together_over_quota_are_delayed_and_stay_in_order(bro
     assert answered[2] == pytest.approx(16_200, rel=0.01), "24.2 KB are 14.1 s more than 10.1 s are free"
 
 
-def test_a_quota_applies_from_when_it_is_set_until_it_is_removed(broker: SimulatedBroker) -> None:
+def test_changing_or_removing_a_quota_applies_at_once_to_the_next_request(broker: SimulatedBroker) -> None:
     client = SimulatedClient(broker, "app")
     assert produced(client, KB * 50) == 0
     set_quota(broker, "user=<default>", producer_byte_rate=1000)
@@ -395,7 +395,7 @@ def test_creating_topics_beyond_the_quota_is_refused_until_it_allows_them(broker
     assert [topic.error_code for topic in gone.responses] == [OK, EXCEEDED]
 
 
-def test_clients_that_do_not_know_the_quota_error_are_served_and_throttled(broker: SimulatedBroker) -> None:
+def test_create_topics_v5_over_quota_creates_the_topics_and_throttles_the_client(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=admin", controller_mutation_rate=1)
     client = SimulatedClient(broker, "admin")
     made = client.ask(CreateTopicsRequest(topics=[*create("a", 16).topics, *create("b", 4).topics]), 5)

@@ -59,7 +59,7 @@ def test_other_clients_are_served_while_a_wide_fetch_is_read(broker):
 
 
 @pytest.mark.parametrize(("few", "many"), [(2, 4), (PARTITIONS - 1, PARTITIONS)])
-def test_a_further_wide_fetch_of_a_connection_ends_the_wait_of_the_earlier(broker, monkeypatch, few, many):
+def test_a_second_fetch_of_many_partitions_ends_the_wait_of_the_first_one(broker, monkeypatch, few, many):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", few)
     monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", few)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", many)
@@ -75,7 +75,7 @@ def test_a_further_wide_fetch_of_a_connection_ends_the_wait_of_the_earlier(broke
     assert (len(broker.broker.waiting), len(broker.broker.waiting_places)) == (0, 0)
 
 
-def test_an_answered_wide_fetch_is_not_kept_in_memory(broker, monkeypatch):
+def test_an_answered_fetch_of_many_partitions_leaves_no_waiter_in_memory(broker, monkeypatch):
     monkeypatch.setattr(fetches, "FEW_PARTITIONS", PARTITIONS - 1)
     monkeypatch.setattr(running_fetch, "FEW_PARTITIONS", PARTITIONS - 1)
     monkeypatch.setattr(fetches, "MANY_PARTITIONS", PARTITIONS)

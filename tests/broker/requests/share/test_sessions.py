@@ -105,7 +105,7 @@ def test_share_sessions_are_limited_and_a_member_may_replace_its_own_at_the_limi
     assert sessions.get("g", "b") is None
 
 
-def test_the_partitions_of_one_and_of_all_share_sessions_are_limited(monkeypatch):
+def test_too_many_partitions_in_one_or_all_share_sessions_get_limit_reached(monkeypatch):
     monkeypatch.setattr(share_sessions, "MOST_OF_A_SESSION", 2)
     monkeypatch.setattr(share_sessions, "MOST_OF_ALL", 3)
     sessions = ShareSessions()
