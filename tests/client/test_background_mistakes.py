@@ -115,7 +115,7 @@ def test_a_bug_while_fetching_is_raised_by_the_poll(what, monkeypatch, caplog):
     assert _said(caplog) == 1
 
 
-def test_a_bug_while_a_consumer_connects_is_raised(monkeypatch, caplog):
+def test_a_bug_while_a_consumer_connects_is_raised_by_getone(monkeypatch, caplog):
     async def main(world):
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
             await producer.send_and_wait("t", b"a")

@@ -37,7 +37,7 @@ def fill_disk(world):
     store.space_low = True
 
 
-def test_a_delivery_that_times_out_names_the_last_refusal(caplog):
+def test_a_delivery_timeout_names_the_brokers_last_error_for_the_record(caplog):
     async def main(world):
         async with plain(world) as producer:
             await producer.send_and_wait("t", b"v")
@@ -119,7 +119,7 @@ def test_a_timeout_of_records_names_why_their_partition_was_not_added():
 
 
 @both
-def test_a_commit_with_an_unknown_outcome_names_the_last_answer(version):
+def test_a_commit_with_an_unknown_outcome_names_the_last_error_of_end_txn(version):
     async def main(world):
         producer = await world.producer()
         world.faults.error("EndTxn", "COORDINATOR_NOT_AVAILABLE", when="after_write").every_time()

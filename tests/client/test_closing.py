@@ -106,7 +106,7 @@ def test_a_cancelled_commit_raises_cancelled_error_although_close_runs():
 
 @both
 @pytest.mark.parametrize("where", ["in its block", "in its commit"])
-def test_a_cancelled_block_ends_in_time_and_the_next_transaction_aborts_it(version, where):
+def test_a_cancelled_transaction_ends_after_shield_s_and_the_next_one_aborts_it(version, where):
     """The abort is shielded from cancellation for SHIELD_S seconds only, since the broker does not answer."""
 
     async def main(world: TxnWorld) -> None:
@@ -133,7 +133,7 @@ def test_a_cancelled_block_ends_in_time_and_the_next_transaction_aborts_it(versi
 
 
 @pytest.mark.parametrize("how", ["close", "unsubscribe"])
-def test_a_poll_is_not_cancelled_when_close_stops_waiting_for_a_listener(how):
+def test_a_poll_with_a_slow_listener_is_not_cancelled_by_close_or_unsubscribe(how):
     class Slow:
         async def on_partitions_assigned(self, partitions):
             await asyncio.sleep(1_000)
@@ -240,7 +240,7 @@ def test_subscribe_during_a_running_unsubscribe_takes_effect_after_it():
     within(main)
 
 
-def test_subscribing_is_refused_while_unsubscribe_runs_its_listener():
+def test_subscribe_raises_while_unsubscribe_runs_the_rebalance_listener():
     async def main(world: TxnWorld) -> None:
         await write(world, b"a")
         consumer = reader(world, group_id="g")

@@ -176,7 +176,7 @@ def test_a_producers_close_cancelled_at_any_await_leaves_no_open_transaction(ope
     assert at_every_turn(main) >= 1
 
 
-def test_a_plain_producers_close_cancelled_at_any_await_fails_all_waiters():
+def test_a_second_close_after_a_cancelled_one_leaves_no_delivery_pending():
     async def main(world, cancelling):
         await make(world)
         producer = Producer(BOOTSTRAP, environment=world.world.environment, linger_ms=1_000)

@@ -181,7 +181,7 @@ def test_a_password_with_escapes_in_sasl_jaas_config_is_read_as_java_reads_it(te
     assert (found.username, found.password) == ("u", password)
 
 
-def test_each_clients_way_to_say_unlimited_is_accepted():
+def test_an_unlimited_time_in_other_clients_words_becomes_the_maximum_int32_ms():
     for forever in (0, "-1"):
         assert producer(connections_max_idle_ms=forever).connections_max_idle_ms == 2**31 - 1
     assert producer(message_timeout_ms="0").delivery_timeout_ms == 2**31 - 1

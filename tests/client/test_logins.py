@@ -110,7 +110,7 @@ async def test_a_client_certificate_authenticates_and_without_it_requests_are_re
             await nobody.describe_acls()
 
 
-async def test_a_user_without_rights_can_log_in_and_its_requests_are_refused(broker: ServedBroker) -> None:
+async def test_a_user_without_acls_can_log_in_but_create_topics_is_not_authorized(broker: ServedBroker) -> None:
     async with Admin(address(broker, CLEAR), **login("PLAIN", "bob")) as bob:
         with pytest.raises(AuthorizationError):
             await bob.create_topics("of-bob")

@@ -64,7 +64,7 @@ def test_offsets_are_committed_until_their_partition_is_answered(whose):
 
 
 @whose
-def test_partitions_missing_in_the_answer_are_added_again_after_the_back_off(whose):
+def test_partitions_missing_in_the_answer_to_add_partitions_to_txn_are_sent_again(whose):
     asked = []
 
     def answer(request):

@@ -68,7 +68,7 @@ def test_an_api_that_a_release_lacks_raises_an_error_with_its_name():
     run(main)
 
 
-def test_a_request_version_that_the_broker_dropped_is_refused():
+def test_a_request_version_that_the_broker_dropped_raises_unsupported_version():
     async def main(world: World) -> None:
         await world.start_broker()
         connection = await (await world.cluster()).any_node()

@@ -137,7 +137,7 @@ def test_no_file_with_the_private_key_is_left_after_loading_it(authority, client
         ({"ssl_keyfile": "f", "ssl_certificate_pem": "-----BEGIN x"}, "but not ssl_certfile"),
     ],
 )
-def test_contradictory_certificate_settings_are_refused_with_a_hint(keywords, what):
+def test_contradictory_or_non_pem_certificate_settings_are_refused_with_a_hint(keywords, what):
     with pytest.raises(InvalidConfigurationError, match=what) as caught:
         producer_settings("h", security_protocol="SSL", **keywords)
     assert caught.value.hint

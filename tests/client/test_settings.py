@@ -61,7 +61,7 @@ def test_the_default_producer_is_idempotent_with_acks_all_and_retries():
 
 @pytest.mark.requirement("S-53", "S-54", "S-117")
 @pytest.mark.parametrize(("idempotent", "transactional"), [(False, None), (True, None), (True, "t")])
-def test_a_transactional_id_without_idempotence_is_refused_and_the_rest_accepted(idempotent, transactional):
+def test_only_a_transactional_id_with_idempotence_off_is_refused(idempotent, transactional):
     settings = producer_settings("a", enable_idempotence=idempotent, transactional_id=transactional)
     assert (settings.enable_idempotence, settings.transactional_id) == (idempotent, transactional)
     assert "idempotence" in str(_refused(enable_idempotence=False, transactional_id="t"))
@@ -200,7 +200,7 @@ def test_a_sasl_setting_by_another_clients_name_gets_a_hint_with_ours(what):
 
 @pytest.mark.parametrize("value", [None, "false", 1])
 @pytest.mark.parametrize("name", ["enable_idempotence", "allow_auto_create_topics", "ssl_check_hostname"])
-def test_a_boolean_setting_with_another_value_is_refused(name, value):
+def test_a_boolean_setting_given_none_a_text_or_a_number_is_refused(name, value):
     assert name.removeprefix("ssl_") in str(_refused(**{name: value}))
 
 

@@ -66,7 +66,7 @@ def test_a_consumer_shows_its_membership_and_its_positions():
     within(main)
 
 
-def test_a_pool_shows_who_waits_and_its_producers():
+def test_a_pools_state_has_the_number_of_waiting_transactions_and_its_producers():
     async def main(world: TxnWorld) -> None:
         pool = ProducerPool(BOOTSTRAP, prefix="api", size=1, environment=world.world.environment)
         async with pool:

@@ -143,7 +143,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_a_coordinator_that_refuses_is_an_error_of_start(code):
+def test_start_raises_the_error_with_which_init_producer_id_is_refused(code):
     async def main(world: TxnWorld) -> None:
         world.faults.error("InitProducerId", code)
         producer = not_started(world)
@@ -157,7 +157,7 @@ def test_a_coordinator_that_refuses_is_an_error_of_start(code):
 
 
 @pytest.mark.requirement("S-109")
-def test_a_timeout_above_the_brokers_maximum_is_an_error_of_start():
+def test_start_refuses_a_transaction_timeout_above_the_brokers_maximum():
     async def main(world: TxnWorld) -> None:
         producer = not_started(world, transaction_timeout_ms=1_000_000)
         raised = await leaves_nothing(world, producer.__aenter__(), InvalidConfigurationError)

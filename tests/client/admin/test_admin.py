@@ -285,7 +285,7 @@ async def test_describe_cluster_returns_brokers_and_finalized_features(admin: Ad
 
 
 @pytest.mark.slow
-async def test_an_admin_without_a_broker_fails_at_once() -> None:
+async def test_an_admin_without_a_broker_raises_broker_unreachable_at_its_start() -> None:
     with pytest.raises(BrokerUnreachableError):
         async with Admin("127.0.0.1:1", request_timeout_ms=2_000):
             pass
@@ -298,7 +298,9 @@ async def test_admin_accepts_setting_names_of_java_and_librdkafka(broker: Served
         assert await admin.list_topics() is not None
 
 
-async def test_admin_describes_log_dirs_with_free_space_and_finds_low_ones(admin: Admin, broker: ServedBroker) -> None:
+async def test_admin_describes_log_dirs_and_finds_those_below_storage_min_free_bytes(
+    admin: Admin, broker: ServedBroker
+) -> None:
     (node,) = (await admin.describe_cluster()).nodes
     ((found,),) = (await admin.describe_log_dirs()).values()
     assert found.path == broker.settings.log_dir

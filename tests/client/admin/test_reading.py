@@ -63,7 +63,7 @@ async def test_damage_is_raised_with_its_offset_after_the_valid_batches(at: int,
     assert (found, error.offset, what in str(error)) == ([0], 1, True), error
 
 
-async def test_a_batch_length_above_the_limit_raises_and_is_not_requested_again() -> None:
+async def test_a_batch_length_above_most_bytes_raises_after_a_fetch_of_most_bytes() -> None:
     damaged = bytearray(batch(1))
     damaged[8] = 0x7F
     admin = Cutting(batch(0), bytes(damaged), batch(2))
@@ -81,7 +81,7 @@ async def test_read_batches_returns_the_batches_before_damage_and_then_raises() 
         await admin.read_page(TP, 1)
 
 
-async def test_a_batch_larger_than_the_limit_is_refused_when_paging() -> None:
+async def test_read_page_raises_record_too_large_for_a_batch_above_its_most_bytes() -> None:
     admin = Cutting(batch(0, 3 * FETCH_BYTES))
     with pytest.raises(RecordTooLargeError):
         await admin.read_page(TP, 0, most_bytes=2 * FETCH_BYTES)

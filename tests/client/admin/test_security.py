@@ -69,7 +69,9 @@ async def test_a_refused_acl_is_named_in_the_error_and_the_others_are_created(ad
     "wrong",
     [READ._replace(operation="reed"), READ._replace(resource_type="topics"), READ._replace(pattern="match")],
 )
-async def test_an_unknown_acl_word_is_refused_before_a_request(admin: Admin, wrong: AclBinding) -> None:
+async def test_an_acl_with_an_unknown_operation_type_or_pattern_is_refused_unsent(
+    admin: Admin, wrong: AclBinding
+) -> None:
     with pytest.raises(InvalidConfigurationError, match="is not known"):
         await admin.create_acls([CLUSTER, wrong])
     assert await admin.describe_acls() == []
@@ -117,7 +119,9 @@ async def test_a_refused_user_change_raises_an_error_with_the_users_name(admin: 
         (ScramUpsertion("a", "p", iterations=4095), "4095"),
     ],
 )
-async def test_an_unusable_password_is_refused_before_a_request(admin: Admin, wrong: ScramUpsertion, what: str) -> None:
+async def test_an_empty_password_unknown_mechanism_or_low_iteration_count_is_refused(
+    admin: Admin, wrong: ScramUpsertion, what: str
+) -> None:
     with pytest.raises(InvalidConfigurationError, match=what):
         await admin.alter_user_scram_credentials([ScramUpsertion("erin", "secret"), wrong])
     assert await admin.describe_user_scram_credentials("erin") == {"erin": ()}

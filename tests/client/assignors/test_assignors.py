@@ -18,7 +18,7 @@ def assigned(name, partitions, said):
     return {member: " ".join(f"{topic}{number}" for topic, number in places) for member, places in found.items()}
 
 
-def test_range_gives_contiguous_partitions_and_the_first_members_one_more():
+def test_range_gives_contiguous_partitions_and_one_more_to_the_first_members():
     said = members(c0="s t", c1="s t")
     assert assigned("range", {"s": 3, "t": 3}, said) == {"c0": "s0 s1 t0 t1", "c1": "s2 t2"}
 

@@ -129,7 +129,7 @@ def test_cooperative_sticky_never_gives_away_an_owned_partition_and_ends_balance
     assert {p for places in now.values() for p in places} == {p for places in goal.values() for p in places}
 
 
-def test_a_new_sticky_member_takes_one_partition_of_each_and_no_others_move():
+def test_a_third_sticky_member_takes_one_partition_of_each_other_and_none_else_moves():
     had = {"a": tps("t0 t1 t2"), "b": tps("t3 t4 t5")}
     found = STICKY.assign({"t": 6}, {**{name: saying("t", places) for name, places in had.items()}, "c": saying("t")})
     assert sorted(map(len, found.values())) == [2, 2, 2]

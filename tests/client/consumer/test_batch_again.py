@@ -106,7 +106,7 @@ def test_a_transaction_refuses_a_batch_whose_records_were_returned_again():
     within(main)
 
 
-def test_a_later_batch_is_not_committed_after_an_earlier_one_was_rolled_back():
+def test_a_later_batch_is_refused_until_the_aborted_one_before_it_is_committed():
     async def main(world):
         await write(world, b"a", b"b", b"c", b"d")
         producer = await world.producer()

@@ -335,7 +335,7 @@ def test_a_commit_covers_exactly_the_returned_records():
     within(main)
 
 
-def test_fetched_bytes_of_a_partition_are_bounded():
+def test_unread_fetched_bytes_of_a_partition_stay_below_twice_its_fetch_limit():
     async def main(world):
         await write(world, *[b"x" * 1000 for _ in range(60)])
         async with reader(world, max_partition_fetch_bytes=5_000) as consumer:

@@ -110,7 +110,7 @@ def test_records_below_an_explicitly_committed_offset_are_not_read_again(how):
     within(main)
 
 
-def test_committing_an_offset_below_the_position_rereads_nothing():
+def test_after_a_commit_of_a_lower_offset_an_abort_returns_only_the_last_record():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()

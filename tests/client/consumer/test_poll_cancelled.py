@@ -116,7 +116,7 @@ def test_an_error_of_a_listener_after_a_cancelled_poll_is_raised_by_the_next():
     within(main)
 
 
-def test_no_partition_moves_before_the_listener_of_a_cancelled_poll_committed():
+def test_a_revocation_listener_finishes_its_commit_though_the_poll_was_cancelled():
     async def main(world):
         await write(world, b"0", b"1", b"2", b"3")
         listener = Commits()

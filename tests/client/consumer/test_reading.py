@@ -75,7 +75,7 @@ def test_a_truncated_log_is_reported_after_the_fetched_records(bad):
 
 @pytest.mark.parametrize("bad", PARTITIONS)
 @pytest.mark.parametrize("most", [1, 3, 500])
-def test_a_damaged_batch_is_raised_by_the_next_poll_although_others_have_records(bad, most):
+def test_a_damaged_batch_is_raised_although_other_partitions_always_have_records(bad, most):
     read, states = reading()
     bring(states, bad, damaged=True)
     for _ in range(2 if most == 500 else len(PARTITIONS)):

@@ -25,7 +25,7 @@ def test_an_invalid_topic_name_is_refused_at_once(name):
     [(0, InvalidConfigurationError), (-1, InvalidConfigurationError), ("x", TypeError), (1.5, TypeError),
      (True, TypeError)],
 )  # fmt: skip
-def test_an_invalid_max_records_is_refused(most, error):
+def test_an_invalid_max_records_raises_an_error_naming_it(most, error):
     async def main(world):
         async with Consumer(BOOTSTRAP, environment=world.world.environment) as consumer:
             consumer.assign([T0])

@@ -114,7 +114,7 @@ def test_two_batches_of_one_aborted_transaction_may_be_retried_at_once():
     within(main)
 
 
-def test_retrying_only_the_later_of_two_aborted_batches_is_refused():
+def test_committing_only_the_later_of_two_aborted_batches_raises_illegal_state():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -204,7 +204,7 @@ def test_an_abort_after_a_seek_returns_no_record_below_the_sought_offset():
     within(main)
 
 
-def test_a_second_abort_returns_to_the_committed_offset_and_not_to_the_first():
+def test_a_second_abort_returns_to_committed_offset_2_not_to_the_first_aborts_0():
     """The first abort goes back to offset 0, below the committed 2. The second has a batch from 2 on."""
 
     async def main(world):

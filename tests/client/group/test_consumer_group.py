@@ -220,7 +220,7 @@ def test_an_invalid_regex_raises_in_each_poll_until_it_is_changed():
     go(scenario)
 
 
-def test_an_assignor_unknown_to_the_broker_raises_an_error():
+def test_a_remote_assignor_unknown_to_the_broker_makes_the_poll_raise():
     async def scenario(broker):
         a = await newer(broker, group_remote_assignor="nearest").start()
         with pytest.raises(InvalidConfigurationError, match="nearest") as raised:

@@ -198,7 +198,7 @@ def test_offsets_read_before_losing_membership_are_not_committed_after_rejoining
 
 
 @pytest.mark.parametrize("code", sorted(set(ErrorCode) - {ErrorCode.NONE}))
-def test_every_heartbeat_error_leaves_the_member_in_a_defined_state(code):
+def test_a_heartbeat_error_keeps_the_members_state_or_makes_it_fenced_or_unjoined(code):
     for joining in (True, False):
         member = stable(0) if not joining else membership()
         if joining:
@@ -227,7 +227,7 @@ def test_every_heartbeat_error_leaves_the_member_in_a_defined_state(code):
         (ErrorCode.UNRELEASED_INSTANCE_ID, FencedInstanceIdError, "stop the other consumer"),
     ],
 )
-def test_a_refusal_has_the_brokers_text_and_a_hint(code, error, hint):
+def test_the_error_for_a_refused_join_has_the_brokers_text_and_a_hint(code, error, hint):
     member = membership()
     member.join()
     found = member.refusal(response(code=code, message="because"))
@@ -271,7 +271,7 @@ def test_a_fenced_member_sends_a_leave_with_its_old_id_before_a_rejoin_or_close(
 
 
 @pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
-def test_after_one_answer_to_its_leave_whatever_it_is_a_member_joins_again(code):
+def test_any_answer_to_the_leave_of_its_old_id_lets_a_fenced_member_join_again(code):
     member = stable(0)
     beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))
     member.join("m2")

@@ -17,7 +17,7 @@ def test_heartbeats_are_sent_at_the_interval_and_sooner_after_a_lost_answer():
     assert p.due_ms == 5_100
 
 
-def test_session_is_over_10_seconds_after_the_last_heartbeat_answer():
+def test_a_session_of_10_seconds_is_over_10_seconds_after_the_last_answer():
     p = times()
     p.heard(1_000)
     assert not p.session_is_over(10_999)

@@ -46,7 +46,7 @@ def stable(m, *places, generation=1, owned=(), protocol="range"):
     return m.take_over(owned, fits=True)
 
 
-def test_a_member_joins_a_generation_with_the_id_it_was_given():
+def test_after_member_id_required_a_member_joins_again_with_the_id_it_was_given():
     m = member()
     assert m.prepare((), {"t"}) == GivingUp((), lost=True)
     m.join_request({"t"}, ())
@@ -94,6 +94,7 @@ def test_a_refused_member_keeps_its_id_for_leaving_and_rejoining(api):
 @pytest.mark.slow
 @pytest.mark.parametrize("api", Api)
 def test_every_error_code_of_every_group_api_has_its_defined_reaction(api, subtests):
+    """For each error code of an API the member answers as the test's table says: retry, rejoin, look up, or refuse."""
     for code in E:
         with subtests.test(code.name):
             check_meaning(api, code)
@@ -245,7 +246,7 @@ def test_an_assignment_for_topics_no_longer_subscribed_is_ignored():
 
 
 @pytest.mark.parametrize("more", [{"protocol": "sticky"}, {"protocol": None}])
-def test_a_protocol_that_was_not_offered_is_refused(more):
+def test_a_join_answer_with_a_protocol_the_member_did_not_offer_is_refused(more):
     m = member("range")
     m.join_request({"t"}, ())
     assert joined(m, **more) is Turn.REFUSE

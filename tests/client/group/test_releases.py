@@ -57,7 +57,7 @@ def test_static_members_are_refused_on_releases_without_static_membership():
 
 @pytest.mark.requirement("S-84")
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_position_waits_for_pending_transactional_offsets(commit):
+def test_committed_waits_for_pending_transactional_offsets_if_it_requires_stable(commit):
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()
@@ -155,7 +155,7 @@ def test_a_removed_members_commit_is_not_retried_and_its_next_poll_joins(code):
     run(scenario)
 
 
-def test_a_commit_without_an_answer_ends_at_its_timeout():
+def test_a_commit_that_only_gets_load_in_progress_raises_at_its_timeout():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()

@@ -357,7 +357,7 @@ def test_a_cluster_client_behaves_the_same_in_two_runs_with_one_seed():
     assert trace() == trace()
 
 
-def test_a_request_to_any_broker_is_not_queued_behind_a_waiting_join():
+def test_any_node_never_returns_the_coordinators_connection_where_a_join_may_wait():
     async def main(world):
         await world.start_broker()
         cluster = await world.cluster()

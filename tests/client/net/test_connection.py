@@ -244,7 +244,7 @@ def test_an_unknown_apiversions_version_is_asked_again_in_the_brokers_version(kn
     _with_server(main)
 
 
-def test_finalized_features_with_epoch_minus_1_are_ignored():
+def test_features_are_ignored_if_finalized_features_epoch_is_minus_1():
     def answer(line, request, version, number):
         feature = ApiVersionsResponse.FinalizedFeature(
             name="transaction.version", max_version_level=2, min_version_level=2

@@ -119,7 +119,7 @@ def ask(connection, number=0, timeout_ms=5_000):
     return connection.send(request, 4, timeout_ms=timeout_ms)
 
 
-def test_a_session_is_renewed_several_times_on_the_same_connection():
+def test_a_sasl_session_is_renewed_several_times_on_the_same_connection():
     async def main(server):
         connection = await server.open()
         await asyncio.sleep(LIFE_MS * 5 / 1000)
@@ -225,7 +225,7 @@ def test_a_connection_without_a_new_token_is_replaced_at_its_next_use():
     renewing(main)
 
 
-def test_a_closed_connection_renews_no_session():
+def test_a_closed_connection_does_not_renew_its_sasl_session():
     async def main(server):
         connection = await server.open()
         connection.close()
@@ -239,7 +239,7 @@ def test_a_closed_connection_renews_no_session():
     renewing(main)
 
 
-def test_an_unused_connection_is_closed_although_its_session_is_renewed():
+def test_an_unused_connection_is_closed_although_its_sasl_session_is_renewed():
     async def main(server):
         connection = await server.open(connections_max_idle_ms=3 * LIFE_MS)
         await asyncio.sleep(2.9 * LIFE_MS / 1000)

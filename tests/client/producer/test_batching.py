@@ -286,6 +286,7 @@ def test_a_records_offset_is_base_offset_plus_index_or_minus_1_if_unknown(base_o
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 10_000])
 @pytest.mark.parametrize("name", ["", "n", "é" * 100])
 def test_headers_bytes_is_close_to_the_encoded_size_of_the_headers(name, size):
+    """It is at most 4 bytes below that size, and at most six times the name's length and 16 bytes above."""
     headers = [(name, bytes(size)), (name, None)]
     taken = len(payload([None], [b"v"], [5], {0: headers})) - len(payload([None], [b"v"], [5], {}))
     assert taken - 4 <= headers_bytes(headers) <= taken + 6 * len(name) + 16  # 4: the record's own length grows

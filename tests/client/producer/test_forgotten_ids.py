@@ -38,7 +38,7 @@ def test_a_producer_whose_transactional_id_expired_can_begin_the_next_transactio
 
 @pytest.mark.slow
 @both
-def test_a_pool_whose_transactional_ids_expired_continues(version):
+def test_a_pool_whose_transactional_ids_expired_commits_its_next_transaction(version):
     async def main(world: TxnWorld) -> None:
         async with ProducerPool(BOOTSTRAP, prefix="api", size=1, environment=world.world.environment) as pool:
             await write(pool, b"a")

@@ -120,7 +120,7 @@ def test_after_a_failed_record_a_named_producer_writes_no_further_ones():
     within(main)
 
 
-def test_a_topic_with_another_number_of_partitions_is_an_error():
+def test_after_partitions_were_added_a_named_producer_raises_invalid_partitions():
     async def main(world):
         async with named(world) as producer:
             await producer.send_and_wait("t", b"1", key=b"k", sequence=1)
@@ -164,7 +164,7 @@ def test_a_named_producers_record_needs_a_sequence_and_a_key_or_partition():
 
 
 @pytest.mark.parametrize("more", [{"transactional_id": "x"}, {"acks": 1}, {"name": ""}])
-def test_a_producer_name_with_contradicting_settings_is_refused(more):
+def test_a_producer_name_that_is_empty_or_with_transactional_id_or_acks_1_is_refused(more):
     with pytest.raises(InvalidConfigurationError):
         Producer(BOOTSTRAP, **({"name": "n"} | more))
 

@@ -251,7 +251,7 @@ def test_a_commit_with_a_lost_answer_is_resolved_by_the_slots_next_transaction(v
     within(main, version)
 
 
-def test_concurrent_resolve_calls_and_a_pool_transaction_all_get_committed():
+def test_concurrent_resolve_calls_and_a_new_pool_transaction_return_committed():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             silence = world.faults.blackhole("EndTxn", when="after_write")
@@ -373,7 +373,7 @@ def test_an_operators_abort_fails_one_transaction_and_not_the_pool():
 
 
 @pytest.mark.parametrize("given", [{"prefix": ""}, {"prefix": None}, {"size": 0}, {"transactional_id": "x"}])
-def test_invalid_pool_settings_are_refused(given):
+def test_a_pool_with_no_prefix_no_slot_or_a_transactional_id_is_refused(given):
     with pytest.raises(InvalidConfigurationError):
         ProducerPool(BOOTSTRAP, **{"prefix": "api", **given})
 

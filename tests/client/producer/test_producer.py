@@ -95,7 +95,7 @@ def test_a_key_or_value_that_is_not_bytes_is_a_type_error_with_a_hint(what, hint
     within(main)
 
 
-def test_an_invalid_record_is_refused_at_once_and_later_ones_are_written():
+def test_send_refuses_an_invalid_timestamp_header_or_topic_and_writes_the_next():
     async def main(world):
         async with plain(world) as producer:
             for timestamp_ms in (-1, 1 << 63):
@@ -439,7 +439,7 @@ def chaos_with_deadlines(seed, count=200):
 @pytest.mark.slow
 @pytest.mark.requirement("S-41")
 @pytest.mark.parametrize("seed", range(6))
-def test_under_faults_and_deadlines_deliveries_report_what_was_written(seed):
+def test_under_faults_and_delivery_timeouts_deliveries_tell_what_was_written(seed):
     chaos_with_deadlines(seed)
 
 

@@ -481,7 +481,7 @@ def test_cancelling_one_flush_does_not_affect_another(world):
     assert tasks[1].result().offset == 1
 
 
-def test_close_fails_remaining_batches_at_once(world):
+def test_closing_the_sender_fails_unanswered_deliveries_at_once(world):
     cluster = world()
     delivery = cluster.put()
     cluster.sender.close(KafkaError(ErrorCode.NETWORK_EXCEPTION, "closed"))

@@ -39,7 +39,7 @@ def test_batches_acknowledged_out_of_order_keep_the_highest_sequence():
         assert entry.acked == acked
 
 
-def test_an_acknowledgement_for_an_older_identity_changes_nothing():
+def test_a_success_for_an_older_producer_epoch_leaves_the_acked_sequence_unchanged():
     sequences, entry = producer(transactional=True)
     late = Sent(5)
     send(sequences, entry, late)
@@ -77,7 +77,7 @@ def test_an_invalid_epoch_error_of_an_older_epoch_still_asks_for_a_new_id(produc
     assert (sequences.identity, sequences.wants_identity) == (None, True)
 
 
-def test_wants_identity_is_false_before_anything_failed():
+def test_no_new_producer_id_or_epoch_is_wanted_before_a_batch_has_failed():
     assert not Sequences().wants_identity
     assert not producer()[0].wants_identity
 
@@ -249,7 +249,7 @@ def test_after_a_broker_lost_acknowledged_batches_a_new_epoch_is_used(code):
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_after_an_error_that_proves_nothing_a_retry_keeps_epoch_and_sequence(code):
+def test_a_retry_after_an_error_with_an_unclear_outcome_keeps_epoch_and_sequence(code):
     sequences, entry = producer()
     batch = Sent()
     send(sequences, entry, batch)

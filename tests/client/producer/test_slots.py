@@ -40,7 +40,7 @@ def test_no_caller_waits_while_a_slot_is_free_and_no_two_share_a_slot(size, step
         assert not queue or len(held) == size
 
 
-def test_give_back_returns_the_longest_waiter_or_none_if_nobody_waits():
+def test_give_back_passes_the_slot_to_the_longest_waiter_or_returns_none():
     slots = Slots(1)
     assert slots.take() == 0
     slots.wait("a")

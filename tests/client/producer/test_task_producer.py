@@ -118,7 +118,7 @@ def test_after_a_task_has_prepared_only_the_decision_ends_its_transaction():
     with_job(work)
 
 
-def test_preparing_for_an_already_decided_batch_aborts_the_transaction():
+def test_prepare_is_false_and_aborts_if_the_ledger_has_decided_the_batch_number():
     async def work(job):
         await job.commit(number=1)
         task = job.task()

@@ -168,7 +168,7 @@ USUAL = [
 MANY = build(USUAL)
 
 
-def test_a_mix_of_usual_and_unusual_records_decodes_as_in_the_plain_decoder():
+def test_records_with_or_without_key_value_and_headers_decode_as_in_plain_decoder():
     assert len(same(MANY)) == len(USUAL)
     gaps = [record._replace(offset=record.offset + record.offset // 100) for record in USUAL]
     assert len(same(build(gaps))) == len(USUAL)

@@ -71,7 +71,7 @@ def test_a_batch_whose_last_records_were_compacted_away_is_read_to_its_end():
     assert (fetched.position, fetched.is_done) == (15, True)
 
 
-def test_skipped_batches_advance_the_position():
+def test_markers_and_aborted_batches_that_are_skipped_advance_the_position():
     aborted = written(0, b"x", transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
     fetched = opened(aborted, abort(1), written(2, b"a"), abort(3), aborted=[(7, 0)])
     assert values(fetched.run(9)) == [b"a"]

@@ -76,7 +76,7 @@ class Work:
 @pytest.mark.slow
 @pytest.mark.requirement("S-121", "S-123", "S-133")
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 60))])
-def test_every_order_is_billed_exactly_once_whatever_fails(seed: int) -> None:
+def test_share_group_workers_write_one_result_per_record_under_random_faults(seed: int) -> None:
     async def main(there: World) -> None:
         world = await TxnWorld(there, None).start(**OFTEN)
         async with Admin(BOOTSTRAP, environment=there.environment) as admin:

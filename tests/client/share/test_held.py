@@ -100,7 +100,7 @@ def test_losing_an_unsent_acknowledgement_sets_a_failure_unless_it_was_a_release
         assert isinstance(held.failure, RecordNotHeldError) is (kind is not RELEASE)
 
 
-def test_accepting_a_lost_record_implicitly_sets_a_failure() -> None:
+def test_implicitly_accepting_a_record_whose_session_ended_sets_record_not_held() -> None:
     held = Held(HOLD_MS)
     said, late = given_out(held, 0, 0), given_out(held, 1, 1)
     held.acknowledge(said.number, 0, ACCEPT, 1)
@@ -186,7 +186,7 @@ def test_after_an_abort_only_records_whose_lock_has_not_ended_are_released() -> 
     assert listed(held.drain(SESSION)) == [(1, 1, [1])]
 
 
-def test_records_taken_by_a_transaction_but_not_sent_are_released() -> None:
+def test_of_two_taken_records_put_back_releases_only_the_one_not_handed_over() -> None:
     held = Held(HOLD_MS)
     delivery = given_out(held, 0, 2)
     for offset in (0, 1):

@@ -86,7 +86,7 @@ def test_a_deleted_group_is_joined_again_and_one_of_another_type_is_refused() ->
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if TABLE.get(code) is not Turn.GO_ON])
-def test_after_every_error_the_next_join_or_heartbeat_has_the_topics(code: ErrorCode) -> None:
+def test_after_any_heartbeat_error_the_next_request_lists_the_subscribed_topics(code: ErrorCode) -> None:
     member = joined()
     turn = hear(member, answer(code=code))
     assert turn is TABLE.get(code, Turn.REFUSE)

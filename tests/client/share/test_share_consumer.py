@@ -155,7 +155,7 @@ def test_implicit_mode_accepts_returned_records_at_the_next_poll() -> None:
 
 
 @pytest.mark.requirement("S-119")
-def test_implicit_mode_does_not_accept_records_of_a_failed_block() -> None:
+def test_implicit_mode_does_not_accept_the_last_record_if_its_async_with_raised() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
@@ -298,7 +298,7 @@ def test_start_raises_in_one_sentence_if_the_broker_has_no_share_groups() -> Non
     within(main, release="3.5")
 
 
-def test_wrong_calls_and_settings_of_a_share_consumer_raise_before_any_request() -> None:
+def test_a_share_consumer_raises_if_not_started_without_topics_or_with_bad_settings() -> None:
     async def main(world: TxnWorld) -> None:
         consumer = sharer(world)
         with pytest.raises(IllegalStateError, match="not started"):
@@ -315,7 +315,7 @@ def test_wrong_calls_and_settings_of_a_share_consumer_raise_before_any_request()
     within(main)
 
 
-def test_a_share_consumer_can_acknowledge_records_of_topics_it_left() -> None:
+def test_records_can_be_acknowledged_after_their_topic_was_unsubscribed() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         async with sharer(world) as consumer:

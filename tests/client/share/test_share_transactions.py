@@ -35,7 +35,7 @@ async def bills(world: TxnWorld) -> list[bytes]:
 
 
 @pytest.mark.requirement("S-121")
-def test_one_transaction_per_record_bills_and_acknowledges_each_record_once() -> None:
+def test_one_transaction_per_record_writes_one_result_and_acknowledges_the_record() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1", b"2")
         producer = await world.producer()
@@ -118,7 +118,9 @@ def test_a_transaction_can_accept_some_records_of_a_batch_and_reject_others() ->
     within(main)
 
 
-def test_more_ranges_than_one_request_may_have_are_acknowledged_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledged_ranges_above_the_limit_of_a_request_go_in_several_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(writes, "MOST_RANGES", 3)
     monkeypatch.setattr(share_transactions, "MOST_RANGES", 3)
 
@@ -155,7 +157,7 @@ def test_an_unanswered_acknowledgement_aborts_and_its_record_is_redelivered(when
     within(main)
 
 
-def test_a_refused_acknowledgement_aborts_and_a_retriable_error_is_retried() -> None:
+def test_invalid_record_state_aborts_the_transaction_and_a_retriable_error_does_not() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer()
@@ -192,7 +194,7 @@ async def soon(consumer: Any, count: int) -> list[Any]:
     return found
 
 
-def test_a_refused_acknowledgement_releases_all_records_but_lost_ones() -> None:
+def test_if_one_records_lock_ended_the_transaction_aborts_and_the_rest_is_released() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(13)])
         producer = await world.producer()

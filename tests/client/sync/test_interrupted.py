@@ -58,7 +58,7 @@ def test_an_interrupt_while_a_transaction_begins_leaves_none_open(servers, make,
             tx.send_and_wait("t", b"a")
 
 
-def test_a_refused_transaction_leaves_another_open_one_untouched(servers):
+def test_refusing_a_second_transaction_leaves_the_producers_open_one_untouched(servers):
     with make_producer(servers) as producer, producer.transaction() as tx:
         with pytest.raises(IllegalStateError, match="can begin only after"):
             producer.transaction().__enter__()

@@ -254,7 +254,7 @@ def run_script(script, broker, **more):
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_after_a_fork_old_clients_refuse_and_new_ones_work(broker, topic):
+def test_in_a_forked_child_the_parents_producer_raises_and_a_new_one_works(broker, topic):
     child = run_script(
         f"""
         import os, warnings
@@ -385,7 +385,7 @@ def test_starting_a_blocking_producer_aborts_a_killed_ones_transaction(broker, t
     assert values(broker, topic) == []
 
 
-def test_a_group_reads_on_once_a_successor_ends_the_pending_offsets(broker, topic):
+def test_starting_a_killed_producers_id_again_lets_the_group_read_its_records(broker, topic):
     write(broker, topic, b"1", b"2")
     offsets = f"{{TopicPartition({topic!r}, 0): OffsetAndMetadata(2)}}, ConsumerGroupMetadata({topic!r})"
     killed_in_its_transaction(broker, topic, f"tx.send_offsets_to_transaction({offsets})")

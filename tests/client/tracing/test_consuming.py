@@ -124,7 +124,7 @@ async def test_a_span_of_records_of_several_topics_has_no_topic_name(broker: fp.
     assert "messaging.destination.name" not in (spans.one("process").attributes or {})
 
 
-async def test_a_processing_span_links_each_senders_span_once_up_to_the_limit(
+async def test_a_processing_span_links_each_senders_span_once_and_at_most_max_links(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     consumer = reader(broker, "a", spans)
@@ -160,7 +160,9 @@ async def test_a_span_is_linked_only_if_the_records_headers_have_a_valid_tracepa
     assert links_of(spans.one("process t")) == linked
 
 
-async def test_iterating_counts_only_returned_records(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_the_message_count_of_a_poll_span_has_only_records_returned_by_iterating(
+    broker: fp.Broker, spans: CollectedSpans
+) -> None:
     async with fp.Producer(broker.bootstrap_servers, linger_ms=10_000) as producer:
         for number in range(5):
             await producer.send("five", b"%d" % number)

@@ -203,7 +203,7 @@ async def test_added_trace_headers_count_as_buffered_bytes_until_they_are_sent(
 
 
 @pytest.mark.parametrize("record_spans", [True, False])
-async def test_a_record_that_the_trace_context_would_make_too_large_is_sent_without(
+async def test_a_record_without_room_for_traceparent_is_sent_without_that_header(
     broker: fp.Broker, spans: CollectedSpans, record_spans: bool
 ) -> None:
     tracing, topic = fp.Tracing(spans.provider, record_spans=record_spans), f"large-{record_spans}".lower()

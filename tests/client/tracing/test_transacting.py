@@ -104,7 +104,7 @@ async def test_the_span_of_a_fenced_transaction_has_producer_fenced_error(
 
 
 @pytest.mark.slow
-async def test_an_unknown_outcome_is_an_error_in_the_span_and_resolve_adds_its_own(
+async def test_a_span_with_an_unknown_outcome_has_status_error_and_resolve_links_to_it(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     faults = Faults(broker)

@@ -52,7 +52,7 @@ def test_a_commit_cancelled_while_it_waits_for_deliveries_aborts(version):
 
 
 @both
-def test_a_commit_cancelled_after_it_was_sent_commits_and_then_raises(version):
+def test_a_commit_cancelled_after_end_txn_was_sent_commits_then_raises_cancelled(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=5_000)
         world.faults.delay("EndTxn", 2.0, when="after_write").once()
@@ -64,7 +64,7 @@ def test_a_commit_cancelled_after_it_was_sent_commits_and_then_raises(version):
 
 
 @both
-def test_after_a_cancelled_commit_without_an_answer_the_next_use_raises_unknown(version):
+def test_after_an_unanswered_cancelled_commit_the_next_use_raises_outcome_unknown(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=2_000)
         silence = world.faults.blackhole("EndTxn")

@@ -53,7 +53,7 @@ def test_with_version_1_partitions_are_added_in_one_request_before_the_writes():
     within(main, 1, num_partitions=2)
 
 
-def test_with_transaction_version_1_requests_stay_below_the_versions_of_2():
+def test_with_transaction_version_1_produce_is_at_most_11_and_end_txn_at_most_4():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
@@ -341,7 +341,7 @@ def test_send_offsets_with_a_consumer_takes_its_last_batch_or_raises_without():
 
 @both
 @pytest.mark.parametrize("commit", [True, False])
-def test_javas_transaction_methods_mark_a_batch_as_committed(version, commit):
+def test_javas_transaction_methods_mark_a_batch_as_committed_or_aborted(version, commit):
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")
@@ -354,7 +354,7 @@ def test_javas_transaction_methods_mark_a_batch_as_committed(version, commit):
     within(main, version)
 
 
-def test_a_batch_is_told_committed_after_a_cancelled_commit_and_unknown_unanswered():
+def test_a_batch_is_marked_committed_after_a_cancelled_commit_unknown_if_unanswered():
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")
@@ -395,7 +395,7 @@ def test_run_in_transaction_does_the_work_again_after_an_abort(version):
     within(main, version)
 
 
-def test_beginning_a_second_transaction_beside_the_first_has_a_hint():
+def test_a_second_transaction_beside_an_open_one_raises_with_a_hint_to_producer_pool():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:

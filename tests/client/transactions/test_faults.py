@@ -27,7 +27,7 @@ SWEEP_S = 15
 
 @both
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_a_lost_commit_or_answer_is_resolved_by_sending_the_commit_again(version, when):
+def test_an_end_txn_lost_with_its_connection_is_sent_again_and_commits(version, when):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.disconnect("EndTxn", when=when).once()

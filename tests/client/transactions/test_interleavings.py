@@ -45,6 +45,7 @@ def explore(version, name, faults, rivals):
 @pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_in_all_runs_with_two_faults_a_transaction_ends_as_its_client_was_told(version, name):
+    """In every run of a scenario with at most two faults, the outcome that the client reports is the broker's."""
     tried, endings = explore(version, name, 2, rivals=True)
     assert tried > 500
     assert len(endings) > 3, "the runs were meant to end in different ways"
@@ -54,6 +55,7 @@ def test_in_all_runs_with_two_faults_a_transaction_ends_as_its_client_was_told(v
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_in_runs_with_three_faults_a_transaction_ends_as_its_client_was_told(version, name):
+    """In every run of a scenario with at most three faults, the outcome that the client reports is the broker's."""
     tried, _ = explore(version, name, 3, rivals=True)
     assert tried > 10_000
 

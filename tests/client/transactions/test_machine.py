@@ -66,7 +66,7 @@ def test_the_transition_table_has_a_cell_for_every_event_in_every_state():
 
 
 @pytest.mark.parametrize("event", ASKED)
-def test_no_call_of_the_application_is_refused_as_a_bug_or_ignored(event):
+def test_no_state_answers_an_application_call_with_refusal_bug_or_ignored(event):
     assert not {cell(event, state) for state in State} & {Refusal.BUG, Refusal.IGNORED}
 
 
@@ -190,7 +190,7 @@ def test_invalid_txn_state_for_a_resent_commit_means_it_was_aborted():
     assert (client.state, client.outcome) == (State.READY, "aborted")
 
 
-def test_with_version_1_invalid_txn_state_for_a_resent_commit_proves_nothing():
+def test_with_version_1_invalid_txn_state_for_a_resent_commit_is_outcome_unknown():
     client = committing(1)
     client.end_unanswered()
     client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
@@ -298,7 +298,7 @@ def test_a_record_that_fails_while_the_commit_waits_for_it_fails_the_commit():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE, 9999])
-def test_kgo_6ecd2f9_an_error_that_proves_nothing_leaves_the_outcome_unknown(code):
+def test_kgo_6ecd2f9_a_commit_given_up_after_an_unclear_error_has_unknown_outcome(code):
     client = committing()
     assert client.ended(code, NO_IDENTITY) is Verdict.PERHAPS
     assert client.state is State.COMMITTING
@@ -339,7 +339,7 @@ def test_kgo_351dd40_a_partition_counts_as_added_only_after_the_brokers_success(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_kgo_de5af46_an_end_is_sent_although_no_write_was_acknowledged(version):
+def test_kgo_de5af46_an_abort_sends_end_txn_although_no_write_was_acknowledged(version):
     client = begun(version, wrote=False)
     client.may_write_to(A)
     client.failed(DeliveryTimeoutError())
@@ -368,7 +368,7 @@ def test_kafka_13782_only_a_partition_added_to_the_transaction_may_be_written_to
     assert not client.may_write_to(B)
 
 
-def test_kafka_14831_an_answer_to_a_request_never_sent_is_fatal():
+def test_kafka_14831_an_unrequested_init_producer_id_answer_is_fatal():
     client = begun()
     client.initialised(0, NEXT)  # nobody asked for it
     assert client.state is State.FATAL
