@@ -85,7 +85,7 @@ def test_the_data_directory_of_the_damage_tests_has_a_file_of_every_kind(disk, b
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_flipped_bit_is_detected_or_changes_no_recovered_data(disk, before, kind):
+def test_every_flipped_bit_of_a_data_directory_is_detected_or_changes_no_data(disk, before, kind):
     random_ = random.Random(f"{SEED} bits {kind}")
     seen = Counter()
     bits = [
@@ -138,7 +138,7 @@ def test_every_flipped_bit_of_a_segment_is_detected_by_the_broker_itself(disk, b
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_truncation_is_detected_or_changes_no_recovered_data(disk, before, kind):
+def test_every_truncation_of_a_file_is_detected_or_changes_no_recovered_data(disk, before, kind):
     random_ = random.Random(f"{SEED} cuts {kind}")
     seen = Counter()
     cuts = []
@@ -180,7 +180,7 @@ def test_overwritten_runs_of_bytes_are_detected_or_change_no_recovered_data(disk
         judged(before, overwrite(disk, path, position, data), path, f"{size} bytes at {position}")
 
 
-def test_every_deleted_file_is_reported_or_changes_no_recovered_data(disk, before):
+def test_every_deleted_file_is_reported_at_the_start_or_changes_no_recovered_data(disk, before):
     seen = {}
     for path in files_of(disk):
         seen.setdefault(kind_of(path), set()).add(judged(before, removed(disk, path), path, "all"))

@@ -24,7 +24,7 @@ SIZES = st.sampled_from([1, 2, 3, 100, 4095, 4096, 4097, 9000, 70_000])
 
 @settings(max_examples=150, database=None, derandomize=True)
 @given(st.lists(SIZES, max_size=8), st.integers(0, 1 << 32))
-def test_frames_are_split_correctly_however_the_bytes_arrive(sizes: list[int], number: int) -> None:
+def test_the_framer_returns_the_same_frames_however_their_bytes_are_divided(sizes: list[int], number: int) -> None:
     rng = random.Random(number)
     bodies = [rng.randbytes(size) for size in sizes]
     stream, framer, found = framed(*bodies), Framer(), []

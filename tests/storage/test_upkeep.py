@@ -179,7 +179,7 @@ def _without_the_newest_checkpoint(disk, at_least):
     assert len(found) >= at_least
 
 
-def test_a_journal_that_lost_synced_units_before_a_checkpoint_refuses_to_start():
+def test_a_store_whose_journal_lost_units_synced_before_a_checkpoint_does_not_open():
     """No later round in the journal says that they were synced; only the checkpoint does."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t")

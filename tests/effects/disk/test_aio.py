@@ -128,7 +128,7 @@ def test_open_writer_uses_the_running_event_loop(loop, file):
     writer.close()
 
 
-def test_the_callback_of_a_write_may_begin_the_next(loop, writer, file):
+def test_the_callback_of_an_async_write_may_begin_another_async_write(loop, writer, file):
     told = []
 
     def next_one(error, took_ns):
@@ -298,7 +298,7 @@ def synced(monkeypatch, file):
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
-def test_a_write_that_the_device_refuses_is_written_and_synced_by_a_worker(loop, writer, file, synced, number):
+def test_an_async_write_that_the_device_refuses_is_written_and_synced_by_a_worker(loop, writer, file, synced, number):
     """No further async write is begun; those already begun complete."""
     results(writer, -number)
     told = []

@@ -102,7 +102,7 @@ def test_changes_in_a_locked_directory_that_was_moved_raise_directory_moved(two:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_works_in_a_locked_directory_that_was_moved_away_and_back(two: Two, change: str) -> None:
+def test_every_change_succeeds_in_a_locked_directory_that_was_moved_away_and_back(two: Two, change: str) -> None:
     write(two.other, f"{two.path}/../outside", b"outside")
     two.other.rename(two.path, two.moved)
     two.other.rename(two.moved, two.path)

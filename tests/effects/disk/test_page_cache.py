@@ -44,7 +44,7 @@ def test_bytes_dropped_from_the_page_cache_are_reported_uncached_until_read(file
     assert not page_cache.holds(fd, SIZE, 0), "no descriptor"
 
 
-def test_no_bytes_are_reported_as_cached_where_the_system_cannot_tell(file, monkeypatch):
+def test_in_memory_is_false_on_a_system_without_cachestat(file, monkeypatch):
     monkeypatch.setattr(page_cache, "_cachestat", lambda: None)
     assert not file.in_memory(SIZE, 0)
 

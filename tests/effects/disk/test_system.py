@@ -157,7 +157,7 @@ def test_a_read_only_file_cannot_be_written(disk, file):
     reader.close()
 
 
-def test_closing_a_file_twice_is_harmless(disk, file):
+def test_closing_a_file_twice_does_not_close_another_file_with_its_descriptor(disk, file):
     file.close()
     other = disk.open(file.path)  # most likely the same descriptor number
     file.close()
@@ -264,7 +264,7 @@ def test_a_lock_whose_pid_cannot_be_written_is_not_taken(disk, tmp_path, monkeyp
     disk.lock(path).release()
 
 
-def test_a_lock_works_on_a_file_system_that_cannot_lock_directories(disk, tmp_path, monkeypatch):
+def test_a_directory_is_locked_by_its_lock_file_alone_where_directories_cannot_be(disk, tmp_path, monkeypatch):
     flock = fcntl.flock
 
     def refuses_directories(fd, what):
@@ -424,7 +424,7 @@ def test_creating_a_file_without_space_raises_disk_full(monkeypatch, tmp_path, f
         call(SystemDisk(), str(tmp_path / "f"))
 
 
-def test_a_missing_file_raises_file_not_found(disk, tmp_path):
+def test_unlinking_or_opening_a_missing_file_raises_file_not_found(disk, tmp_path):
     with pytest.raises(FileNotFoundError):
         disk.unlink(str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):

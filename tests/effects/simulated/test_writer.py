@@ -166,7 +166,7 @@ def test_a_synced_async_write_makes_only_its_own_bytes_durable_and_a_sync_all_by
     run(main())
 
 
-def test_a_failed_simulated_async_write_is_reported_and_not_synced(disk):
+def test_a_failed_simulated_async_write_calls_back_its_error_and_is_not_synced(disk):
     fault = disk.fail(lambda one: isinstance(one, Write), error=errno.ENOSPC, after_bytes=2)
 
     async def main():

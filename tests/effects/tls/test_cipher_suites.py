@@ -103,7 +103,7 @@ def test_a_tls_cipher_suite_is_found_by_its_iana_or_openssl_name(iana, openssl):
     assert openssl_name(iana) == openssl_name(openssl) == openssl
 
 
-def test_no_configured_cipher_suites_leave_the_defaults():
+def test_without_configured_cipher_suites_the_default_suites_stay():
     made = context()
     choose(made, [])
     assert offered(made) == offered(context())

@@ -31,7 +31,7 @@ def check_is_of_one_moment(disk, notes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_a_backup_taken_at_any_moment_is_a_state_the_store_once_had(workload):
+def test_a_backup_taken_during_writes_restores_a_state_that_the_broker_once_had(workload):
     recorded = SimulatedDisk()
     workload(recorded)
     begin, end = first_checkpoint(recorded), len(recorded.operations)

@@ -154,7 +154,7 @@ def test_an_error_during_a_restore_leaves_nothing_that_a_broker_starts_on(backup
     assert ended > 10
 
 
-def test_an_unfinished_restore_is_refused_as_unfinished(backup):
+def test_restoring_again_into_the_directory_of_an_unfinished_restore_is_refused(backup):
     restore_backup(backup, BACKUP, "/data")
     for name in backup.list("/data"):
         if name.startswith("checkpoint-"):

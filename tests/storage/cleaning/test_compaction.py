@@ -180,7 +180,7 @@ def test_kafka_14055_a_record_key_that_looks_like_a_marker_removes_no_other_reco
         }
 
 
-def test_kafka_8351_a_transaction_over_several_segments_is_compacted_correctly() -> None:
+def test_kafka_8351_compacting_a_transaction_of_several_segments_keeps_its_outcome() -> None:
     """KAFKA-8351: it begins in one segment and ends in another; one pass compacts both, or several do."""
     for most_keys in (1, 2, 100):
         driver = compacted_log()

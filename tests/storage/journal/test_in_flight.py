@@ -78,7 +78,7 @@ def test_an_unsynced_journal_round_is_not_written_by_the_async_writer(driven, wr
     assert not driven.journal.take_round(sync=False).begin(writer, lambda error: None)
 
 
-def test_a_synced_journal_round_after_an_unsynced_one_syncs_both(driven, writer):
+def test_a_synced_journal_round_after_an_unsynced_round_syncs_both_rounds(driven, writer):
     """The async writer would sync only the bytes that it writes, so a worker writes and syncs this round."""
     driven.append(b"written")
     driven.round(sync=False)

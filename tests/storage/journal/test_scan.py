@@ -71,7 +71,7 @@ def test_a_scan_ignores_files_that_do_not_belong_to_the_journal(disk, driven):
 
 
 @pytest.mark.parametrize("size", range(BLOCK - 140, BLOCK - 60, 4))
-def test_a_journal_round_is_found_after_one_whose_size_is_near_a_block_boundary(disk, size):
+def test_a_scan_finds_the_round_after_one_whose_size_is_near_a_block_boundary(disk, size):
     driven = Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
     for data in (b"x" * size, b"behind"):
         driven.append(data)

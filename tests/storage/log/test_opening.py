@@ -56,7 +56,7 @@ def flip(driver: LogDriver, name: str, position: int = -1) -> None:
     file.close()
 
 
-def test_a_reopened_log_has_the_same_batches_and_producers() -> None:
+def test_a_reopened_log_has_the_batches_and_producers_it_had_before() -> None:
     driver = LogDriver(segment_bytes=300)
     produce(driver, 20)
     driver.settle()

@@ -157,7 +157,7 @@ def test_adopt_returns_true_only_the_first_time_producers_became_empty():
     assert driver.log.snapshots.kept[-1] == Snapshot(driver.log.end_offset, empty=True)
 
 
-def test_segments_that_end_at_the_log_start_are_kept_until_a_second_snapshot():
+def test_one_snapshot_does_not_free_segments_that_end_at_the_log_start():
     driver = LogDriver(segment_bytes=150)
     for sequence in range(6):
         of_a_producer(driver, sequence)
@@ -169,7 +169,7 @@ def test_segments_that_end_at_the_log_start_are_kept_until_a_second_snapshot():
 
 
 @pytest.mark.parametrize("start_at", ["end_offset", "in the next"])
-def test_a_segment_below_the_log_start_is_kept_until_a_second_producer_snapshot(start_at):
+def test_one_snapshot_does_not_free_the_first_segment_if_the_log_start_is_above_it(start_at):
     driver = LogDriver(segment_bytes=300)
     for sequence in range(9):
         of_a_producer(driver, sequence)

@@ -137,7 +137,7 @@ def test_damage_below_the_offset_of_an_earlier_read_is_found_by_a_read_from_0() 
     assert "at byte 0" in refused(driver)
 
 
-def test_damage_after_a_read_is_found_once_the_cached_index_is_gone() -> None:
+def test_damage_to_checked_bytes_is_found_only_after_the_index_left_the_cache() -> None:
     """Checksums are checked at the first read only, because checking at each read would slow all readers."""
     driver = flushed()
     before = read_all(driver)
@@ -243,7 +243,7 @@ def test_one_read_checks_and_returns_at_most_most_checks_unchecked_batches(
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), max_bytes=st.sampled_from([1, 400, 1 << 20]))
-def test_any_flipped_bit_is_found_by_a_reader_from_the_beginning(place: float, bit: int, max_bytes: int) -> None:
+def test_reading_a_segment_from_its_beginning_finds_any_flipped_bit(place: float, bit: int, max_bytes: int) -> None:
     driver = WHOLE
     size = len(content(driver))
     position = int(place * size)

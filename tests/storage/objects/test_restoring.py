@@ -124,7 +124,7 @@ def test_a_restore_takes_a_newer_point_if_the_owner_deletes_the_one_it_reads():
     assert values(disk) == owner.values()
 
 
-def test_a_broker_does_not_start_on_a_restore_that_died_at_any_call():
+def test_a_broker_refuses_to_start_on_the_directory_of_a_restore_that_was_killed():
     objects = SimulatedObjects()
     written(objects)
     calls = 0

@@ -227,7 +227,7 @@ def test_a_directory_older_than_the_oldest_kept_round_is_refilled_from_a_point()
     assert Owning(objects, node=3).values() == second.values()
 
 
-def test_a_damaged_part_of_the_needed_point_prevents_the_takeover_and_is_named():
+def test_a_takeover_that_needs_a_damaged_part_of_a_point_raises_an_error_naming_it():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -303,7 +303,7 @@ def test_a_takeover_reads_rounds_beside_each_other_and_applies_them_in_order():
 # ---- what is wrong with the store ----------------------------------------------------------------------------
 
 
-def test_a_lost_journal_round_prevents_the_takeover_and_is_named():
+def test_a_takeover_that_needs_a_lost_journal_round_raises_an_error_naming_it():
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")
@@ -315,7 +315,7 @@ def test_a_lost_journal_round_prevents_the_takeover_and_is_named():
 
 
 @pytest.mark.parametrize("position", [0, 20, -1])
-def test_a_damaged_journal_round_prevents_the_takeover_and_is_named(position):
+def test_a_takeover_that_needs_a_damaged_journal_round_raises_an_error_naming_it(position):
     objects = SimulatedObjects()
     owner = begin(objects)
     owner.send("t", b"1")

@@ -38,7 +38,7 @@ HISTORIES = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["data", "data
 
 
 @given(HISTORIES.map(history), OFFSETS, st.integers(1, 60))
-def test_aborted_transactions_with_records_or_end_in_the_range_are_found(entries, offset, length):
+def test_overlapping_finds_aborted_transactions_with_an_offset_in_the_range(entries, offset, length):
     below = offset + length
     wanted = [each for each in entries if each.last_offset >= offset and each.first_offset < below]
     assert overlapping(entries, offset, below)[0] == wanted

@@ -437,7 +437,7 @@ def test_a_producer_fenced_by_a_marker_has_no_last_sequence(partition):
 
 @pytest.mark.parametrize("first", [0, 250, 100_000, LAST - 8])
 @pytest.mark.parametrize("transactional", [False, True])
-def test_batches_in_sequence_are_applied_the_same_by_the_fast_path(transactional, first):
+def test_the_fast_path_applies_batches_in_sequence_exactly_as_the_general_path(transactional, first):
     """The fast path of produce leaves the same state and the same order of idle producers."""
     ways = []
     for short in (False, True):

@@ -424,7 +424,7 @@ def test_large_journal_rounds_are_shipped_as_pieces_and_deleted_with_their_point
 
 
 @pytest.mark.slow
-def test_a_new_point_reuses_the_rounds_already_shipped_for_its_journal(work):
+def test_a_new_backup_point_reuses_journal_rounds_that_were_already_shipped(work):
     """Small rounds are taken from the objects of rounds, large ones from their pieces; only the first point ships
     journal bytes.
     """
