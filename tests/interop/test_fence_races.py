@@ -68,7 +68,7 @@ def test_after_a_timeout_a_client_continues_over_a_new_connection(fenced, client
         assert set(pool.map(race, kinds)) == {None}
 
 
-def test_a_late_tv1_record_without_a_newer_connection_is_not_fenced(fenced, name):
+def test_a_late_tv1_record_is_written_if_its_client_has_no_newer_connection(fenced, name):
     """The broker cannot know of a newer connection over which nothing has come yet (docs/guarantees.md), so the record
     is written. With TV2 its epoch would be refused.
     """

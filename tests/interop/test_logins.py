@@ -64,7 +64,7 @@ def signed():
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("mechanism", PASSWORDS)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_clients_with_a_password_produce_and_consume(world, name, library, mechanism, protocol):
+def test_clients_of_each_library_produce_and_consume_with_a_password(world, name, library, mechanism, protocol):
     way = world.way(protocol, mechanism)
     assert LIBRARIES[library](world.bootstrap(protocol), way, name, b"value") == b"value"
     assert world.users() <= {"User:alice", "User:ANONYMOUS"}
@@ -73,14 +73,14 @@ def test_clients_with_a_password_produce_and_consume(world, name, library, mecha
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("library", BY_TOKEN)
-def test_clients_with_a_token_produce_and_consume(world, name, library, protocol):
+def test_clients_of_each_library_produce_and_consume_with_an_oauth_token(world, name, library, protocol):
     way = world.way(protocol, "OAUTHBEARER", token=signed)
     assert LIBRARIES[library](world.bootstrap(protocol), way, name, b"value") == b"value"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_clients_with_a_certificate_produce_and_consume(world, name, library):
+def test_clients_of_each_library_produce_and_consume_with_a_certificate(world, name, library):
     way = world.way("SSL", certificate=world.authority.of_client())
     assert LIBRARIES[library](world.bootstrap("SSL"), way, name, b"value") == b"value"
 

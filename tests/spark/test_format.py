@@ -55,7 +55,7 @@ def test_a_streams_default_read_limit_is_that_of_its_per_trigger_options(options
     assert FencepostDataSource(GIVEN | options).streamReader(schema=WHERE).getDefaultReadLimit() == limit
 
 
-def test_reading_without_a_broker_raises_an_error_after_its_timeout(monkeypatch):
+def test_reading_from_an_unreachable_broker_raises_after_start_ms(monkeypatch):
     monkeypatch.setattr(client_thread, "START_MS", 100)
     with pytest.raises(BrokerUnreachableError):
         FencepostDataSource(GIVEN).reader(schema=WHERE).partitions()

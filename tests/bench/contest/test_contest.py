@@ -138,7 +138,7 @@ def test_a_contest_waits_for_a_quiet_disk_before_each_warming_or_measured_window
     assert around.quieted == 2 + 4  # the two that warm, and the rounds
 
 
-def test_the_cpu_time_of_idle_peers_is_reported(around):
+def test_a_sample_has_the_cpu_time_of_the_idle_peers_as_others_cpu(around):
     found, _ = played(Load(around, peers=frozenset({"A"})), [A, B, JVM], rounds=1)
     assert [finding.peer for finding in found] == ["A"]
     assert found[0].samples[0].others_cpu == pytest.approx(1.0)  # two of them, half a processor each
@@ -179,7 +179,7 @@ def test_a_failing_peer_is_reported_without_a_finding_and_others_are_measured(ar
     assert [(step.peer, step.doing) for step in failed] == [("A", "round 2 of 3: ConnectionError: gone")]
 
 
-def test_a_peer_that_cannot_be_prepared_is_left_out(around):
+def test_a_peer_whose_preparation_fails_is_reported_and_gets_no_finding(around):
     class Unprepared(Load):
         def prepare(self, peer: Peer) -> None:
             if peer is A:

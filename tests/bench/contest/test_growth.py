@@ -71,7 +71,7 @@ def test_a_peer_that_cannot_start_is_reported_and_the_others_are_measured(progre
     assert progress.failures == ["start, fencepost fsync: RuntimeError: no disk"]
 
 
-def test_recovery_starts_on_the_files_of_a_killed_broker(progress):
+def test_the_recovery_scenario_measures_the_start_on_files_of_a_killed_broker(progress):
     (found,) = growth.recovery(names.FSYNC, TINY, progress)
     assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
     assert min(found.figures["s_per_gb"]) > 0

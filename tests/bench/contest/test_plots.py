@@ -34,7 +34,7 @@ def test_drawing_a_plot_of_the_same_run_twice_gives_the_same_bytes() -> None:
     assert speed(FINDINGS, LIGHT) == speed(FINDINGS, LIGHT)
 
 
-def test_bars_show_their_ratio_and_mark_a_saturated_client() -> None:
+def test_bars_of_a_plot_show_the_ratio_to_kafka_and_mark_a_saturated_client() -> None:
     found = [
         rates("small 64x1", FSYNC, 90.0),
         replace(rates("small 64x1", OS, 150.0), saturated=True),
@@ -47,7 +47,7 @@ def test_bars_show_their_ratio_and_mark_a_saturated_client() -> None:
     assert "transactions/s, 1 producer" not in texts(svg)
 
 
-def test_a_jvm_that_was_not_steady_is_marked() -> None:
+def test_a_plot_marks_the_bar_of_a_jvm_that_was_not_steady() -> None:
     found = [rates("small 64x1", FSYNC, 90.0), replace(rates("small 64x1", KAFKA, 100.0), warm=False)]
     svg = speed(found, DARK)
     assert svg is not None

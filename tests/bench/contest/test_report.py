@@ -83,7 +83,7 @@ def test_the_report_marks_saturated_clients_cold_peers_and_a_higher_p99() -> Non
     assert found_row[1] == "? **1.00** \\* † [1.00, 1.00] ≥ 1"
 
 
-def test_a_p99_is_a_row_of_its_own_and_shows_its_spread() -> None:
+def test_the_report_table_has_a_row_for_the_p99_of_a_load_with_its_spread() -> None:
     found = row(table(RESULT), "1 × 100 B, 64 connections: p99")
     assert found[1] == "○ **1.30** [1.30, 1.30] ≤ 1.2"
     assert found[3] == "✔ **0.80** \\* [0.80, 0.80] ≤ 1.2"
@@ -125,7 +125,7 @@ def test_readme_and_benchmarks_page_contain_the_markers() -> None:
         assert between((report.ROOT / name).read_text(), "part")
 
 
-def test_the_table_of_aims_in_the_documents_is_the_one_that_is_judged() -> None:
+def test_the_benchmarks_page_contains_the_table_of_the_judged_aims() -> None:
     assert f"\n{report.sought()}\n" in (report.ROOT / "docs" / "benchmarks.md").read_text()
 
 

@@ -73,7 +73,7 @@ def test_a_full_run_has_unique_load_names_and_contains_the_tables_loads():
     assert {scenario.name for scenario in run.scenarios(False, [])} <= set(full)
 
 
-def test_loads_are_found_by_parts_of_their_names(monkeypatch):
+def test_the_only_option_selects_loads_whose_names_contain_a_given_part(monkeypatch):
     class Module:
         table = staticmethod(lambda: [Load("small 64x1"), Load("small 16x5")])
         full = staticmethod(lambda: [Load("small 64x1"), Load("small 256x5")])
@@ -83,7 +83,7 @@ def test_loads_are_found_by_parts_of_their_names(monkeypatch):
     assert [load.name for load in run.scenarios(True, ["256", "nothing"])] == ["small 256x5"]
 
 
-def test_an_interrupted_run_keeps_its_results_so_far(monkeypatch, capsys):
+def test_a_run_ended_by_keyboard_interrupt_returns_the_findings_made_so_far(monkeypatch, capsys):
     def findings(*_: object) -> Iterator[Measured]:
         yield Measured("one", "request", "A", {})
         raise KeyboardInterrupt
@@ -156,7 +156,7 @@ def test_every_known_server_name_can_be_started(name):
     assert name in vars(peers).values()
 
 
-def test_a_failure_outside_the_contest_is_repeated_at_the_end_of_the_output(monkeypatch, capsys):
+def test_a_failure_outside_the_contest_is_printed_and_kept_in_progress_failures(monkeypatch, capsys):
     def outside(tells):
         tells.say("start · A")
         tells.failed("start, B: no disk")

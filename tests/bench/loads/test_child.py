@@ -83,7 +83,7 @@ def test_a_window_in_which_nothing_was_done_is_a_failure() -> None:
         run("made_loads:counts", {"units": 0, "busy_s": 0}, books())
 
 
-def test_a_load_that_does_not_exist_is_reported() -> None:
+def test_running_a_load_that_does_not_exist_raises_load_failed() -> None:
     with pytest.raises(LoadFailed, match="AttributeError"):
         run("made_loads:nosuch", {}, books())
 

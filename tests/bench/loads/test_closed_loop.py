@@ -168,7 +168,7 @@ def test_an_invalid_answer_ends_a_closed_loop(given, text):
 
 
 @pytest.mark.parametrize(("frames", "text"), [(b"\0", "no frame"), (frame(b"whole") + b"\0\0\0\5half", "half a frame")])
-def test_malformed_frames_are_refused_before_connecting(frames, text):
+def test_a_closed_loop_refuses_malformed_frames_before_it_connects(frames, text):
     with FrameServer(answered) as server:
         assert text in refused(run(server, frames=frames))
         assert server.opened == 0

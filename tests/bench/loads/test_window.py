@@ -35,7 +35,7 @@ def test_values_outside_the_histogram_count_in_its_first_or_last_bucket():
     assert latencies.percentile_ms(1.0) == pytest.approx(60_000, rel=0.001)
 
 
-def test_an_empty_histogram_has_no_percentiles():
+def test_percentiles_of_an_empty_histogram_are_0():
     assert Latencies().percentile_ms(0.99) == 0
 
 
@@ -72,7 +72,7 @@ def test_cpu_time_of_the_broker_and_of_the_client_is_counted_separately():
     assert (reported.seconds, reported.client_share) == (2.0, 1.5)
 
 
-def test_cpu_time_of_a_child_that_ended_counts_for_the_client():
+def test_cpu_time_of_an_ended_child_process_is_part_of_the_client_share():
     books = Books(Peer("me", "nowhere", 1, os.getpid()))
     books.begin()
     subprocess.run([sys.executable, "-c", "for i in range(3_000_000): pass"], check=True)
@@ -86,7 +86,7 @@ def test_unwritten_sums_the_bytes_of_dirty_and_writeback_in_meminfo():
     assert disk.unwritten("") == 0
 
 
-def test_waiting_for_a_quiet_disk_ends_at_the_timeout(monkeypatch):
+def test_quiet_disk_returns_at_its_timeout_or_when_nothing_is_unwritten(monkeypatch):
     monkeypatch.setattr(disk, "unwritten", lambda text: 1 << 30)
     monkeypatch.setattr(disk.os, "sync", lambda: None)
     assert disk.quiet_disk(timeout_s=0.0) < 5
@@ -94,13 +94,13 @@ def test_waiting_for_a_quiet_disk_ends_at_the_timeout(monkeypatch):
     assert disk.quiet_disk(timeout_s=3600.0) < 60
 
 
-def test_discards_are_counted_over_all_devices():
+def test_discards_sums_the_discarded_blocks_of_all_devices_in_diskstats():
     rows = " 254 0 vda 1 2 3 4 5 6 7 8 0 9 10 21 12 13 14 15 16\n   8 0 sda 1 2 3 4 5 6 7 8 0 9 10 4 12 13 14 15 16\n"
     assert disk.discards(rows) == 25
     assert disk.discards("   8 0 sda 1 2 3 4 5 6 7 8 0 9 10\n") == 0  # a kernel that does not count them
 
 
-def test_a_deleted_topic_is_waited_for_until_its_folders_are_gone(tmp_path, monkeypatch):
+def test_wait_until_freed_returns_only_after_the_deleted_topics_folder_is_removed(tmp_path, monkeypatch):
     folder = tmp_path / "logs" / "own-0.7"
     folder.mkdir(parents=True)
     looks: list[int] = []

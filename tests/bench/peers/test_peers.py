@@ -39,7 +39,7 @@ def test_a_jdk_without_maven_and_without_the_jars_has_no_kafka(monkeypatch, tmp_
     assert apache.absence() is None
 
 
-def test_a_too_old_java_is_reported_with_its_version(monkeypatch):
+def test_absence_of_kafka_names_the_version_of_a_java_that_is_too_old(monkeypatch):
     monkeypatch.setattr(apache.shutil, "which", lambda name: "/usr/bin/true")
     monkeypatch.setattr(apache, "java_version", lambda reported: 11)
     assert apache.absence() == "no JDK ≥ 17 (found 11)"
@@ -78,20 +78,20 @@ def test_a_failed_download_of_the_jars_returns_none_and_leaves_no_files(monkeypa
     assert not list((tmp_path / "fencepost").iterdir())
 
 
-def test_a_data_directory_in_memory_is_refused(monkeypatch, tmp_path):
+def test_bench_root_in_a_tmpfs_raises_no_files(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "tmpfs")
     with pytest.raises(peers.NoFiles, match="tmpfs"), peers.bench_root(str(tmp_path)):
         pass
 
 
-def test_a_refused_data_directory_is_not_created(monkeypatch, tmp_path):
+def test_bench_root_in_a_tmpfs_does_not_create_its_directory(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "tmpfs")
     with pytest.raises(peers.NoFiles), peers.bench_root(str(tmp_path / "new")):
         pass
     assert not list(tmp_path.iterdir())
 
 
-def test_created_directories_are_removed_unless_another_run_uses_them(monkeypatch, tmp_path):
+def test_bench_root_removes_directories_it_created_unless_they_hold_other_files(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     with peers.bench_root(str(tmp_path / "a" / "b c")) as root:
         assert root.is_dir()

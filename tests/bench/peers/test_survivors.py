@@ -50,7 +50,7 @@ os._exit(0) if sys.argv[2] == "at once" else None
 
 
 @pytest.mark.parametrize("how", ["at once", "tidily"])
-def test_the_watcher_ends_with_its_process_and_kills_no_other_process(how, tmp_path):
+def test_the_watcher_of_a_run_ends_with_that_run_and_kills_no_other_process(how, tmp_path):
     done = subprocess.run([sys.executable, "-c", LEAVES, str(tmp_path), how], stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0
     assert gone(int(done.stdout))

@@ -32,6 +32,8 @@ def test_consume_in_a_share_group_prints_and_accepts_records_once(terminal: Term
         ("consume work:0 --share -g g", "a partition cannot be chosen"),
     ],
 )
-def test_consume_refuses_options_that_contradict_a_share_group(terminal: Terminal, line: str, cause: str) -> None:
+def test_consume_with_options_that_a_share_group_does_not_allow_exits_with_2(
+    terminal: Terminal, line: str, cause: str
+) -> None:
     code, told, _ = terminal.refused(line)
     assert (code, cause in told) == (2, True)

@@ -140,7 +140,7 @@ def of_many_files(path):
     return str(path)
 
 
-def test_the_directory_of_an_ephemeral_broker_is_removed_as_a_whole(tmp_path, capsys):
+def test_remove_scratch_removes_a_directory_of_many_files_silently(tmp_path, capsys):
     remove_scratch(of_many_files(tmp_path / "scratch"), SystemClock())
     assert not (tmp_path / "scratch").exists()
     assert capsys.readouterr().err == ""

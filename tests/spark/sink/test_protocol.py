@@ -194,7 +194,7 @@ def calm():
     return world
 
 
-def test_an_abort_with_a_commit_message_keeps_other_attempts_committable():
+def test_an_abort_naming_one_attempts_task_leaves_another_attempt_committable():
     world, (one, two) = calm(), two_attempts()
     ours = attempt_of(world, one, [b"r@1"])
     theirs = attempt_of(world, two, [b"r@2"])
@@ -228,7 +228,7 @@ def test_a_task_that_prepares_after_its_batch_was_committed_is_aborted_at_once()
     assert world.broker.visible() == [b"r@1"]
 
 
-def test_another_attempt_at_a_committed_batch_finds_it_already_decided():
+def test_a_second_attempt_at_a_committed_batch_writes_nothing_and_succeeds():
     world, (one, two) = calm(), two_attempts()
     decided(world, commit_steps([attempt_of(world, one, [b"r@1"])], b"d"))
     assert decided(world, commit_steps([attempt_of(world, two, [b"r@2"])], b"d")).already
