@@ -189,7 +189,7 @@ def halted():
         broker.stop()
 
 
-def test_the_cause_of_a_halt_is_known_before_connections_end(monkeypatch):
+def test_on_halt_callbacks_get_the_error_before_connections_are_aborted(monkeypatch):
     """A client thread that sees its connection closed may ask for the cause at once."""
     with SimulatedBroker(SETTINGS) as broker:
         order: list[str] = []

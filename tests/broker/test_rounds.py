@@ -419,6 +419,7 @@ async def test_connections_with_requests_during_a_workers_sync_count_as_present(
 
 @driven_by("fsync", quick=True)
 async def test_if_clients_do_not_send_again_at_once_most_journal_rounds_do_not_wait(disk, driven, log, rounds):
+    """A round that waited a turn for clients in vain is followed by PAUSE_ROUNDS rounds that do not wait."""
     waited = []
     for number in range(2 * PAUSE_ROUNDS):
         client = ask(driven, log, rounds)

@@ -82,7 +82,7 @@ def test_too_many_requests_before_the_login_close_the_connection(broker, client)
     assert client.closed()
 
 
-def test_large_requests_are_accepted_only_after_the_login(broker, client):
+def test_requests_above_sasl_server_max_receive_size_are_accepted_only_after_a_login(broker, client):
     limit = broker.settings.sasl_server_max_receive_size
     client.send_raw(struct.pack(">i", limit + 1))
     assert client.closed()

@@ -243,7 +243,7 @@ def test_a_damaged_credential_record_raises_an_error_without_its_content(value):
         msgpack.packb(["scram user", b"a", 1]),
     ],
 )
-def test_a_credential_record_with_a_damaged_key_is_refused(key):
+def test_a_credential_record_with_a_damaged_key_raises_damaged_user_record(key):
     with pytest.raises(DamagedUserRecord):
         table().apply(key, VALUE)
 

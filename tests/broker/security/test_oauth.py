@@ -113,7 +113,7 @@ def test_a_token_with_an_unknown_key_id_is_refused_and_keys_are_refetched(name):
     assert asked == [1]
 
 
-def test_a_token_header_above_the_size_limit_is_refused():
+def test_a_token_header_with_more_than_longest_header_bytes_is_refused():
     long = forged({"alg": "RS256", "kid": "rsa-1", "more": ["x"] * LONGEST_HEADER})
     assert refused(long) == f"its header has more than {LONGEST_HEADER} bytes"
 
