@@ -102,7 +102,7 @@ def test_offsets_of_a_prepared_transaction_become_committed_with_the_decision(br
 
 
 @pytest.mark.parametrize("number", [1, 0])
-def test_a_prepare_after_the_decision_is_refused_and_its_transaction_aborted(broker, number):
+def test_a_prepare_after_its_numbers_decision_gets_a_conflict_and_its_txn_is_aborted(broker, number):
     decide(broker, prepared(broker, "t"))
     late = written(broker, "late", partition=1)
     answer = prepare(late, number)

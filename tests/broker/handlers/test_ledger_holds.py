@@ -246,7 +246,7 @@ def test_a_decision_at_the_last_epoch_returns_a_new_producer_id_with_epoch_0(bro
 # Its place in the ledger ---------------------------------------------------------------------------------------------
 
 
-def test_max_ledger_entries_can_refuse_a_hold_but_not_its_later_decision():
+def test_max_ledger_entries_refuses_new_keys_but_no_decision_on_a_held_transaction():
     with SimulatedBroker(BrokerSettings(max_ledger_entries=2)) as broker:
         topics(broker)
         txn = held(broker, "t", key="one")
@@ -332,5 +332,5 @@ def test_describe_ledger_by_prefix_returns_matching_keys_and_the_hold_flag(broke
     assert broker.ask(DescribeLedgerRequest(prefix="none")).keys == []
 
 
-def test_describe_ledger_takes_keys_or_a_prefix_but_not_both(broker):
+def test_describe_ledger_with_both_keys_and_a_prefix_is_an_invalid_request(broker):
     assert broker.ask(DescribeLedgerRequest(keys=["k"], prefix="k")).error_code == ErrorCode.INVALID_REQUEST

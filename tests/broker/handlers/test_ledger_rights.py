@@ -59,7 +59,7 @@ def test_a_ledger_decision_needs_rights_on_the_key_and_on_each_transaction(world
     assert waiting(world) == []
 
 
-def test_who_may_write_the_key_may_abort_all_transactions_prepared_under_it(world: Guarded) -> None:
+def test_write_on_a_ledger_key_allows_to_abort_all_transactions_prepared_for_it(world: Guarded) -> None:
     """Preparing a transaction under a key needs the right to write that key, so its owner has agreed to this."""
     mine = prepared(world, "mine-1")
     prepared(world, "others-1")

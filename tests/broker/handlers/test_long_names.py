@@ -58,7 +58,7 @@ def requests(name: str, times: int) -> list[Any]:
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("kind", LONGEST)
-def test_answers_with_names_of_the_maximum_length_can_be_decoded(kind: str, times: int) -> None:
+def test_requests_with_names_of_maximum_length_never_get_unknown_server_error(kind: str, times: int) -> None:
     with SimulatedBroker(guarded()) as broker:
         for request in requests(LONGEST[kind], times):
             answer = repr(broker.ask(request))

@@ -137,7 +137,7 @@ def test_after_a_restart_an_owner_is_known_from_its_first_request(broker: Simula
         assert owners(again, "x") == {"x": (OK, "app", True)}
 
 
-def test_an_ephemeral_transactional_id_leaves_no_owner(broker: SimulatedBroker) -> None:
+def test_the_owner_of_an_ephemeral_transactional_id_is_forgotten_after_its_commit(broker: SimulatedBroker) -> None:
     txn = Txn(broker, "fencepost.once.x")
     assert txn.init() == OK
     txn.write("t", b"v")

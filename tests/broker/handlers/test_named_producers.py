@@ -246,7 +246,7 @@ def test_the_internal_topic_of_named_producers_cannot_be_opened_for_writing(brok
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_numbers_of_producer_names_and_of_their_partitions_are_limited():
+def test_producer_names_and_partitions_beyond_their_limits_get_policy_violation():
     settings = BrokerSettings(max_named_producers=2, max_named_producer_partitions=3)
     with SimulatedBroker(settings) as broker:
         create(broker, partitions=3)
@@ -263,7 +263,7 @@ def test_the_numbers_of_producer_names_and_of_their_partitions_are_limited():
 
 
 @pytest.mark.parametrize("version", range(9, 13))
-def test_a_named_batch_behind_ordinary_ones_does_not_take_the_fast_path(broker, version):
+def test_only_produce_requests_without_a_producer_name_take_the_fast_path(broker, version):
     epoch = opened(broker, "sensor", t=2)
     asked = writing("sensor", epoch, [1])
     part = Part(index=0, records=memoryview(numbered_batch([b"p"])))

@@ -233,7 +233,8 @@ def test_records_older_than_message_timestamp_before_max_ms_are_refused(client):
     assert code(client.ask(produce("fresh", batch(timestamp=-1)))) == OK
 
 
-def test_errors_name_the_first_records_with_bad_timestamps_and_count_all(client):
+def test_a_produce_error_lists_the_first_100_records_with_bad_timestamps(client):
+    """If there are more than 100, the error message says how many they are."""
     ahead = client.broker.broker.clock.now_ms() + 2 * HOUR_MS
     few, many = (one(client.ask(produce("t", batch(count, timestamp=ahead)))) for count in (100, 250))
     assert len(few.record_errors) == len(many.record_errors) == 100
@@ -326,7 +327,7 @@ def test_a_batch_is_stored_unchanged_except_for_offset_and_leader_epoch(client, 
 
 
 @pytest.mark.slow
-def test_a_decompression_bomb_is_refused_where_records_must_be_read(client):
+def test_a_decompression_bomb_is_refused_if_the_topic_recompresses_batches(client):
     client.ask(create("packed", compression_type="lz4"))
     bomb = batch(value=bytes(64 << 20), codec=4)
     assert len(bomb) < 100_000

@@ -60,7 +60,7 @@ def test_share_fetch_in_record_limit_mode_acquires_exactly_max_records(broker, m
     assert member.take(max_records=7, share_acquire_mode=1) == [(7, 13, 1)]
 
 
-def test_share_fetch_delivers_an_often_failed_record_alone(broker, member):
+def test_share_fetch_delivers_each_record_alone_at_its_last_allowed_delivery(broker, member):
     configure(broker, **{"share.delivery.count.limit": "3"})
     fill(broker, 2, 5)
     for deliveries in (1, 2):
@@ -78,7 +78,7 @@ def test_share_fetch_reads_from_the_first_available_record_and_only_its_batches(
     assert list(found.values) == [5, 6, 7, 8, 9]
 
 
-def test_share_fetch_shares_byte_limits_and_returns_the_first_batch_at_any_size(broker, member):
+def test_share_fetch_max_bytes_is_for_all_partitions_but_never_stops_the_first_batch(broker, member):
     for partition in range(3):
         fill(broker, 3, 5, partition)
     assert [found.ranges for found in got(member.fetch(0, 1, 2, max_bytes=1)).values()] == [[(0, 4, 1)], [], []]
@@ -188,7 +188,7 @@ def test_a_control_batch_does_not_end_the_wait_of_a_share_fetch(broker, member):
     assert not broker.broker.metrics.failures
 
 
-def test_a_share_fetch_waits_for_many_partitions_and_is_answered_in_steps(broker):
+def test_a_share_fetch_waiting_for_300_partitions_is_answered_when_one_gets_records(broker):
     broker.ask(create("wide", 300))
     initialize(broker, "wide", *range(300))
     member = ShareClient(broker, "wide")

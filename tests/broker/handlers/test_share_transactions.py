@@ -51,9 +51,12 @@ def test_records_acknowledged_in_an_aborted_transaction_are_delivered_again(worl
     assert acquire(world, key, 0, 2, "other") == [AcquiredRange(0, 2, 2)]
 
 
-def test_ranges_that_one_unit_could_not_end_are_refused_and_the_rest_is_settled(
+def test_acknowledgements_too_many_for_the_txns_end_entry_get_policy_violation(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The end of a transaction settles all its acknowledged ranges in one journal entry; those that still fit are
+    settled.
+    """
     monkeypatch.setattr(handler, "END_BYTES", world.broker.store.largest_append_bytes // 3)
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
@@ -126,7 +129,7 @@ def test_pending_acknowledgements_survive_lock_expiry_session_end_and_restart(wo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["timeout", "fencing"])
-def test_pending_records_are_freed_by_any_end_of_their_transaction(how: str, world: SimulatedBroker) -> None:
+def test_a_timeout_or_a_new_init_of_the_transaction_frees_its_pending_records(how: str, world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 1)
@@ -208,7 +211,7 @@ def test_invalid_transactional_acknowledgements_are_refused_and_change_nothing(
     assert (states(world, key), world.broker.store.last_unit) == ("0 LLL", unit)
 
 
-def test_a_full_store_refuses_transactional_acknowledgements_without_a_trace(world: SimulatedBroker) -> None:
+def test_with_a_full_disk_transactional_acknowledgements_are_refused_and_open_no_txn(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)
@@ -266,7 +269,7 @@ def test_a_transaction_commits_although_the_acknowledged_topic_was_deleted(world
     assert not world.broker.share_partitions.knows(key)
 
 
-def test_an_owed_marker_decides_acknowledgements_once_the_state_log_is_back(world: SimulatedBroker) -> None:
+def test_a_commit_while_the_share_state_log_is_offline_applies_when_it_is_back(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker = ShareWorker(world)
     acquire(world, key, 0, 2)

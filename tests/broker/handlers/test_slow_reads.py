@@ -217,7 +217,7 @@ def test_the_broker_prepares_few_answers_ahead_for_a_pipelining_client(client):
         assert bytes_of(fetched(client.receive()))
 
 
-def test_of_100_pipelined_waiting_fetches_only_a_limited_number_is_parked(client):
+def test_of_100_pipelined_fetches_only_a_limited_number_waits_at_a_time(client):
     for _ in range(100):
         client.send(fetch("t", 18, max_wait_ms=10_000), NAMED)
     client.broker.wait(BEGUN_S)

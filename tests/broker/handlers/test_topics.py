@@ -166,7 +166,7 @@ def test_partition_count_or_replication_factor_beside_an_assignment_is_refused(b
     assert verdicts(answers) == [(42, text.format("replication factor")), (42, text.format("numPartitions"))]
 
 
-def test_a_name_that_is_taken_or_collides_is_refused(broker: SimulatedBroker) -> None:
+def test_a_topic_name_that_exists_or_differs_only_in_dot_and_underscore_is_refused(broker: SimulatedBroker) -> None:
     assert verdicts(create(broker, New(name="a.b_c"))) == [OK]
     answers = create(broker, New(name="a.b_c"), New(name="a_b.c"), New(name="a.b.c"))
     assert verdicts(answers) == [
@@ -234,7 +234,7 @@ def test_a_topic_may_be_deleted_by_its_id(broker: SimulatedBroker) -> None:
     assert [answer[:2] for answer in delete(broker, Gone(name="a"))] == [("a", 3)]
 
 
-def test_an_ambiguous_delete_topics_request_deletes_nothing(broker: SimulatedBroker) -> None:
+def test_delete_topics_with_both_name_and_id_neither_or_duplicates_deletes_nothing(broker: SimulatedBroker) -> None:
     (a, b) = create(broker, New(name="a"), New(name="b"))
     assert delete(
         broker,
@@ -327,7 +327,7 @@ Replicas = More.Assignment
         (More(name="a", count=3, assignments=[Replicas(broker_ids=[1])]), 0, None),
     ],
 )
-def test_create_partitions_without_growth_is_refused(
+def test_create_partitions_with_validate_only_returns_its_error_and_changes_nothing(
     broker: SimulatedBroker, asked: More, code: int, text: str | None
 ) -> None:
     create(broker, New(name="a", num_partitions=2))

@@ -33,7 +33,7 @@ def test_a_setting_without_effect_is_refused_outside_kafkas_bounds(broker: Simul
     assert change(broker, BROKER, "1", (name, SET, str(int(UNOBEYED[name].at_least or 0)))) == OK
 
 
-def test_thread_counts_of_kafka_have_bounds(broker: SimulatedBroker) -> None:
+def test_kafkas_settings_for_thread_counts_must_be_at_least_1(broker: SimulatedBroker) -> None:
     counts = {name for name in SETTABLE if "threads" in name or name == "num.replica.fetchers"}
     assert len(counts) == 6
     assert {UNOBEYED[name].at_least for name in counts} == {1}

@@ -141,7 +141,7 @@ def test_a_user_change_applies_to_the_next_request_of_the_same_connection() -> N
         assert [each.error_code for each in first.results + second.results] == [OK, OK]
 
 
-def test_user_changes_whose_unit_fails_are_refused_and_the_others_applied(
+def test_users_whose_journal_entry_fails_get_a_storage_error_and_others_are_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(handlers, "CHANGES_AT_ONCE", 2)

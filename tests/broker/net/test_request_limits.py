@@ -189,7 +189,10 @@ def test_two_thousand_topics_can_be_created_described_and_fetched_per_request():
         served.close_clients()
 
 
-def test_topics_beyond_the_limit_of_one_request_get_a_retriable_error(monkeypatch):
+def test_metadata_auto_creates_a_limited_number_of_topics_per_request(monkeypatch):
+    """A metadata request creates at most MADE_AT_ONCE topics; the others get UNKNOWN_TOPIC_OR_PARTITION, which clients
+    retry.
+    """
     monkeypatch.setattr(cluster, "MADE_AT_ONCE", 3)
     asked = MetadataRequest(topics=[Named(name=f"n{index}") for index in range(5)])
     with ServedBroker() as served, served.connect() as client:
@@ -207,7 +210,7 @@ def test_a_fetch_of_very_many_partitions_closes_its_connection(version):
             read(request, version)
 
 
-def test_each_topic_is_described_with_its_own_value_even_if_named_twice(served):
+def test_describe_configs_answers_a_topic_named_twice_with_its_own_values_each_time(served):
     with served.connect() as client:
         client.call(create("plain"))
         client.call(create("special", retention_ms=77))
@@ -254,7 +257,7 @@ def test_join_and_sync_group_may_have_5_mb_protocols_but_only_a_limited_number(r
         (lambda count: DescribeTransactionsRequest(transactional_ids=[""] * count), 0),
     ],
 )
-def test_the_number_of_groups_or_transactions_described_at_once_is_limited(request_of, version):
+def test_describing_over_5000_groups_or_transactions_in_one_request_is_malformed(request_of, version):
     read(request_of(MOST_SUBJECTS), version)
     with pytest.raises(MalformedFrame, match=", 5000 are allowed"):
         read(request_of(MOST_SUBJECTS + 1), version)

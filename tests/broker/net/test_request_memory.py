@@ -99,7 +99,7 @@ def test_clients_that_fill_the_request_memory_are_disconnected_within_seconds(wo
 
 
 @small_pool
-def test_clients_are_closed_for_slow_requests_only_while_others_wait_for_memory(world):
+def test_clients_that_send_a_request_slowly_are_closed_only_if_others_need_memory(world):
     slow = begin(world, 1, 1, seconds=40)
     world.wait(30)
     assert took_to_produce(world) < 1

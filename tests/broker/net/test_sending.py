@@ -192,7 +192,7 @@ def test_a_client_that_reads_slowly_gets_every_byte(served):
 
 
 @pytest.mark.slow
-def test_no_second_answer_is_made_while_a_client_does_not_read_the_first(served):
+def test_the_next_fetch_is_not_handled_until_the_client_reads_the_first_answer(served):
     """Otherwise a client that never reads could occupy any amount of memory and descriptors."""
 
     def taken(broker):
@@ -416,7 +416,7 @@ def test_nothing_is_read_or_written_for_a_transport_that_is_closing():
     assert (wire.written, part.released) == ([], 1)
 
 
-def test_a_file_part_is_read_one_window_at_a_time_as_the_transport_sends():
+def test_a_copied_file_is_read_window_bytes_at_a_time_as_the_transport_sends():
     wire = Wire(takes=sending.WINDOW_BYTES)
     content = [random.Random(seed).randbytes(3 * sending.WINDOW_BYTES + seed) for seed in range(2)]
     parts = [Part(each) for each in content]

@@ -381,7 +381,7 @@ def test_a_slice_checks_its_time_limit_every_twenty_units():
     assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)
 
 
-def test_a_slow_step_counts_by_its_duration_instead_of_its_units():
+def test_a_slow_step_uses_up_the_turns_allowance_by_the_time_it_took():
     clock = Clock()
     queue = turns.Turns(SimpleNamespace(turn=0), clock, lambda call: None, lambda: False)
 

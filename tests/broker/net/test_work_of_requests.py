@@ -452,7 +452,7 @@ def states_of_transactions(world: World) -> list[int]:
         (states_of_transactions, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_items_that_do_not_fit_in_the_answer_get_a_retriable_error(monkeypatch, codes_of, later):
+def test_request_items_beyond_the_answers_size_limit_get_a_retriable_error(monkeypatch, codes_of, later):
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
     world = World()

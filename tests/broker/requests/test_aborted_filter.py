@@ -41,7 +41,7 @@ def log_of(events):
 
 
 @given(EVENTS, st.integers(0, 1500), st.booleans())
-def test_the_filter_keeps_the_same_batches_as_checking_each_one(events, most_bytes, at_least_one):
+def test_the_filter_drops_exactly_the_batches_of_aborted_transactions(events, most_bytes, at_least_one):
     written, aborted, hidden, end = log_of(events)
     found = leave_out_aborted(memoryview(b"".join(written)), aborted, most_bytes, at_least_one=at_least_one)
     expected, size, next_offset, is_full = [], 0, -1, False
@@ -59,7 +59,7 @@ def test_the_filter_keeps_the_same_batches_as_checking_each_one(events, most_byt
     assert is_full or next_offset in (-1, end)
 
 
-def test_consecutive_kept_batches_are_one_slice_of_the_buffer():
+def test_consecutive_committed_batches_are_returned_as_one_slice_without_a_copy():
     written, aborted, _, _ = log_of([(0, "data", 1), (0, "data", 1), (1, "data", 1), (0, "data", 1), (0, "data", 2)])
     data = memoryview(b"".join(written))
     found = leave_out_aborted(data, aborted, 1 << 20, at_least_one=True)

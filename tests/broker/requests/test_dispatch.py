@@ -44,7 +44,7 @@ def test_a_kafka_error_becomes_the_error_of_the_response(broker, answering):
     assert broker.broker.metrics.errors == {ErrorCode.POLICY_VIOLATION: 1}
 
 
-def test_any_other_exception_is_a_bug_that_is_logged_counted_and_answered(broker, answering, caplog):
+def test_an_unexpected_exception_is_logged_and_answered_with_unknown_server_error(broker, answering, caplog):
     answering(ListOffsetsRequest, fails_with(ZeroDivisionError("oops")))
     client = SimulatedClient(broker)
     assert offsets_code(client) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -73,7 +73,7 @@ def test_a_connection_is_closed_if_no_error_answer_can_be_encoded(broker, answer
     broker.broker.metrics.failures.clear()
 
 
-def test_an_error_given_to_a_parked_reply_becomes_the_response(broker, answering):
+def test_a_waiting_request_ended_by_a_kafka_error_is_answered_with_its_code(broker, answering):
     parked = Parked()
     answering(ListOffsetsRequest, lambda *_: parked)
     client = SimulatedClient(broker)
@@ -98,7 +98,7 @@ def parks_again(parked):
     return parked
 
 
-def test_a_late_answer_given_as_steps_may_park_the_request_again(broker, answering):
+def test_a_waiting_request_may_be_answered_in_steps_and_then_wait_a_second_time(broker, answering):
     first, second = Parked(), Parked()
     answering(ListOffsetsRequest, lambda *_: first)
     client = SimulatedClient(broker)
@@ -124,7 +124,7 @@ def test_a_request_parked_twice_is_cancelled_when_its_client_disconnects(broker,
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_parked_request_may_get_no_reply(broker, answering, is_late):
+def test_a_request_answered_with_none_gets_no_reply_and_later_requests_are_answered(broker, answering, is_late):
     parked = Parked()
     if not is_late:
         parked.answer(None)
@@ -137,7 +137,7 @@ def test_a_parked_request_may_get_no_reply(broker, answering, is_late):
     assert client.ask(MetadataRequest(topics=[]), 1).brokers
 
 
-def test_replies_wait_for_the_last_journal_unit_unless_their_api_is_exempt(broker):
+def test_replies_wait_until_the_journal_is_synced_except_api_versions_and_metadata(broker):
     client, other = SimulatedClient(broker), SimulatedClient(broker)
     executor, held = broker.broker.rounds._executor, []
     submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
@@ -155,7 +155,7 @@ def test_replies_wait_for_the_last_journal_unit_unless_their_api_is_exempt(broke
     assert other.receive().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_halted_broker_answers_nobody(broker):
+def test_a_broker_halted_by_a_disk_error_closes_connections_without_an_answer(broker):
     client = SimulatedClient(broker)
     client.ask(MetadataRequest(topics=[]), 1)
     broker.broker.rounds.halt(OSError("gone"))

@@ -231,7 +231,7 @@ def test_no_two_fetch_sessions_have_the_same_id():
     assert [opened(cache, "a"), opened(cache, "b")] == [5, 6]
 
 
-def test_a_partition_state_reported_twice_is_not_returned_again():
+def test_an_incremental_fetch_returns_an_unchanged_partition_state_only_once():
     part = Wanted("a", NO_ID, 0, 0, 1)
     state = LastAnswer(False, 0, 5, 2)
     assert must_tell(part, state)

@@ -121,7 +121,9 @@ def test_a_produce_of_a_disconnected_client_is_appended_only_with_acks_0(broker,
 
 
 def test_a_disconnect_stops_the_remaining_work_of_its_produce_request(broker, client, workers, monkeypatch):
-    """Between two batches of one request; each of them may take as long as the budget lets it."""
+    """The client disconnects while the first of two batches is checked: the second is not checked, and none is
+    appended.
+    """
     seen = []
 
     def accept(self, *arguments):
@@ -137,7 +139,7 @@ def test_a_disconnect_stops_the_remaining_work_of_its_produce_request(broker, cl
     assert offsets(broker) == []
 
 
-def test_workers_take_turns_between_connections(broker, client, workers):
+def test_record_checks_of_two_connections_are_queued_for_workers_separately(broker, client, workers):
     other = SimulatedClient(broker)
     begun(client, workers, produce("keys", long()))
     other.send(produce("keys", long()))
@@ -174,7 +176,7 @@ def test_a_topic_deleted_while_a_worker_checks_its_records_is_unknown(broker, cl
     assert answers(client.receive()) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
-def test_a_topic_recreated_while_a_worker_checks_records_applies_its_own_rules(broker, client, workers):
+def test_records_checked_for_a_deleted_topic_are_checked_by_the_recreated_ones_rules(broker, client, workers):
     begun(client, workers, produce("keys", batch(MANY)))
     broker.ask(delete("keys"))
     broker.ask(create("keys"))
@@ -205,7 +207,7 @@ def test_a_halt_while_a_worker_checks_records_leaves_the_request_unanswered(brok
     assert not broker.broker.metrics.failures
 
 
-def test_a_stop_while_a_worker_checks_records_appends_nothing_and_does_not_halt(broker, client, workers):
+def test_a_broker_stopped_while_a_worker_checks_records_does_not_append_them(broker, client, workers):
     begun(client, workers, produce("keys", long()))
     with broker.again() as successor:
         assert successor.broker.halted is None

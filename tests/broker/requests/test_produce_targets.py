@@ -63,7 +63,7 @@ def test_a_produce_target_that_does_not_exist_has_no_partition_and_an_error_code
     assert targets.refusal_of_missing(targets.by_topic[0][0]).code is code
 
 
-def test_a_workers_result_is_dropped_if_partition_or_rules_have_changed(topics):
+def test_a_workers_check_is_dropped_if_the_topic_or_its_settings_changed_meanwhile(topics):
     targets = Targets(topics, request(topics, ["t"], indexes=(0,)), BY_NAME)
     (target,) = targets.all
     partition, found = target.partition, ValueError("what the worker found")

@@ -185,7 +185,7 @@ def test_a_fetch_over_its_quota_is_empty_with_a_throttle_time_and_not_counted(br
     assert (third.throttle_time_ms, len(bytes_of(fetched(third))) > 900) == (0, True)
 
 
-def test_a_fetch_returns_at_most_the_bytes_its_quota_allows_in_all_windows(broker: SimulatedBroker) -> None:
+def test_a_first_fetch_with_a_quota_returns_at_most_ten_seconds_worth_of_bytes(broker: SimulatedBroker) -> None:
     filled(broker)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
     response = SimulatedClient(broker, "reader").ask(fetch("t"), 12)
@@ -193,7 +193,7 @@ def test_a_fetch_returns_at_most_the_bytes_its_quota_allows_in_all_windows(broke
     assert 9_000 < len(bytes_of(fetched(response))) <= 10_000
 
 
-def test_a_batch_larger_than_the_quota_allows_is_returned_and_then_throttled(broker: SimulatedBroker) -> None:
+def test_a_fetched_batch_larger_than_the_quota_is_returned_and_throttles_the_client(broker: SimulatedBroker) -> None:
     writer = SimulatedClient(broker, "writer")
     for number in range(3):
         writer.ask(produce("t", idempotent(number, value=KB * 60)))
@@ -437,7 +437,7 @@ def test_quota_memory_stays_bounded_with_twenty_thousand_client_ids(
     assert produced(SimulatedClient(broker, "c19999"), KB * 30) > 0
 
 
-def test_a_long_client_id_is_cut_to_the_length_that_quotas_allow(broker: SimulatedBroker) -> None:
+def test_a_client_id_longer_than_a_quota_can_name_gets_the_default_quota(broker: SimulatedBroker) -> None:
     longest = "x" * LONGEST_NAME
     set_quota(broker, f"client-id={longest}", producer_byte_rate=1000)
     set_quota(broker, "client-id=<default>", producer_byte_rate=2000)

@@ -103,7 +103,7 @@ def test_a_wide_fetch_leaves_no_state_when_its_client_disconnects(broker, monkey
     assert (len(broker.broker.waiting), len(broker.broker.waiting_places), len(broker.broker.turns)) == (0, 0, 0)
 
 
-def test_a_bug_in_a_woken_wide_fetch_affects_no_other_request(broker, monkeypatch):
+def test_an_exception_in_a_fetch_woken_by_a_produce_does_not_fail_the_produce(broker, monkeypatch):
     reader, writer = SimulatedClient(broker), SimulatedClient(broker)
     reader.send(everything(max_wait_ms=60_000), NAMED)
     assert reader.quiet(1)

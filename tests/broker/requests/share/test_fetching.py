@@ -111,7 +111,7 @@ def test_each_committed_record_is_delivered_to_a_share_group_exactly_once(broker
     assert found == +sent
 
 
-def test_a_share_fetch_reads_at_most_twice_what_the_last_answer_had(broker):
+def test_a_share_fetch_reads_at_most_twice_the_bytes_of_the_previous_answer(broker):
     """Otherwise, where the number of records is limited, most of what is read from the log would not be returned."""
     for _ in range(25):
         broker.ask(produce("t", batch(2, value=bytes(30 << 10))), 9)
