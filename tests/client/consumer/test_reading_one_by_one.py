@@ -51,7 +51,7 @@ def test_a_partition_can_be_read_while_others_records_fill_the_fetch_buffer(how)
     within(main)
 
 
-def test_buffered_records_are_not_dropped_while_all_partitions_are_read():
+def test_fetched_records_are_not_fetched_again_while_all_partitions_are_read():
     async def main(world):
         async with reader(world, **SMALL) as consumer:
             await with_t0_filling_the_room(world, consumer)

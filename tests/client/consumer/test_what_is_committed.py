@@ -28,7 +28,7 @@ async def _next(consumer, count):
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("when", ["before_write", "after_write"])
-def test_a_retried_commit_does_not_undo_a_later_one(protocol, when):
+def test_a_retried_commit_does_not_overwrite_the_offset_of_a_later_commit(protocol, when):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         async with member(world, group_protocol=protocol) as consumer:

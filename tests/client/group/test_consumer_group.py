@@ -292,7 +292,7 @@ async def _be_fenced(member):
     await until(lambda: member.group.member[0] == "unjoined")
 
 
-def test_a_fenced_members_partitions_are_assigned_before_its_session_ends():
+def test_a_fenced_member_is_assigned_its_partitions_before_its_old_session_ends():
     async def scenario(broker):
         a = await newer(broker).start()
         await _be_fenced(a)

@@ -414,7 +414,7 @@ def test_with_two_tasks_polling_only_one_joins_the_group():
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_poll_of_another_task_ends_when_the_member_closes_and_joins_nothing_more(strategy):
+def test_closing_a_member_makes_a_waiting_poll_raise_closed_error_and_not_rejoin(strategy):
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed, partition_assignment_strategy=(strategy,)).start() for seed in (1, 2)]
         await a.poll()

@@ -138,7 +138,7 @@ def test_a_fenced_classic_member_does_not_rejoin():
 
 
 @pytest.mark.parametrize("code", sorted(OUT | {E.REBALANCE_IN_PROGRESS}))
-def test_an_answer_to_an_older_generation_changes_nothing(code):
+def test_heartbeat_and_commit_errors_for_an_older_generation_change_nothing(code):
     m = member()
     stable(m, T0)
     before = m.stamp

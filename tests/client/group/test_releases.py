@@ -116,7 +116,7 @@ def commit_answer(code):
     return OffsetCommitResponse(topics=[OffsetCommitResponse.Topic(name="t", partitions=[partition])])
 
 
-def test_a_commit_is_retried_only_while_the_member_is_in_the_group():
+def test_a_commit_is_retried_after_retriable_errors_and_unanswered_requests():
     async def scenario(broker):
         passing = [
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

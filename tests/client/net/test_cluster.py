@@ -280,7 +280,7 @@ def test_a_permanent_error_is_raised_at_once_a_retriable_one_at_the_deadline():
 # ---- ends --------------------------------------------------------------------------------------------------------
 
 
-def test_closing_never_waits_for_a_broker_that_is_silent():
+def test_close_ends_pending_requests_at_once_if_the_broker_does_not_answer():
     async def main(world):
         server = await start_scripted(world.net)
         cluster = await world.cluster()

@@ -205,7 +205,7 @@ def test_a_failed_session_renewal_closes_the_connection_and_fails_waiting_reques
     assert "alice-pw" not in caplog.text
 
 
-def test_a_connection_without_a_new_token_is_replaced_at_its_next_use():
+def test_a_connection_is_retired_not_closed_if_its_token_provider_fails():
     provided = [("one", LIFE_MS / 4), RuntimeError("hush")]
 
     async def provide():

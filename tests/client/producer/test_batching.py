@@ -47,7 +47,7 @@ def test_records_of_a_partition_fill_one_batch_before_the_next_is_begun():
     assert making.accumulator.filled
 
 
-def test_a_record_larger_than_max_batch_size_gets_a_batch_of_its_own():
+def test_a_record_above_max_batch_size_gets_a_batch_of_its_own():
     making = Making()
     for size in (10, 5_000, 10):
         making.add(bytes(size))

@@ -100,7 +100,7 @@ def test_an_admin_describes_and_removes_named_producers():
     within(main)
 
 
-def test_after_a_failed_record_a_named_producer_writes_no_further_ones():
+def test_after_a_delivery_timeout_a_named_producers_later_sends_raise_it_too():
     async def main(world):
         world.faults.disconnect("Produce", when="before_write").every_time()
         async with named(world, delivery_timeout_ms=2_000, request_timeout_ms=500, max_batch_size=100) as producer:

@@ -206,7 +206,7 @@ def test_a_pool_transaction_cancelled_at_any_await_frees_its_slot(how):
 
 
 @pytest.mark.parametrize("how", ["aborted", "raised"])
-def test_a_pool_slot_can_be_used_again_after_its_transaction_failed(how):
+def test_a_pool_slot_is_usable_again_after_its_transaction_raised_or_was_aborted(how):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             if how == "aborted":

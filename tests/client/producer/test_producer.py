@@ -218,7 +218,7 @@ def test_producer_calls_raise_before_start_and_after_close():
     within(main)
 
 
-def test_close_never_hangs_though_the_broker_is_gone():
+def test_close_ends_after_its_timeout_and_fails_deliveries_if_no_broker_answers():
     async def main(world):
         producer = plain(world, **BROKEN)
         await producer.start()
@@ -300,7 +300,7 @@ def test_sends_waiting_for_buffer_memory_continue_in_order_or_can_be_cancelled()
     within(main)
 
 
-def test_many_more_records_than_the_buffer_holds_go_through_it():
+def test_2000_records_are_written_through_a_buffer_smaller_than_all_of_them():
     async def main(world):
         async with plain(world, buffer_memory=20_000, max_batch_size=1_000) as producer:
             for n in range(2_000):

@@ -320,7 +320,7 @@ def test_requests_to_an_unreachable_broker_are_retried_until_it_is_reachable(wor
 
 
 @pytest.mark.requirement("S-07")
-def test_after_retries_attempts_the_delivery_raises_the_last_error(world):
+def test_with_retries_1_a_delivery_raises_the_error_of_the_second_attempt(world):
     cluster = world(retries=1)
     delivery = cluster.put()
     cluster.next().answer(BUSY)

@@ -103,7 +103,7 @@ def test_a_task_can_write_more_than_its_buffer_holds():
     with_job(work)
 
 
-def test_after_a_task_has_prepared_only_the_decision_ends_its_transaction():
+def test_after_prepare_a_task_refuses_begin_commit_and_abort_until_the_decision():
     async def work(job):
         task = job.task()
         await task.begin()
@@ -157,7 +157,7 @@ def test_a_ledger_task_initialises_its_transactional_id_in_begin():
     with_job(work)
 
 
-def test_a_task_whose_id_is_refused_leaves_the_shared_cluster_open():
+def test_a_task_whose_begin_is_refused_leaves_the_shared_cluster_open():
     async def work(job):
         refused, other = job.task(timeout_ms=1_000_000), job.task()
         with pytest.raises(InvalidConfigurationError):

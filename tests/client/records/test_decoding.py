@@ -96,7 +96,7 @@ ALIKE = build([Record(n, 1_700_000_000_000 + n, b"key", b"v" * 70) for n in rang
 
 
 @pytest.mark.parametrize("stretch", [b"", b"\x00", b"\x80", b"\xff\xff"])
-def test_cut_or_lengthened_payloads_are_refused(stretch):
+def test_a_batch_whose_records_are_cut_short_or_replaced_at_the_end_is_refused(stretch):
     for cut in (2, 40, 80, 4000):
         damaged = bytearray(ALIKE[:-cut] + stretch)
         damaged[8:12] = (len(damaged) - 12).to_bytes(4, "big")

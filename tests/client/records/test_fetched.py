@@ -106,7 +106,7 @@ def test_a_damaged_batch_is_raised_when_it_is_reached_and_every_time():
         assert (fetched.position, fetched.is_done) == (1, False)
 
 
-def test_damage_to_the_frame_is_raised_after_the_valid_batches():
+def test_a_batch_with_a_wrong_magic_byte_is_raised_after_the_valid_batches():
     damaged = bytearray(written(1, b"b"))
     damaged[16] = 9  # magic
     fetched = opened(written(0, b"a"), bytes(damaged))

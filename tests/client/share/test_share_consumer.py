@@ -199,7 +199,7 @@ def test_after_a_broker_restart_acknowledged_records_are_not_redelivered() -> No
     within(main)
 
 
-def test_commit_raises_refused_acknowledgements_and_the_session_continues() -> None:
+def test_after_share_session_not_found_commit_raises_and_records_are_redelivered() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")
         async with sharer(world) as consumer:
@@ -259,7 +259,7 @@ def test_a_record_that_cannot_be_deserialized_can_be_rejected() -> None:
 
 
 @pytest.mark.parametrize("mode", ["explicit", "implicit"])
-def test_a_record_that_cannot_be_deserialized_is_released_silently(mode: Any) -> None:
+def test_a_record_that_cannot_be_deserialized_is_released_until_it_is_archived(mode: Any) -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"x")
         async with sharer(world, value_deserializer=int, acknowledgement=mode) as consumer:

@@ -71,7 +71,7 @@ def test_commit_sends_records_and_acknowledgements_at_the_same_time() -> None:
 
 
 @pytest.mark.requirement("S-123")
-def test_after_an_abort_records_are_redelivered_whether_sent_or_not() -> None:
+def test_an_abort_redelivers_records_whether_their_acknowledgement_was_sent_or_not() -> None:
     async def main(world: TxnWorld) -> None:
         count = MANY + 50
         await write(world, *[b"%d" % n for n in range(count)])
@@ -270,7 +270,7 @@ def test_a_lock_that_ends_before_the_commit_aborts_the_transaction() -> None:
     within(main)
 
 
-def test_a_slow_transaction_keeps_its_records_until_they_are_sent() -> None:
+def test_no_other_consumer_gets_a_record_acknowledged_in_a_slow_transaction() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")
         producer = await world.producer(transaction_timeout_ms=300_000)

@@ -237,7 +237,7 @@ async def test_sync_clients_work_where_a_loop_runs_already_as_in_a_notebook(brok
     assert values(broker, topic) == [b"x"]
 
 
-def test_a_call_from_inside_the_thread_is_an_error_and_no_deadlock():
+def test_a_blocking_call_inside_the_loop_thread_raises_illegal_state():
     thread = loop_thread()
 
     async def inside():

@@ -249,7 +249,7 @@ def test_below_kafka_2_5_offsets_in_a_transaction_are_refused_and_records_are_no
 
 @both
 @pytest.mark.requirement("S-83")
-def test_a_member_of_another_generation_gets_an_abortable_error(version):
+def test_offsets_with_another_generation_of_the_group_raise_an_abortable_error(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         with pytest.raises(AbortableTransactionError):

@@ -223,7 +223,7 @@ def test_librdkafka_1_7_a_broker_that_stops_before_the_commit_aborts_it(version)
 
 @pytest.mark.slow
 @both
-def test_a_transaction_continues_after_a_restart_of_the_broker(version):
+def test_a_transaction_open_during_a_broker_restart_can_be_committed(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:
