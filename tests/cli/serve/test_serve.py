@@ -260,7 +260,7 @@ def test_wrong_serve_usage_prints_a_cause_and_a_hint(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_serve_reports_a_standard_output_that_cannot_be_written(tmp_path: Path) -> None:
+def test_serve_exits_with_1_and_a_hint_if_its_standard_output_cannot_be_written(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--ephemeral"]
     with open("/dev/full", "w") as full:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=READY_S, cwd=tmp_path)

@@ -125,7 +125,7 @@ async def test_the_console_reads_nothing_from_the_broker_while_no_page_is_open(
         assert not model.is_wanted
 
 
-async def test_an_event_stream_ends_when_its_session_does(broker: ServedBroker) -> None:
+async def test_an_event_stream_ends_when_the_session_that_opened_it_ends(broker: ServedBroker) -> None:
     async with asyncio.timeout(60), console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as console:
         _, _, body = await console.ask("POST", "/v1/session", json={"token": TOKEN})
         async with console.events() as stream:

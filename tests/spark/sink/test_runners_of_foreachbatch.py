@@ -82,7 +82,7 @@ def tags(session):
 
 
 @pytest.mark.parametrize("group", [None, "nightly", *RUNS], ids=["no group", "a name", "a uuid", "another uuid"])
-def test_runs_of_a_foreachbatch_are_told_apart_even_if_the_user_sets_a_job_group(sink, group):
+def test_two_runs_of_a_foreachbatch_are_distinguished_whatever_the_job_group(sink, group):
     """The same write in the next run is found committed; a second write in the same run stops the query."""
 
     def write(session, value):
