@@ -133,7 +133,7 @@ def test_a_record_is_suspect_from_half_of_the_delivery_limit(limit: int, suspect
     assert most_at_once(suspected, limit, 100) is not None
 
 
-def test_kafka_17541_pieces_are_halved_and_the_last_time_a_record_comes_alone() -> None:
+def test_kafka_17541_suspect_records_come_in_halved_batches_and_at_last_alone() -> None:
     assert [most_at_once(deliveries, 10, 500) for deliveries in range(10)] == [None] * 5 + [250, 125, 62, 31, 1]
     assert most_at_once(5, 10, 1) == 1
 

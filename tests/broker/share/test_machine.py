@@ -483,7 +483,7 @@ TestShareLife.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 @pytest.mark.long
-def test_many_long_lives_of_a_share_partition_keep_the_invariants() -> None:
+def test_many_random_sequences_of_share_operations_keep_the_invariants() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(ShareLife, settings=settings(max_examples=2_000, stateful_step_count=50))

@@ -82,7 +82,7 @@ def test_an_expired_lock_releases_its_records_and_wakes_waiting_fetches(world: W
     assert (world.states(), world.woken) == ("AAAAA", ["waiter"])
 
 
-def test_locks_that_end_within_50_ms_end_in_one_unit(world: World) -> None:
+def test_locks_that_expire_within_25_ms_are_released_in_at_most_two_units(world: World) -> None:
     for offset in range(5):
         world.acquire(offset, offset)
         world.world.wait(0.005)
@@ -152,7 +152,7 @@ def test_only_one_fetch_reads_a_share_partition_at_a_time(world: World) -> None:
     assert world.shares.next_offset(world.key) == 0
 
 
-def test_the_window_follows_the_log_start(world: World) -> None:
+def test_a_higher_log_start_becomes_the_start_offset_of_the_share_partition(world: World) -> None:
     log = world.topic.partitions[0].log
     store = world.world.broker.store
     store.append(log, batch_of(10))
@@ -194,7 +194,7 @@ def test_kafka_19201_deleting_a_topic_deletes_its_share_state_in_the_same_unit(w
         assert later.broker.share_partitions.of_group("g") == []
 
 
-def test_a_group_knows_its_share_partitions_until_they_are_deleted(world: World) -> None:
+def test_a_share_group_lists_its_initialized_partitions_until_they_are_deleted(world: World) -> None:
     second = SharePartitionKey("g", world.topic.id, 1)
     world.commit(world.shares.initialize("g", {world.place: 5, (world.topic.id, 1): 7}))
     assert sorted(world.shares.of_group("g")) == sorted([world.key, second])

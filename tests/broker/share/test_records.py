@@ -107,7 +107,7 @@ def test_records_in_the_archiving_state_are_decoded_as_archived() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 70))
-def test_a_value_that_is_cut_short_is_refused(cut: int) -> None:
+def test_a_share_state_value_that_is_cut_short_is_unreadable(cut: int) -> None:
     for key, value in RECORDS:
         kind, _ = read_key(bytes.fromhex(key))
         if cut < len(value) // 2:
@@ -126,7 +126,7 @@ def test_a_value_that_is_cut_short_is_refused(cut: int) -> None:
         [StateBatch(0, 4, State.PENDING, 1)],
     ],
 )
-def test_invalid_state_ranges_are_refused(batches: list[StateBatch]) -> None:
+def test_share_state_updates_and_snapshots_with_invalid_ranges_are_unreadable(batches: list[StateBatch]) -> None:
     with pytest.raises(UnreadableRecord):
         read_update(update_value(Update(0, 0, batches), 0))
     with pytest.raises(UnreadableRecord):

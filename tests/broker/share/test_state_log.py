@@ -240,7 +240,7 @@ def test_a_snapshot_keeps_records_pending_at_its_time_until_the_next_snapshot() 
         assert replayed(world) == view(shares.state_log)
 
 
-def test_on_a_full_store_share_states_do_not_change_and_locks_stay() -> None:
+def test_on_a_full_store_acknowledging_gets_coordinator_not_available_and_locks_stay() -> None:
     with SimulatedBroker(settings()) as world:
         shares = world.broker.share_partitions
         key = one_partition(world)
