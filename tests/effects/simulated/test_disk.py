@@ -158,7 +158,7 @@ def test_after_a_failed_sync_bytes_are_readable_but_later_syncs_do_not_save_them
     assert read(disk.after_process_crash().after_power_cut(), "/d/f") == b"goodanew"
 
 
-def test_after_a_failed_directory_sync_names_are_lost(disk):
+def test_after_a_failed_directory_sync_a_power_cut_loses_the_new_file_names(disk):
     write(disk, "/d/f", b"bytes", sync=True)
     disk.fail_sync(lambda path: path == "/d", times=2)
     for _ in range(2):

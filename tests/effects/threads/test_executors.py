@@ -90,7 +90,7 @@ def test_three_threads_of_an_executor_run_three_jobs_at_once(run):
     run(main)
 
 
-def test_close_waits_for_submitted_jobs_and_accepts_no_more(run):
+def test_closing_an_executor_waits_for_submitted_jobs_and_later_submits_raise(run):
     async def main():
         executor = SystemDisk().executor("journal")
         ran = []
@@ -222,7 +222,7 @@ def test_an_idle_executor_keeps_no_reference_to_its_last_job(run):
     run(main)
 
 
-def test_a_result_for_a_closed_loop_is_dropped():
+def test_the_result_of_a_job_whose_event_loop_was_closed_meanwhile_is_dropped():
     executor = SystemDisk().executor("journal")
     go = threading.Event()
 

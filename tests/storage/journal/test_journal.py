@@ -160,7 +160,7 @@ def test_a_journal_round_of_many_small_units_is_one_write_and_one_sync(disk, uni
 # ---- reuse ---------------------------------------------------------------------------------------------------
 
 
-def test_journal_files_are_reused_once_all_their_units_are_below_that_of_recycle(disk, driven):
+def test_journal_files_are_reused_once_all_their_units_were_given_to_recycle(disk, driven):
     for lap in range(8):
         fill_up(driven, 10)
         driven.journal.recycle(driven.journal.last_unit - 3)

@@ -239,7 +239,7 @@ def test_a_checkpoint_names_only_files_synced_by_its_job() -> None:
     assert [batch.buffer.tobytes() for batch in driver.batches()] == before
 
 
-def test_bytes_written_during_a_sync_are_synced_by_the_next() -> None:
+def test_segment_bytes_written_during_a_sync_job_are_synced_by_the_next_sync_job() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"one")

@@ -35,7 +35,7 @@ def test_at_most_one_point_older_than_the_kept_time_is_kept_beside_the_last_two(
 
 
 @given(TIMES, st.integers(0, 120), st.integers(0, 60))
-def test_a_clock_that_is_set_back_deletes_only_older_points(times, now_ms, keep_ms):
+def test_after_the_clock_was_set_back_retention_deletes_only_older_backup_points(times, now_ms, keep_ms):
     points = known(times)
     gone = unneeded_points(points, now_ms, keep_ms)
     assert gone == list(points)[: len(gone)], "the oldest go first"
