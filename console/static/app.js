@@ -79,9 +79,13 @@ async function route() {
     if (mine !== turn) return;
     put(main, root);
     const cluster = state.snapshot.cluster.cluster_id ?? session.cluster_id;
-    shown = { page: await show(root, { ...place, parts: place.parts.slice(1), cluster, go }) };
-    if (mine === turn) main.dataset.shown = hash;
-    else shown?.page?.close?.();
+    const drawn = await show(root, { ...place, parts: place.parts.slice(1), cluster, go });
+    if (mine !== turn) {
+      drawn?.close?.(); // the user has gone on meanwhile: events belong to the page that is shown now
+      return;
+    }
+    shown = { page: drawn };
+    main.dataset.shown = hash;
   } catch (error) {
     if (mine === turn) put(main, h("h1", null, page[1]), problemOf(error));
   }

@@ -16,7 +16,7 @@ from fencepost.client.admin.admin import Admin
 from fencepost.console.model.rights import ONLY
 from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 from served_broker import ServedBroker
 from served_console import ServedConsole
 from terminal import Terminal
@@ -440,6 +440,25 @@ def test_overview_and_group_page_name_the_transaction_with_pending_offsets(
     visit(page, console, "")
     holder.abort_transaction(30)
     expect(card).to_have_count(0, timeout=90_000)  # groups are read again after three times what a reading took
+
+
+def test_a_page_left_while_it_loads_does_not_take_the_events_of_the_next(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
+    story.create(left_early=1)
+    delayed: list[Route] = []
+    visit(page, console, "")
+    page.route("**/topics/left_early/partitions*", lambda route: delayed.append(route))
+    with page.expect_request("**/topics/left_early/partitions*"):
+        page.goto(f"{console.url}#/topics/left_early/config")
+    visit(page, console, "")
+    with page.expect_response("**/topics/left_early/configs"):  # the last thing that the page of the topic reads
+        delayed[0].continue_()
+    writer = story.producer("late-writer")
+    writer.produce("left_early", b"open", partition=0)
+    writer.flush(30)
+    expect(page.locator(".stuck", has_text="late-writer")).to_have_count(1)
+    writer.abort_transaction(30)
 
 
 def test_a_group_with_only_pending_transactional_offsets_has_a_page(
