@@ -30,6 +30,21 @@ def until_clear(call: Callable[[], T], pause: Pause) -> T:
             pause(error, attempts)
 
 
+def create_or_read(objects: Objects, name: str, content: bytes) -> bytes:
+    """Create an object if nothing has its name, and return what has the name then. Raises Unclear, Refused.
+
+    That the name is taken need not be true, so if nothing has it the answer is unclear: try again after a pause.
+    """
+    try:
+        objects.create(name, content)
+    except Exists:  # another's, or ours, made by a request whose answer was lost
+        try:
+            return objects.read(name)
+        except Missing:
+            raise Unclear(name, "a create found an object of this name, and a read found none") from None
+    return content
+
+
 def read_head(objects: Objects, place: Place) -> RoundHeader | Seal:
     """Read the header of the object with a round's name: a round or a seal. Raises Missing, Unclear, Refused,
     ObjectDamaged.

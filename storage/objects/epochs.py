@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
-from ...effects.objects import Missing, Objects
+from ...effects.objects import Missing, Objects, Unclear
 from ...effects.threads import call_all
 from ..journal.format import Malformed
 from . import fence, format
@@ -26,11 +26,15 @@ def list_places(objects: Objects, prefix: str, pause: Pause) -> list[Place]:
 
     A listing during which others wrote may lack names in between (fence.is_proof); then it is listed again.
     """
-    while True:
-        found = until_clear(lambda: objects.list(prefix), pause)
-        places = [place for each in found if (place := format.read_place(each.name)) is not None]
-        if fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
-            return sorted(places)
+
+    def listed() -> list[Place]:
+        """List the places once. Raises Unclear, Refused."""
+        places = [place for each in objects.list(prefix) if (place := format.read_place(each.name)) is not None]
+        if not fence.is_proof([place.epoch * format.MOST_ROUNDS + place.number for place in places]):
+            raise Unclear(prefix, "a listing may lack names, because others wrote meanwhile")
+        return sorted(places)
+
+    return until_clear(listed, pause)
 
 
 class Epochs:

@@ -8,10 +8,10 @@ is needed for one at a time.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...effects.objects import Exists, Missing, Objects
+from ...effects.objects import Missing, Objects
 from ..journal.format import FlatPart, Malformed, read_parts
 from . import fence, format
-from .creating import Pause, create_seal, until_clear
+from .creating import Pause, create_or_read, create_seal, until_clear
 from .epochs import Epochs, read_rounds
 from .errors import ObjectDamaged, Overtaken
 from .fence import Phase, Place, Run, Taker
@@ -34,17 +34,10 @@ def read_identity(objects: Objects, pause: Pause, new: bytes) -> bytes:
     ObjectDamaged.
     """
     name, content = format.IDENTITY_NAME, format.pack_identity(new)
-    while True:
-        try:
-            until_clear(lambda: objects.create(name, content), pause)
-        except Exists:
-            pass  # the store's, or ours, made by a request whose answer was lost
-        try:
-            return format.read_identity(until_clear(lambda: objects.read(name), pause))
-        except Missing:  # that it exists was not true
-            continue
-        except (Malformed, NewerObject) as error:
-            raise ObjectDamaged(objects.where, name, str(error)) from error
+    try:
+        return format.read_identity(until_clear(lambda: create_or_read(objects, name, content), pause))
+    except (Malformed, NewerObject) as error:
+        raise ObjectDamaged(objects.where, name, str(error)) from error
 
 
 class Takeover:
@@ -127,20 +120,7 @@ class Takeover:
     def _is_ours(self, claim: Claim) -> bool:
         """Create the object of a claim. Returns False if another broker has claimed the epoch."""
         name, content = format.claim_name(claim.epoch), format.pack_claim(claim)
-
-        def create() -> bool:
-            """Create the object. Returns whether it has this content, also if an earlier request created it."""
-            try:
-                self._objects.create(name, content)
-            except Exists:
-                return self._objects.read(name) == content  # created by a request whose answer was lost?
-            return True
-
-        while True:
-            try:
-                return until_clear(create, self._pause)
-            except Missing:  # that it exists was not true
-                continue
+        return until_clear(lambda: create_or_read(self._objects, name, content), self._pause) == content
 
     # ---- ends of epochs --------------------------------------------------------------------------------------
 
