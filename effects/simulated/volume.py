@@ -42,6 +42,9 @@ class Content:
     def write(self, position: int, data: bytes) -> None:
         """Write the data at `position`, block by block; a gap before it is NUL bytes."""
         end = position + len(data)
+        if position >= self.size and data == bytes(len(data)):  # a file is made ready: no block of NULs is stored
+            self.size = end if data else self.size
+            return
         for number in range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
             start = number * BLOCK_BYTES
             low, high = max(position, start), min(end, start + BLOCK_BYTES)
