@@ -21,7 +21,7 @@ PREPARING = ".preparing"
 KEPT_BACK_BYTES = 2 * BLOCK_BYTES
 AROUND_UNITS_BYTES = BLOCK_BYTES + ROUND_HEADER_BYTES + KEPT_BACK_BYTES
 
-_ZEROS = bytes(64 << 10)
+_ZEROS = bytes(1 << 20)
 
 
 class Job(Protocol):

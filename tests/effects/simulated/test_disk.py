@@ -436,6 +436,25 @@ def model(content, operations):
     return content
 
 
+BLOCKS_OF_NULS = {
+    "before": (0, 2),
+    "over the first": (0, 3),
+    "over all": (1, 6),
+    "over the last": (4, 2),
+    "behind": (9, 3),
+}
+
+
+@pytest.mark.parametrize(("first", "blocks"), BLOCKS_OF_NULS.values(), ids=BLOCKS_OF_NULS)
+@pytest.mark.parametrize("shift", [0, 1])
+def test_nuls_written_over_other_bytes_read_as_nuls(disk, first, blocks, shift):
+    """The simulated disk stores nothing for whole blocks of them."""
+    before, position, nuls = bytes(2 * 4096) + b"x" * 4 * 4096, first * 4096 + shift, bytes(blocks * 4096)
+    write(disk, "/d/f", before)
+    write(disk, "/d/f", nuls, position)
+    assert read(disk, "/d/f") == model(before, [(None, position, nuls)])
+
+
 def test_a_copied_disk_shares_blocks_but_later_changes_stay_separate(disk):
     write(disk, "/d/f", bytes(range(256)) * 400, sync=True)
     disk.sync_directory("/d")
