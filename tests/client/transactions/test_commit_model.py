@@ -1,0 +1,85 @@
+"""One commit over broker and database in every order of steps, and with twelve bugs, which have to be found that way."""
+
+import pytest
+from commit_model import Answer, Model, Step, Variant, Violated, look_at_all
+
+
+def traits(*names: str, operator: int = 0) -> Variant:
+    return Variant(frozenset(names), operator=operator)
+
+
+PREPARE_FIRST = {  # the row after PrepareTxn: all then depends on the row's condition
+    (Step.INIT, Answer.OK): Step.PREPARE,
+    (Step.PREPARE, Answer.OK): Step.DECIDE,
+    (Step.DECIDE, Answer.OK): Step.COMMIT,
+    (Step.DECIDE, Answer.NO): Step.CLOSE_OWN,
+    (Step.DECIDE, Answer.NONE): Step.CLOSE_OWN,
+    (Step.END_OWN, Answer.OK): Step.PREPARE,
+}
+HOLD = {
+    "as it is": Variant(),
+    "no generation": traits("no generation"),
+    "no ledger check at PrepareTxn": traits("no ledger"),
+    "an operator's InitProducerId": Variant(operator=1),
+    "PrepareTxn before the row": Variant(cells=PREPARE_FIRST),
+}
+
+
+@pytest.mark.slow
+def test_in_every_order_of_steps_with_one_fault_a_row_has_a_record_and_no_other_way_round():
+    states, steps = look_at_all(Model(HOLD["as it is"]))
+    print(states, steps)
+    assert states > 5_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", HOLD)
+def test_in_every_order_of_steps_with_two_faults_rows_and_records_are_the_same(name: str):
+    states, steps = look_at_all(Model(HOLD[name], faults=2))
+    print(name, states, steps)
+    assert states > 40_000
+
+
+@pytest.mark.long
+def test_in_every_order_of_three_transactions_rows_and_records_are_the_same():
+    states, steps = look_at_all(Model(HOLD["as it is"], faults=2, transactions=(2, 1)))
+    print(states, steps)
+    assert states > 200_000
+
+
+@pytest.mark.long
+def test_in_every_order_of_steps_with_three_faults_rows_and_records_are_the_same():
+    states, steps = look_at_all(Model(HOLD["as it is"], faults=3))
+    print(states, steps)
+    assert states > 150_000
+
+
+MUTANTS = {
+    "who finds no row aborts, without a lock and a trace": traits("no tombstone"),
+    "the resolver aborts without asking": Variant(resolver={(Step.LOOK, Answer.NO): Step.END}),
+    "the broker aborts a Prepared transaction after a time": traits("timeout"),
+    "the database commits before PrepareTxn is answered": Variant(
+        cells={
+            (Step.DECIDE, Answer.OK): Step.COMMIT,
+            (Step.COMMIT, Answer.OK): Step.PREPARE,
+            (Step.PREPARE, Answer.OK): Step.END_OWN,
+        }
+    ),
+    "COMMIT without an answer is taken for a rollback": Variant(cells={(Step.COMMIT, Answer.NONE): Step.END_OWN}),
+    "COMMIT without an answer is taken for a commit": Variant(
+        frozenset({"takes no answer for a commit"}), {(Step.COMMIT, Answer.NONE): Step.END_OWN}
+    ),
+    "a restarted database has lost its last commit": traits("loses commits"),
+    "InitProducerId aborts what is Prepared": traits("no hold"),
+    "an operator's InitProducerId aborts what is Prepared": traits("operator passes the hold", operator=1),
+    "prepared first, and the row has no condition": Variant(frozenset({"no row check"}), PREPARE_FIRST),
+    "the row has a transaction of its own": traits("row outside"),
+    "EndTxns ends whatever is Prepared": traits("ends any"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_bug_is_found_in_the_model_of_a_commit_over_two_systems(name: str):
+    with pytest.raises(Violated):
+        look_at_all(Model(MUTANTS[name]))
