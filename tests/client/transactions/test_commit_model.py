@@ -1,4 +1,4 @@
-"""One commit over broker and database in every order of steps, and with twelve bugs, which have to be found that way."""
+"""One commit over broker and database in every order of steps; and twelve bugs, which have to be found that way."""
 
 import pytest
 from commit_model import Answer, Model, Step, Variant, Violated, look_at_all
@@ -26,7 +26,7 @@ HOLD = {
 
 
 @pytest.mark.slow
-def test_in_every_order_of_steps_with_one_fault_a_row_has_a_record_and_no_other_way_round():
+def test_with_one_fault_in_any_order_of_steps_rows_and_records_are_the_same():
     states, steps = look_at_all(Model(HOLD["as it is"]))
     print(states, steps)
     assert states > 5_000
@@ -34,21 +34,21 @@ def test_in_every_order_of_steps_with_one_fault_a_row_has_a_record_and_no_other_
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", HOLD)
-def test_in_every_order_of_steps_with_two_faults_rows_and_records_are_the_same(name: str):
+def test_with_two_faults_in_any_order_of_steps_rows_and_records_are_the_same(name: str):
     states, steps = look_at_all(Model(HOLD[name], faults=2))
     print(name, states, steps)
     assert states > 40_000
 
 
 @pytest.mark.long
-def test_in_every_order_of_three_transactions_rows_and_records_are_the_same():
+def test_with_three_transactions_in_any_order_rows_and_records_are_the_same():
     states, steps = look_at_all(Model(HOLD["as it is"], faults=2, transactions=(2, 1)))
     print(states, steps)
     assert states > 200_000
 
 
 @pytest.mark.long
-def test_in_every_order_of_steps_with_three_faults_rows_and_records_are_the_same():
+def test_with_three_faults_in_any_order_of_steps_rows_and_records_are_the_same():
     states, steps = look_at_all(Model(HOLD["as it is"], faults=3))
     print(states, steps)
     assert states > 150_000

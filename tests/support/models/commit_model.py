@@ -1,10 +1,10 @@
 """One commit over a broker and a database, in every order of steps, with faults.
 
-Two writers share a transactional id; one of them may be a zombie. A resolver ends what a dead writer left, and an operator
-may send one InitProducerId. Every request is a message: it arrives at any time, also when its sender is dead or has gone
-on. A fault is a death, an answer that does not come, a message that arrives twice, or a restart of the database, which
-rolls back open transactions. A restart of the broker loses answers only, so it is one of these. The session of a dead
-client lives on until the database notices. The resolver never dies.
+Two writers share a transactional id; one of them may be a zombie. A resolver ends what a dead writer left, and an
+operator may send one InitProducerId. Every request is a message: it arrives at any time, also when its sender is dead
+or has gone on. A fault is a death, an answer that does not come, a message that arrives twice, or a restart of the
+database, which rolls back open transactions. A restart of the broker loses answers only, so it is one of these. The
+session of a dead client lives on until the database notices. The resolver never dies.
 
 TABLE says what a client does next. A variant replaces some of its cells, or has traits, which change what broker and
 database do.
@@ -395,4 +395,4 @@ def _check_ends(order: list[World], before: Mapping[int, list[int]]) -> None:
 
 def _with(parts: tuple[Any, ...], number: int, part: Any) -> Any:
     """Return the tuple with one of its parts replaced."""
-    return parts[:number] + (part,) + parts[number + 1 :]
+    return (*parts[:number], part, *parts[number + 1 :])
