@@ -131,7 +131,8 @@ class Api:
         self.min: int = schema.serves.low
         self.max: int = schema.serves.high
         self.advertised_min: int = schema.listed_from
-        self.flexible_from: int = min(schema.flexible, default=NEVER)
+        flexible = schema.flexible
+        self.flexible_from: int = flexible.low if flexible.low <= flexible.high else NEVER
         self.flexible_responses_from: int = NEVER if self.key == API_VERSIONS else self.flexible_from
         self.request_decoders: dict[int, Decoder] = _compile_late(self.declared, lambda v: decoder(request, v))
         self.request_decoders_in_steps: dict[int, DecoderInSteps] = _compile_late(

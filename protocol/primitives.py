@@ -40,7 +40,10 @@ def _uvarint_bytes(number: int) -> bytes:
     return bytes(out)
 
 
-UVARINTS = tuple(_uvarint_bytes(number) for number in range(16384))
+UVARINTS = (
+    *(bytes((number,)) for number in range(128)),
+    *(bytes((number & 127 | 128, number >> 7)) for number in range(128, 16384)),
+)
 """The unsigned varints of one and two bytes, ready made."""
 
 
