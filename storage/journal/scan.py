@@ -35,7 +35,7 @@ from .preparing import file_name, file_sequence
 from .reading import READ_BYTES, FoundFile, Reader, read_header, round_fault
 from .reading import JournalDamaged as JournalDamaged
 
-_ZEROS = bytes(READ_BYTES)
+_ZEROS = bytes(64 << 10)
 
 
 @dataclass(slots=True)
@@ -277,6 +277,11 @@ class _Judge:
             result.cut_reason = f"{found.path} at byte {position}: {fault}"
 
 
+def _is_zero(view: memoryview) -> bool:
+    """Return whether all bytes are zero. Python compares views byte by byte, bytes a hundred times as fast."""
+    return all(_ZEROS.startswith(bytes(view[at : at + len(_ZEROS)])) for at in range(0, len(view), len(_ZEROS)))
+
+
 class _Remains:
     """What the files hold after the last round that counts."""
 
@@ -290,7 +295,7 @@ class _Remains:
         end = start
         for position in range(start, reader.size, READ_BYTES):
             window = reader.view(position, min(READ_BYTES, reader.size - position))
-            if window == _ZEROS[: len(window)]:
+            if _is_zero(window):
                 continue
             for offset in range(0, len(window), BLOCK_BYTES):
                 if window[offset : offset + 4] == ROUND_MAGIC and (found := reader.round_header(position + offset)):
