@@ -19,7 +19,6 @@ from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
 from ..storage.objects.format import WINDOW
 from ..storage.recovery import RecoveryReport, open_store
-from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings
 from .groups.configs import ConfigsByGroup
@@ -36,6 +35,7 @@ from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
 from .ownership.owner import InStore, StoreOwner
+from .part_settings import housekeeping_settings, store_settings
 from .producers.names_log import NamedProducers
 from .quotas.connection_pace import ConnectionPace
 from .quotas.limits import Measures
@@ -69,7 +69,7 @@ from .transactions.settling import settle
 from .transactions.sweeps import Sweeps
 from .upkeep.coordinator_snapshots import CoordinatorSnapshots, read_from
 from .upkeep.coordinator_sources import sources_of
-from .upkeep.housekeeping import Housekeeping, HousekeepingSettings
+from .upkeep.housekeeping import Housekeeping
 from .upkeep.restored import fence_all, forget_mark, was_restored
 
 log = logging.getLogger("fencepost.broker")
@@ -202,7 +202,7 @@ class Broker(Services):
 
     async def _open_store(self) -> None:
         """Open and recover this data directory's store. With a journal in an object store, become its owner first."""
-        directory, settings = self.settings.log_dir, _store_settings(self)
+        directory, settings = self.settings.log_dir, store_settings(self.live_settings)
         look_from = read_from(self.disk, directory)
         if self._in_store is None:
             self.store, self.recovery = open_store(self.disk, self.clock, self.rng, directory, settings, look_from)
@@ -218,6 +218,7 @@ class Broker(Services):
             settings=self.settings,
         )
         self.store, self.recovery = await owner.open(settings, look_from)
+        self.other_nodes = owner.other_nodes
         self.metrics.store_is_troubled = lambda: owner.trouble is not None
 
     def _begin_rounds(self) -> None:
@@ -241,7 +242,12 @@ class Broker(Services):
         self.rounds.on_release.append(self._wake_readers)
         self.rounds.on_halt.append(self._cut_all)
         self.housekeeping = Housekeeping(
-            self.store, self.rounds, self._segments_executor, loop, self.clock, _housekeeping_settings(self)
+            self.store,
+            self.rounds,
+            self._segments_executor,
+            loop,
+            self.clock,
+            housekeeping_settings(self.live_settings),
         )
         self.topics = Topics(
             self.store,
@@ -250,6 +256,7 @@ class Broker(Services):
             self.live_settings,
             self.waiting.wake,
             ignore_dynamic=self.ignore_dynamic,
+            owned_epoch=self._owner.epoch if self._owner else 0,
         )
         self.topics.load()
         self._load_security()
@@ -279,9 +286,14 @@ class Broker(Services):
         self.housekeeping.on_tick.append(self.metrics.loop_lag_ms.add)
         self.housekeeping.on_expiry.append(lambda log: self.producer_limit.look([log]))
         self.housekeeping.timeout_pending = lambda: bool(self.transactions.open)
+        self._begin_tasks(shared)
+
+    def _begin_tasks(self, shared: Shared) -> None:
+        """Start what goes on beside requests until the broker stops."""
         self.housekeeping.start()
         if self._owner is not None:
             self.housekeeping.keep(self._owner.beat(self.rounds, self.housekeeping.pause))
+            self.housekeeping.keep(self._owner.watch_others(self.housekeeping.pause))
             self.housekeeping.keep(self._owner.keep_points(self.rounds, self.housekeeping.pause))
         self._sweeps = Sweeps(shared, self.transactions)
         self.housekeeping.keep(self._sweeps.expire_ids())
@@ -475,26 +487,3 @@ class Broker(Services):
         """Wake the fetches that wait for these logs: their high watermarks have moved."""
         self.waiting.wake(moved)
         self.producer_limit.look(moved)
-
-
-def _store_settings(broker: Broker) -> StoreSettings:
-    settings = broker.settings
-    return StoreSettings(
-        journal_max_bytes=settings.journal_max_bytes,
-        tail_max_bytes=settings.log_tail_max_bytes,
-        min_free_bytes=settings.storage_min_free_bytes,
-        max_open_files=settings.max_open_files,
-        durability_mode=settings.durability_mode,
-        unreadable_logs_offline=settings.storage_unreadable_partitions == "offline",
-    )
-
-
-def _housekeeping_settings(broker: Broker) -> HousekeepingSettings:
-    settings = broker.settings
-    return HousekeepingSettings(
-        checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
-        retention_check_interval_ms=settings.log_retention_check_interval_ms,
-        cleaner_backoff_ms=lambda: broker.settings.log_cleaner_backoff_ms,
-        producer_expiration_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
-        producer_expiration_ms=lambda: broker.settings.producer_id_expiration_ms,
-    )

@@ -46,6 +46,7 @@ SORTED_PER_UNIT = 10  # names
 BROKERS, CONTROLLERS = 1, 2
 
 _Topic = MetadataResponse.Topic
+_Fenced = DescribeClusterResponse.Broker
 _Page = DescribeTopicPartitionsResponse.Topic
 
 
@@ -142,13 +143,24 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
     if request.include_topic_authorized_operations:
         topics = Lazy(len(topics), map(partial(_with_operations, broker, call), topics))
     host, port = call.advertised
+    brokers = [MetadataResponse.Broker(node_id=broker.node_id, host=host, port=port)]
+    if everything or request.topics:  # who asks for brokers alone is about to ask each of them something
+        brokers += [MetadataResponse.Broker(node_id=id_, host=at, port=on) for id_, at, on in _waiting(broker, call)]
     return MetadataResponse(
-        brokers=[MetadataResponse.Broker(node_id=broker.node_id, host=host, port=port)],
+        brokers=brokers,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
         cluster_authorized_operations=_cluster_operations(broker, call, request.include_cluster_authorized_operations),
     )
+
+
+def _waiting(broker: Services, call: Call) -> list[tuple[int, str, int]]:
+    """Return (node id, host, port) of the brokers that wait to take over, at the client's listener.
+
+    They serve nobody yet. A client that knows them goes on there once this broker is gone.
+    """
+    return broker.other_nodes.at(call.listener_name) if broker.other_nodes is not None else []
 
 
 def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> int:
@@ -271,16 +283,20 @@ def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
 
 @handles(DescribeClusterRequest, waits=False)
 def describe_cluster(broker: Services, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Answer with this broker, the only one."""
+    """Answer with this broker, the only one that serves; those that wait to take over are fenced ones (KIP-1073)."""
     refused = _no_endpoint(request.endpoint_type)
     if refused is not None:
         broker.metrics.error("DescribeCluster", refused.code)
         return DescribeClusterResponse(error_code=refused.code, error_message=refused.text, cluster_id="", brokers=[])
     host, port = call.advertised
+    brokers = [DescribeClusterResponse.Broker(broker_id=broker.node_id, host=host, port=port)]
+    if request.include_fenced_brokers:
+        waiting = _waiting(broker, call)
+        brokers += [_Fenced(broker_id=id_, host=at, port=on, is_fenced=True) for id_, at, on in waiting]
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        brokers=[DescribeClusterResponse.Broker(broker_id=broker.node_id, host=host, port=port)],
+        brokers=brokers,
         cluster_authorized_operations=_cluster_operations(broker, call, request.include_cluster_authorized_operations),
     )
 

@@ -39,6 +39,7 @@ from ...storage.shipping.kinds import Kind, kind_of
 from ...storage.shipping.names import PARTS
 from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
+from .other_nodes import LEASES_BETWEEN, OtherNodes, Presence, told_addresses
 from .pacing import Pace
 from .silence import Silence
 from .standby import Standby
@@ -120,11 +121,15 @@ class StoreOwner:
         self._directory = directory
         self._node = settings.node_id
         self._lease_ms = settings.store_lease_ms
+        self._addresses = told_addresses(settings.served_listeners)
+        self._presence = Presence(store.objects, self._node, self._addresses, rng.bytes(8), self._lease_ms)
+        self.other_nodes = OtherNodes(store.objects, self._node)
         self._heartbeat_ms = settings.store_heartbeat_ms
         self.pace = Pace(settings.store_puts_per_second, at_once=settings.store_puts_per_second)
         self._executor = executor
         self._point_executor = point_executor
         self._stopping = False
+        self.epoch = 0  # the one that it owns; 0 until then
         self.trouble: ObjectsError | None = None  # the store's last answer, if it was an error
 
     # ---- taking over -----------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ class StoreOwner:
                 break
             except Overtaken as overtaken:
                 log.warning("%s: %s; waiting again", self._objects.where, overtaken)
-        epoch = source.taken.claim.epoch
+        self.epoch = epoch = source.taken.claim.epoch
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
         self._points = source.points
         self._points.pause_with(_give_up)
@@ -164,7 +169,7 @@ class StoreOwner:
         """Return what takes over, once."""
         return JournalOfObjects(
             self._objects,
-            Claim(1, self._node, (), self._rng.bytes(8)),
+            Claim(1, self._node, self._addresses, self._rng.bytes(8)),
             self._pause,
             disk=self._disk,
             clock=self._clock,
@@ -239,6 +244,7 @@ class StoreOwner:
             log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, self._lease_ms)
         while not (silence.is_over(self._clock.monotonic_ms()) and await self._in_worker(self._newest) == newest):
             follow(newest)
+            await self._in_worker(partial(self._presence.tell, newest.epoch, self._clock.monotonic_ms()))
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
             newest, handed_over = await self._in_worker(partial(self._newer, silence.newest))
             if handed_over:
@@ -320,6 +326,15 @@ class StoreOwner:
                 finished += 1  # the empty round is no sign of other work
             else:
                 finished = rounds.finished
+
+    async def watch_others(self, pause: Callable[[float], Awaitable[bool]]) -> None:
+        """Look from time to time which brokers wait for this one to be gone. pause: as in beat()."""
+        await self._in_worker(self._presence.end, self._point_executor)
+        while True:
+            look = partial(self.other_nodes.look, self._clock.monotonic_ms())
+            await self._in_worker(look, self._point_executor)
+            if await pause(LEASES_BETWEEN * self._lease_ms / 1000):
+                return
 
     async def keep_points(self, rounds: Beating, pause: Callable[[float], Awaitable[bool]]) -> None:
         """Make a point (a checkpoint in the store) every POINT_EVERY_S, until the broker stops. pause: as in beat()."""

@@ -21,6 +21,7 @@ from ..net.server import Server
 from ..net.timed_waiting import TimedWaiting
 from ..net.turns import Turns
 from ..net.waiting_places import WaitingPlaces
+from ..ownership.other_nodes import OtherNodes
 from ..producers.names_log import NamedProducers
 from ..rounds import Rounds
 from ..security.access import Access
@@ -73,6 +74,7 @@ class Services:
     waiting: TimedWaiting
     waiting_places: WaitingPlaces
     fetch_sessions: FetchSessions
+    other_nodes: OtherNodes | None = None  # those that wait to take over; None: the journal is local
     server: Server
 
     def note_limit(self, api_name: str, host: str, client_id: str | None, error: KafkaError) -> None:

@@ -58,6 +58,7 @@ class Catalogue:
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)  # by group id, none empty
     marker_debts: dict[tuple[int, int], MarkerDebt] = field(default_factory=dict)  # by log id and producer id
     security_log: int | None = None  # its id; None while there is nothing to keep in it
+    leader_epoch: int = 0  # of all partitions; 0 if the data was never in an object store
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply a record. No other method changes the state. Raises NewerCatalogue, at start only."""
@@ -75,6 +76,8 @@ class Catalogue:
             self._apply_cluster(state)
         elif kind == "security log":
             self.security_log = state["log"]
+        elif kind == "leader epoch":
+            self.leader_epoch = state["epoch"]
         elif kind == "marker debt":
             self._apply_marker_debt(rest[0], rest[1], state)
         else:
@@ -148,6 +151,11 @@ def marker_paid(log_id: int, producer_id: int) -> Change:
 def security_log_made(log_id: int) -> Change:
     """Return the record that names the log of users, rules of access and quotas."""
     return _change(["security log"], {"log": log_id})
+
+
+def leader_epoch_begun(epoch: int) -> Change:
+    """Return the record that sets the leader epoch of all partitions."""
+    return _change(["leader epoch"], {"epoch": epoch})
 
 
 def cluster_begun(cluster_id: str) -> Change:

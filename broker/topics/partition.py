@@ -96,10 +96,10 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest known epoch not above `epoch`, and the offset after its last record.
 
-        (-1, -1) for an epoch that is still to come. There is only one epoch, which never ends: its end is the high
-        watermark.
+        (-1, -1) for an epoch that is still to come. All that readers were shown in an epoch is in the logs of the later
+        ones, so none of them ends before the high watermark.
         """
-        if epoch == self.leader_epoch:
+        if 0 <= epoch <= self.leader_epoch:
             return epoch, self.log.high_watermark
         return (epoch, 0) if epoch < NO_LEADER_EPOCH else (-1, -1)
 

@@ -31,7 +31,15 @@ from ..config.settings import (
     topic_synonyms,
 )
 from ..config.unobeyed import Synonyms, inherited_synonyms
-from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
+from .catalogue import (
+    Change,
+    TopicEntry,
+    broker_configs_changed,
+    cluster_begun,
+    leader_epoch_begun,
+    topic_changed,
+    topic_gone,
+)
 from .catalogue_log import CatalogueLog
 from .config_sizes import ConfigSizes
 from .names import CLUSTER_TOPIC, COMPACTED, INTERNAL, check_collision, check_name, unify
@@ -91,9 +99,11 @@ class Topics:
         wake: Callable[[Collection[Hashable]], None],
         *,
         ignore_dynamic: bool = False,
+        owned_epoch: int = 0,
     ) -> None:
         """wake: called with the logs of deleted topics, to answer the requests that wait for them. ignore_dynamic:
-        settings that were changed while running stay stored, and have no effect.
+        settings that were changed while running stay stored, and have no effect. owned_epoch: the epoch of the journal
+        in an object store that the broker owns; 0 if its journal is local.
         """
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
@@ -104,6 +114,7 @@ class Topics:
         self._broker_settings = settings
         self._wake = wake
         self._ignore_dynamic = ignore_dynamic
+        self._owned_epoch = owned_epoch
         self._ruled: _Ruled | None = None  # what was worked out last, since thousands of topics have the same configs
         self._last_settings: tuple[BrokerSettings, dict[str, str], TopicSettings] | None = None
         self._alike: dict[str, set[str]] = {}  # names by what metric systems make of them
@@ -125,6 +136,23 @@ class Topics:
         self._warn_of_left_over()
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
+        if self._owned_epoch > self.catalogue.leader_epoch:
+            self._begin_leader_epoch(self._owned_epoch)
+
+    def fence_leader_epoch(self) -> None:
+        """Raise the leader epoch of restored data whose broker goes on elsewhere. Without an object store it is 0.
+
+        Raises KafkaError while that cannot be written.
+        """
+        if self.catalogue.leader_epoch and not self._owned_epoch:
+            self._begin_leader_epoch(self.catalogue.leader_epoch + 1)
+
+    def _begin_leader_epoch(self, epoch: int) -> None:
+        """Set the leader epoch of all partitions, durably: clients ignore metadata with a lower one than they know."""
+        self._log.commit([leader_epoch_begun(epoch)], frees=True)  # a nearly full disk is no reason not to serve
+        for topic in self.by_name.values():
+            for partition in topic.partitions:
+                partition.leader_epoch = epoch
 
     @property
     def cluster_id(self) -> str:
@@ -346,7 +374,7 @@ class Topics:
         _, _, rules, logs = self._rules(topic.settings, topic.name)
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
-            topic.partitions.append(Partition(log, topic, index, rules))
+            topic.partitions.append(Partition(log, topic, index, rules, self.catalogue.leader_epoch))
             self.partition_count += not topic.internal
             self.version += 1
         committed_only = topic.settings.fencepost_isolation_level_min == COMMITTED

@@ -9,7 +9,7 @@ in docs/formats.md.
 
 import re
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
@@ -21,7 +21,11 @@ from .fence import NOWHERE, Header, Place
 
 FORMAT = 1
 WINDOW = 4  # rounds of an epoch that may be on their way beside each other; all brokers of a store have the same
-CLAIMS, JOURNAL = JOURNAL_OWNERS, "0/journal/"  # 0 is the number of the store, of which there is one
+CLAIMS, JOURNAL, WAITING = (
+    JOURNAL_OWNERS,
+    "0/journal/",
+    "0/standbys/",
+)  # 0 is the number of the store, of which there is one
 MOST_EPOCHS = 1 << 32
 MOST_ROUNDS = 10**14  # of an epoch
 LARGEST_ROUND_BYTES = 256 << 20  # the largest unit and more; a length above it is not believed
@@ -38,6 +42,8 @@ _CLAIM_NAME = re.compile(r"0/owners/(\d{10})")
 _CLAIM = struct.Struct(">4sIHII")  # magic, crc, format, epoch, length
 _CLAIM_MAGIC = b"FPOC"
 LARGEST_CLAIM_BYTES = 64 << 10
+
+_WAITING_MAGIC = b"FPOW"
 
 _IDENTITY = struct.Struct(">4sIH16s")
 _IDENTITY_MAGIC = b"FPOS"
@@ -100,6 +106,19 @@ class Claim(NamedTuple):
     salt: bytes
 
 
+class Waiting(NamedTuple):
+    """What a broker that waits to own the journal tells the owner. addresses: as in Claim; salt: of this start.
+
+    It puts the same again after every_ms, with the next count.
+    """
+
+    node: int
+    addresses: tuple[tuple[str, str, int], ...]
+    salt: bytes
+    count: int
+    every_ms: int
+
+
 # ---- names ---------------------------------------------------------------------------------------------------
 
 
@@ -131,6 +150,11 @@ def read_claim_name(name: str) -> int | None:
     """Return of which epoch this is the claim; None if it is no claim's name."""
     found = _CLAIM_NAME.fullmatch(name) if name.isascii() else None
     return int(found[1]) if found and 0 < int(found[1]) < MOST_EPOCHS else None
+
+
+def waiting_name(node: int) -> str:
+    """Return the name of the object of a broker that waits. It is the only one that is put again and again."""
+    return f"{WAITING}{node:010}"
 
 
 # ---- rounds and seals ----------------------------------------------------------------------------------------
@@ -239,22 +263,43 @@ def read_identity(content: Buffer) -> bytes:
     return bytes(identity)
 
 
-# ---- claims --------------------------------------------------------------------------------------------------
+# ---- claims, and brokers that wait ---------------------------------------------------------------------------
 
 
 def pack_claim(claim: Claim) -> bytes:
     """Encode a claim: a whole object."""
-    payload = msgpack.packb([claim.node, [list(address) for address in claim.addresses], claim.salt])
-    checked: bytes = _CLAIM.pack(_CLAIM_MAGIC, 0, FORMAT, claim.epoch, len(payload))[_CHECKED:] + payload
-    return _CLAIM_MAGIC + crc32c(checked).to_bytes(4, "big") + checked
+    return _pack_node(_CLAIM_MAGIC, claim.epoch, [claim.node, claim.addresses, claim.salt])
 
 
 def read_claim(epoch: int, content: Buffer) -> Claim:
     """Decode a claim. Raises: Malformed, NewerObject."""
+    node, addresses, salt = _read_node(_CLAIM_MAGIC, epoch, content, (int, tuple, bytes))
+    return Claim(epoch, node, addresses, salt)
+
+
+def pack_waiting(waiting: Waiting) -> bytes:
+    """Encode what a waiting broker tells: a whole object."""
+    return _pack_node(_WAITING_MAGIC, 0, list(waiting))
+
+
+def read_waiting(content: Buffer) -> Waiting:
+    """Decode what a waiting broker has put. Raises: Malformed, NewerObject."""
+    return Waiting(*_read_node(_WAITING_MAGIC, 0, content, (int, tuple, bytes, int, int)))
+
+
+def _pack_node(magic: bytes, epoch: int, fields: list[Any]) -> bytes:
+    """Encode what a broker says of itself, with a checksum."""
+    payload = msgpack.packb(fields)
+    checked: bytes = _CLAIM.pack(magic, 0, FORMAT, epoch, len(payload))[_CHECKED:] + payload
+    return magic + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def _read_node(magic: bytes, epoch: int, content: Buffer, kinds: tuple[type, ...]) -> list[Any]:
+    """Return the fields of what a broker says of itself; the second are addresses. Raises: Malformed, NewerObject."""
     if not _CLAIM.size <= len(content) <= LARGEST_CLAIM_BYTES:
         raise Malformed(f"a claim of {len(content)} bytes")
-    magic, crc, version, found, length = _CLAIM.unpack_from(content)
-    if magic != _CLAIM_MAGIC:
+    begins, crc, version, found, length = _CLAIM.unpack_from(content)
+    if begins != magic:
         raise Malformed("it does not begin as a claim")
     if crc32c(memoryview(content)[_CHECKED:]) != crc:
         raise Malformed("it fails its checksum")
@@ -263,10 +308,10 @@ def read_claim(epoch: int, content: Buffer) -> Claim:
     if found != epoch or length != len(content) - _CLAIM.size:
         raise Malformed(f"it is the claim of epoch {found}, with {length} bytes")
     try:
-        node, addresses, salt = msgpack.unpackb(memoryview(content)[_CLAIM.size :], raw=False)
-        placed = tuple((str(listener), str(host), int(port)) for listener, host, port in addresses)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        fields = list(msgpack.unpackb(memoryview(content)[_CLAIM.size :], raw=False))
+        fields[1] = tuple((str(listener), str(host), int(port)) for listener, host, port in fields[1])
+    except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
         raise Malformed(f"its contents do not parse: {error}") from error
-    if not (isinstance(node, int) and isinstance(salt, bytes)):
+    if len(fields) != len(kinds) or not all(map(isinstance, fields, kinds)):
         raise Malformed("its contents are of the wrong types")
-    return Claim(epoch, node, placed, salt)
+    return fields

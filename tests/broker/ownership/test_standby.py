@@ -17,7 +17,7 @@ from produce_requests import answers, batch, bytes_of, create, fetch, fetched, p
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
-SETTINGS = BrokerSettings(offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
+SETTINGS = BrokerSettings(node_id=2, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
 
 
 def serve(objects: SimulatedObjects, disk: SimulatedDisk | None = None, *, is_standby: bool = True) -> SimulatedBroker:

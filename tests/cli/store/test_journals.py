@@ -58,7 +58,7 @@ def test_store_status_and_verify_describe_a_sound_journal(written):
     status = run("store", "status", written)
     assert status.exit_code == 0, status.output
     assert [line.split()[0] for line in status.stdout.splitlines()] == ["owner", "newest", "point", "epochs", "store"]
-    assert "owner      epoch 1, node 1, since round 1\n" in status.stdout
+    assert "owner      epoch 1, node 1 at 127.0.0.1:9092, since round 1\n" in status.stdout
     facts = json.loads(run("store", "status", written, "-o", "json").stdout)
     assert (facts["epoch"], facts["owner"]["node"], facts["ended_by"]) == (1, 1, None)
     assert facts["point"]["last_unit"] <= facts["last_unit"]
@@ -112,7 +112,10 @@ def test_store_take_fences_the_owner_and_the_next_broker_serves(url):
     assert taken.exit_code == 0, taken.output
     assert taken.stdout.startswith(f"{url}: epoch 1 is ended at round ")
     status = run("store", "status", url).stdout
-    assert "owner      none: epoch 1, node 1, since round 1, was handed over; nobody has begun since\n" in status
+    assert (
+        "owner      none: epoch 1, node 1 at 127.0.0.1:9092, since round 1, was handed over; nobody has begun since\n"
+        in status
+    )
     with pytest.raises(ConnectionError):
         owner.ask(produce("t", batch()), 11)
     assert isinstance(owner.broker.halted, Fenced)
@@ -127,7 +130,7 @@ def test_store_take_fences_the_owner_and_the_next_broker_serves(url):
 
 def test_store_take_without_yes_or_of_a_store_without_owner_is_refused(written, tmp_path):
     cause, hint = refused("store", "take", written, code=2)
-    assert cause == f"{written} is owned by epoch 1, node 1"
+    assert cause == f"{written} is owned by epoch 1, node 1 at 127.0.0.1:9092"
     assert hint.startswith("--yes")
     assert run("store", "take", written, "--yes", "-o", "json").exit_code == 0
     cause, _ = refused("store", "take", written, "--yes")

@@ -158,6 +158,18 @@ def test_a_claim_object_reads_back_as_it_was_written(epoch, node, addresses, sal
         form.read_claim(epoch + 1, packed)
 
 
+@given(st.tuples(st.text(), st.text(), st.integers(0, 65535)), SALTS, U32, U32)
+def test_the_object_of_a_waiting_broker_reads_back_as_it_was_written(address, salt, count, every_ms):
+    waiting = form.Waiting(7, (address,), salt, count, every_ms)
+    packed = form.pack_waiting(waiting)
+    assert form.read_waiting(packed) == waiting
+    for broken in (packed[:-1], packed + b"\0", b"", packed[:-1] + bytes([packed[-1] ^ 1])):
+        with pytest.raises(Malformed):
+            form.read_waiting(broken)
+    with pytest.raises(Malformed):
+        form.read_claim(0, packed)
+
+
 @pytest.mark.parametrize("payload", [b"\x01", b"\x93\x01\x01\x01", b"\x93\xa1a\x90\xc4\x00", b"\xc1", b""])
 def test_an_object_that_is_not_a_claim_raises_malformed(payload):
     checked = struct.pack(">HII", 1, 5, len(payload)) + payload

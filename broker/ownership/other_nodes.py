@@ -1,0 +1,124 @@
+"""Which other brokers stand in Metadata: those that wait to own the same journal in an object store.
+
+The rule: they are named so that a client which was only told of the owner finds the next one. Nothing else follows from
+it, so no fence guards these objects, a failed call is left to the next one, and no clocks are compared: a broker that
+waits puts its object again and again, and counts as gone when the owner has seen the same one for too long.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from ...effects.objects import Missing, Objects, ObjectsError
+from ...storage.journal.format import Malformed
+from ...storage.objects import format
+from ...storage.objects.format import NewerObject, Waiting
+from ..config.listener_settings import ListenerSettings
+from ..net.advertised import EVERY_INTERFACE
+
+log = logging.getLogger("fencepost.broker")
+
+LEASES_BETWEEN = 2  # so many leases pass between two puts of a waiting broker's object, and between two looks
+MISSED = 3  # puts after which it counts as gone
+MOST_NODES = 16  # that are named
+
+
+def told_addresses(listeners: Sequence[ListenerSettings]) -> tuple[tuple[str, str, int], ...]:
+    """Return (listener, host, port) of all listeners whose address others can be told before anybody connects.
+
+    One that listens on every interface, or on a port that the system chooses, needs an advertised address for that.
+    """
+    places = [(each.name, *(each.advertised or (each.host, each.port))) for each in listeners]
+    return tuple((name, host, port) for name, host, port in places if host not in EVERY_INTERFACE and port)
+
+
+class Presence:
+    """What a broker tells the owner of a store while it waits. Its methods block a worker."""
+
+    def __init__(
+        self, objects: Objects, node: int, addresses: tuple[tuple[str, str, int], ...], salt: bytes, lease_ms: int
+    ) -> None:
+        """addresses: as of told_addresses. salt: random, of this start."""
+        self._objects = objects
+        self._next = Waiting(node, addresses, salt, 0, lease_ms * LEASES_BETWEEN)
+        self._name = format.waiting_name(node)
+        self._due_ms: int | None = None
+        self._looked_at = 0  # the owner's epoch whose claim was read
+        self._may_tell = False
+
+    def tell(self, epoch: int, now_ms: int) -> None:
+        """Put the object again if it is time. epoch: of the owner; 0 if there is none."""
+        if not epoch or (self._due_ms is not None and now_ms < self._due_ms):
+            return
+        try:
+            if epoch != self._looked_at:
+                self._may_tell = self._compare(epoch)
+                self._looked_at = epoch
+            if self._may_tell:
+                self._objects.put(self._name, format.pack_waiting(self._next))
+                self._next = self._next._replace(count=self._next.count + 1)
+        except ObjectsError:
+            return
+        self._due_ms = now_ms + self._next.every_ms
+
+    def _compare(self, epoch: int) -> bool:
+        """Return whether clients can be told of this broker beside the owner of the epoch; if not, log why.
+
+        Raises ObjectsError.
+        """
+        if not self._next.addresses:
+            log.warning("clients are not told of this broker while it waits: set advertised.listeners")
+            return False
+        try:
+            owner = format.read_claim(epoch, self._objects.read(format.claim_name(epoch)))
+        except (Missing, Malformed, NewerObject):
+            return True
+        if owner.node == self._next.node and owner.addresses != self._next.addresses:
+            log.warning("clients are not told of this broker while it waits: node.id %d is the owner's", owner.node)
+        return owner.node != self._next.node
+
+    def end(self) -> None:
+        """Remove the object, if one was put: the broker waits no more."""
+        if self._next.count:
+            try:
+                self._objects.delete(self._name)
+            except ObjectsError:
+                pass  # it is the same for ever, so it will count as gone
+
+
+class OtherNodes:
+    """The brokers that wait for the owner of a store to be gone, as that owner sees them."""
+
+    def __init__(self, objects: Objects, own_node: int) -> None:
+        self._objects = objects
+        self._own_node = own_node
+        self._seen: dict[int, tuple[Waiting, int]] = {}  # by node id, with the time at which it was first seen so
+        self._alive: list[Waiting] = []
+
+    def at(self, listener: str) -> list[tuple[int, str, int]]:
+        """Return (node id, host, port) of each of them that has a listener of this name."""
+        return [
+            (each.node, host, port) for each in self._alive for name, host, port in each.addresses if name == listener
+        ]
+
+    def look(self, now_ms: int) -> None:
+        """Read who waits. If the store does not answer, what was found before stays. Blocks a worker."""
+        try:
+            found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MOST_NODES]]
+        except ObjectsError:
+            return
+        others = {each.node: each for each in found if each is not None and each.node != self._own_node}
+        before = self._seen
+        self._seen = {
+            node: before[node] if node in before and before[node][0] == each else (each, now_ms)
+            for node, each in others.items()
+        }
+        self._alive = [each for each, since_ms in self._seen.values() if now_ms - since_ms <= MISSED * each.every_ms]
+
+    def _read(self, name: str) -> Waiting | None:
+        """Return what a waiting broker has put; None: it is gone, or nothing that this version can read. Raises
+        ObjectsError.
+        """
+        try:
+            return format.read_waiting(self._objects.read(name))
+        except (Missing, Malformed, NewerObject):
+            return None

@@ -1,0 +1,203 @@
+"""What clients are told of the brokers on one store: where the next owner is, and which epoch the present one has."""
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership.other_nodes import MISSED, Presence, told_addresses
+from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.simulated.clock import SimulatedClock
+from fencepost.effects.simulated.objects import SimulatedObjects
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import DescribeClusterRequest, MetadataRequest
+from fencepost.protocol.messages.offsets import OffsetForLeaderEpochRequest
+from fencepost.storage.objects import format as form
+from fencepost.storage.objects.restoring import Restoring
+from produce_requests import answers, batch, create, fetch, fetched, produce
+from simulated_broker import SimulatedBroker
+
+LEASE_MS = 6000
+NAMED = 12
+OWNER, OTHER = (1, "127.0.0.1", 9092), (2, "10.0.0.2", 9094)
+
+
+def settings(node: int = 1, **more: object) -> BrokerSettings:
+    return BrokerSettings(node_id=node, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1, **more)
+
+
+def serve(objects: SimulatedObjects, node: int = 1, **more: object) -> SimulatedBroker:
+    return SimulatedBroker(settings(node, **more), in_store=InStore(objects, lambda seconds: None))
+
+
+def waiting(objects: SimulatedObjects, node: int = 2, addresses=(("PLAINTEXT", *OTHER[1:]),)) -> Presence:
+    """Another broker that waits. Its tell() is called by the test."""
+    return Presence(objects.client(), node, addresses, b"12345678", LEASE_MS)
+
+
+def nodes(broker: SimulatedBroker, topics: list[str] | None) -> list[tuple[int, str, int]]:
+    """The brokers that Metadata names."""
+    wanted = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
+    found = broker.ask(MetadataRequest(topics=wanted))
+    assert found.controller_id == broker.settings.node_id
+    return [(each.node_id, each.host, each.port) for each in found.brokers]
+
+
+def leader_epoch(broker: SimulatedBroker) -> int:
+    (topic,) = broker.ask(MetadataRequest(topics=[MetadataRequest.Topic(name="t")])).topics
+    return int(topic.partitions[0].leader_epoch)
+
+
+def end_of_epoch(broker: SimulatedBroker, epoch: int) -> tuple[int, int]:
+    """What OffsetForLeaderEpoch answers: (leader epoch, end offset)."""
+    asked = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=epoch)
+    named = OffsetForLeaderEpochRequest.Topic(topic="t", partitions=[asked])
+    (part,) = broker.ask(OffsetForLeaderEpochRequest(topics=[named])).topics[0].partitions
+    return part.leader_epoch, part.end_offset
+
+
+@pytest.mark.parametrize("topics", [["t"], None], ids=["of a topic", "of all topics"])
+def test_metadata_of_topics_names_the_owner_and_a_broker_that_waits(topics):
+    objects = SimulatedObjects()
+    with serve(objects) as owner:
+        owner.ask(create("t"))
+        assert nodes(owner, topics) == [OWNER]
+        waiting(objects).tell(1, 0)
+        owner.wait(13)
+        assert nodes(owner, topics) == [OWNER, OTHER]
+
+
+def test_metadata_of_no_topics_names_the_owner_alone():
+    """Admin clients send it to learn whom to ask for all groups: nobody answers at a broker that waits."""
+    objects = SimulatedObjects()
+    with serve(objects) as owner:
+        waiting(objects).tell(1, 0)
+        owner.wait(13)
+        assert nodes(owner, []) == [OWNER]
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_describe_cluster_names_a_waiting_broker_only_if_fenced_ones_are_wanted(fenced):
+    objects = SimulatedObjects()
+    with serve(objects) as owner:
+        waiting(objects).tell(1, 0)
+        owner.wait(13)
+        found = owner.ask(DescribeClusterRequest(include_fenced_brokers=fenced)).brokers
+        told = [((each.broker_id, each.host, each.port), each.is_fenced) for each in found]
+        assert told == [(OWNER, False), (OTHER, True)][: 1 + fenced]
+
+
+def test_a_broker_that_waits_no_more_is_named_no_more_once_it_missed_some_puts():
+    objects = SimulatedObjects()
+    other = waiting(objects)
+    with serve(objects) as owner:
+        for beat in range(4):
+            other.tell(1, beat * 2 * LEASE_MS)
+            owner.wait(2 * LEASE_MS / 1000)
+        assert nodes(owner, None) == [OWNER, OTHER]
+        owner.wait((MISSED - 1) * 2 * LEASE_MS / 1000)
+        assert nodes(owner, None) == [OWNER, OTHER]
+        owner.wait(2 * 2 * LEASE_MS / 1000)
+        assert nodes(owner, None) == [OWNER]
+
+
+def test_a_waiting_broker_is_named_at_the_listeners_that_it_has():
+    objects = SimulatedObjects()
+    with serve(objects) as owner:
+        waiting(objects, addresses=(("SSL", "10.0.0.2", 1), ("PLAINTEXT", "10.0.0.2", 2))).tell(1, 0)
+        waiting(objects, 3, addresses=(("SSL", "10.0.0.3", 1),)).tell(1, 0)
+        owner.wait(13)
+        assert nodes(owner, None) == [OWNER, (2, "10.0.0.2", 2)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"FPOW of something else entirely", form.pack_claim(form.Claim(0, 2, (), b""))]
+)
+def test_an_object_that_no_waiting_broker_has_put_is_ignored(content):
+    objects = SimulatedObjects()
+    with serve(objects) as owner:
+        waiting(objects).tell(1, 0)
+        objects.content[form.waiting_name(3)] = content
+        owner.wait(13)
+        assert nodes(owner, None) == [OWNER, OTHER]
+
+
+def test_clients_are_not_told_of_a_broker_with_the_owners_node_id(caplog):
+    objects = SimulatedObjects()
+    with serve(objects) as owner:
+        waiting(objects, node=1).tell(1, 0)
+        owner.wait(13)
+        assert nodes(owner, None) == [OWNER]
+    assert "node.id 1 is the owner's" in caplog.text
+
+
+def test_clients_are_not_told_of_a_broker_that_listens_on_every_interface(caplog):
+    objects = SimulatedObjects()
+    every, chosen, named = settings(
+        listeners=("0.0.0.0:9092", "A://10.0.0.1:0", "B://10.0.0.1:9093"),
+        listener_security_protocol_map=("PLAINTEXT:PLAINTEXT", "A:PLAINTEXT", "B:PLAINTEXT"),
+    ).served_listeners
+    assert told_addresses([every, chosen]) == ()
+    assert told_addresses([every, named]) == (("B", "10.0.0.1", 9093),)
+    waiting(objects, addresses=()).tell(1, 0)
+    assert not objects.content
+    assert "set advertised.listeners" in caplog.text
+
+
+def test_a_waiting_broker_tells_its_address_until_it_owns_the_store():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.abandon()
+    seen = objects.client()
+    second = serve(seen, 2)
+    assert ("put", form.waiting_name(2)) in seen.calls
+    second.wait(1)
+    assert form.waiting_name(2) not in objects.content
+    claim = form.read_claim(2, objects.content[form.claim_name(2)])
+    assert (claim.node, claim.addresses) == (2, (("PLAINTEXT", "127.0.0.1", 9092),))
+    second.stop()
+
+
+def test_the_leader_epoch_is_the_owners_epoch_and_an_older_or_newer_one_is_refused():
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.ask(create("t"))
+    assert answers(first.ask(produce("t", batch(3)), 11)) == [(ErrorCode.NONE, 0)]
+    assert leader_epoch(first) == 1
+    first.abandon()
+    second = serve(objects, 2)
+    second.ask(create("u"))
+    assert leader_epoch(second) == 2
+    assert {each.leader_epoch for t in second.broker.topics.by_name.values() for each in t.partitions} == {2}
+    epochs = {known: fetched(second.ask(fetch("t", leader_epoch=known), NAMED)).error_code for known in (-1, 1, 2, 3)}
+    assert epochs == {
+        -1: ErrorCode.NONE,
+        1: ErrorCode.FENCED_LEADER_EPOCH,
+        2: ErrorCode.NONE,
+        3: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+    assert [end_of_epoch(second, epoch) for epoch in (0, 1, 2, 3)] == [(0, 3), (1, 3), (2, 3), (-1, -1)]
+    second.stop()
+
+
+def test_a_restored_directory_has_a_later_leader_epoch_than_its_store_and_keeps_it():
+    objects = SimulatedObjects()
+    with serve(objects) as owner:
+        owner.ask(create("t"))
+        owner.wait(1)
+        disk = type(owner.disk)(history=False)
+        Restoring(objects.client(), disk, SimulatedClock(), SeededRng(2), ".fencepost", lambda error, n: None).run()
+        assert leader_epoch(owner) == 1
+    plain = SimulatedBroker(settings(), disk=disk)
+    assert leader_epoch(plain) == 2
+    again = plain.again()
+    assert leader_epoch(again) == 2
+    again.stop()
+
+
+def test_the_leader_epoch_of_a_directory_that_was_never_in_a_store_stays_0():
+    with SimulatedBroker(settings()) as broker:
+        broker.ask(create("t"))
+        assert leader_epoch(broker) == 0
+        again = broker.again()
+        assert leader_epoch(again) == 0
+        assert nodes(again, None) == [OWNER]
+        again.stop()
