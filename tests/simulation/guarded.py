@@ -189,7 +189,7 @@ class UserCaller(Caller):
         if self._line is not None and not self._line.closed:
             return self._line
         async with asyncio.timeout(PATIENCE_S):
-            _, line = await self.world.net.connect(Line, "127.0.0.1", GUARDED_PORT)
+            _, line = await self.world.dial(Line, GUARDED_PORT)
         assert isinstance(line, Line)
         op = self.world.history.invoke(self.name, Attempt("log in", (may_log_in(self.user),)))
         message = f"\0{self.user}\0".encode() + PASSWORD

@@ -11,7 +11,7 @@ from typing import Any
 
 from fencepost.protocol.apis import APIS, decode_response, encode_request
 from fencepost.protocol.schema import schema_of
-from simulation.world import ADDRESS, World
+from simulation.world import World
 
 PATIENCE_S = 1.0
 NOT_SENT = "no connection"
@@ -154,7 +154,7 @@ class Caller:
     async def _open(self) -> Line:
         if self._line is None or self._line.closed:
             async with asyncio.timeout(PATIENCE_S):
-                _, line = await self.world.net.connect(Line, *ADDRESS)
+                _, line = await self.world.dial(Line)
             assert isinstance(line, Line)
             self._line = line
         return self._line

@@ -27,6 +27,7 @@ class Process:
         self.name = name
         self.is_starting = False  # a broker that serves nobody yet
         self.counted: Counted | None = None  # runs what is a step of it, and counts what that takes
+        self._held: list[Callable[[], Any]] | None = None  # while it stands still
         self._loop = loop
         self._context = copy_context()
         self._context.run(_current.set, self)
@@ -49,11 +50,37 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL: its timers and callbacks are no more, its tasks never go on."""
+        self._held = None
         for handle in self._loop.handles():
             if self._is_of(handle._context) and not is_of_the_network(handle._callback):
                 handle.cancel()
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    @property
+    def stands_still(self) -> bool:
+        return self._held is not None
+
+    def stand_still(self) -> None:
+        """SIGSTOP: nothing of it runs until go_on(); what would have run does then, in the same order."""
+        if self._held is None:
+            self._held = []
+            for handle in self._loop.handles():
+                call = handle._callback
+                is_left = handle._cancelled or isinstance(call, _Stoppable) or is_of_the_network(call)
+                if self._is_of(handle._context) and not is_left:
+                    handle._callback = _Stoppable(self, handle, call)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        held, self._held = self._held or [], None
+        for call in held:
+            self._loop.call_soon(call, context=self._context.copy())
+
+    def hold(self, call: Callable[[], Any]) -> None:
+        """Call it when it goes on."""
+        assert self._held is not None
+        self._held.append(call)
 
     def bury(self) -> None:
         """End what was killed, for good; or it would end whenever it is collected. Only when nobody looks any more."""
@@ -67,6 +94,25 @@ class Process:
 
     def _is_of(self, context: Context | None) -> bool:
         return context is not None and context.get(_current) is self
+
+
+class _Stoppable:
+    """A callback of a process that stood still once: not called while it does."""
+
+    def __init__(self, process: Process, handle: Any, callback: Any) -> None:
+        self._process = process
+        self._handle = handle
+        self._callback = callback
+
+    def __call__(self, *arguments: Any) -> None:
+        if self._process.stands_still:
+            self._process.hold(lambda: self._go(arguments))
+        else:
+            self._callback(*arguments)
+
+    def _go(self, arguments: tuple[Any, ...]) -> None:
+        if not self._handle._cancelled:
+            self._handle._context.run(self._callback, *arguments)
 
 
 Counted = Callable[[Process, Callable[..., Any], tuple[Any, ...]], Any]
@@ -174,9 +220,16 @@ class _Within(asyncio.Protocol):
     def __init__(self, protocol: asyncio.Protocol, process: Process) -> None:
         self.protocol = protocol
         self._process = process
-        self._run = process.run
+        self._transport: Any = None
+
+    def _run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """As part of the process; later, if it stands still."""
+        if self._process.stands_still:
+            return self._process.hold(lambda: call(*arguments))
+        return self._process.run(call, *arguments)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
         self._run(self.protocol.connection_made, transport)
 
     def connection_lost(self, error: BaseException | None) -> None:
@@ -184,8 +237,8 @@ class _Within(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As _run does it, in fewer steps where nothing is counted."""
-        if self._process.counted is not None:
-            self._run(self.protocol.data_received, data)
+        if self._process.counted is not None or self._process.stands_still:
+            self._run(self.protocol.data_received, bytes(data) if self._process.stands_still else data)
             return
         token = _current.set(self._process)
         try:
@@ -194,7 +247,15 @@ class _Within(asyncio.Protocol):
             _current.reset(token)
 
     def eof_received(self) -> bool | None:
-        return bool(self._run(self.protocol.eof_received))
+        if self._process.stands_still:
+            self._process.hold(self._eof_received)
+            return True
+        return bool(self._process.run(self.protocol.eof_received))
+
+    def _eof_received(self) -> None:
+        """Of a process that stood still when it came."""
+        if not self.protocol.eof_received():
+            self._transport.close()
 
     def pause_writing(self) -> None:
         self._run(self.protocol.pause_writing)

@@ -27,6 +27,7 @@ from fencepost.effects.simulated.loop import SimulatedLoop
 from simulation.checker import check
 from simulation.history import History
 from simulation.limits import forgetting_is_told, met
+from simulation.machines import StoredWorld
 from simulation.measured_loop import MeasuredLoop
 from simulation.scenario import play
 from simulation.watchdog import Stuck, watched
@@ -62,10 +63,16 @@ class Result:
         return "\n".join(lines)
 
 
-def simulate(seed: int, seconds: float = SECONDS, prepare: Callable[[Any], None] = lambda broker: None) -> Result:
-    """One seed, from an empty disk to the verdict."""
+def simulate(
+    seed: int,
+    seconds: float = SECONDS,
+    prepare: Callable[[Any], None] = lambda broker: None,
+    *,
+    in_store: bool = False,
+) -> Result:
+    """One seed, from an empty disk to the verdict. in_store: with brokers whose journal is in a store of objects."""
     with _garbage_stays():
-        return _simulate(seed, seconds, prepare)
+        return _simulate(seed, seconds, prepare, in_store=in_store)
 
 
 @contextmanager
@@ -81,14 +88,14 @@ def _garbage_stays() -> Iterator[None]:
         gc.enable()
 
 
-def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None]) -> Result:
+def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None], *, in_store: bool = False) -> Result:
     loop = SimulatedLoop(seed) if seed % MEASURED_EVERY else MeasuredLoop(seed)
     asyncio.set_event_loop(None)
-    world = World(seed, loop, prepare)
+    world = StoredWorld(seed, loop, prepare) if in_store else World(seed, loop, prepare)
     if isinstance(loop, MeasuredLoop):
         loop.on_excess = world.failures.append
     broken, struck, is_stuck = "", {}, False
-    with Quiet(), world.schedule.in_force(), forgetting_is_told(world):
+    with Quiet(), world.schedule.in_force(), world.in_force(), forgetting_is_told(world):
         try:
             with watched(seed, loop):
                 struck = loop.run_until_complete(play(world, seconds))
@@ -129,24 +136,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--in-store", action="store_true", help="brokers whose journal is in a store of objects")
     parser.add_argument("--history", action="store_true", help="print every operation")
     options = parser.parse_args()
     if options.seed is not None:
-        result = simulate(options.seed, options.seconds)
+        result = simulate(options.seed, options.seconds, in_store=options.in_store)
         if options.history:
             print("\n".join(repr(op)[:300] for op in result.history.ops))
         print(result, result.history.digest(), result.struck, met(result.history, result.errors), sep="\n")
         return 0 if result.good else 1
     seeds = range(options.first, options.first + options.seeds * options.every, options.every)
-    return _many(seeds, options.seconds, options.workers)
+    return _many(seeds, options.seconds, options.workers, in_store=options.in_store)
 
 
-def _many(seeds: range, seconds: float, workers: int) -> int:
+def _many(seeds: range, seconds: float, workers: int, *, in_store: bool) -> int:
     """Each seed in a process of its own, forked from this one: nothing is imported, compiled or collected twice."""
     total = Total(len(seeds))
-    _simulate(0, 0.5, lambda broker: None)  # what is compiled when it is first asked for is there before forks are made
+    _simulate(
+        0, 0.5, lambda broker: None, in_store=in_store
+    )  # what is compiled when it is first asked for is there before forks are made
     gc.freeze()
-    work = [(seed, seconds) for seed in seeds]
+    work = [(seed, seconds, in_store) for seed in seeds]
     with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
         for good, text, virtual_s, ops, processor_s, limits in pool.imap(_summary, work):
             total.add(good, virtual_s, ops, processor_s)
@@ -186,12 +196,12 @@ class Total:
         return f"{seeds}; {self.virtual_s / 3600:.2f} simulated hours, {self.ops} operations: {rate}"
 
 
-def _summary(work: tuple[int, float]) -> tuple[bool, str, float, int, float, list[str]]:
+def _summary(work: tuple[int, float, bool]) -> tuple[bool, str, float, int, float, list[str]]:
     """In a process that ends afterwards, so nothing is collected."""
-    seed, seconds = work
+    seed, seconds, in_store = work
     gc.disable()
-    result = _simulate(seed, seconds, lambda broker: None)
-    text = f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}"
+    result = _simulate(seed, seconds, lambda broker: None, in_store=in_store)
+    text = f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}{' IN_STORE=1' if in_store else ''}"
     limits = met(result.history, result.errors)
     return result.good, text, result.virtual_s, len(result.history.ops), time.process_time(), limits
 

@@ -19,6 +19,7 @@ from simulation.guarded_members import GuardedGroup
 from simulation.heavy_requests import Asker
 from simulation.history import EMPTIED, Dump, Entry, Finish, Healed, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
+from simulation.machines import StoredWorld
 from simulation.newcomers import NewIds, NewMembers, NewProducers
 from simulation.operators import Operator
 from simulation.pipelines import Pipeliner, PipeliningIncarnation
@@ -33,6 +34,7 @@ from simulation.sdk_pools import SdkPool
 from simulation.sdk_queues import sdk_queue_clients_of
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
+from simulation.store_faults import StoreFaults
 from simulation.strangers import Hoarder, Outsider, has_strangers
 from simulation.trimming import Once, Trimmer
 from simulation.txn_clients import Incarnation, Supervisor
@@ -68,7 +70,9 @@ async def play(world: World, seconds: float) -> dict[str, int]:
 async def _play(world: World, seconds: float) -> dict[str, int]:
     await world.start()
     await _make_topics(world)
-    faults, backup = Faults(world), backup_of(world)
+    is_stored = isinstance(world, StoredWorld)
+    faults = StoreFaults(world) if is_stored else Faults(world)
+    backup = None if is_stored else backup_of(world)
     clients = [asyncio.create_task(client.run()) for client in clients_of(world)]
     striking = asyncio.ensure_future(faults.run())
     await _watch([*clients, striking], seconds)
@@ -114,7 +118,7 @@ def clients_of(world: World) -> list[Any]:
         clients += [*guarded_clients_of(world), *GuardedGroup(world).members]
     if world.schedule.has_follower:
         clients.append(Followers(world))
-    if has_strangers(world):
+    if has_strangers(world) and not isinstance(world, StoredWorld):
         clients += [Outsider(world), Hoarder(world)]
     clients += named_clients_of(world)
     if has_queue(world):

@@ -109,12 +109,16 @@ class SdkClient(ABC):
 
     async def started(self, make: Any, *arguments: Any, **keywords: Any) -> Any:
         """A client of the SDK that has found the broker; consumers are near the follower, if there is one."""
-        bootstrap = f"{ADDRESS[0]}:{self.world.bootstrap_port}"
         if make is fp.Consumer and self.world.schedule.has_follower:
             keywords["client_rack"] = RACK
         while True:
             client = make(
-                bootstrap, *arguments, client_id=self.name, environment=self._environment, **PATIENT, **keywords
+                self.world.bootstrap,
+                *arguments,
+                client_id=self.name,
+                environment=self._environment,
+                **PATIENT,
+                **keywords,
             )
             self.prepare(client)
             try:

@@ -9,7 +9,8 @@ import logging
 import random
 import warnings
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
@@ -115,7 +116,8 @@ class World:
         guarded = GUARDED if self.is_guarded else {}
         mode = "fsync" if seed % OS_EVERY else "os"
         self.settings = settings(durability_mode=mode, **self.schedule.settings, **guarded)
-        self.bootstrap_port = LEADER_PORT if self.schedule.has_follower else ADDRESS[1]  # of the SDK's clients
+        port = LEADER_PORT if self.schedule.has_follower else ADDRESS[1]
+        self.bootstrap = f"{ADDRESS[0]}:{port}"  # of the SDK's clients
         self._cold = self.rng("cold")
         self._prepare = prepare
         self._process: Process | None = None
@@ -135,6 +137,10 @@ class World:
     def protocols_of(self, group: str) -> tuple[str, ...]:
         """Of which each member of a group has one: with both, the group migrates to and fro while they come and go."""
         return self.rng(f"protocols of {group}").choice(((CLASSIC,), (NEWER,), (CLASSIC, NEWER)))
+
+    def dial(self, factory: Any, port: int = ADDRESS[1]) -> Awaitable[Any]:
+        """Connect a scripted client to a broker."""
+        return self.net.connect(factory, ADDRESS[0], port)
 
     # ---- the broker ------------------------------------------------------------------------------------------
 
@@ -229,6 +235,11 @@ class World:
         cut = self.disk._history.cut
         kept = {operation.index for operation in cut.unsynced() if rng.random() < 0.5}
         return self.disk.found(cut.found(kept=kept))
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """What is patched for all brokers of this process."""
+        yield
 
     def forget_indexes(self) -> None:
         """The cache of indexes was too small for them."""

@@ -1,0 +1,343 @@
+"""Machines whose brokers share one journal in a store of objects: an owner, and others that wait for it to be gone.
+
+Each machine has an address, a disk and a way to the store of its own. Whatever ends a broker, the next one begins on
+the same disk, or on an empty one. Of what is acknowledged the owners themselves are asked as well: `Epochs` knows which
+units of the journal each epoch has released, and no two may have released one, nor one have begun below another's.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import Context
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from fencepost.broker.broker import Broker
+from fencepost.broker.ownership import owner as ownership
+from fencepost.broker.ownership.owner import InStore
+from fencepost.effects.disk import DiskFull
+from fencepost.effects.objects import Found
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.loop import SimulatedLoop
+from fencepost.effects.simulated.objects import SimulatedObjects
+from fencepost.effects.simulated.rng import SeededRng
+from fencepost.effects.threads import call_all
+from fencepost.storage.objects import epochs, fence
+from fencepost.storage.objects.journal import ObjectJournal
+from fencepost.storage.objects.looking import JournalVerifying, Looking
+from fencepost.storage.shipping import fetching, following, shipper
+from simulation.history import Restart
+from simulation.limits import Limits
+from simulation.processes import Process, ProcessNet
+from simulation.store_links import StoreExecutor, StoreLink, beside_each_other, sleep
+from simulation.world import ADDRESS, World
+
+PORT = ADDRESS[1]
+LEASES_MS, HEARTBEATS_MS = (1_000, 2_000, 3_000), (200, 500)
+PUTS_A_SECOND = (10, 50, 200)
+POINTS_S = (1.0, 3.0, 8.0)  # from one checkpoint in the store to the next
+PAGES = (3, 20, 1_000)
+OWNED_AGAIN_S = 90.0  # virtual: with nothing wrong any more, a broker serves by then
+
+
+@dataclass(slots=True)
+class Epoch:
+    """What one has released: the units from `first` on through `released`."""
+
+    first: int
+    released: int
+
+
+class Epochs:
+    """Which units were released by whom: no reply to one leaves before."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Epoch] = {}
+
+    def began(self, journal: ObjectJournal) -> None:
+        self.known[journal.incarnation] = Epoch(journal.next_unit, journal.next_unit - 1)
+
+    def released(self, journal: ObjectJournal) -> None:
+        self.known[journal.incarnation].released = journal.released_unit
+
+    def problems(self) -> list[str]:
+        """What of it may never be."""
+        found: list[str] = []
+        for number, epoch in self.known.items():
+            for later, other in self.known.items():
+                if number < later and epoch.released >= other.first:
+                    what = f"epoch {number} has released units through {epoch.released}"
+                    found.append(f"acknowledged by two epochs, or lost: {what}, epoch {later} began at {other.first}")
+        return found
+
+
+class Machine:
+    """One broker after the other, at one address."""
+
+    def __init__(self, world: "StoredWorld", number: int) -> None:
+        self.number = number
+        self.name = f"10.0.0.{number}"
+        self.link = StoreLink(world.loop, world.objects, world.rng(f"link {number}"), world.page)
+        self.disk = SimulatedDisk(history=False)
+        self.broker: Broker | None = None
+        self.process: Process | None = None
+        self.serves = False
+        self.lives = 0
+        self._world = world
+        self._rng = world.rng(f"machine {number}")
+        self._net = world.net
+        self._life: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """A broker begins; when it owns the journal, it serves."""
+        assert self.broker is None
+        self.lives += 1
+        world, disk = self._world, self.disk
+        disk.quick = self._rng.random() < 0.3
+        disk.begins_in_call, disk.syncs_blocks = self._rng.random() < 0.2, self._rng.random() < 0.5
+        disk.is_cold = lambda path: self._rng.random() < world.schedule.cold
+        self._make_executors(disk)
+        self.process = Process(world.loop, f"broker {self.number}.{self.lives}")
+        self._net = world.net.host(self.name)
+        settings = replace(
+            world.settings,
+            node_id=self.number,
+            listeners=(f"{self.name}:{PORT}",),
+            durability_mode="fsync",
+            layers={},  # which are made of the fields
+        )
+        self.broker = broker = Broker(
+            settings,
+            disk=disk,
+            clock=world.clock,
+            rng=SeededRng(world.seed * 1_000 + self.number * 100_000 + self.lives),
+            net=ProcessNet(self._net, self.process),
+            in_store=InStore(self.link, sleep, is_standby=self._rng.random() < 0.7),
+        )
+        world.prepare(broker)
+        broker.on_halt.append(lambda error: self._halted(broker))
+        self.process.is_starting = True
+        self._life = world.loop.create_task(self._live(broker, self.process), context=Context())
+
+    async def _live(self, broker: Broker, process: Process) -> None:
+        begun = process.start(broker.start())
+        await asyncio.wait([begun])  # for ever, if it is killed
+        error = begun.exception()
+        if error is None:
+            process.is_starting = False
+            self.serves = True
+            self._world.has_begun(self)
+        elif broker is self.broker:
+            if not (isinstance(error, DiskFull) or self._is_fenced(error)):
+                self._world.failures.append(f"{self.name} does not begin: {type(error).__name__} {error}"[:400])
+            self._again_after(0.5)
+
+    @staticmethod
+    def _is_fenced(error: BaseException) -> bool:
+        return type(error).__name__ == "Fenced"
+
+    def _halted(self, broker: Broker) -> None:
+        """As `serve` does: the process ends, and somebody starts it again."""
+        if broker is self.broker:
+            self._world.met["store: fenced"] += self._is_fenced(broker.halted or OSError())
+            self._world.loop.call_later(0.01, self._end_halted, broker, context=Context())
+
+    def _end_halted(self, broker: Broker) -> None:
+        if broker is self.broker:
+            self._again_after(self._rng.uniform(0.1, 1.0))
+
+    def _again_after(self, seconds: float) -> None:
+        self.kill()
+        self._world.loop.call_later(seconds, self.start_if_down, context=Context())
+
+    def start_if_down(self) -> None:
+        if self.broker is None and not self._world.has_ended:
+            self.start()
+
+    def kill(self, *, power: bool = False, wiped: bool = False) -> None:
+        """The process is gone; with `power` what was not synced as well; wiped: the disk, too."""
+        if self.broker is None or self.process is None:
+            return
+        left = self.disk.after_power_cut() if power else self.disk.after_process_crash()
+        self.disk.halt()
+        self._net.kill()
+        self.process.kill()
+        if self._life is not None:
+            self._life.cancel()
+        self._world.bury_broker(self)
+        self.broker = self.process = None
+        self.serves = False
+        self.disk = SimulatedDisk(history=False) if wiped else left
+
+    async def stop(self) -> None:
+        """In order: whoever waits takes over at once."""
+        broker, process = self.broker, self.process
+        if broker is not None and process is not None and self.serves:
+            stopped = process.start(broker.stop())
+            await asyncio.wait([stopped], timeout=20.0)
+            if broker is self.broker:
+                self.kill()
+
+    def _make_executors(self, disk: SimulatedDisk) -> None:
+        begin, delays = disk.executor, self._world.delays
+
+        def executor(name: str, threads: int = 1) -> Any:
+            if name in ("store", "points"):
+                made = StoreExecutor(threads)
+                disk._workers.append(made)  # type: ignore[arg-type]
+                return made
+            disk.latency = lambda: (delays.get(name, 0.0), 0.0)
+            return begin(name, threads)
+
+        disk.executor = executor  # type: ignore[method-assign]
+
+
+class _InOrder(SimulatedObjects):
+    """A store that lists in the order of names, of any length."""
+
+    def list(self, prefix: str, after: str = "") -> list[Found]:
+        return sorted(super().list(prefix, after))
+
+
+class StoredWorld(World):
+    """A world of two or three machines."""
+
+    def __init__(self, seed: int, loop: SimulatedLoop, prepare: Callable[[Broker], None] = lambda broker: None) -> None:
+        self._ownerless: Any = None
+        super().__init__(seed, loop, prepare)
+        rng = self.rng("stored")
+        self.objects = SimulatedObjects(seed)
+        self.page = rng.choice(PAGES)
+        self.epochs = Epochs()
+        self.has_ended = False
+        self.is_guarded = False
+        self.schedule = replace(self.schedule, has_follower=False, limits=Limits())
+        lease_ms = rng.choice(LEASES_MS)
+        self.settings = replace(
+            self.settings,
+            store_lease_ms=lease_ms,
+            store_heartbeat_ms=min(lease_ms // 2, rng.choice(HEARTBEATS_MS)),
+            store_puts_per_second=rng.choice(PUTS_A_SECOND),
+        )
+        self._point_s = rng.choice(POINTS_S)
+        self._dialled = self.rng("dialled")
+        self.machines = [Machine(self, number) for number in range(1, 3 + (rng.random() < 0.5))]
+        self.bootstrap = ",".join(f"{one.name}:{PORT}" for one in self.machines)
+
+    @property
+    def owner(self) -> Machine | None:
+        """The machine that was the last to begin, if it still serves."""
+        serving = [one for one in self.machines if one.serves and one.broker is not None and one.broker.halted is None]
+        return max(serving, key=lambda one: one.broker.store.incarnation, default=None)  # type: ignore[union-attr]
+
+    @property
+    def broker(self) -> Broker | None:  # type: ignore[override]
+        return self.owner.broker if self.owner is not None else None
+
+    @broker.setter
+    def broker(self, value: Any) -> None:
+        assert value is None
+
+    @property
+    def is_serving(self) -> bool:
+        return self.owner is not None
+
+    def prepare(self, broker: Broker) -> None:
+        self._prepare(broker)
+
+    async def dial(self, factory: Any, port: int = PORT) -> Any:
+        """Connect to one of the machines that listen, whichever: no client knows which one owns the journal."""
+        refused: OSError | None = None
+        for one in self._dialled.sample(self.machines, len(self.machines)):
+            try:
+                return await self.net.connect(factory, one.name, port)
+            except ConnectionRefusedError as error:
+                refused = error
+        assert refused is not None
+        raise refused
+
+    async def start(self) -> None:
+        """All machines begin; returns when one serves."""
+        for one in self.machines:
+            one.start_if_down()
+        async with asyncio.timeout(OWNED_AGAIN_S):
+            while self.owner is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    def has_begun(self, machine: Machine) -> None:
+        """A machine owns the journal, and serves."""
+        self.lives += 1
+        self.met["store: epochs"] += 1
+        self.history.invoke("broker", Restart()).ok()
+
+    def kill(self, *, power: bool, rng: Any = None) -> None:
+        for one in self.machines:
+            one.kill(power=power)
+
+    async def restart(self, *, power: bool = False, rng: Any = None, after_s: float = 0.0) -> None:
+        self.kill(power=power)
+        await asyncio.sleep(after_s)
+        await self.start()
+
+    def run_in_broker(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        assert self.owner is not None
+        assert self.owner.process is not None
+        return self.owner.process.start(work)
+
+    def bury_broker(self, machine: Machine) -> None:
+        """What is left of a broker that is gone: its failures are looked at, it is kept until all is over."""
+        broker = machine.broker
+        if broker is not None:
+            self.failures += [f"in broker {machine.number}: {error!r}" for error in broker.metrics.failures]
+            self.errors.update(broker.metrics.errors)
+        if machine.process is not None:
+            self.killed.append(machine.process)
+        self._graveyard += [broker, machine.disk]
+
+    def forget_indexes(self) -> None:
+        """Nothing here has a cache too small for them."""
+
+    def end(self) -> None:
+        self.has_ended = True
+        self.kill(power=False)
+        self.failures += self.epochs.problems()
+        self.failures += [f"in the store: {problem}" for problem in self._verified()]
+
+    def _verified(self) -> list[str]:
+        def give_up(error: Exception, attempts: int) -> None:
+            raise error
+
+        there = _InOrder()
+        there.content = self.objects.content
+        return JournalVerifying(Looking(there, give_up)).run()
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """What is patched for all brokers of this process: no threads but those of store_links, small pages."""
+        began, finished = ObjectJournal._create_first, ObjectJournal.finished
+
+        def create_first(journal: ObjectJournal, says: Any) -> None:
+            first = Epoch(journal.next_unit, journal.next_unit - 1)
+            began(journal, says)
+            self.epochs.known[journal.incarnation] = first
+
+        def finish(journal: ObjectJournal, write: Any) -> None:
+            finished(journal, write)
+            self.epochs.released(journal)
+
+        def one_by_one(calls: Any, name: str, threads: int, meanwhile: Any = None) -> None:
+            calls = list(calls)
+            with beside_each_other(min(threads, len(calls))):
+                call_all(calls, name, 1)
+
+        with ExitStack() as stack:
+            patched = partial(mock.patch.object)
+            for module in (epochs, fetching, following, shipper):
+                stack.enter_context(patched(module, "call_all", one_by_one))
+            stack.enter_context(patched(fence.is_proof, "__defaults__", (self.page,)))
+            stack.enter_context(patched(ownership, "POINT_EVERY_S", self._point_s))
+            stack.enter_context(patched(ObjectJournal, "_create_first", create_first))
+            stack.enter_context(patched(ObjectJournal, "finished", finish))
+            yield
