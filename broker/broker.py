@@ -177,6 +177,12 @@ class Broker(Services):
             await self.stop()
             raise
 
+    def store_silent_ms(self) -> int:
+        """Return since how many ms the journal's object store has not done what the broker cannot go on without; 0 if
+        it answers, or the journal is local.
+        """
+        return 0 if self._owner is None else self._owner.silent_ms()
+
     def give_up(self) -> None:
         """End a start() that waits for an object store; it raises StoppedWaiting, unless it is cancelled."""
         if self._owner is not None:
@@ -219,7 +225,7 @@ class Broker(Services):
         )
         self.store, self.recovery = await owner.open(settings, look_from)
         self.other_nodes = owner.other_nodes
-        self.metrics.store_is_troubled = lambda: owner.trouble is not None
+        self.metrics.store_of_objects = owner
 
     def _begin_rounds(self) -> None:
         self.times = RequestTimes(self.metrics, self.store, self.clock.work_ns)

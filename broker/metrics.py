@@ -4,7 +4,7 @@ Counters only grow; whoever wants a rate reads twice. Nothing is computed here u
 a log counts anyway is not counted again: it is added up when it is asked for (requests/exported_metrics.py).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +41,33 @@ class Histogram:
         """Count this value (0 or more) `times` times, in the range of the next power of two."""
         self.counts[(value - 1).bit_length()] += times
         self.total += value * times
+
+    def copy(self) -> "Histogram":
+        """Return a histogram with the same counts, which does not change when this one does."""
+        other = Histogram()
+        other.counts, other.total = self.counts.copy(), self.total
+        return other
+
+
+class StoreOfObjects(Protocol):
+    """What metrics are read of a journal in an object store (ownership/owner.py)."""
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether the last attempt to write a round of the journal has failed."""
+        ...
+
+    def silent_ms(self) -> int:
+        """Return since how many ms the store has not done what the broker cannot go on without."""
+        ...
+
+    def durations(self) -> Mapping[tuple[str, ...], Histogram]:
+        """Return how long calls took (ns), by call and kind of object."""
+        ...
+
+    def endings(self) -> Mapping[tuple[str, ...], int]:
+        """Return how many calls have ended, by call, kind of object and how they ended."""
+        ...
 
 
 @dataclass(slots=True)
@@ -107,7 +134,7 @@ class Metrics:
         "share_locks_timed_out",
         "stale_epochs",
         "stalls",
-        "store_is_troubled",
+        "store_of_objects",
         "sync_ns",
         "throttle_ms",
         "throttles",
@@ -151,7 +178,7 @@ class Metrics:
         self.share_locks_timed_out = 0  # records
 
         self.backup = Backup()
-        self.store_is_troubled: Callable[[], bool] | None = None  # of a journal in an object store
+        self.store_of_objects: StoreOfObjects | None = None  # None: the journal is local
         self.recovery_ms = 0  # from the start until the broker listened
         self.appended_before: dict[int, tuple[int, int]] = {}  # by log: its end offset and bytes as recovered
         self.sync_ns = Histogram()  # how long it took to write and sync a round

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..client.admin.admin import Admin
 from ..client.admin.transactions import MAX_TRANSACTION_TIMEOUT_MS
 from ..client.admin.values import ClusterDescription
 from ..client.consumer.consumer import Consumer
+from ..client.errors import AuthorizationError, UnsupportedVersionError
 from ..effects.clock import Clock, SystemClock
 from .connecting import Connecting
 from .http.guard import Guard
@@ -19,6 +21,7 @@ from .model.events import Events
 from .model.view import View
 
 CLUSTER_FRESH_MS = 1_000
+SILENCE = "fencepost_store_unanswered_seconds"
 MOST_DOWNLOADS = 4  # of values, each of which is in memory until it is taken
 MOST_READINGS = 4  # of parts of a partition, each of which is in memory until its rows are made
 
@@ -31,7 +34,7 @@ class Parts:
     new_consumer: makes a Consumer without a group, not started, for the log of transactions; None: it is not read.
     start: unguessable, identifies this run of the console. searching: locked by the one search for hanging
     transactions. downloading: limits downloads of a value at the same time. reading: limits pages of records or blocks
-    at the same time; others wait.
+    at the same time; others wait. waits_for: for what the broker may wait before it answers for the first time.
     """
 
     bootstrap: str
@@ -41,6 +44,7 @@ class Parts:
     new_admin: Callable[[], Admin]
     new_consumer: Callable[[], Consumer] | None = None
     clock: Clock = field(default_factory=SystemClock)
+    waits_for: str = ""
     hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
     downloading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_DOWNLOADS))
@@ -53,6 +57,8 @@ class Parts:
     model: ClusterModel = field(init=False)
     _cluster: ClusterDescription | None = None
     _cluster_ms: int = 0
+    _silence_s: float = 0.0
+    _silence_ms: int | None = None  # when that was read
 
     def __post_init__(self) -> None:
         self.connecting = Connecting(self.new_admin, self.clock)
@@ -84,3 +90,23 @@ class Parts:
             self._cluster = await (await self.connecting.admin()).describe_cluster()
             self._cluster_ms = now_ms
         return self._cluster
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the broker has ever answered."""
+        return self._cluster is not None
+
+    async def store_silence_s(self) -> float:
+        """Return for how many seconds the broker's object store has not done what the broker cannot go on without, at
+        most CLUSTER_FRESH_MS old; 0 if it answers, the journal is local, or this console may not see it.
+
+        Raises: KafkaError, if the broker does not answer.
+        """
+        now_ms = self.clock.monotonic_ms()
+        if self._silence_ms is None or now_ms - self._silence_ms > CLUSTER_FRESH_MS:
+            self._silence_s, self._silence_ms = 0.0, now_ms
+            with suppress(UnsupportedVersionError, AuthorizationError):  # not fencepost, or a login without the right
+                families = await (await self.connecting.admin()).describe_metrics()
+                samples = [each.samples for each in families if each.name == SILENCE]
+                self._silence_s = max((sample.value for found in samples for sample in found), default=0.0)
+        return self._silence_s

@@ -21,7 +21,7 @@ class BadAddress(Exception):
 class ConsoleSettings:
     """How a console is served. bootstrap: the broker's address, to show it. token: for the login; None: no login.
     hosts: allowed names in Host headers. insecure: allow other machines without a login. changes_hint: how to allow
-    changes.
+    changes. waits_for: for what the broker may wait before it answers for the first time; "": for nothing.
     """
 
     host: str
@@ -33,6 +33,7 @@ class ConsoleSettings:
     insecure: bool = False
     changes_allowed: bool = False
     changes_hint: str = ""
+    waits_for: str = ""
 
     def check(self) -> None:
         """Raise BadAddress if other machines could connect without a login, or the token is too short."""

@@ -8,6 +8,7 @@ time to time the newest checkpoint goes into the store, so that others need not 
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from ...storage.objects.errors import Overtaken
 from ...storage.objects.fence import NOWHERE, Answer, Place
 from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
+from ...storage.objects.looking import as_wait
 from ...storage.objects.points import Collecting
 from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, creates, racers_of, remove
 from ...storage.objects.source import JournalOfObjects
@@ -39,6 +41,8 @@ from ...storage.shipping.kinds import Kind, kind_of
 from ...storage.shipping.names import PARTS
 from ...storage.store import Store, StoreSettings
 from ..config.settings import BrokerSettings
+from ..metrics import Histogram
+from .counted import CountedObjects
 from .other_nodes import LEASES_BETWEEN, OtherNodes, Presence, told_addresses
 from .pacing import Pace
 from .silence import Silence
@@ -50,7 +54,7 @@ T = TypeVar("T")
 LOOKS_A_LEASE = 6
 POINT_EVERY_S = 30.0
 ATTEMPTS_TO_HAND_OVER = 4
-SAID_EVERY = 10  # attempts that failed
+SAID_EVERY_MS = 60_000
 TOLD_EVERY_MS = 10_000
 
 
@@ -114,7 +118,7 @@ class StoreOwner:
         store).
         """
         self._store = store
-        self._objects = store.objects
+        self._objects = self._counted = CountedObjects(store.objects, clock)
         self._disk = disk
         self._clock = clock
         self._rng = rng
@@ -130,6 +134,8 @@ class StoreOwner:
         self._point_executor = point_executor
         self._stopping = False
         self.epoch = 0  # the one that it owns; 0 until then
+        self._saying = threading.Lock()
+        self._said_ms: dict[type[ObjectsError], int] = {}  # when errors were logged, by kind
         self.trouble: ObjectsError | None = None  # the store's last answer, if it was an error
 
     # ---- taking over -----------------------------------------------------------------------------------------
@@ -184,7 +190,7 @@ class StoreOwner:
         """Raise StoreDamaged if two concurrent creates of one object can both succeed, or none ever does, or the store
         holds a backup.
 
-        Only a store where one of them succeeds can make sure that there is one owner.
+        Only a store where one of them succeeds can make sure that there is one owner. Raises Refused, too.
         """
         if await self._in_worker(self._is_backup):
             raise StoreDamaged(self._objects.where, "it holds a backup", "name another URL for the journal")
@@ -192,7 +198,10 @@ class StoreOwner:
         races = lost = 0
         while races < RACES:
             name = f"{PROBES}{self._rng.bytes(16).hex()}"
-            jobs = [partial(creates, each, name, b"%d" % n, self._pause) for n, each in enumerate(racers)]
+            content = [b"%d" % n for n in range(len(racers))]
+            jobs = [
+                partial(creates, each, name, content[n], self._pause_unless_refused) for n, each in enumerate(racers)
+            ]
             answers = await asyncio.gather(*map(self._in_worker, jobs))
             winners = answers.count(Answer.CREATED)
             check_winners(self._objects.where, len(racers), winners)
@@ -203,7 +212,7 @@ class StoreOwner:
 
     def _is_backup(self) -> bool:
         """Return whether the store holds a backup, not a journal. Blocks."""
-        return kind_of(self._objects, lambda error: self._pause(error, 1)) is Kind.BACKUP
+        return kind_of(self._objects, as_wait(self._pause_unless_refused)) is Kind.BACKUP
 
     async def _wait(self, source: JournalOfObjects) -> int:
         """Wait for the owner to be gone, and as a standby fetch its checkpoints meanwhile. Returns its epoch; 0: there
@@ -343,6 +352,9 @@ class StoreOwner:
                 await self._keep_point(rounds, pause)
             except AnotherTime:
                 pass
+            except ObjectsError as error:
+                if self.trouble is None:  # else it was said that the store does not answer
+                    log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
             except (OSError, BackupRefused, checkpoints.Damaged, Taken) as error:
                 log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
 
@@ -384,6 +396,23 @@ class StoreOwner:
             _give_up(error, attempts)
         self._store.sleep(pause_s(attempts))
 
+    @property
+    def is_troubled(self) -> bool:
+        """Whether the store's last answer to an attempt to write a round of the journal was an error."""
+        return self.trouble is not None
+
+    def silent_ms(self) -> int:
+        """Return since how many ms the store has not done what the broker cannot go on without; 0 if it answers."""
+        return self._counted.silent_ms()
+
+    def durations(self) -> dict[tuple[str, ...], Histogram]:
+        """Return how long calls to the store took (ns), by call and kind of object."""
+        return self._counted.durations()
+
+    def endings(self) -> dict[tuple[str, ...], int]:
+        """Return how many calls to the store have ended, by call, kind of object and how they ended."""
+        return self._counted.endings()
+
     def stop(self) -> None:
         """Let worker threads stop waiting for the store: they raise StoppedWaiting."""
         self._stopping = True
@@ -409,9 +438,24 @@ class StoreOwner:
         """
         if self._stopping:
             raise StoppedWaiting(f"stopped before {self._objects.where} had answered: {error}") from error
-        if attempts % SAID_EVERY == 1:
+        if self._is_due(type(error)):
             log.warning("%s: %s; trying again", self._objects.where, _advice(error))
         self._store.sleep(pause_s(attempts))
+
+    def _pause_unless_refused(self, error: ObjectsError, attempts: int) -> None:
+        """Like _pause(), but raise Refused: at the start that is a mistake in the configuration."""
+        if isinstance(error, Refused):
+            raise error
+        self._pause(error, attempts)
+
+    def _is_due(self, kind: type[ObjectsError]) -> bool:
+        """Return whether to log errors of this kind now: once in SAID_EVERY_MS, however many workers have one."""
+        now_ms = self._clock.monotonic_ms()
+        with self._saying:
+            is_due = now_ms - self._said_ms.get(kind, -SAID_EVERY_MS) >= SAID_EVERY_MS
+            if is_due:
+                self._said_ms[kind] = now_ms
+            return is_due
 
     async def _in_worker(self, job: Callable[[], T], executor: Executor | None = None) -> T:
         """Run the job in a worker thread, and return its result or raise its exception."""

@@ -4,6 +4,7 @@ The rule: it only reads unless --allow-changes is given, it serves only this mac
 the broker decides what it may do there.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ READ_ONLY_HINT = "start it with --allow-changes"
 @click.option("--allow-changes", is_flag=True, help="Allow to abort and fence transactions.")
 @click.option("--insecure", is_flag=True, help="Serve other machines without a token.")
 @click.option("--beside-broker", is_flag=True, hidden=True)
+@click.option("--broker-waits", default="", hidden=True)
 @connecting
 def console(
     to: Target,
@@ -39,6 +41,7 @@ def console(
     allow_changes: bool,
     insecure: bool,
     beside_broker: bool,
+    broker_waits: str,
 ) -> None:
     """Serve the web console of a cluster until Ctrl-C.
 
@@ -60,6 +63,7 @@ def console(
         insecure=insecure,
         changes_allowed=allow_changes,
         changes_hint=READ_ONLY_HINT,
+        waits_for=broker_waits,
     )
     try:
         settings.check()
@@ -80,6 +84,8 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
     ended = asyncio.Event()
     if beside_broker:
         give_way()
+        if settings.waits_for:  # for hours, perhaps, and that the broker does not answer meanwhile is no news
+            logging.getLogger("fencepost").setLevel(logging.WARNING)
         end_with_standard_input(ended)
     else:
         async with to.admin() as admin:  # a wrong address or login is reported here, and not in a browser

@@ -97,6 +97,13 @@ ALERTS = (
         "The backup does not follow: a lost disk would cost what was acknowledged since.",
     ),
     Alert(
+        "FencepostStoreAway",
+        "fencepost_store_troubled > 0 or fencepost_store_unanswered_seconds > 10",
+        "1m",
+        "critical",
+        "The object store does not do what the broker asks: nothing is acknowledged, and clients wait.",
+    ),
+    Alert(
         "FencepostIsDown",
         'up{job="fencepost"} == 0 or fencepost_scrape_errors{part="broker"} > 0',
         "2m",

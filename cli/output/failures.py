@@ -7,7 +7,7 @@ import click
 from .writing import visible
 
 FAILED, WRONG_USAGE, NOT_FOUND, TIMED_OUT, CONFLICT, DENIED = 1, 2, 3, 4, 5, 6
-HALTED, TAKEN_OVER, REFUSED_BY_SYSTEM = 70, 71, 75
+HALTED, TAKEN_OVER, STORE_AWAY, REFUSED_BY_SYSTEM = 70, 71, 72, 75
 
 
 class Failure(click.ClickException):

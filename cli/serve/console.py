@@ -44,8 +44,9 @@ class HttpOptions:
                 WRONG_USAGE,
             )
 
-    def command(self, bootstrap: str, *, insecure: bool) -> list[str]:
-        """Return the child's command line. A token and a password stay in their files.
+    def command(self, bootstrap: str, *, insecure: bool, waits_for: str = "") -> list[str]:
+        """Return the child's command line. A token and a password stay in their files. waits_for: for what the broker
+        may wait before it listens, for /readyz.
 
         -P: else Python would import modules from the working directory, where others may have written some.
         """
@@ -63,6 +64,7 @@ class HttpOptions:
         ]
         command += ["--http-token-file", self.token_file] if self.token_file is not None else []
         command += ["--client-config", self.client_config] if self.client_config is not None else []
+        command += ["--broker-waits", waits_for] if waits_for else []
         for name in self.hosts:
             command += ["--http-host", name]
         return [*command, *([] if self.read_only else ["--allow-changes"]), *(["--insecure"] if insecure else [])]
@@ -72,6 +74,12 @@ def _plain_listener(settings: BrokerSettings) -> int | None:
     """Return the number of the first listener without TLS and login."""
     listeners = enumerate(settings.served_listeners)
     return next((i for i, each in listeners if not each.uses_tls and not each.asks_for_login), None)
+
+
+def known_addresses(settings: BrokerSettings) -> list[tuple[str, int]] | None:
+    """Return the addresses on which the broker will listen; None if the system is to choose one of their ports."""
+    addresses = [(each.host, each.port) for each in settings.served_listeners]
+    return None if any(port == 0 for _, port in addresses) else addresses
 
 
 def bootstrap_of(settings: BrokerSettings, addresses: Sequence[tuple[str, int]]) -> str:

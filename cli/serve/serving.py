@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from ..output.failures import WRONG_USAGE, Failure
 from ..output.writing import flush, log_to_standard_error, show
 from .protection import check_protection, shown
 from .starting import explain_failure, halted
+from .store_away import end_if_silent
 
 if TYPE_CHECKING:
     from .console import HttpOptions
@@ -47,6 +48,7 @@ DELETED_LOGS = 1_000  # deletions after which a full collection may free much of
 FULL_COLLECTION_INTERVALS = 10_000  # a full collection takes at most 1/10,000 of the time
 FIRST_FULL_COLLECTION_S = 60.0
 REMOVAL_MS = 3_000
+WAITS_FOR = "until its object store answers, and no other broker owns the journal there"
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -276,7 +278,7 @@ class _Server:
         self._signals = 0
         self._gave_up = False
         self._manager = ServiceManager(os.environ)
-        self.console: Callable[[str], list[str]] | None = None  # its command line, for the broker's address
+        self.console: Callable[..., list[str]] | None = None  # its command line, for the broker's address
         self._running_console: asyncio.Task[None] | None = None
         self.backup: BackupOptions | None = None
         self._following: Following | None = None
@@ -289,6 +291,13 @@ class _Server:
         atexit.register(_ignore_signals)
         self._broker.on_halt.append(lambda _: self._end.set())
         self._make_directory()
+        try:
+            await self._start_and_serve()
+        finally:
+            await self._end_children()
+
+    async def _start_and_serve(self) -> None:
+        """Start the broker, serve until a signal or a halt, and stop it. Raises: Failure."""
         try:
             await self._start()
         except Exception as error:
@@ -303,26 +312,41 @@ class _Server:
         gc.enable()
         if not self._signals:
             await self._serve()
-        try:
-            await self._stop()
-        finally:
-            await self._end_children()
+        await self._stop()
 
     async def _start(self) -> None:
         """Start the broker; with a store it may wait for ever, so a signal ends the wait."""
         if self._in_store is None:
             await self._broker.start()
             return
+        if (addresses := self._early_addresses()) is not None:
+            self._start_console(addresses, WAITS_FOR)
         starting = asyncio.create_task(self._broker.start(), name="start")
         ending = asyncio.create_task(self._end.wait(), name="end")
         await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
         if not starting.done():
             self._gave_up = True
+            self._end_if_store_is_silent()
             self._broker.give_up()
             starting.cancel()
         with contextlib.suppress(*((asyncio.CancelledError, StoppedWaiting) if self._gave_up else ())):
             await starting
+
+    def _early_addresses(self) -> list[tuple[str, int]] | None:
+        """Return the addresses for a console that is there while the broker waits for its store; None: it is not
+        wanted, or the addresses are not known yet.
+        """
+        if self.console is None:
+            return None
+        from .console import known_addresses
+
+        return known_addresses(self._settings)
+
+    def _end_if_store_is_silent(self) -> None:
+        """Let the process end in any case, now that it stops, if the store does not answer."""
+        if self._in_store is not None:
+            end_if_silent(self._in_store.objects.where, self._broker.store_silent_ms)
 
     async def _serve(self) -> None:
         """Print the ready lines, tell the service manager, and serve until a signal or a fatal error: Failure."""
@@ -335,19 +359,22 @@ class _Server:
             raise Failure(f"standard output cannot be written: {error.strerror}", hint) from None
         self._manager.notify(READY)
         self._report_alive()
-        self._start_console()
+        self._start_console(self._broker.addresses)
         self._start_following()
         await self._end.wait()
         if self._running_console is not None:
             self._running_console.cancel()  # it ends while the broker stops, which waits for nobody
 
-    def _start_console(self) -> None:
-        """Start the console's process, if it is wanted."""
-        if self.console is None:
+    def _start_console(self, addresses: Sequence[tuple[str, int]], waits_for: str = "") -> None:
+        """Start the console's process, if it is wanted and does not run yet. addresses: of the broker.
+
+        waits_for: for what the broker may wait before it listens there.
+        """
+        if self.console is None or self._running_console is not None:
             return
         from .console import bootstrap_of, run_console
 
-        command = self.console(bootstrap_of(self._settings, self._broker.addresses))
+        command = self.console(bootstrap_of(self._settings, addresses), waits_for=waits_for)
         self._running_console = asyncio.create_task(run_console(command), name="console")
 
     def _start_following(self) -> None:
@@ -366,6 +393,8 @@ class _Server:
         if self._running_console is not None:
             from .console import end_console
 
+            if not self._running_console.cancelling():  # a second time would kill it
+                self._running_console.cancel()
             await end_console(self._running_console)
 
     def _report_alive(self) -> None:
@@ -428,6 +457,7 @@ class _Server:
         self._manager.notify(STOPPING)
         if self._broker.halted is None:
             show("stopping   open writes become durable first", err=True)
+            self._end_if_store_is_silent()
         await self._broker.stop(is_used_again=not self._ephemeral)
         if (cause := self._broker.halted) is not None:  # before, or while it stopped
             raise halted(cause)

@@ -15,6 +15,7 @@ from ...broker.topics.internal_topic import InternalTopicDamaged
 from ...broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from ...broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from ...effects.disk import AlreadyLocked, DirectoryMoved, DiskFull, DiskLow
+from ...effects.objects import Refused
 from ...effects.threads import MORE_THREADS, CannotStartThread
 from ...effects.tls import BadTlsFiles
 from ...storage import layout
@@ -23,7 +24,7 @@ from ...storage.objects.errors import Fenced, ObjectDamaged, Overtaken
 from ...storage.recovery import StoreDamaged
 from ...storage.store import BrokerHalted
 from ...storage.system_errors import MISPLACED
-from ..output.failures import FAILED, HALTED, REFUSED_BY_SYSTEM, TAKEN_OVER, WRONG_USAGE, Failure
+from ..output.failures import DENIED, FAILED, HALTED, REFUSED_BY_SYSTEM, TAKEN_OVER, WRONG_USAGE, Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
 _NEWER = (NewerFormat, NewerCatalogue, NewerSecurityLog, NewerTransactionRecord, NewerLedgerRecord)
@@ -64,6 +65,8 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
         return Failure(f"{directory} was written by a newer fencepost: {error}", UPGRADE)
     if isinstance(error, Overtaken):
         return Failure(str(error), "start it again: it waits until that broker is gone", TAKEN_OVER)
+    if isinstance(error, Refused):
+        return Failure(error.reason, error.hint, DENIED)
     if isinstance(error, ObjectDamaged):
         return Failure(str(error), "nothing was changed; bring that object back, from a copy of the bucket if need be")
     if isinstance(error, StoreDamaged):

@@ -8,6 +8,8 @@ from ...client.errors import KafkaError
 from ..asked import Asked
 from ..routes import OPEN, Route
 
+STORE_AWAY_S = 5.0
+
 
 async def healthy(asked: Asked) -> dict[str, Any]:
     """Handle GET /healthz: the console runs, whatever its broker does."""
@@ -19,12 +21,21 @@ async def ready(asked: Asked) -> web.Response:
     no address and no full error.
     """
     reasons: list[str] = []
+    parts = asked.parts
     try:
-        cluster = await asked.parts.cluster()
+        cluster = await parts.cluster()
         if cluster.controller < 0:
             reasons.append("the cluster has no controller")
+        silence_s = await parts.store_silence_s()
+        if silence_s > STORE_AWAY_S:
+            reasons.append(
+                f"the object store does not do what the broker asks, since {silence_s:.0f} s: nothing is acknowledged, "
+                "and the broker's log says why"
+            )
     except KafkaError as error:
         reasons.append(f"the broker does not answer: {error.code.name}")
+        if parts.waits_for and not parts.has_answered:
+            reasons.append(f"it may wait {parts.waits_for}, as its log says")
     return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
 
 

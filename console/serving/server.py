@@ -45,7 +45,15 @@ class Console:
             log=log.warning,
         )
         self._settings = settings
-        self.parts = Parts(settings.bootstrap, settings.version, secrets.token_hex(4), guard, new_admin, new_consumer)
+        self.parts = Parts(
+            settings.bootstrap,
+            settings.version,
+            secrets.token_hex(4),
+            guard,
+            new_admin,
+            new_consumer,
+            waits_for=settings.waits_for,
+        )
         self._runner = web.AppRunner(
             make_app(self.parts),
             access_log=None,

@@ -168,7 +168,7 @@ def _brief(text: str) -> str:
     """Return an error in one line: what the server said, else the first line without the URL."""
     status, code, message = _status(text), _CODE.search(text), _MESSAGE.search(text)
     if status:
-        said = ": ".join(each[1] for each in (code, message) if each)
+        said = ": ".join(each[1] for each in (code, message) if each and each[1])
         return f"the server answered {status}{f', {said}' if said else ''}"
     line = text.split("\n", 1)[0]
     return line.rpartition(" - ")[2] or line

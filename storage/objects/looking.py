@@ -6,11 +6,12 @@ look began is in it, and what is in it stays in the history of every later owner
 checkpoint does not need; so whoever misses something looks again, and it is lost only if nothing has moved on.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ...effects.objects import Missing, Objects
+from ...effects.objects import Missing, Objects, ObjectsError
 from ..journal.format import Malformed
 from ..shipping.creating import Wait
 from ..shipping.point import Point
@@ -198,5 +199,12 @@ class JournalVerifying:
 
 
 def as_wait(pause: Pause) -> Wait:
-    """Return what modules of storage/shipping/ call before they ask again."""
-    return lambda error: pause(error, 1)
+    """Return what modules of storage/shipping/ call before they ask again: it counts the attempts, by object."""
+    attempts: Counter[str] = Counter()
+
+    def wait(error: ObjectsError) -> None:
+        """Wait before the next attempt, longer after more of them for the same object."""
+        attempts[error.name] += 1
+        pause(error, attempts[error.name])
+
+    return wait

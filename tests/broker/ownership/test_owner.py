@@ -3,7 +3,7 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
-from fencepost.effects.objects import Exists, Unclear
+from fencepost.effects.objects import Exists, Refused, Unclear
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.protocol.batches import walk
@@ -19,6 +19,7 @@ from fencepost.storage.objects.looking import Looking
 from fencepost.storage.objects.points import fetch_point
 from fencepost.storage.objects.takeover import Takeover
 from fencepost.storage.recovery import make_directory
+from fencepost.storage.shipping.names import PARTS, POINTS
 from fencepost.storage.store_mark import Mark, write_mark
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
@@ -283,6 +284,28 @@ def test_a_refusing_store_is_logged_once_and_its_recovery_is_logged_too(caplog):
         "sim://bucket: 403; give it the rights; nothing is acknowledged until it answers",
         "sim://bucket answers again",
     ]
+    owner.stop()
+
+
+def test_an_owner_that_may_not_create_parts_makes_a_point_once_it_may():
+    """A point is a checkpoint of the data directory in the store; parts are what it consists of."""
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    seen = owner.broker._in_store.objects
+
+    def refuse_parts(call: str, name: str) -> None:
+        if call == "create" and name.startswith(PARTS):
+            raise Refused(name, "403", "give it the rights")
+
+    seen.before_each = refuse_parts
+    for _ in range(60):
+        owner.ask(produce("t", batch(1)), 11)
+        owner.wait(1)
+    assert not [name for name in objects.content if name.startswith(POINTS)]
+    seen.before_each = lambda call, name: None
+    owner.wait(60)
+    assert [name for name in objects.content if name.startswith(POINTS)]
     owner.stop()
 
 
