@@ -15,7 +15,13 @@ T = TypeVar("T")
 DONE, EXISTS, MISSING, UNCLEAR, REFUSED = "done", "exists", "missing", "unclear", "refused"
 """How a call ended. UNCLEAR and REFUSED: the store did not do what it was asked."""
 AWAITED = ("create", "read", "list")  # calls that a broker cannot go on without
-KINDS = {"owners": "claim", "journal": "round", "parts": "part", "points": "point"}  # by the folder of a name
+KINDS = {
+    "owners": "claim",
+    "journal": "round",
+    "parts": "part",
+    "points": "point",
+    "standbys": "standby",
+}  # by the folder of a name
 
 
 class CountedObjects(Objects):

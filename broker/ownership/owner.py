@@ -17,18 +17,19 @@ from typing import Any, Protocol, TypeVar
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk, Executor
-from ...effects.objects import Missing, Objects, ObjectsError, Refused
+from ...effects.objects import Objects, ObjectsError, Refused
 from ...effects.rng import Rng
 from ...storage import checkpoints, store_checkpoint, store_mark
 from ...storage.backup.manifest import BackupRefused
 from ...storage.journal_source import StoreDamaged
 from ...storage.objects import fence, format
-from ...storage.objects.creating import create_seal, read_head, until_clear
+from ...storage.objects.creating import create_seal, until_clear
 from ...storage.objects.epochs import Epochs, list_places
 from ...storage.objects.errors import Overtaken
 from ...storage.objects.fence import NOWHERE, Answer, Place
 from ...storage.objects.format import WINDOW, Claim, Seal
 from ...storage.objects.journal import ObjectJournal
+from ...storage.objects.kept import KeptRounds, ReadingAhead
 from ...storage.objects.looking import as_wait
 from ...storage.objects.points import Collecting
 from ...storage.objects.probing import PROBES, RACES, check_lost, check_winners, creates, racers_of, remove
@@ -147,10 +148,11 @@ class StoreOwner:
         If another broker is faster, wait until that one is gone. Raises what open_store raises.
         """
         await self._check_store()
+        kept = KeptRounds(self._objects)
         while True:
-            source = self._source(settings)
+            source = self._source(settings, kept)
             await self._in_worker(source.check)
-            source.watched_epoch = await self._wait(source)
+            source.watched_epoch = await self._wait(source, kept)
             try:
                 opened = await self._in_worker(
                     partial(
@@ -160,6 +162,7 @@ class StoreOwner:
                 break
             except Overtaken as overtaken:
                 log.warning("%s: %s; waiting again", self._objects.where, overtaken)
+        kept.keep_nothing()
         self.epoch = epoch = source.taken.claim.epoch
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
         self._points = source.points
@@ -171,10 +174,10 @@ class StoreOwner:
         self._journal = opened[0].journal
         return opened
 
-    def _source(self, settings: StoreSettings) -> JournalOfObjects:
-        """Return what takes over, once."""
+    def _source(self, settings: StoreSettings, kept: KeptRounds) -> JournalOfObjects:
+        """Return what takes over, once. kept: the store, with the rounds that were read already."""
         return JournalOfObjects(
-            self._objects,
+            kept,
             Claim(1, self._node, self._addresses, self._rng.bytes(8)),
             self._pause,
             disk=self._disk,
@@ -214,12 +217,13 @@ class StoreOwner:
         """Return whether the store holds a backup, not a journal. Blocks."""
         return kind_of(self._objects, as_wait(self._pause_unless_refused)) is Kind.BACKUP
 
-    async def _wait(self, source: JournalOfObjects) -> int:
+    async def _wait(self, source: JournalOfObjects, kept: KeptRounds) -> int:
         """Wait for the owner to be gone, and as a standby fetch its checkpoints meanwhile. Returns its epoch; 0: there
         was no owner yet.
         """
+        ahead = ReadingAhead(kept, self._pause, whole=self._store.is_standby)
         if not self._store.is_standby:
-            return await self._wait_for_silence(lambda newest: None)
+            return await self._wait_for_silence(ahead, lambda newest: None)
         told = Told(self._clock, f"standby: fetching from {self._objects.where}", self._check_waiting)
         directory = StandbyDirectory(
             self._objects,
@@ -230,18 +234,18 @@ class StoreOwner:
             say=partial(log.info, "standby of %s: %s", self._objects.where),
             report=told.note,
         )
-        standby = Standby(directory, partial(self._in_worker, executor=self._point_executor))
+        standby = Standby(directory, ahead, partial(self._in_worker, executor=self._point_executor))
         try:
-            return await self._wait_for_silence(standby.follow)
+            return await self._wait_for_silence(ahead, standby.follow)
         finally:
             await standby.end()
 
-    async def _wait_for_silence(self, follow: Callable[[Place], None]) -> int:
+    async def _wait_for_silence(self, ahead: ReadingAhead, follow: Callable[[Place], None]) -> int:
         """Return the epoch of the present owner once that has written nothing for a lease, or has handed over.
 
         Returns at once if this data directory was the last owner, unless another broker was told to take over or is on
         its way.
-        follow: called with the newest round or seal again and again.
+        ahead: finds newer rounds. follow: called with the newest round or seal again and again.
         """
         silence = Silence(self._lease_ms)
         newest = await self._in_worker(self._newest)
@@ -255,7 +259,7 @@ class StoreOwner:
             follow(newest)
             await self._in_worker(partial(self._presence.tell, newest.epoch, self._clock.monotonic_ms()))
             await asyncio.sleep(self._lease_ms / 1000 / LOOKS_A_LEASE)
-            newest, handed_over = await self._in_worker(partial(self._newer, silence.newest))
+            newest, handed_over = await self._in_worker(partial(ahead.newer, silence.newest))
             if handed_over:
                 return newest.epoch
             if silence.is_over(self._clock.monotonic_ms()):
@@ -287,23 +291,6 @@ class StoreOwner:
         there = None if end is None else epochs.head(Place(epoch, end))
         is_free = there.by == epoch if isinstance(there, Seal) else is_own
         return is_free and max(epochs.claimed(), default=0) <= epoch
-
-    def _newer(self, known: Place) -> tuple[Place, bool]:
-        """Return the newest round (write of the journal) of the epoch, and whether its owner has handed over. Blocks.
-
-        known: an earlier round of it. The next names are tried one by one, which costs less than a listing.
-        """
-        place = known
-        while True:
-            following = Place(place.epoch, place.number + 1)
-            try:
-                there = until_clear(partial(read_head, self._objects, following), self._pause)
-            except Missing:
-                break
-            if isinstance(there, Seal):
-                return following, there.handed_over
-            place = following
-        return place, False
 
     def _last_own_epoch(self) -> int:
         """Return the epoch in which this data directory was last the owner; 0 if it is new, or was never in a store."""

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ...storage.objects.fence import Place
+from ...storage.objects.kept import ReadingAhead
 from ...storage.objects.standby import StandbyDirectory
 
 InWorker = Callable[[Callable[[], None]], Awaitable[None]]
@@ -16,15 +17,20 @@ InWorker = Callable[[Callable[[], None]], Awaitable[None]]
 class Standby:
     """What is fetched during one wait."""
 
-    def __init__(self, directory: StandbyDirectory, in_worker: InWorker) -> None:
-        """in_worker: calls a function in a worker, and returns once that has."""
+    def __init__(self, directory: StandbyDirectory, ahead: ReadingAhead, in_worker: InWorker) -> None:
+        """ahead: reads rounds before they are needed. in_worker: calls a function in a worker, and returns once that
+        has.
+        """
         self._directory = directory
+        self._ahead = ahead
         self._in_worker = in_worker
         self._fetching: asyncio.Task[None] | None = None
         self._seen: Place | None = None
 
     def follow(self, newest: Place) -> None:
-        """Fetch the point that this round names, unless a fetch is going on. Raises what a fetch that ended raised."""
+        """Fetch the point that this round names and the rounds behind it, unless a fetch is going on. Raises what a
+        fetch that ended raised.
+        """
         if self._fetching is not None:
             if not self._fetching.done():
                 return
@@ -35,6 +41,7 @@ class Standby:
 
     async def _fetch(self, newest: Place) -> None:
         await self._in_worker(lambda: self._directory.update(newest))
+        await self._in_worker(lambda: self._ahead.read_before(newest))
 
     async def end(self) -> None:
         """Wait for the fetch that goes on, and unlock the directory. Raises what the fetch raised."""

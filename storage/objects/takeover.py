@@ -1,8 +1,8 @@
 """Becoming the owner of a journal in a store of objects: claim an epoch, end those before it, read what counts.
 
 What is decided is fence.Taker's; here it is carried out. Blocking: for a worker, or a start. Rounds are read twice:
-here, to know that all are there and sound before anything is changed, and again when recovery applies them; so memory
-is needed for one at a time.
+here, to know that all are there and sound before anything is changed, and again when recovery applies them; kept.py
+sees to it that most of them come from the store only once.
 """
 
 from collections.abc import Iterator

@@ -79,6 +79,29 @@ def test_a_standby_reads_no_part_of_a_checkpoint_once_it_takes_over():
     second.stop()
 
 
+@pytest.mark.parametrize("is_standby", [True, False])
+def test_a_takeover_reads_each_journal_round_once_and_a_standby_reads_them_before(is_standby):
+    objects = SimulatedObjects()
+    owner = serve(objects.client())
+    owner.ask(create("t"))
+    for _ in range(30):
+        owner.ask(produce("t", batch(1)), 11)
+    seen = objects.client()
+    owner.abandon()
+    second = serve(seen, is_standby=is_standby)
+    whole = [name for call, name in seen.calls if call == "read" and name.startswith(form.JOURNAL)]
+    claimed = seen.calls.index(("create", form.claim_name(2)))
+    after = [name for call, name in seen.calls[claimed:] if call == "read" and name.startswith("0/journal/0000000001")]
+    rounds = [name for name in objects.content if name.startswith("0/journal/0000000001")]
+    assert len(rounds) > 30
+    assert (len(after) < 10) == is_standby
+    if is_standby:
+        assert len(whole) < 2 * len(rounds)
+    assert len(after) < 1.5 * len(rounds)
+    assert batches(second) == 30
+    second.stop()
+
+
 def test_a_standby_takes_over_without_a_lease_once_the_owner_hands_over():
     objects = SimulatedObjects()
     owner = OwnerAtWork(objects, begin(objects), looks=23, hands_over=True)

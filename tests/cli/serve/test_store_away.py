@@ -31,6 +31,15 @@ def s3(monkeypatch, tmp_path) -> Iterator[MemoryS3]:
     server.close()
 
 
+@pytest.fixture
+def owner(s3, tmp_path) -> Iterator[BrokerProcess]:
+    """A broker that owns the journal in the store."""
+    broker = BrokerProcess(str(tmp_path / "owner"), *QUICK)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
 def waits_to_produce(broker: BrokerProcess) -> confluent_kafka.Producer:
     """A producer that waits for an acknowledgement of one record."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 60_000})
@@ -50,17 +59,15 @@ def ready_of(port: int) -> tuple[int, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["hangs", pytest.param("refuses", marks=pytest.mark.long)])
-def test_one_signal_ends_an_owner_whose_store_is_away_with_one_line(how, s3, tmp_path):
-    broker = BrokerProcess(str(tmp_path / "data"), *QUICK)
-    broker.start()
+def test_one_signal_ends_an_owner_whose_store_is_away_with_one_line(how, s3, owner):
     if how == "hangs":
         s3.hang()
     else:
         s3.refuses = ("GET", "PUT")
-    _producer = waits_to_produce(broker)
-    broker.process.terminate()
-    assert broker.ended(store_away.PATIENCE_MS / 1000 + 10) == STORE_AWAY
-    said = [line for line in broker.lines if line.startswith("stopped")]
+    _producer = waits_to_produce(owner)
+    owner.process.terminate()
+    assert owner.ended(store_away.PATIENCE_MS / 1000 + 10) == STORE_AWAY
+    said = [line for line in owner.lines if line.startswith("stopped")]
     assert len(said) == 1
     assert f"{URL} does not answer" in said[0]
 
@@ -90,25 +97,26 @@ def test_a_store_that_refuses_at_the_start_ends_it_with_one_line_and_a_hint(refu
 
 
 @pytest.mark.slow
-def test_readyz_says_that_a_broker_waits_for_its_store_and_that_a_store_is_away(s3, tmp_path):
+def test_readyz_says_that_a_broker_waits_for_its_store_and_that_a_store_is_away(s3, owner, tmp_path):
     port = free_port()
-    owner = BrokerProcess(str(tmp_path / "owner"), *QUICK)
-    owner.start()
     waiting = BrokerProcess(str(tmp_path / "data"), *QUICK, "--http", f"127.0.0.1:{port}")
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", waiting.bootstrap]
     with subprocess.Popen([*command, "--data-dir", waiting.directory, *waiting.options]) as process:
-        wait_until(lambda: answers(port))
-        status, reasons = ready_of(port)
-        assert status == 503
-        assert "until its object store answers, and no other broker owns the journal there" in reasons[1]
-        assert owner.stop() == 0
-        wait_until(lambda: ready_of(port) == (200, []))
-        s3.hang()
-        wait_until(lambda: ready_of(port)[0] == 503)
-        _, reasons = ready_of(port)
-        assert "the object store does not do what the broker asks" in reasons[0]
-        process.terminate()
-        assert process.wait(20) == STORE_AWAY
+        try:
+            wait_until(lambda: answers(port))
+            status, reasons = ready_of(port)
+            assert status == 503
+            assert "until its object store answers, and no other broker owns the journal there" in reasons[1]
+            assert owner.stop() == 0
+            wait_until(lambda: ready_of(port) == (200, []))
+            s3.hang()
+            wait_until(lambda: ready_of(port)[0] == 503)
+            _, reasons = ready_of(port)
+            assert "the object store does not do what the broker asks" in reasons[0]
+            process.terminate()
+            assert process.wait(20) == STORE_AWAY
+        finally:
+            process.kill()
 
 
 def answers(port: int) -> bool:

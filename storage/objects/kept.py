@@ -1,0 +1,176 @@
+"""A store of objects whose rounds are read once: those that were read are kept in memory, up to a bound.
+
+The rule: what has the name of a round or a seal never changes, so what was read of it counts for ever. That it is still
+there does not follow: whoever takes over relies on the fence (fence.py), which no kept round can pass.
+"""
+
+import threading
+
+from ...effects.objects import Found, Missing, Objects
+from ...effects.threads import call_all
+from ..journal.format import Malformed
+from . import format
+from .creating import Pause, until_clear
+from .epochs import FEW, MANY, MANY_BYTES
+from .errors import ObjectDamaged
+from .fence import Place
+from .format import NewerObject, RoundHeader, Seal
+
+MOST_BYTES, LARGE_BYTES = 128 << 20, 8 << 20
+
+
+class KeptRounds(Objects):
+    """The objects of another store. Whole rounds that were read are kept while there is room for them."""
+
+    def __init__(self, objects: Objects, most_bytes: int = MOST_BYTES) -> None:
+        """most_bytes: of all rounds that are kept."""
+        self._objects = objects
+        self._room = most_bytes
+        self._kept: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def where(self) -> str:
+        return self._objects.where
+
+    def create(self, name: str, content: bytes) -> None:
+        """Create an object if none has its name. Raises Exists, Unclear, Refused."""
+        self._objects.create(name, content)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Create an object, or replace it. Raises Unclear, Refused."""
+        self._objects.put(name, content)
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return `length` bytes of an object from `start` on (None: all). Raises Missing, Unclear, Refused."""
+        kept = self._kept.get(name)
+        if kept is not None:
+            return kept[start : None if length is None else start + length]
+        content = self._objects.read(name, start, length)
+        if not start and length is None and format.read_place(name) is not None:
+            self._keep(name, content)
+        return content
+
+    def list(self, prefix: str, after: str = "") -> list[Found]:
+        """Return the objects below a prefix with names after `after`. Raises Unclear, Refused."""
+        return self._objects.list(prefix, after)
+
+    def delete(self, name: str) -> None:
+        """Remove an object from the store. Raises Unclear, Refused."""
+        self._objects.delete(name)
+
+    def has(self, place: Place) -> bool:
+        """Return whether the round at this place is kept."""
+        return format.place_name(place) in self._kept
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for a large round."""
+        return self._room < LARGE_BYTES
+
+    def forget_before(self, place: Place) -> None:
+        """Keep no rounds before this place any more: whoever takes over does not need them."""
+        before = format.place_name(place)
+        with self._lock:
+            for name in [name for name in self._kept if name < before]:
+                self._room += len(self._kept.pop(name))
+
+    def keep_nothing(self) -> None:
+        """Keep no rounds, now and from now on."""
+        with self._lock:
+            self._kept = {}
+            self._room = 0
+
+    def _keep(self, name: str, content: bytes) -> None:
+        """Keep a round if there is room."""
+        with self._lock:
+            if len(content) <= self._room and name not in self._kept:
+                self._kept[name] = content
+                self._room -= len(content)
+
+
+class ReadingAhead:
+    """Reads the rounds of an owner while it is at work, beside each other. Blocks.
+
+    whole: read whole rounds, so that they are kept; else only their headers.
+    """
+
+    def __init__(self, kept: KeptRounds, pause: Pause, *, whole: bool) -> None:
+        self._kept = kept
+        self._pause = pause
+        self._whole = whole
+
+    def newer(self, known: Place) -> tuple[Place, bool]:
+        """Return the newest round of the epoch, or the seal that ends it, and whether its owner has handed over.
+
+        known: an earlier round of it. The next names are tried, which costs less than a listing: one, and more beside
+        each other while there is something.
+        """
+        place, at_once = known, 1
+        while True:
+            places = [Place(place.epoch, place.number + 1 + n) for n in range(at_once)]
+            size_bytes = 0
+            for following, (there, read_bytes) in zip(places, self._read(places), strict=True):
+                if there is None:
+                    return place, False
+                if isinstance(there, Seal):
+                    return following, there.handed_over
+                place, size_bytes = following, size_bytes + read_bytes
+                self._kept.forget_before(min(there.says.start, place))
+            at_once = FEW if size_bytes > MANY_BYTES else min(2 * at_once, MANY)
+
+    def read_before(self, newest: Place) -> None:
+        """Read and keep the rounds that whoever takes over now would read, up to this one, as long as there is room.
+
+        What is damaged is left to whoever takes over, who says so.
+        """
+        try:
+            self._read_before(newest)
+        except ObjectDamaged:
+            pass
+
+    def _read_before(self, newest: Place) -> None:
+        """Read and keep rounds up to this one. Raises: ObjectDamaged."""
+        there, _ = self._read([newest])[0]
+        if not isinstance(there, RoundHeader):
+            return
+        start = there.says.start if there.says.start.epoch == newest.epoch else Place(newest.epoch, 0)
+        lacking = [
+            place
+            for number in range(start.number, newest.number)
+            if not self._kept.has(place := Place(newest.epoch, number))
+        ]
+        for first in range(0, len(lacking), FEW):
+            if self._kept.is_full:
+                return
+            self._read(lacking[first : first + FEW])
+
+    def _read(self, places: list[Place]) -> list[tuple[RoundHeader | Seal | None, int]]:
+        """Return what is at each of these places, None if nothing is, and how many bytes were read of it.
+
+        Raises: ObjectDamaged; what the pause raises.
+        """
+        found: dict[Place, bytes | None] = {}
+
+        def read(place: Place) -> None:
+            """Read one object, or its header, and note its bytes; None if it does not exist."""
+            name, length = format.place_name(place), None if self._whole else format.HEADER_BYTES
+            try:
+                found[place] = until_clear(lambda: self._kept.read(name, 0, length), self._pause)
+            except Missing:
+                found[place] = None
+
+        if len(places) == 1:
+            read(places[0])
+        else:
+            call_all([lambda place=place: read(place) for place in places], "fencepost-reading", len(places))  # type: ignore[misc]
+        return [(self._header(place, content), len(content or b"")) for place in places for content in [found[place]]]
+
+    def _header(self, place: Place, content: bytes | None) -> RoundHeader | Seal | None:
+        """Return the header of what was read at a place. Raises: ObjectDamaged."""
+        if content is None:
+            return None
+        try:
+            return format.read_header(place, content[: format.HEADER_BYTES])
+        except (Malformed, NewerObject) as error:
+            raise ObjectDamaged(self._kept.where, format.place_name(place), str(error)) from error
