@@ -12,6 +12,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     migration_mutants,
     mutants,
     named_mutants,
+    pending_mutants,
     rights_mutants,
     sdk_code_mutants,
     sdk_loss_mutants,
@@ -25,7 +26,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     shown_mutants,
     spark_mutants,
 )
-from simulation.planting import KILLED_BY, MUTANTS, PROMISES
+from simulation.planting import KILLED_BY, MUTANTS, PROMISES, WITH_QUEUES
 
 SIMULATED = [name for name in MUTANTS if name not in KILLED_BY]
-__all__ = ["KILLED_BY", "MUTANTS", "PROMISES", "SIMULATED"]
+__all__ = ["KILLED_BY", "MUTANTS", "PROMISES", "SIMULATED", "WITH_QUEUES"]

@@ -64,6 +64,12 @@ def commits(s, ok=True):
     s._op("m", Committed(G, "m"), ok)
 
 
+def what_is_pending_is_said_again_and_refused(s):
+    """A good one, and after the transaction nobody minds."""
+    queue(s, "x"), take(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t"), say(s, txn="t")
+    say(s, ok=False), say(s, txn="t", ok=False), s.commit("t"), say(s), drained(s)
+
+
 def in_transaction(s, commit):
     """A record is acknowledged in a transaction that writes, and is decided."""
     queue(s, "x"), take(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t"), say(s, txn="t")
@@ -128,6 +134,7 @@ def what_is_reset_is_worked_on_again(s):
 
 
 GOOD = [
+    what_is_pending_is_said_again_and_refused,
     what_is_reset_is_worked_on_again,
     a_reset_makes_all_available_again,
     a_consumer_of_the_sdk_says_what_it_was_told,
@@ -144,6 +151,18 @@ def an_accepted_record_is_delivered_again(s):
     queue(s, "x"), take(s, (0, "x")), say(s)
     s.now += LOCK_MS
     take(s, (0, "x", 2))
+
+
+@bad("poached")
+def a_pending_record_is_acknowledged_outside_of_its_transaction(s):
+    queue(s, "x"), take(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t"), say(s, txn="t"), say(s, RELEASE)
+    s.abort("t")
+
+
+@bad("poached")
+def a_pending_record_is_acknowledged_again_in_its_transaction(s):
+    queue(s, "x"), take(s, (0, "x")), s.begin("t"), s.send("y", place=Q, txn="t"), say(s, txn="t"), say(s, txn="t")
+    s.abort("t")
 
 
 @bad("doubled")

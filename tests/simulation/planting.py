@@ -19,6 +19,8 @@ Patches = Callable[[ExitStack], object]
 MUTANTS: dict[str, Patches] = {}
 PROMISES: dict[str, str] = {}
 KILLED_BY: dict[str, str] = {}
+WITH_QUEUES: dict[str, int] = {}
+QUEUE_SECONDS = 8.0  # of traffic; some 1,000 operations
 Wrapped = Callable[..., Any]
 
 
@@ -49,6 +51,16 @@ def killed_by(file: str) -> Callable[[Patches], Patches]:
     return add
 
 
+def caught_with_queues(seed: int) -> Callable[[Patches], Patches]:
+    """A mutant that the clients of a share group alone meet. seed: the first that catches it, within QUEUE_SECONDS."""
+
+    def add(make: Patches) -> Patches:
+        WITH_QUEUES[make.__name__] = seed
+        return mutant(make)
+
+    return add
+
+
 @contextmanager
 def infected(name: str) -> Iterator[None]:
     """Brokers have this bug within the block."""
@@ -57,11 +69,12 @@ def infected(name: str) -> Iterator[None]:
         yield
 
 
-def hunt(name: str, seeds: int, seconds: float = 20.0, first: int = 1) -> Result | None:
-    """The first run that catches it."""
+def hunt(name: str, seeds: int, seconds: float = 20.0) -> Result | None:
+    """The first run that catches it, of so many seeds. What a share group alone meets is looked for there."""
+    first, with_queues = WITH_QUEUES.get(name, 1), name in WITH_QUEUES
     with infected(name):
         for seed in range(first, first + seeds):
-            result = simulate(seed, seconds)
+            result = simulate(seed, QUEUE_SECONDS if with_queues else seconds, only_queues=with_queues)
             # Nor should what the bug left behind be served.
             does_not_start = result.broken.startswith(("BrokerHalted", "JournalDamaged"))
             if result.anomalies or result.failures or does_not_start:

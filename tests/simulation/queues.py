@@ -48,7 +48,7 @@ CONFIGS = {"share.auto.offset.reset": "earliest", "share.isolation.level": "read
 
 
 def has_queue(world: World) -> bool:
-    return world.seed % EVERY == FIRST
+    return world.only_queues or world.seed % EVERY == FIRST
 
 
 def queue_clients_of(world: World, keeper: "QueueKeeper") -> list[Any]:
@@ -316,11 +316,10 @@ class QueueMember:
                 await asyncio.sleep(self.rng.choice((0, 0, 0.02, 0.2, 0.7)))
             if joins:
                 await self._beat(member, -1)  # what it has is its own until its session ends
-            await (self.session.close() if self.rng.random() < 0.5 else self._vanish())
-
-    async def _vanish(self) -> None:
-        assert self.session is not None
-        self.session.vanish()
+            if self.world.over and self.rng.random() < 0.5:
+                await self.session.fetch()
+                return  # keeps its connection and says nothing more: the locks have to end by themselves
+            await self.session.close() if self.rng.random() < 0.5 else self.session.vanish()
 
     async def _beat(self, member: str, epoch: int) -> None:
         caller = Caller(self.world, member)
@@ -402,7 +401,31 @@ class QueueWorker(Incarnation):
         if self.rng.random() < 0.5:
             work.reverse()
         first, second = [await each for each in work]
-        return first[0] and second[0], first[1] and second[1]
+        sure, good = first[0] and second[0], first[1] and second[1]
+        if good:
+            sure &= await self._go_too_far(txn, session, given)
+        return sure, good
+
+    async def _go_too_far(self, txn: str, session: Session, pending: list[int]) -> bool:
+        """Sometimes: what is no business of a worker any more that has records pending in its transaction.
+
+        Returns whether it was answered what it asked of the transaction.
+        """
+        what = self.rng.random()
+        if what < 0.1:  # says outside of it what became of them
+            self.world.met["queue: said of pending"] += 1
+            kind = self.rng.choice((ACCEPT, RELEASE, REJECT))
+            await session.acknowledge([(offset, offset, kind) for offset in pending])
+        elif what < 0.2:
+            self.world.met["queue: acknowledged twice"] += 1
+            is_known, _ = await self._acknowledge(txn, session, pending)
+            return is_known
+        elif what < 0.3:  # its session ends, and is opened again by the next fetch
+            session.ends()
+        elif what < 0.4:
+            self._session = None
+            await session.close() if self.rng.random() < 0.5 else session.vanish()
+        return True
 
     async def _write(self, txn: str) -> tuple[bool, bool]:
         return await self.deliver([self.batch(txn, self.places[0], values_of(self, self.rng))])

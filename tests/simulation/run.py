@@ -69,10 +69,13 @@ def simulate(
     prepare: Callable[[Any], None] = lambda broker: None,
     *,
     in_store: bool = False,
+    only_queues: bool = False,
 ) -> Result:
-    """One seed, from an empty disk to the verdict. in_store: with brokers whose journal is in a store of objects."""
+    """One seed, from an empty disk to the verdict. in_store: with brokers whose journal is in a store of objects.
+    only_queues: with the clients of a share group and nobody else.
+    """
     with _garbage_stays():
-        return _simulate(seed, seconds, prepare, in_store=in_store)
+        return _simulate(seed, seconds, prepare, in_store=in_store, only_queues=only_queues)
 
 
 @contextmanager
@@ -88,10 +91,13 @@ def _garbage_stays() -> Iterator[None]:
         gc.enable()
 
 
-def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None], *, in_store: bool = False) -> Result:
+def _simulate(
+    seed: int, seconds: float, prepare: Callable[[Any], None], *, in_store: bool = False, only_queues: bool = False
+) -> Result:
     loop = SimulatedLoop(seed) if seed % MEASURED_EVERY else MeasuredLoop(seed)
     asyncio.set_event_loop(None)
     world = StoredWorld(seed, loop, prepare) if in_store else World(seed, loop, prepare)
+    world.only_queues = only_queues
     if isinstance(loop, MeasuredLoop):
         loop.on_excess = world.failures.append
     broken, struck, is_stuck = "", {}, False
@@ -137,26 +143,30 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--in-store", action="store_true", help="brokers whose journal is in a store of objects")
+    parser.add_argument("--queues", action="store_true", help="the clients of a share group alone, in any seed")
     parser.add_argument("--history", action="store_true", help="print every operation")
     options = parser.parse_args()
+    kind = {"in_store": options.in_store, "only_queues": options.queues}
     if options.seed is not None:
-        result = simulate(options.seed, options.seconds, in_store=options.in_store)
+        result = simulate(options.seed, options.seconds, **kind)
         if options.history:
             print("\n".join(repr(op)[:300] for op in result.history.ops))
         print(result, result.history.digest(), result.struck, met(result.history, result.errors), sep="\n")
         return 0 if result.good else 1
     seeds = range(options.first, options.first + options.seeds * options.every, options.every)
-    return _many(seeds, options.seconds, options.workers, in_store=options.in_store)
+    return _many(seeds, options.seconds, options.workers, kind)
 
 
-def _many(seeds: range, seconds: float, workers: int, *, in_store: bool) -> int:
-    """Each seed in a process of its own, forked from this one: nothing is imported, compiled or collected twice."""
+def _many(seeds: range, seconds: float, workers: int, kind: dict[str, bool]) -> int:
+    """Each seed in a process of its own, forked from this one: nothing is imported, compiled or collected twice.
+
+    kind: what simulate() takes by name.
+    """
     total = Total(len(seeds))
-    _simulate(
-        0, 0.5, lambda broker: None, in_store=in_store
-    )  # what is compiled when it is first asked for is there before forks are made
+    # What is compiled when it is first asked for is there before forks are made.
+    _simulate(0, 0.5, lambda broker: None, **kind)
     gc.freeze()
-    work = [(seed, seconds, in_store) for seed in seeds]
+    work = [(seed, seconds, kind) for seed in seeds]
     with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
         for good, text, virtual_s, ops, processor_s, limits in pool.imap(_summary, work):
             total.add(good, virtual_s, ops, processor_s)
@@ -196,12 +206,13 @@ class Total:
         return f"{seeds}; {self.virtual_s / 3600:.2f} simulated hours, {self.ops} operations: {rate}"
 
 
-def _summary(work: tuple[int, float, bool]) -> tuple[bool, str, float, int, float, list[str]]:
+def _summary(work: tuple[int, float, dict[str, bool]]) -> tuple[bool, str, float, int, float, list[str]]:
     """In a process that ends afterwards, so nothing is collected."""
-    seed, seconds, in_store = work
+    seed, seconds, kind = work
     gc.disable()
-    result = _simulate(seed, seconds, lambda broker: None, in_store=in_store)
-    text = f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}{' IN_STORE=1' if in_store else ''}"
+    result = _simulate(seed, seconds, lambda broker: None, **kind)
+    how = "".join(f" {flag}=1" for flag, name in (("IN_STORE", "in_store"), ("QUEUES", "only_queues")) if kind[name])
+    text = f"{result}\n  again: make sim SEED={seed} SECONDS={seconds:g}{how}"
     limits = met(result.history, result.errors)
     return result.good, text, result.virtual_s, len(result.history.ops), time.process_time(), limits
 

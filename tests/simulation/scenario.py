@@ -72,7 +72,7 @@ async def _play(world: World, seconds: float) -> dict[str, int]:
     await _make_topics(world)
     is_stored = isinstance(world, StoredWorld)
     faults = StoreFaults(world) if is_stored else Faults(world)
-    backup = None if is_stored else backup_of(world)
+    backup = None if is_stored or world.only_queues else backup_of(world)
     clients = [asyncio.create_task(client.run()) for client in clients_of(world)]
     striking = asyncio.ensure_future(faults.run())
     await _watch([*clients, striking], seconds)
@@ -93,6 +93,8 @@ async def _play(world: World, seconds: float) -> dict[str, int]:
 
 
 def clients_of(world: World) -> list[Any]:
+    if world.only_queues:
+        return [*queues_of(world), *followers_of(world)]
     clients: list[Any] = [PlainProducer(world, f"plain-{n}", PLACES[:3]) for n in range(2)]
     for number in range(4):
         clients.append(transactional(world, f"tx{number}", 1 + number % 2))
@@ -116,21 +118,28 @@ def clients_of(world: World) -> list[Any]:
     clients += limited_clients_of(world)
     if world.is_guarded:
         clients += [*guarded_clients_of(world), *GuardedGroup(world).members]
-    if world.schedule.has_follower:
-        clients.append(Followers(world))
+    clients += followers_of(world)
     if has_strangers(world) and not isinstance(world, StoredWorld):
         clients += [Outsider(world), Hoarder(world)]
     clients += named_clients_of(world)
     if has_queue(world):
-        keeper = QueueKeeper(world)
-        clients += [*queue_clients_of(world, keeper), *sdk_queue_clients_of(world, keeper)]
-        clients += wide_members_of(world, keeper)
-        if has_resets(world):
-            clients.append(Resetter(world, keeper))
+        clients += queues_of(world)
     for place in (*PLACES[:7], *PLACES[11:]):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(uncommitted(world, f"uncommitted-{place}", place))
     return clients
+
+
+def followers_of(world: World) -> list[Any]:
+    return [Followers(world)] if world.schedule.has_follower else []
+
+
+def queues_of(world: World) -> list[Any]:
+    """A share group: its members, scripted ones and those of the SDK, who writes for them, and who sets offsets."""
+    keeper = QueueKeeper(world)
+    clients = [*queue_clients_of(world, keeper), *sdk_queue_clients_of(world, keeper)]
+    clients += wide_members_of(world, keeper)
+    return [*clients, Resetter(world, keeper)] if has_resets(world) else clients
 
 
 def uncommitted(world: World, name: str, place: Place) -> Reader:

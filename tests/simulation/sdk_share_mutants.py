@@ -7,14 +7,14 @@ from fencepost.client.share.arrivals import Arrivals
 from fencepost.client.share.fetcher import ShareFetcher
 from fencepost.client.transactions.requests import TransactionRequests
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from simulation.planting import around, breaks, killed_by, mutant, replaced
+from simulation.planting import around, breaks, caught_with_queues, killed_by, replaced
 
 ITS_WORD = "sdk.md: A record about which nothing is said is delivered again"
 WITH_ITS_TRANSACTION = "guarantees.md: A record is acknowledged if and only if the transaction commits"
 AFTER_A_YES = "guarantees.md: aborts after any answer that was not a yes"
 
 
-@mutant
+@caught_with_queues(seed=1)
 @breaks(ITS_WORD)
 def sdk_what_was_returned_is_accepted_with_the_next_poll(stack: ExitStack) -> None:
     def wrapper(begin_poll: Any) -> Any:
@@ -23,7 +23,7 @@ def sdk_what_was_returned_is_accepted_with_the_next_poll(stack: ExitStack) -> No
     around(stack, Arrivals.begin_poll, wrapper)
 
 
-@mutant
+@caught_with_queues(seed=1)
 @breaks(WITH_ITS_TRANSACTION)
 def sdk_what_a_transaction_acknowledges_is_not_sent(stack: ExitStack) -> None:
     async def acknowledged(self: Any, group_id: str, member_id: str, acks: Any) -> Any:
@@ -32,7 +32,7 @@ def sdk_what_a_transaction_acknowledges_is_not_sent(stack: ExitStack) -> None:
     replaced(stack, TransactionRequests.acknowledge, acknowledged)
 
 
-@mutant
+@caught_with_queues(seed=2)
 @breaks(AFTER_A_YES)
 def sdk_a_transaction_is_committed_whose_acknowledgement_has_no_answer(stack: ExitStack) -> None:
     def wrapper(acknowledge: Any) -> Any:
@@ -60,7 +60,7 @@ def sdk_a_transaction_is_committed_whose_acknowledgement_was_refused(stack: Exit
     around(stack, TransactionRequests.acknowledge, wrapper)
 
 
-@mutant
+@caught_with_queues(seed=1)
 @breaks("sdk.md: `commit` raises `RecordNotHeldError` if some were not taken")
 def sdk_a_commit_of_a_share_consumer_waits_for_nothing(stack: ExitStack) -> None:
     async def flushed(self: Any, timeout_ms: float) -> bool:
@@ -69,7 +69,7 @@ def sdk_a_commit_of_a_share_consumer_waits_for_nothing(stack: ExitStack) -> None
     replaced(stack, ShareFetcher.flush, flushed)
 
 
-@mutant
+@caught_with_queues(seed=2)
 @breaks("sdk.md: `commit` raises `RecordNotHeldError` if some were not taken")
 def sdk_what_is_not_taken_is_not_said(stack: ExitStack) -> None:
     replaced(stack, ShareFetcher._refused, lambda self, acks, renewal, error: None)

@@ -11,7 +11,7 @@ from fencepost.broker.share.partitions import SharePartitions
 from fencepost.broker.share.portions import _Portion
 from fencepost.broker.share.state_log import ShareStateLog
 from fencepost.broker.share.values import SharePartitionKey
-from simulation.planting import around, breaks, killed_by, mutant, replaced
+from simulation.planting import around, breaks, caught_with_queues, killed_by, replaced
 
 
 def _settles(stack: ExitStack, as_what: Any) -> None:
@@ -27,25 +27,25 @@ def _settles(stack: ExitStack, as_what: Any) -> None:
     around(stack, SharePartition.settle, wrapper)
 
 
-@mutant
+@caught_with_queues(seed=1)
 @breaks("guarantees.md: It is available again when the transaction aborts")
 def an_abort_leaves_records_pending(stack: ExitStack) -> None:
     _settles(stack, lambda commit: commit or None)
 
 
-@mutant
+@caught_with_queues(seed=1)
 @breaks("guarantees.md: It is available again when the transaction aborts")
 def an_abort_accepts_what_was_pending(stack: ExitStack) -> None:
     _settles(stack, lambda commit: True)
 
 
-@mutant
+@caught_with_queues(seed=1)
 @breaks("guarantees.md: A record is acknowledged if and only if the transaction commits")
 def a_commit_gives_back_what_was_pending(stack: ExitStack) -> None:
     _settles(stack, lambda commit: False)
 
 
-@mutant
+@caught_with_queues(seed=4)
 @breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
 def anybody_may_acknowledge_what_somebody_has(stack: ExitStack) -> None:
     def wrapper(acquired: Any) -> Any:
@@ -61,7 +61,7 @@ def anybody_may_acknowledge_what_somebody_has(stack: ExitStack) -> None:
     around(stack, SharePartition._acquired, wrapper)
 
 
-@mutant
+@caught_with_queues(seed=2)
 @breaks("guarantees.md: A record that a member has acquired is nobody else's until its lock ends")
 def locks_end_before_their_time(stack: ExitStack) -> None:
     def wrapper(due_alarms: Any) -> Any:
@@ -147,7 +147,7 @@ def what_transactions_acknowledge_is_never_written_whole(stack: ExitStack) -> No
     around(stack, ShareStateLog.settlement, wrapper)
 
 
-@mutant
+@caught_with_queues(seed=5)
 @breaks("settings.md: from the first that is not done to the last that was delivered")
 def windows_have_no_limit(stack: ExitStack) -> None:
     around(stack, SharePartition.room, lambda room: lambda self, limit: room(self, 1_000_000))

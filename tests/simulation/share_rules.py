@@ -248,7 +248,7 @@ def foreign_acknowledgements_change_nothing(facts: Facts) -> Iterator[Anomaly]:
 
 
 def what_is_pending_is_nobodys(facts: Facts) -> Iterator[Anomaly]:
-    """What is acknowledged in an open transaction is delivered to nobody, also over restarts."""
+    """What is acknowledged in an open transaction nobody is given, and nobody may acknowledge, also over restarts."""
     for queue in _queues(facts):
         for offset, ops in queue.acknowledged.items():
             for op in ops:
@@ -259,6 +259,15 @@ def what_is_pending_is_nobodys(facts: Facts) -> Iterator[Anomaly]:
                     if op.done < given.op.invoked and given.op.done < moment and given.op.done_ms < at_ms:
                         text = f"{queue.queue.place} {offset} is delivered while it is pending in {op.what.txn}"
                         yield Anomaly("poached", text, (op, given.op))
+                for other in ops:
+                    if (
+                        other.outcome == OK
+                        and op.done < other.invoked
+                        and other.done < moment
+                        and other.done_ms < at_ms
+                    ):
+                        text = f"{queue.queue.place} {offset} is acknowledged while it is pending in {op.what.txn}"
+                        yield Anomaly("poached", text, (op, other))
 
 
 def what_is_not_done_is_delivered(facts: Facts) -> Iterator[Anomaly]:

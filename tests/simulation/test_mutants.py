@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from simulation.bank import KILLED_BY, MUTANTS, PROMISES, SIMULATED
+from simulation.bank import KILLED_BY, MUTANTS, PROMISES, SIMULATED, WITH_QUEUES
 from simulation.planting import hunt
 
 QUICK = [  # of journal, transactions and SDK one
@@ -17,6 +17,7 @@ QUICK = [  # of journal, transactions and SDK one
     "one_partition_gets_no_marker",
     "sdk_the_list_of_aborted_transactions_is_ignored",
 ]
+QUICK_WITH_QUEUES = "the_end_of_a_session_frees_what_is_pending"
 SEEDS, QUICK_SECONDS = 40, 12.0
 TESTS = Path(__file__).resolve().parent.parent
 DOCS = TESTS.parent / "docs"
@@ -34,7 +35,8 @@ def nothing_left():
 
 
 def test_the_mutant_bank_has_the_required_number_of_bugs():
-    assert set(QUICK) < set(SIMULATED), "the long run has them too"
+    assert {*QUICK, QUICK_WITH_QUEUES} < set(SIMULATED), "the long run has them too"
+    assert len(WITH_QUEUES) >= 5
     ours = [name for name in MUTANTS if name.startswith("sdk_")]
     assert len(MUTANTS) >= 80
     assert len([name for name in SIMULATED if name not in ours]) >= 30
@@ -71,6 +73,14 @@ def test_every_bug_of_the_bank_breaks_a_promise_of_the_documentation():
 @pytest.mark.parametrize("name", QUICK)
 def test_a_few_seeds_of_the_simulation_catch_each_quick_planted_bug(name):
     assert hunt(name, 4, QUICK_SECONDS) is not None
+
+
+@pytest.mark.slow
+def test_few_seeds_of_a_share_group_alone_catch_what_frees_pending_records():
+    result = hunt(QUICK_WITH_QUEUES, 4)
+    assert result is not None
+    assert result.anomalies
+    assert len(result.history.ops) < 3_000
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ SEEDS = (1, 2)
 FOLLOWED = (9, 13)  # seeds with a follower
 WITH_STRANGERS = 5
 WITH_A_QUEUE = 26
+ALONE = range(21, 25)  # seeds with the clients of a share group and nobody else
 RUN = Path(__file__).with_name("run.py")
 
 
@@ -48,7 +49,19 @@ def test_no_seed_with_clients_that_exceed_rights_or_limits_shows_an_anomaly():
     assert all(met[what] for what in ("outsider: locked out", "outsider: halted", "hoarder: kept", "hoarder: refused"))
 
 
-def test_no_seed_with_a_share_group_shows_an_anomaly():
+def test_no_seed_of_a_share_group_alone_shows_an_anomaly():
+    met = Counter()
+    for seed in ALONE:
+        result = simulate(seed, 8.0, only_queues=True)
+        assert result.good, f"{result}\nagain: make sim SEED={seed} SECONDS=8 QUEUES=1"
+        met.update(result.struck)
+    queue = ("given", "said twice", "said of pending", "acknowledged twice", "in a transaction ok", "reset")
+    assert all(met[f"queue: {what}"] for what in queue)
+    assert met["sdk queue: given"] > 10
+
+
+@pytest.mark.long
+def test_no_seed_with_a_share_group_among_all_others_shows_an_anomaly():
     result = simulate(WITH_A_QUEUE, 10.0)
     assert result.good, f"{result}\nagain: make sim SEED={WITH_A_QUEUE} SECONDS=10"
     met = Counter(result.struck)

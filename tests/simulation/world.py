@@ -86,6 +86,8 @@ def settings(**more: Any) -> BrokerSettings:
 class World:
     """One simulation's broker, disk, network, clock and history."""
 
+    only_queues = False  # the clients of a share group are all that there are, whatever the seed
+
     def __init__(self, seed: int, loop: SimulatedLoop, prepare: Callable[[Broker], None] = lambda broker: None) -> None:
         """prepare: is shown each broker before it starts; mutants are made so."""
         self.seed = seed
