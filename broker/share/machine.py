@@ -18,13 +18,13 @@ Source: KIP-932, Kafka's SharePartition and InFlightState; KAFKA-19476, 19859, 1
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from .acquiring import Limits, Taken, take
-from .runs import Change, Run, Runs, Standing, Transaction, is_final
+from .runs import Change, Run, Runs, Standing, StateColumns, Transaction, is_final, standing_of
 from .values import (
     UNCHANGED,
     AckType,
@@ -33,7 +33,6 @@ from .values import (
     Snapshot,
     State,
     StateBatch,
-    StateColumns,
     Update,
     Wanted,
     append_or_extend,
@@ -155,7 +154,7 @@ class SharePartition:
                 runs.append((first, last, standing._replace(deadline_ms=until_ms)))
                 continue
             state = _state_after(kind, standing.deliveries, limit)
-            runs.append((first, last, _standing(int(state), standing.deliveries)))
+            runs.append((first, last, standing_of(int(state), standing.deliveries)))
             append_or_extend(batches, first, last, state, standing.deliveries)
         return Decision(runs, batches, renewed_until_ms)
 
@@ -200,7 +199,7 @@ class SharePartition:
             for begins, ends, standing in self.runs.pieces(first, last):
                 if standing is not None and standing.state is State.ACQUIRED:
                     state = _state_after(kind, standing.deliveries, limit)
-                    runs.append((begins, ends, _standing(int(state), standing.deliveries)))
+                    runs.append((begins, ends, standing_of(int(state), standing.deliveries)))
                     append_or_extend(batches, begins, ends, state, standing.deliveries)
         return Decision(runs, batches)
 
@@ -316,9 +315,13 @@ class SharePartition:
 
     def apply(self, update: Update) -> None:
         """Apply an update that was read from the log, or has been written to it."""
-        self._store_runs(
-            [(first, last, _standing(int(state), given)) for first, last, state, given, _ in update.batches]
-        )
+        batches = update.batches
+        if isinstance(batches, StateColumns) and batches.has_no_gaps and batches.firsts[0] >= self.start:
+            self._store_states(batches)
+        else:
+            self._store_runs(
+                [(first, last, standing_of(int(state), given)) for first, last, state, given, _ in batches]
+            )
         if update.start != UNCHANGED:
             self._begin_at(update.start)
         self._advance()
@@ -350,7 +353,7 @@ class SharePartition:
             if run[1] >= snapshot.start and (run[2].state is State.PENDING or (same and run[2].state is State.ACQUIRED))
         ]
         self.state_epoch, self.start = snapshot.state_epoch, snapshot.start
-        self.runs = _runs_of(snapshot.batches)
+        self.runs = Runs.of_states(snapshot.batches)
         self.runs.cut(self.start)
         for first, last, standing in kept:
             self.runs.put(max(first, self.start), last, standing)
@@ -403,6 +406,15 @@ class SharePartition:
         )
         self.end = max(self.end, runs[-1][1])
         opened = next((first for first, _, one in runs if one.state is State.AVAILABLE), self._look_from)
+        self._look_from = min(self._look_from, opened)
+
+    def _store_states(self, states: StateColumns) -> None:
+        """Set these states, which have no gaps and begin in the window: faster than _store_runs() for thousands."""
+        first, last = states.firsts[0], states.lasts[-1]
+        before, after = Runs.of(self.runs.part(first, last)), Runs.of_states(states)
+        self.runs.replace([Change(first, last, before, after)])
+        self.end = max(self.end, last)
+        opened = next((begins for begins, _, one in after if one.state is State.AVAILABLE), self._look_from)
         self._look_from = min(self._look_from, opened)
 
     def _begin_at(self, offset: int) -> None:
@@ -462,30 +474,9 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
     return State.ARCHIVED
 
 
-@cache
-def _standing(state: int, deliveries: int) -> Standing:
-    """Return the state with this number of deliveries. It is cached, since thousands of runs have the same."""
-    return Standing(State(state), deliveries)
-
-
-def _runs_of(batches: Sequence[StateBatch]) -> Runs:
-    """Return the runs with these states. Records that were never delivered need none."""
-    if isinstance(batches, StateColumns) and 0 not in batches.deliveries:
-        return Runs.of(
-            (list(batches.firsts), list(batches.lasts), list(map(_standing, batches.states, batches.deliveries)))
-        )
-    return Runs(
-        [
-            (first, last, _standing(state, deliveries))
-            for first, last, state, deliveries, _ in batches
-            if deliveries or state is not State.AVAILABLE
-        ]
-    )
-
-
 def _settled(pending: Standing, commit: bool) -> Standing:
     """Return a pending record's state after its transaction: as acknowledged if it was committed, else available."""
-    return _standing(int(pending.becomes if commit else State.AVAILABLE), pending.deliveries)
+    return standing_of(int(pending.becomes if commit else State.AVAILABLE), pending.deliveries)
 
 
 @lru_cache(maxsize=8)

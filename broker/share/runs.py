@@ -6,11 +6,12 @@ state have no run. The cost of an event is a search and the runs it touches, wha
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import compress, repeat
-from operator import add, and_, eq, itemgetter, sub
-from typing import NamedTuple
+from operator import add, and_, eq, is_, itemgetter, sub
+from typing import Any, NamedTuple
 
-from .values import State
+from .values import State, StateBatch
 
 Transaction = tuple[int, int]
 """A partition of __share_group_state, and the id of the producer whose marker there ends the transaction."""
@@ -29,6 +30,47 @@ class Standing(NamedTuple):
     deadline_ms: int = 0
     transaction: Transaction | None = None
     becomes: State = State.AVAILABLE
+
+
+@cache
+def standing_of(state: int, deliveries: int) -> Standing:
+    """Return the state with this number of deliveries. It is cached, since thousands of runs have the same."""
+    return Standing(State(state), deliveries)
+
+
+class StateColumns(Sequence[StateBatch]):
+    """States of ranges as columns, without members: thousands of them are read from the log in little time.
+
+    firsts, lasts: the offsets, in order and without overlaps. standings: from standing_of(); none says that a record
+    was never delivered. complete: how many of the records are acknowledged or archived.
+    """
+
+    __slots__ = ("complete", "firsts", "lasts", "standings")
+
+    def __init__(
+        self, firsts: Sequence[int], lasts: Sequence[int], standings: Sequence[Standing], complete: int
+    ) -> None:
+        self.firsts, self.lasts, self.standings, self.complete = firsts, lasts, standings, complete
+
+    @property
+    def has_no_gaps(self) -> bool:
+        """Whether every offset from the first to the last has a state."""
+        return sum(self.lasts) - sum(self.firsts) + len(self) == self.lasts[-1] - self.firsts[0] + 1
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[StateBatch]:
+        for first, last, standing in zip(self.firsts, self.lasts, self.standings, strict=True):
+            yield StateBatch(first, last, standing.state, standing.deliveries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 Run = tuple[int, int, Standing]
@@ -97,6 +139,24 @@ class Runs:
         made._firsts, made._lasts, made._standings = columns
         made.complete = _count_final(*columns)
         made._merge_if_alike()
+        return made
+
+    @classmethod
+    def of_states(cls, states: Sequence[StateBatch]) -> "Runs":
+        """Return runs with these states. Records that were never delivered need none."""
+        if not isinstance(states, StateColumns):
+            return cls(
+                [
+                    (first, last, standing_of(state, deliveries))
+                    for first, last, state, deliveries, _ in states
+                    if deliveries or state is not State.AVAILABLE
+                ]
+            )
+        made = cls()
+        made._firsts, made._lasts = list(states.firsts), list(states.lasts)
+        made._standings, made.complete = list(states.standings), states.complete
+        if any(map(is_, made._standings, made._standings[1:])):  # the same state is the same object: standing_of()
+            made._merge_if_alike()
         return made
 
     def copy(self) -> "Runs":
@@ -323,6 +383,10 @@ class Runs:
 
 def _count_final(firsts: Sequence[int], lasts: Sequence[int], standings: Sequence[Standing]) -> int:
     """Return how many records in these runs are acknowledged or archived."""
-    are_final = list(map(_FINAL.__contains__, map(_state_of, standings)))
-    count: int = sum(compress(map(sub, lasts, firsts), are_final)) + sum(are_final)
+    return count_records(firsts, lasts, list(map(_FINAL.__contains__, map(_state_of, standings))))
+
+
+def count_records(firsts: Sequence[int], lasts: Sequence[int], are_counted: Sequence[bool]) -> int:
+    """Return how many records are in those of the ranges that are counted."""
+    count: int = sum(compress(map(sub, lasts, firsts), are_counted)) + sum(are_counted)
     return count

@@ -4,9 +4,9 @@ Offsets of a range are both inside.
 Source: KIP-932.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...storage.journal.journal import Part
 
@@ -88,31 +88,6 @@ class StateBatch(NamedTuple):
     state: State
     deliveries: int
     member: str = ""
-
-
-class StateColumns(Sequence[StateBatch]):
-    """States of ranges as columns, without members: thousands of them are read from the log in little time."""
-
-    __slots__ = ("deliveries", "firsts", "lasts", "states")
-
-    def __init__(
-        self, firsts: Sequence[int], lasts: Sequence[int], states: Sequence[State], deliveries: Sequence[int]
-    ) -> None:
-        self.firsts, self.lasts, self.states, self.deliveries = firsts, lasts, states, deliveries
-
-    def __len__(self) -> int:
-        return len(self.firsts)
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
-
-    def __iter__(self) -> Iterator[StateBatch]:
-        return map(StateBatch, self.firsts, self.lasts, self.states, self.deliveries)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class Update(NamedTuple):

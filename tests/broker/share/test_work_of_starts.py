@@ -2,8 +2,10 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share import records
+from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.state_log import ShareStateLog
-from fencepost.broker.share.values import AcquiredRange, Snapshot, State, StateBatch
+from fencepost.broker.share.values import AcquiredRange, Snapshot, State, StateBatch, Update
 from lines_run import lines_run
 from share_transactions import ShareWorker, begin
 from simulated_broker import SimulatedBroker
@@ -36,6 +38,16 @@ def test_loading_share_state_at_a_start_executes_few_lines_per_run(source: str) 
         lines = lines_run(start)
         assert [len(fresh.known[key].machine.runs) for key in keys] == [RUNS] * SHARE_PARTITIONS
         assert lines < LINES_OF_A_RUN * RUNS * SHARE_PARTITIONS
+
+
+def test_applying_an_update_of_thousands_of_ranges_executes_few_lines_per_range() -> None:
+    states = (State.AVAILABLE, State.ACKNOWLEDGED)
+    batches = [StateBatch(offset, offset, states[offset % 2], 1) for offset in range(RUNS)]
+    value = records.update_value(Update(0, RUNS // 2, batches), 0)
+    machine = SharePartition(0)
+    lines = lines_run(lambda: machine.apply(records.read_update(value)))
+    assert machine.durable() == batches
+    assert lines < LINES_OF_A_RUN * RUNS
 
 
 @pytest.mark.slow

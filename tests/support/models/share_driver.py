@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fencepost.broker.share import records
 from fencepost.broker.share.acquiring import Limits
 from fencepost.broker.share.ended import decide_releases, find_acquired, find_expired
 from fencepost.broker.share.machine import SharePartition
@@ -32,19 +33,19 @@ class ShareDriver:
         self.machine = self.replay()
 
     def replay(self, begin: int = 0) -> SharePartition:
-        """Return the share partition as a restart builds it that reads the log from this position on. Before the first
-        snapshot it knows nothing.
+        """Return the share partition as a restart builds it that reads the log from this position on, from the bytes of
+        its records. Before the first snapshot it knows nothing.
         """
         machine: SharePartition | None = None
         for position, (kind, what) in enumerate(self.log[begin:], begin):
             if kind == "snapshot":
                 machine = machine or SharePartition(what.start, what.state_epoch)
-                machine.apply_snapshot(what)
+                machine.apply_snapshot(records.read_snapshot(records.snapshot_value(what)))
             elif kind == "pending":
                 machine = machine or SharePartition(0)
                 machine.apply_pending(what[0], position, what[1])
             elif machine is not None and kind == "update":
-                machine.apply(what)
+                machine.apply(records.read_update(records.update_value(what, 0)))
             elif machine is not None:
                 machine.settle(what[0], position, commit=what[1])
         assert machine is not None
