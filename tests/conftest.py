@@ -12,12 +12,23 @@ sys.path[:0] = map(str, (ROOT / "tests" / "support").glob("**/"))  # names of mo
 
 # No test ends by the clock: a busy machine is slow, not wrong.
 settings.register_profile("fencepost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("check", settings.get_profile("fencepost"), max_examples=25)  # for `make check`
+settings.register_profile("check", settings.get_profile("fencepost"), max_examples=10)  # for `make check`
 settings.load_profile("fencepost")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--requirements", action="store_true", help="print which tests show which requirement, run none")
+    parser.addoption("--first-case", action="store_true", help="run only the first case of each parametrized test")
+
+
+@pytest.hookimpl(trylast=True)  # after -m: the first of those that it leaves
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    from long_runs import without_later_cases
+
+    if config.getoption("--first-case"):
+        kept = without_later_cases(items)
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

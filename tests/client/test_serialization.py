@@ -211,6 +211,7 @@ def test_kafka_pythons_objects_are_called_with_topic_and_headers():
 # ---- a schema registry ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_confluents_avro_serializers_register_and_read_schemas_at_the_registry():
     async def main(world):
         with schema_registry() as registry, SchemaRegistryClient({"url": registry.url}) as client:

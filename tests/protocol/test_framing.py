@@ -22,6 +22,7 @@ def fed(framer: Framer, *chunks: bytes) -> list[bytes]:
 SIZES = st.sampled_from([1, 2, 3, 100, 4095, 4096, 4097, 9000, 70_000])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, database=None, derandomize=True)
 @given(st.lists(SIZES, max_size=8), st.integers(0, 1 << 32))
 def test_the_framer_returns_the_same_frames_however_their_bytes_are_divided(sizes: list[int], number: int) -> None:
@@ -51,6 +52,7 @@ def test_a_frame_that_arrives_byte_by_byte_is_decoded() -> None:
     assert fed(framer, *(stream[i : i + 1] for i in range(len(stream)))) == [b"a" * 3000, b"b"]
 
 
+@pytest.mark.slow
 def test_a_frame_that_arrives_in_small_chunks_takes_less_than_twice_its_size() -> None:
     size = 100_000
     framer = Framer()

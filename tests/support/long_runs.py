@@ -1,4 +1,4 @@
-"""Parameters of a test of which the suite tries a few, and `make test-long` all."""
+"""Cases of a test: `make check` runs the first one, `make test` those not marked `long`, `make test-long` all."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +12,14 @@ def first_only(values: Iterable[Any], first: int = 1) -> list[Any]:
         value if place < first else pytest.param(*_parameters(value), marks=pytest.mark.long)
         for place, value in enumerate(values)
     ]
+
+
+def without_later_cases(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Return the items in their order, and of those that are one test with other parameters only the first."""
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        first.setdefault(item.nodeid.partition("[")[0], item)
+    return list(first.values())
 
 
 def _parameters(value: Any) -> tuple[Any, ...]:

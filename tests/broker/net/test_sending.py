@@ -174,6 +174,7 @@ def test_pipelined_requests_around_a_large_answer_are_answered_in_order(served):
     assert sizes[0] == sizes[2] > 2 << 20
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_slowly_gets_every_byte(served):
     before = uncopied(served)
     client = connect_narrow(served)

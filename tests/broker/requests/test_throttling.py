@@ -417,9 +417,8 @@ def test_topics_auto_created_by_metadata_count_towards_the_quota(broker: Simulat
     assert [topic.error_code for topic in client.ask(asked).topics].count(OK) == 2
 
 
-def test_quota_memory_stays_bounded_with_twenty_thousand_client_ids(
-    broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+def test_quota_memory_stays_bounded_with_many_clients(broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_MEASURED", 500)
     monkeypatch.setattr(limits, "MOST_KNOWN", 700)
     set_quota(broker, "client-id=<default>", producer_byte_rate=1000, controller_mutation_rate=1)

@@ -348,6 +348,7 @@ def test_unread_fetched_bytes_of_a_partition_stay_below_twice_its_fetch_limit():
     within(main)
 
 
+@pytest.mark.slow
 def test_a_large_compressed_batch_is_read_up_to_max_decompressed_bytes():
     async def main(world):
         value = bytes(20 << 20)

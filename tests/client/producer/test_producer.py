@@ -449,6 +449,7 @@ def test_with_many_seeds_deliveries_under_deadlines_report_what_was_written(seed
     chaos_with_deadlines(seed)
 
 
+@pytest.mark.slow
 def test_over_a_broker_restart_every_record_is_written_once():
     async def main(world):
         async with plain(world, **{**BROKEN, "delivery_timeout_ms": 60_000}) as producer:

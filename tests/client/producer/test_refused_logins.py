@@ -74,6 +74,7 @@ def test_a_record_expiring_after_a_refused_login_names_the_login(idempotent):
     shut_out(main, enable_idempotence=idempotent)
 
 
+@pytest.mark.slow
 def test_a_record_never_sent_fails_at_once_when_the_login_is_refused():
     async def main(producer, broker):
         sent = await producer.send("t", b"second")
@@ -102,6 +103,7 @@ def test_a_login_that_is_repaired_in_time_delivers_waiting_records():
     shut_out(main)
 
 
+@pytest.mark.slow
 def test_a_transaction_after_a_refused_login_raises_the_authentication_error():
     async def main(producer, broker):
         with pytest.raises(AuthenticationError, match="does not accept"):

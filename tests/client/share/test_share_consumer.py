@@ -87,6 +87,7 @@ def test_share_consumers_of_one_partition_get_different_records() -> None:
     within(main)
 
 
+@pytest.mark.slow
 def test_a_returned_records_lock_is_renewed_so_that_nobody_else_gets_it() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"slow")
@@ -114,6 +115,7 @@ def test_an_unacknowledged_record_is_redelivered_after_max_poll_interval() -> No
     within(main)
 
 
+@pytest.mark.slow
 def test_the_application_can_renew_a_record_itself_for_more_time() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"long")
@@ -186,6 +188,7 @@ def test_after_a_cut_connection_records_are_lost_and_redelivered() -> None:
     within(main)
 
 
+@pytest.mark.slow
 def test_after_a_broker_restart_acknowledged_records_are_not_redelivered() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")

@@ -70,6 +70,7 @@ def test_commit_sends_records_and_acknowledgements_at_the_same_time() -> None:
     within(main)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S-123")
 def test_an_abort_redelivers_records_whether_their_acknowledgement_was_sent_or_not() -> None:
     async def main(world: TxnWorld) -> None:
@@ -270,6 +271,7 @@ def test_a_lock_that_ends_before_the_commit_aborts_the_transaction() -> None:
     within(main)
 
 
+@pytest.mark.slow
 def test_no_other_consumer_gets_a_record_acknowledged_in_a_slow_transaction() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")

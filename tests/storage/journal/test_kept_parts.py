@@ -144,6 +144,7 @@ def test_a_start_removes_kept_journal_parts_of_a_topic_deleted_before_a_power_cu
     assert cut.list(KEPT) == []
 
 
+@pytest.mark.slow
 def test_a_log_start_kept_in_journal_parts_applies_once_the_logs_folder_is_restored():
     """Otherwise records removed by DeleteRecords would come back."""
     driver = begun()

@@ -123,6 +123,7 @@ def test_a_directory_whose_filling_died_at_any_call_is_filled_by_the_takeover():
     assert call >= 1
 
 
+@pytest.mark.slow
 def test_a_directory_whose_filling_was_cut_by_a_power_loss_is_filled_by_the_takeover():
     objects = SimulatedObjects()
     owner = begin(objects)
