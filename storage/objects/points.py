@@ -38,6 +38,7 @@ from .errors import ObjectDamaged
 from .fence import Place
 from .format import WINDOW, RoundHeader
 from .journal import ObjectJournal
+from .patience import PatientObjects
 
 
 class PointTaken(NamedTuple):
@@ -82,12 +83,12 @@ class Points:
         """
         self._disk = disk
         self._directory = directory
-        self._objects = objects
+        self._objects = PatientObjects(objects, self._again)
         self._epoch = epoch
         self._clock = clock
         self._made_by = made_by
         self._pause = pause
-        self._shipper = Shipper(disk, directory, objects, epoch, clock, self._wait, made_by, shipped=dict(shipped))
+        self._shipper = Shipper(disk, directory, self._objects, epoch, clock, self._wait, made_by, shipped=dict(shipped))
         self._count = 0
         self._last_checkpoint = -1
 
@@ -96,8 +97,12 @@ class Points:
         self._pause = pause
         self._shipper.report = report
 
+    def _again(self, error: ObjectsError, attempts: int) -> None:
+        """Pause after an error of the store, as pause_with() says now."""
+        self._pause(error, attempts)
+
     def _wait(self, error: ObjectsError) -> None:
-        """Pause after an error of the store."""
+        """Pause after a create that met nothing of its name, and yet had no effect."""
         self._pause(error, 1)
 
     def take_first(self) -> PointTaken:
@@ -290,7 +295,8 @@ def fetch_point(
     names no journal: that was the owner's, and this directory has not owned an epoch yet. here: as in Fetching.
     """
     empty_directory(disk, directory, besides=point.files)
-    fetching = Fetching(objects, disk, directory, partial(_wait, pause), report=report, here=here or {})
+    patient = PatientObjects(objects, pause)
+    fetching = Fetching(patient, disk, directory, partial(_wait, pause), report=report, here=here or {})
     try:
         written = fetching.fetch_files(point)
     except Lost as lost:

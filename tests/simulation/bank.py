@@ -4,6 +4,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     cleanup_mutants,
     code_mutants,
     edge_mutants,
+    fence_mutants,
     follower_mutants,
     group_mutants,
     hold_mutants,

@@ -18,7 +18,7 @@ from fencepost.broker.broker import Broker
 from fencepost.broker.ownership import owner as ownership
 from fencepost.broker.ownership.owner import InStore
 from fencepost.effects.disk import DiskFull
-from fencepost.effects.objects import Found
+from fencepost.effects.objects import Found, Refused
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.objects import SimulatedObjects
@@ -130,7 +130,7 @@ class Machine:
             self.serves = True
             self._world.has_begun(self)
         elif broker is self.broker:
-            if not (isinstance(error, DiskFull) or self._is_fenced(error)):
+            if not (isinstance(error, DiskFull | Refused) or self._is_fenced(error)):  # which ends `serve`
                 self._world.failures.append(f"{self.name} does not begin: {type(error).__name__} {error}"[:400])
             self._again_after(0.5)
 

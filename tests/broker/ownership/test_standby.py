@@ -6,6 +6,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.ownership.owner import InStore
 from fencepost.effects.disk import DiskFull
+from fencepost.effects.objects import Refused
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.objects import Faults, SimulatedObjects
 from fencepost.protocol.batches import walk
@@ -170,3 +171,43 @@ def test_a_standby_whose_disk_is_full_raises_disk_full():
     when(seen, "read", "0/parts/", lambda: setattr(disk, "capacity_bytes", 0))
     with pytest.raises(DiskFull):
         serve(seen, disk)
+
+
+@pytest.mark.parametrize("is_standby", [True, False], ids=["while it waits", "while it takes over"])
+def test_a_store_that_refuses_reads_of_a_point_is_waited_for(is_standby):
+    objects = SimulatedObjects()
+    begin(objects)
+    seen = objects.client()
+    refused = 0
+
+    def refuse(call: str, name: str) -> None:
+        nonlocal refused
+        if name.startswith("0/parts/") and refused < 5:
+            refused += 1
+            raise Refused(name, "the server answered 403", "give it the rights")
+
+    seen.before_each = refuse
+    second = serve(seen, is_standby=is_standby)
+    assert refused == 5
+    assert batches(second) == 1
+    second.stop()
+
+
+def test_an_owner_whose_store_refuses_a_point_takes_it_later():
+    objects = SimulatedObjects()
+    seen = objects.client()
+    refused = 0
+
+    def refuse(call: str, name: str) -> None:
+        nonlocal refused
+        if call == "create" and name.startswith("0/parts/") and refused < 1:
+            refused += 1
+            raise Refused(name, "the server answered 403", "give it the rights")
+
+    seen.before_each = refuse
+    with serve(seen) as owner:
+        owner.ask(create("t"))
+        owner.wait(90)
+        assert refused == 1
+        assert owner.broker.metrics.failures == []
+        assert any(name.startswith("0/points/") for name in objects.content)

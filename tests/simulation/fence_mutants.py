@@ -1,0 +1,165 @@
+"""Bugs of the fence of a journal in a store of objects, in the code of the product: the model's twelve, and the shell's.
+
+tests/storage/objects/test_fence_model.py finds the first twelve in every order of steps. Here each is caught in what
+brokers do: by the test file that it names, else by machines that share a store.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.broker.rounds import Rounds
+from fencepost.storage.objects import fence
+from fencepost.storage.objects.creating import RoundCreation
+from fencepost.storage.objects.epochs import Epochs
+from fencepost.storage.objects.fence import Answer, Owner, Phase, Step, Taker
+from fencepost.storage.objects.points import Collecting
+from simulation.planting import around, breaks, killed_by, replaced
+
+TAKEOVER = "tests/storage/objects/test_takeover.py"
+FENCE = "tests/storage/objects/test_fence.py"
+ONE_OWNER = "store.md: what a consumer was shown is in the log of whoever takes over"
+NAMED = "store.md: **Objects that are lost or damaged** are named, and nobody takes over"
+SEALS = "store.md: Claims and seals of a journal have to stay for ever"
+
+
+@killed_by(FENCE)
+@breaks(ONE_OWNER)
+def fence_the_owner_deletes_rounds_of_the_newest_window(stack: ExitStack) -> None:
+    replaced(stack, fence.first_kept, lambda released, start, kept: min(start, released - 1))
+
+
+@killed_by(TAKEOVER)
+@breaks(SEALS)
+def fence_seals_are_collected_with_rounds(stack: ExitStack) -> None:
+    def garbage(rounds: Mapping[int, bool], below: int) -> list[int]:
+        return [number for number in rounds if number < below]
+
+    replaced(stack, fence.garbage, garbage)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_a_seal_goes_to_the_first_name_above_the_lowest_round(stack: ExitStack) -> None:
+    def place(rounds: Mapping[int, bool], window: int) -> int:
+        first = min((number for number, is_round in rounds.items() if is_round), default=0)
+        while first in rounds:
+            first += 1
+        return first
+
+    replaced(stack, fence.seal_place, place)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_a_round_is_released_though_one_before_it_is_missing(stack: ExitStack) -> None:
+    def wrapper(create: Any) -> Any:
+        def created(self: Owner, number: int) -> Owner:
+            after = create(self, number)
+            return after._replace(released=max(after.released, number + 1))
+
+        return created
+
+    around(stack, Owner.create, wrapper)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_the_window_counts_rounds_that_are_on_their_way(stack: ExitStack) -> None:
+    def may_begin(self: Owner) -> bool:
+        return self.next_round - self.released - len(self.created) < self.window
+
+    def may_overlap(self: Rounds) -> bool:
+        return len([write for write in self._in_flight if not write.done]) < 4
+
+    replaced(stack, Owner.may_begin, property(may_begin))
+    replaced(stack, Rounds._may_overlap, may_overlap)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_a_name_that_exists_is_taken_for_a_seal(stack: ExitStack) -> None:
+    _after_exists(stack, Step.FENCED)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_a_name_that_exists_is_taken_for_the_own_round(stack: ExitStack) -> None:
+    _after_exists(stack, Step.CREATED)
+
+
+def _after_exists(stack: ExitStack, step: Step) -> None:
+    def wrapper(after_create: Any) -> Any:
+        return lambda answer: step if answer is Answer.EXISTS else after_create(answer)
+
+    around(stack, fence.after_create, wrapper)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_a_seal_is_valid_as_soon_as_it_is_created(stack: ExitStack) -> None:
+    def sealed(self: Taker) -> Taker:
+        return self._replace(ends=(*self.ends, (self.ending, self.place)))._end(self.ending + 1)
+
+    replaced(stack, Taker.sealed, sealed)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_pages_of_a_listing_may_come_in_no_order(stack: ExitStack) -> None:
+    replaced(stack, fence.is_proof, lambda numbers, page=fence.ONE_PAGE: True)
+
+
+@killed_by(TAKEOVER)
+@breaks(NAMED)
+def fence_what_is_missing_is_damage_at_once(stack: ExitStack) -> None:
+    replaced(stack, Taker.missed, lambda self, overtaken: self._replace(phase=Phase.DAMAGED))
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_the_base_is_judged_before_later_epochs_are_ended(stack: ExitStack) -> None:
+    replaced(stack, Taker.base, property(lambda self: self.ends[0] if self.ends and self.ends[0][1] else (0, 0)))
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_epochs_that_have_not_begun_are_not_ended(stack: ExitStack) -> None:
+    def wrapper(end: Any) -> Any:
+        return lambda self, epoch: end(self, self.epoch if self.ends else epoch)
+
+    around(stack, Taker._end, wrapper)
+
+
+# ---- what carries it out -------------------------------------------------------------------------------------
+
+
+@killed_by(TAKEOVER)
+@breaks(SEALS)
+def fence_an_empty_object_of_an_older_epoch_is_taken_for_a_round(stack: ExitStack) -> None:
+    replaced(stack, Collecting._is_round, lambda self, place: True)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_a_seal_is_taken_for_a_round(stack: ExitStack) -> None:
+    replaced(stack, Epochs.is_round, lambda self, place: True)
+
+
+@killed_by(TAKEOVER)
+@breaks(NAMED)
+def fence_a_lost_round_at_the_end_is_not_looked_for(stack: ExitStack) -> None:
+    replaced(stack, Epochs.check_end, lambda self, epoch, end: None)
+
+
+@killed_by(TAKEOVER)
+@breaks(ONE_OWNER)
+def fence_a_seal_under_a_rounds_name_is_taken_for_the_round(stack: ExitStack) -> None:
+    def wrapper(look: Any) -> Any:
+        def looked(self: RoundCreation) -> Any:
+            found, reason = look(self)
+            return (fence.Found.OWN if found is fence.Found.SEAL else found), reason
+
+        return looked
+
+    around(stack, RoundCreation._look, wrapper)
