@@ -88,7 +88,9 @@ class Points:
         self._clock = clock
         self._made_by = made_by
         self._pause = pause
-        self._shipper = Shipper(disk, directory, self._objects, epoch, clock, self._wait, made_by, shipped=dict(shipped))
+        self._shipper = Shipper(
+            disk, directory, self._objects, epoch, clock, self._wait, made_by, shipped=dict(shipped)
+        )
         self._count = 0
         self._last_checkpoint = -1
 

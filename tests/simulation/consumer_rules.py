@@ -122,7 +122,10 @@ class _Told:
 
         self._end = end
         reads = [op for op, _ in facts.reads[place] if op.result.tells_ends]
-        ended, begun = sorted(reads, key=attrgetter("done")), sorted(reads, key=attrgetter("invoked"), reverse=True)
+        ended = sorted(reads, key=attrgetter("done"))
+        begun = [op for op in reads if not facts.may_be_of_before(op)]
+        begun.sort(key=attrgetter("invoked"), reverse=True)
+        self._facts = facts
         self._ended = [op.done for op in ended]
         self._highest = list(accumulate(ended, lambda one, other: max(one, other, key=end)))
         self._begun = [-op.invoked for op in begun]
@@ -131,7 +134,8 @@ class _Told:
     def against(self, op: Op) -> Op | None:
         """A fetch that was over before and said more, or began later and said less."""
         before, after = bisect_left(self._ended, op.invoked), bisect_left(self._begun, -op.done)
-        if before and self._end(self._highest[before - 1]) > op.result:
+        is_lower = before and self._end(self._highest[before - 1]) > op.result
+        if is_lower and not self._facts.may_be_of_before(op):
             return self._highest[before - 1]
         if after and self._end(self._lowest[after - 1]) < op.result:
             return self._lowest[after - 1]

@@ -21,6 +21,7 @@ from simulation.history import (
     Init,
     Offsets,
     Op,
+    Outlived,
     Place,
     Producer,
     Read,
@@ -181,6 +182,14 @@ class Facts:
         """How often the producer of this batch was forgotten since it was sent: so many repetitions may be written."""
         moments = self.forgotten.get(((name_of(place), place[1]), send.producer[0]), ())
         return 0 if send.txn is not None else sum(sent.invoked < moment < until for moment in moments)
+
+    @cached_property
+    def _outlived(self) -> list[Op]:
+        return [op for op, _ in self.history.of(Outlived, only_ok=False)]
+
+    def may_be_of_before(self, op: Op) -> bool:
+        """Whether a broker that was taken over from may have answered: what that shows was so once."""
+        return any(each.invoked < op.done and op.invoked < each.done for each in self._outlived)
 
     def never_turned_away(self, place: Place, producer: Producer, taken: Op) -> bool:
         """May this batch be the first that the broker knows of its producer there, so that any sequence is good?

@@ -1,4 +1,4 @@
-"""Bugs of the fence of a journal in a store of objects, in the code of the product: the model's twelve, and the shell's.
+"""Bugs of the fence of a journal in a store of objects, in the product: the model's twelve, and some of the shell.
 
 tests/storage/objects/test_fence_model.py finds the first twelve in every order of steps. Here each is caught in what
 brokers do: by the test file that it names, else by machines that share a store.

@@ -298,6 +298,10 @@ class Restart(NamedTuple):
     """A broker began to serve."""
 
 
+class Outlived(NamedTuple):
+    """A broker is taken over from and lives on: from then on until it is gone it may show a state of before."""
+
+
 class Forgotten(NamedTuple):
     """The broker forgets a producer in one place, or a transactional id and its producer everywhere. Always ok.
 

@@ -28,8 +28,7 @@ from fencepost.storage.objects import epochs, fence
 from fencepost.storage.objects.journal import ObjectJournal
 from fencepost.storage.objects.looking import JournalVerifying, Looking
 from fencepost.storage.shipping import fetching, following, shipper
-from simulation.history import Restart
-from simulation.limits import Limits
+from simulation.history import Op, Outlived, Restart
 from simulation.processes import Process, ProcessNet
 from simulation.store_links import StoreExecutor, StoreLink, beside_each_other, sleep
 from simulation.world import ADDRESS, World
@@ -84,6 +83,7 @@ class Machine:
         self.broker: Broker | None = None
         self.process: Process | None = None
         self.serves = False
+        self.outlived: Op | None = None  # since it was taken over from
         self.lives = 0
         self._world = world
         self._rng = world.rng(f"machine {number}")
@@ -169,6 +169,9 @@ class Machine:
         self._world.bury_broker(self)
         self.broker = self.process = None
         self.serves = False
+        if self.outlived is not None:
+            self.outlived.ok()
+            self.outlived = None
         self.disk = SimulatedDisk(history=False) if wiped else left
 
     async def stop(self) -> None:
@@ -213,7 +216,7 @@ class StoredWorld(World):
         self.epochs = Epochs()
         self.has_ended = False
         self.is_guarded = False
-        self.schedule = replace(self.schedule, has_follower=False, limits=Limits())
+        self.schedule = replace(self.schedule, has_follower=False)
         lease_ms = rng.choice(LEASES_MS)
         self.settings = replace(
             self.settings,
@@ -270,6 +273,10 @@ class StoredWorld(World):
         """A machine owns the journal, and serves."""
         self.lives += 1
         self.met["store: epochs"] += 1
+        for one in self.machines:
+            if one is not machine and one.serves and one.outlived is None:
+                self.met["store: outlived"] += 1
+                one.outlived = self.history.invoke("broker", Outlived())
         self.history.invoke("broker", Restart()).ok()
 
     def kill(self, *, power: bool, rng: Any = None) -> None:
