@@ -7,20 +7,25 @@ shared evenly among those that have something, and the first batch comes however
 and for what others let go of. Those who wait are served in the order in which they came. A client that is over its
 quota acquires nothing; what it has acquired it is given, and waits afterwards.
 
-    state      what it is                                                    how it ends
-    working    it looks at its partitions and acquires, in steps of a job    enough, late, or wrong everywhere: answered
-               (_is_working)                                                 something to be read: reading
-                                                                             else waiting, or again: _has_moved
-    reading    workers read from the disk (_is_working, _jobs_left > 0)      acquired, late or wrong: answered
-                                                                             else working, or waiting
-    waiting    parked; woken by a log, by a share partition, or in time      woken: working
-    answered   nothing is acquired for it any more (_is_answered)            -
+    in state   what it does                      what happens                       next state
+    LOOKING    acquires what its partitions      records, late, all have errors     ANSWERED
+               have, in steps of a job           reads from disk are under way      READING
+                                                 else: something changed meanwhile  LOOKING, once more
+                                                 else                               WAITING
+    READING    worker threads read from disk     all read: records, late, error     ANSWERED
+                                                 else: something changed meanwhile  LOOKING
+                                                 else                               WAITING
+    WAITING    nothing                           a log or share partition changes   LOOKING
+                                                 max_wait_ms is over                LOOKING, for the last time
+    ANSWERED   acquires nothing any more         -                                  -
 
-The time to wait may be over in each of them (_is_late), and so may its session: then it is answered with nothing.
+In each state the client may leave and its session may end: then it is ANSWERED, without records. A change while it is
+LOOKING or READING is noted (_has_changed), and so is the end of max_wait_ms (_is_late).
 Source: KIP-932, Kafka's DelayedShareFetch and ShareFetchUtils; KAFKA-19823, 20425.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -58,6 +63,15 @@ FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
 ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records
 
 
+class State(Enum):
+    """What a ShareFetch does now."""
+
+    LOOKING = auto()
+    READING = auto()
+    WAITING = auto()
+    ANSWERED = auto()
+
+
 class ShareFetching:
     """One ShareFetch until it is answered."""
 
@@ -92,12 +106,11 @@ class ShareFetching:
         self._errors: dict[TopicIdPartition, KafkaError] = {}
         self._records = 0  # that were acquired
         self._size_bytes = 0
-        self._jobs_left = 0
+        self._reads_left = 0  # that worker threads have not finished
         self._is_over_quota = False  # its client has to wait, and gets nothing
         self._is_late = request.max_wait_ms <= 0  # the time to wait is over
-        self._has_moved = False  # something did since it began to look
-        self._is_working = False
-        self._is_answered = False
+        self._has_changed = False  # there may be more to acquire than when it began to look
+        self._state = State.LOOKING
         self._parked = Parked()
         self._waiter = Waiter([], 0, self._look)
 
@@ -105,10 +118,9 @@ class ShareFetching:
         """Acquire the records that there are. Returns the response, or a Parked that gets it later."""
         if not self._wants_records():
             return (yield from self._response())
-        self._is_working = True
         try:
             if not self._is_late:
-                yield from self._wait()
+                yield from self._watch()
             is_done = yield from self._work()
         except BaseException:
             self._cancel()
@@ -122,9 +134,9 @@ class ShareFetching:
         """Return whether the request asks for records, rather than only for acknowledgements."""
         return self._max_bytes > 0 and self._wanted.max_records > 0 and bool(self._session.places)
 
-    # ---- waiting ---------------------------------------------------------------------------------------------
+    # ---- states ----------------------------------------------------------------------------------------------
 
-    def _wait(self) -> Steps[None]:
+    def _watch(self) -> Steps[None]:
         """Register for changes of the partitions, before the first look at them, so that none is missed."""
         broker, waiting, topics = self._broker, self._broker.waiting, self._broker.topics.by_id
         places = list(self._session.places)
@@ -144,7 +156,7 @@ class ShareFetching:
 
     def _cancel(self) -> None:
         """End the wait. Nothing is acquired for this request from now on."""
-        self._is_answered = True
+        self._state = State.ANSWERED
         self._broker.waiting.leave(self._waiter)
         self._broker.waiting_places.leave(self._connection, self)
         self._session.waiting.pop(self, None)
@@ -153,7 +165,7 @@ class ShareFetching:
         """Answer now with what was acquired, or after the reads from disk that are under way. If the session has
         ended, without records.
         """
-        if self._session.is_open and self._jobs_left:
+        if self._session.is_open and self._reads_left:
             self._is_late = True
         else:
             self._answer()
@@ -164,16 +176,16 @@ class ShareFetching:
         Returns False: the caller must not remove the waiter, _cancel() does.
         """
         self._is_late = self._is_late or at_deadline
-        self._has_moved = True
-        if not self._is_working and not self._is_answered:
-            self._begin_work()
+        self._has_changed = True
+        if self._state is State.WAITING:
+            self._look_again()
         return False
 
-    def _begin_work(self) -> None:
+    def _look_again(self) -> None:
         """Run _work() as a job, in turns with other jobs if it takes more than one slice."""
-        self._is_working = True
+        self._state = State.LOOKING
         job = Job(self._work() if self._meter is None else self._meter.pieces(self._work()))
-        job.wanted = lambda: not self._is_answered
+        job.wanted = lambda: self._state is not State.ANSWERED
         job.finish = self._end_work
         try:
             is_finished = self._broker.turns.begin(job)
@@ -193,26 +205,29 @@ class ShareFetching:
 
     def _answer(self, error: Exception | None = None) -> None:
         """Send the response, or this error, unless the request is answered already."""
-        if not self._is_answered:
+        if self._state is not State.ANSWERED:
             self._cancel()
             self._parked.answer(self._response() if error is None else error)
 
-    # ---- acquiring -------------------------------------------------------------------------------------------
-
     def _work(self) -> Steps[bool]:
-        """Acquire records. Returns whether to answer now: False while it waits, or while a worker thread reads from
-        disk.
+        """Look at the partitions and acquire records, until there is nothing more to do now. Returns whether to answer;
+        False: a worker thread reads from disk, or it waits, or it was answered meanwhile.
         """
         while True:
-            self._has_moved = False
+            self._has_changed = False
             is_enough = yield from self._acquire()
-            if self._is_answered or self._jobs_left:
-                return False  # _is_working until all is read
+            if self._state is State.ANSWERED:
+                return False
+            if self._reads_left:
+                self._state = State.READING
+                return False
             if is_enough or self._is_late:
                 return True
-            if not self._has_moved:
-                self._is_working = False
+            if not self._has_changed:
+                self._state = State.WAITING
                 return False
+
+    # ---- acquiring -------------------------------------------------------------------------------------------
 
     def _acquire(self) -> Steps[bool]:
         """Acquire records of all partitions in order. Returns whether the answer need not wait for more."""
@@ -321,7 +336,7 @@ class ShareFetching:
 
     def _acquire_next(self, read: SharedRead) -> int:
         """Read and acquire in one step. Returns how many batches were looked at; 0: no more. Raises KafkaError."""
-        if not self._session.is_open or self._is_answered:
+        if not self._session.is_open or self._state is State.ANSWERED:
             return 0
         offset = self._partitions.next_offset(read.key)
         log, below = read.partition.log, self._below(read.partition)
@@ -385,7 +400,7 @@ class ShareFetching:
         """Have a worker thread read this partition from disk. Until then no other request reads it for the group."""
         broker = self._broker
         self._partitions.begin_read(read.key)
-        self._jobs_left += 1
+        self._reads_left += 1
         broker.metrics.cold_reads += 1
         broker.read_executor.submit(
             job if self._meter is None else self._meter.measure(job),
@@ -396,20 +411,20 @@ class ShareFetching:
 
     def _is_wanted(self) -> bool:
         """Return whether the client still waits for the answer."""
-        return not (self._is_answered or self._connection.has_left())
+        return not (self._state is State.ANSWERED or self._connection.has_left())
 
     def _was_read(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
-        """Acquire records of what a worker thread has read, as far as they are still available; go on when all reads
-        are done.
+        """Acquire records of what a worker thread has read, as far as they are still available. If it was the last
+        read, go on; but while LOOKING, _work() does.
         """
-        self._jobs_left -= 1
+        self._reads_left -= 1
         self._partitions.end_read(read.key)
-        if self._is_answered:
+        if self._state is State.ANSWERED:
             return
         try:
             self._take_result(read, offset, result)
-            if not self._jobs_left:
-                self._all_was_read()
+            if self._state is State.READING and not self._reads_left:
+                self._end_reading()
         except BrokerHalted:  # nobody is answered any more
             pass
         except Exception as error:
@@ -417,26 +432,27 @@ class ShareFetching:
 
     def _take_result(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
         """Acquire records of a worker's result. An error becomes the partition's; after a deleted segment it is read
-        again.
+        again. _has_changed: the partition must be looked at again.
         """
         try:
             if isinstance(result, JobDropped | Gone) or not self._session.is_open:
-                self._has_moved = True  # the log is to be looked at as it is now
+                self._has_changed = True
             elif isinstance(result, BaseException):
                 raise storage_error(result)
             elif not self._is_full() and self._take(read, offset, *result):
-                self._has_moved = True
+                self._has_changed = True
         except KafkaError as error:
             self._refuse(read.place, error)
+            self._has_changed = True
 
-    def _all_was_read(self) -> None:
+    def _end_reading(self) -> None:
         """Answer after all reads from disk. If nothing was acquired, look again at what has changed, or wait."""
         if self._records or self._is_late or self._errors:
             self._answer()
-        elif self._has_moved:
-            self._begin_work()
+        elif self._has_changed:
+            self._look_again()
         else:
-            self._is_working = False
+            self._state = State.WAITING
 
     # ---- the answer ------------------------------------------------------------------------------------------
 
@@ -462,7 +478,9 @@ class ShareFetching:
 
 
 def _reads_committed(broker: "Services", group: str) -> bool:
-    """Return whether the group's share.isolation.level is read_committed."""
+    """Return whether the group's share.isolation.level is read_committed. As in Kafka, read when a fetch begins: a
+    change counts for fetches after it.
+    """
     return broker.group_configs.obeyed(group).share_isolation_level == COMMITTED
 
 

@@ -6,6 +6,9 @@ from collections import Counter
 import pytest
 from config_requests import change
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.net.turns import Job
+from fencepost.broker.requests.share.fetching import ShareFetching
+from fencepost.storage.log.reads import Gone
 from produce_requests import batch, create, produce
 from share_client import ACCEPT, ShareClient, got, initialize
 from simulated_broker import SimulatedBroker
@@ -121,3 +124,49 @@ def test_a_share_fetch_reads_at_most_twice_the_bytes_of_the_previous_answer(brok
         found = got(member.fetch(*(() if sizes else (0,)), **more))
         sizes.append(sum(last - first + 1 for part in found.values() for first, last, _ in part.ranges) // 2)
     assert sizes == [1, 4, 8, 1, 9]
+
+
+class HeldReads:
+    """An executor whose job ends when the test says so, rather than in a worker thread."""
+
+    def __init__(self):
+        self.held = []
+        self.ended = 0
+
+    def submit(self, job, done, **_):
+        self.held.append((job, done))
+
+    def end(self):
+        """End the jobs that were submitted, each with an empty result: its segment was deleted meanwhile."""
+        while self.held:
+            self.ended += 1
+            self.held.pop(0)[1](Gone())
+
+
+def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(broker, monkeypatch):
+    """Two looks at once could both acquire records of one partition, and one answer has room for one of them."""
+    write(broker, 1, "cold")
+    broker.wait(FLUSHED_S)
+    log = broker.broker.topics.by_name["t"].partitions[1].log
+    for state in log.segments:
+        broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
+    write(broker, 4, "tail")
+    reads, looking = HeldReads(), []
+    work, job_work = ShareFetching._work, Job.work
+
+    def one_look(self):
+        looking.append(self)
+        assert len(looking) == 1
+        result = yield from work(self)
+        looking.remove(self)
+        return result
+
+    def one_step(self, clock, until_ms, most_units):
+        reads.end()
+        return job_work(self, clock, until_ms, 1)
+
+    monkeypatch.setattr(broker.broker, "read_executor", reads)
+    monkeypatch.setattr(ShareFetching, "_work", one_look)
+    monkeypatch.setattr(Job, "work", one_step)
+    given = got(ShareClient(broker).fetch(*range(PARTITIONS), max_wait_ms=500))
+    assert (given[4].ranges, reads.ended) == ([(0, 0, 1)], 1)
