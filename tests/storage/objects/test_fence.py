@@ -64,7 +64,14 @@ def test_an_epoch_ends_at_the_first_seal_behind_which_no_journal_round_was_relea
 
 @pytest.mark.parametrize(
     ("rounds", "place"),
-    [({}, 0), ({0: True}, 1), ({0: True, 2: True}, 1), ({7: True, 8: True}, 9), ({3: False, 4: True, 5: True}, 6)],
+    [
+        ({}, 0),
+        ({0: True}, 1),
+        ({0: True, 2: True}, 1),
+        ({7: True, 8: True}, 9),
+        ({3: False, 4: True, 5: True}, 6),
+        ({0: True, 2: True, 6: True, 7: True}, 8),
+    ],
 )
 def test_a_seal_is_placed_at_the_first_free_name_of_the_window(rounds, place):
     assert fence.seal_place(rounds, window=2) == place
