@@ -23,14 +23,14 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.effects.simulated.rng import SeededRng
-from fencepost.effects.threads import call_all
-from fencepost.storage.objects import epochs, fence
+from fencepost.effects.threads import call_all, starting
+from fencepost.storage.objects import epochs, fence, kept, probing
 from fencepost.storage.objects.journal import ObjectJournal
 from fencepost.storage.objects.looking import JournalVerifying, Looking
-from fencepost.storage.shipping import fetching, following, shipper
+from fencepost.storage.shipping import fetching, shipper
 from simulation.history import Op, Outlived, Restart
 from simulation.processes import Process, ProcessNet
-from simulation.store_links import StoreExecutor, StoreLink, beside_each_other, sleep
+from simulation.store_links import StoreExecutor, StoreLink, beside_each_other, sleep, start_no_further_thread
 from simulation.world import ADDRESS, World
 
 PORT = ADDRESS[1]
@@ -341,7 +341,8 @@ class StoredWorld(World):
 
         with ExitStack() as stack:
             patched = partial(mock.patch.object)
-            for module in (epochs, fetching, following, shipper):
+            stack.enter_context(patched(starting, "start_thread", start_no_further_thread))
+            for module in (epochs, kept, probing, fetching, shipper):
                 stack.enter_context(patched(module, "call_all", one_by_one))
             stack.enter_context(patched(fence.is_proof, "__defaults__", (self.page,)))
             stack.enter_context(patched(ownership, "POINT_EVERY_S", self._point_s))
