@@ -55,7 +55,7 @@ class Presence:
                 self._looked_at = epoch
             if self._may_tell:
                 self._objects.put(self._name, format.pack_waiting(self._next))
-                self._next = self._next._replace(count=self._next.count + 1)
+                self._next = self._next._replace(puts=self._next.puts + 1)
         except ObjectsError:
             return
         self._due_ms = now_ms + self._next.every_ms
@@ -78,7 +78,7 @@ class Presence:
 
     def end(self) -> None:
         """Remove the object, if one was put: the broker waits no more."""
-        if self._next.count:
+        if self._next.puts:
             try:
                 self._objects.delete(self._name)
             except ObjectsError:

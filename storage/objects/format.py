@@ -109,13 +109,13 @@ class Claim(NamedTuple):
 class Waiting(NamedTuple):
     """What a broker that waits to own the journal tells the owner. addresses: as in Claim; salt: of this start.
 
-    It puts the same again after every_ms, with the next count.
+    It puts the same again after every_ms, with `puts` one higher.
     """
 
     node: int
     addresses: tuple[tuple[str, str, int], ...]
     salt: bytes
-    count: int
+    puts: int
     every_ms: int
 
 

@@ -4,14 +4,13 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import confluent_kafka
-import confluent_kafka.admin
 import pytest
 from broker_process import BrokerProcess
 from s3_servers import STORES, opened_store
+from store_brokers import numbers, until, wait_for_name
 
 import fencepost
 
@@ -24,14 +23,6 @@ ADOPTED = 20
 def url(request, tmp_path, monkeypatch):
     with opened_store(request.param, tmp_path, monkeypatch) as found:
         yield found
-
-
-def until(is_so, what: str) -> None:
-    """Wait for something."""
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def adopted_owner(url: str, directory: Path) -> BrokerProcess:
@@ -98,24 +89,6 @@ class Producing:
         self._thread.join()
 
 
-def named(broker: BrokerProcess) -> list[str]:
-    """The addresses of all brokers in Metadata of all topics."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
-    return [f"{each.host}:{each.port}" for each in admin.list_topics(timeout=30).brokers.values()]
-
-
-def numbers(broker: BrokerProcess) -> list[int]:
-    """All that a consumer reads."""
-    told = {"bootstrap.servers": broker.bootstrap, "group.id": "r", "enable.partition.eof": True}
-    consumer = confluent_kafka.Consumer(told)
-    consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
-    found = []
-    while (message := consumer.poll(30)) is not None and message.error() is None:
-        found.append(int(message.value()))
-    consumer.close()
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "told"),
@@ -134,7 +107,7 @@ def test_a_producer_continues_at_the_standby_when_the_owner_stops_and_loses_noth
     starting = threading.Thread(target=second.start)
     starting.start()
     until(lambda: any(" is here, " in line for line in second.lines), "the standby has fetched nothing")
-    until(lambda: set(named(first)) == {first.bootstrap, second.bootstrap}, "the standby is not in Metadata")
+    wait_for_name(second, first)
     producing = Producing(first) if told == "of the owner" else Producing(first, second)
     try:
         producing.more()

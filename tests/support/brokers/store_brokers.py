@@ -1,0 +1,41 @@
+"""What tests of several real brokers on one store have in common."""
+
+import time
+from collections.abc import Callable
+
+import confluent_kafka
+from broker_process import BrokerProcess
+from confluent_kafka.admin import AdminClient
+
+WAIT_S = 60
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for something."""
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def wait_for_name(standby: BrokerProcess, owner: BrokerProcess) -> None:
+    """Wait until the owner names a broker that waits in Metadata of all topics."""
+    admin = AdminClient({"bootstrap.servers": owner.bootstrap, "log_level": 0})
+
+    def is_named() -> bool:
+        brokers = admin.list_topics(timeout=30).brokers.values()
+        return standby.bootstrap in {f"{each.host}:{each.port}" for each in brokers}
+
+    until(is_named, "the standby is not in Metadata")
+
+
+def numbers(broker: BrokerProcess, partition: int = 0) -> list[int]:
+    """All numbers that a consumer of committed records reads from a partition of topic t."""
+    told = {"bootstrap.servers": broker.bootstrap, "group.id": "r", "enable.partition.eof": True}
+    consumer = confluent_kafka.Consumer({**told, "enable.auto.commit": False, "isolation.level": "read_committed"})
+    consumer.assign([confluent_kafka.TopicPartition("t", partition, 0)])
+    found = []
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        found.append(int(message.value()))
+    consumer.close()
+    return found
