@@ -50,6 +50,7 @@ def test_batches_at_or_below_a_names_highest_sequence_are_not_written_again(brok
     assert values(broker, "t") == [b"1", b"2", b"5", b"9"]
 
 
+@pytest.mark.requirement("S-120")
 def test_each_producer_name_has_its_own_highest_sequence_per_partition(broker):
     epochs = {name: opened(broker, name, t=2) for name in ("a", "b")}
     assert epochs["a"] != epochs["b"]

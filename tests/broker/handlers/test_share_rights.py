@@ -143,7 +143,7 @@ def served() -> Iterator[ServedBroker]:
 
 
 @pytest.mark.slow
-def test_a_user_without_rights_on_a_share_group_is_refused_everything_and_changes_nothing(served: ServedBroker) -> None:
+def test_a_user_without_rights_on_a_share_group_can_do_nothing_with_it(served: ServedBroker) -> None:
     world = World(served, "READ TOPIC = jobs", "WRITE TRANSACTIONAL_ID = bobs")
     bob, bobs = world.bob, begin(world.bob, "bobs")
     offsets = DescribeShareGroupOffsetsRequest(
@@ -166,7 +166,7 @@ def test_a_user_without_rights_on_a_share_group_is_refused_everything_and_change
 
 
 @pytest.mark.slow
-def test_a_user_with_a_share_group_but_not_its_topic_gets_and_acknowledges_no_record(served: ServedBroker) -> None:
+def test_a_user_with_a_share_group_but_not_its_topic_gets_no_record(served: ServedBroker) -> None:
     """Also with the member id and the session epoch of one that may read it: whoever may read the group may end its
     sessions, as in Kafka, but no record is given out.
     """
@@ -198,7 +198,7 @@ def test_records_are_not_acknowledged_in_the_transaction_of_another_user(served:
 
 
 @pytest.mark.slow
-def test_topics_and_transactional_ids_that_a_user_may_not_see_are_named_nowhere(served: ServedBroker) -> None:
+def test_commands_name_no_topic_or_transaction_that_their_user_may_not_see(served: ServedBroker) -> None:
     """One that may describe the group and one of its topics sees that its window is full, but not of whose transaction
     it is, nor the other topic.
     """

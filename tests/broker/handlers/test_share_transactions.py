@@ -77,6 +77,7 @@ def test_records_rejected_in_a_transaction_are_archived_at_commit(world: Simulat
     assert states(world, key) == "0 LXL"
 
 
+@pytest.mark.requirement("S-128")
 def test_a_transactional_acknowledgement_and_its_begin_are_written_in_one_unit(world: SimulatedBroker) -> None:
     keys = begin(world, "orders", partitions=4)
     worker = ShareWorker(world)
@@ -100,6 +101,7 @@ def test_one_invalid_transactional_acknowledgement_refuses_the_whole_request(wor
     assert world.broker.transactions.open == {}
 
 
+@pytest.mark.requirement("S-130")
 def test_a_record_cannot_be_acknowledged_twice_even_in_the_same_transaction(world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")
     worker, other = ShareWorker(world), ShareWorker(world, "y")
@@ -109,6 +111,9 @@ def test_a_record_cannot_be_acknowledged_twice_even_in_the_same_transaction(worl
     assert other.acknowledge((key, 0, 0)) == [NOT_ACQUIRED]
     plain = acknowledge_now(world.broker.share_partitions, "g", "m", {(key.topic_id, 0): [AckRange(0, 0, [1])]})
     assert [error and error.code for error in plain.values()] == [NOT_ACQUIRED]
+    worker.end(commit=False)
+    acquire(world, key, 0, 0)
+    assert other.acknowledge((key, 0, 0)) == [NONE], "after the abort it can be acknowledged again"
 
 
 @pytest.mark.requirement("S-129")
@@ -128,6 +133,7 @@ def test_pending_acknowledgements_survive_lock_expiry_session_end_and_restart(wo
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("S-132")
 @pytest.mark.parametrize("how", ["timeout", "fencing"])
 def test_a_timeout_or_a_new_init_of_the_transaction_frees_its_pending_records(how: str, world: SimulatedBroker) -> None:
     (key,) = begin(world, "orders")

@@ -9,8 +9,11 @@ from broker_lives import slow, small, unplug
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.offsets import OffsetFetchRequest
+from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
+from fencepost.protocol.messages.share_transactions import TxnShareAcknowledgeRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import answers, create, list_offsets
+from share_transactions import acquire, begin, states
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn, offset_of, state, values
@@ -117,6 +120,28 @@ def test_neither_adding_partitions_nor_its_retry_is_answered_before_it_is_durabl
     asked = txn.adding("t", 0, 1), 3
     with again(neither_is_answered(broker, asked, asked)) as after:
         assert state(after) == "Empty"
+
+
+@pytest.mark.requirement("S-128", "S-69")
+def test_an_acknowledgement_in_a_transaction_is_not_answered_before_it_is_durable(broker):
+    """Nor is its retry refused before, though it meets records that are pending in its own transaction."""
+    (key,) = begin(broker, "t")
+    txn = Txn(broker, version=2)
+    txn.init()
+    acquire(broker, key, 0, 1)
+    Topic = TxnShareAcknowledgeRequest.Topic
+    ranges = [AcknowledgementBatch(first_offset=0, last_offset=1, acknowledge_types=[1])]
+    part = Topic.Partition(partition_index=0, acknowledgement_batches=ranges)
+    request = TxnShareAcknowledgeRequest(
+        transactional_id="x",
+        producer_id=txn.producer_id,
+        producer_epoch=txn.epoch,
+        group_id="g",
+        member_id="m",
+        topics=[Topic(topic_id=key.topic_id, partitions=[part])],
+    )
+    with again(neither_is_answered(broker, (request, 0), (request, 0))) as after:
+        assert (state(after), states(after, key)) == ("Empty", "0")
 
 
 def test_offset_fetch_after_a_commit_waits_until_the_commit_is_durable(broker, open_txn):

@@ -56,6 +56,7 @@ def test_a_sequence_sent_twice_is_written_once_and_the_second_is_a_duplicate():
     within(main)
 
 
+@pytest.mark.requirement("S-119")
 def test_a_lost_produce_answer_causes_no_duplicate_and_no_error():
     async def main(world):
         world.faults.disconnect("Produce", when="after_write").once()

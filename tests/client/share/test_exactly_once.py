@@ -1,4 +1,6 @@
-"""Workers of a share group, with faults: each order is billed exactly once. In virtual time, from seeds."""
+"""Workers of a share group that reads two partitions and writes to two topics, with faults: each order is billed
+exactly once in both. In virtual time, from seeds.
+"""
 
 import asyncio
 import contextlib
@@ -9,12 +11,13 @@ from client_world import World, run
 from fencepost.client.admin.admin import Admin
 from fencepost.client.errors import KafkaError
 from fencepost.client.producer.producer import Producer
-from reading import write
+from reading import make, write
 from share_members import sharer
 from txn_world import BOOTSTRAP, TxnWorld
 
 ORDERS, WORKERS = 40, 3
 FEW = 3
+OUTPUTS = ("bills", "receipts")
 OFTEN = {"group_share_max_delivery_count_limit": 25}
 
 
@@ -48,7 +51,8 @@ class Work:
                 records = await consumer.getmany(timeout_ms=1_000)
                 async with producer.transaction() as tx:
                     for record in records:
-                        await tx.send("bills", record.value, partition=0)
+                        for topic in OUTPUTS:
+                            await tx.send(topic, record.value, partition=0)
                         await asyncio.sleep(self.chance.choice((0, 0, 0.2, 15)))
                         await tx.acknowledge(consumer, record)
                     if self.chance.random() < 0.1:
@@ -82,7 +86,9 @@ def test_share_group_workers_write_one_result_per_record_under_random_faults(see
         async with Admin(BOOTSTRAP, environment=there.environment) as admin:
             await admin.alter_configs(group="g", set={"share.delivery.count.limit": "25"})
         orders = [b"%d" % number for number in range(ORDERS)]
-        await write(world, *orders)
+        await make(world, partitions=2)
+        for partition in range(2):
+            await write(world, *orders[partition::2], partition=partition)
         work = Work(world, seed)
         workers = [asyncio.create_task(work.worker(number)) for number in range(WORKERS)]
         await work.trouble()
@@ -93,6 +99,6 @@ def test_share_group_workers_write_one_result_per_record_under_random_faults(see
                 break
         work.done.set()
         await asyncio.gather(*workers)
-        assert sorted(await work.billed()) == sorted(orders)
+        assert [sorted(await world.values(topic)) for topic in OUTPUTS] == [sorted(orders)] * 2
 
     run(main, seed=seed + 1)

@@ -229,6 +229,7 @@ def test_after_a_lost_share_fetch_answer_the_record_is_still_returned() -> None:
     within(main)
 
 
+@pytest.mark.requirement("S-119")
 def test_close_sends_acknowledgements_and_releases_unacknowledged_records() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1", b"2")
