@@ -34,9 +34,8 @@ class WideFetch:
     def __init__(self, fetch: RunningFetch, broker: Services) -> None:
         self._fetch = fetch
         self._broker = broker
-        fetch.when_read = self.answer
         self._parked = Parked()
-        self._waiter = Waiter([], broker.clock.monotonic_ms() + fetch.max_wait_ms, self._look)
+        self._waiter: Waiter | None = None
         self._is_reading = True
         self._has_moved = False  # something did since reading began
         self._is_late = fetch.max_wait_ms <= 0  # the time to wait is over
@@ -46,6 +45,7 @@ class WideFetch:
         if not self._is_late:
             self._broker.waiting_places.take(self._fetch.connection, self)
             self._parked.on_cancel = self._leave
+            self._waiter = Waiter([], self._broker.clock.monotonic_ms() + self._fetch.max_wait_ms, self._look)
             self._broker.waiting.park(self._waiter)
         response = yield from self._read(first=True)
         return self._parked if response is None else response
@@ -59,7 +59,7 @@ class WideFetch:
         try:
             while True:
                 self._is_reading, self._has_moved = True, False
-                enough = yield from self._read_once(watch=first and not self._is_late)
+                enough = yield from self._read_once(self._waiter if first and not self._is_late else None)
                 self._fetch.parked = self._parked
                 if enough or self._is_late:
                     break
@@ -74,30 +74,31 @@ class WideFetch:
             raise
         self._leave()
         if self._fetch.jobs_left:
+            self._fetch.when_read = self.answer
             self._fetch.read_cold()
             return None
         return (yield from self._response())
 
-    def _read_once(self, *, watch: bool) -> Steps[bool]:
-        """Read all partitions once. Returns whether that is enough for an answer. watch: also register for their
-        changes.
+    def _read_once(self, waiter: Waiter | None) -> Steps[bool]:
+        """Read all partitions once. Returns whether that is enough for an answer. waiter: let it wait for their
+        changes, too; None: do not.
         """
         fetch = self._fetch
         fetch.begin_reading()
         for parts in chunks(fetch.parts):
-            if watch:
-                self._watch(parts)
+            if waiter is not None:
+                self._watch(parts, waiter)
             fetch.read_some(parts)
             yield len(parts)
         return fetch.is_enough()
 
-    def _watch(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
+    def _watch(self, parts: Sequence[tuple[Key, Wanted]], waiter: Waiter) -> None:
         """Register for changes of these partitions' logs, which call _look()."""
         fetch, waiting = self._fetch, self._broker.waiting
         for _, wanted in parts:
             topic = fetch.by_name.get(wanted.topic or "") if fetch.by_id is None else fetch.by_id.get(wanted.topic_id)
             if topic is not None and 0 <= wanted.index < len(topic.partitions):
-                waiting.watch(self._waiter, topic.partitions[wanted.index].log)
+                waiting.watch(waiter, topic.partitions[wanted.index].log)
 
     def _response(self) -> Steps[FetchResponse]:
         """Return the response with all partitions, in steps."""
@@ -108,8 +109,12 @@ class WideFetch:
         return response
 
     def _leave(self) -> None:
-        """Stop waiting for changes of the partitions."""
-        self._broker.waiting.leave(self._waiter)
+        """Stop waiting for changes of the partitions. Nothing refers to this fetch then, so it is freed when it is
+        answered, without a collection of cycles.
+        """
+        self._parked.on_cancel = None
+        if self._waiter is not None:
+            self._broker.waiting.leave(self._waiter)
         self._broker.waiting_places.leave(self._fetch.connection, self)
 
     def end_wait(self) -> None:
@@ -131,6 +136,7 @@ class WideFetch:
 
     def answer(self) -> None:
         """Make and send the answer; called when all reads from disk are done."""
+        self._fetch.when_read = None
         self._enqueue(self._response())
 
     def _enqueue(self, steps: Steps[FetchResponse | None]) -> None:

@@ -18,9 +18,8 @@ quota acquires nothing; what it has acquired it is given, and waits afterwards.
     WAITING    nothing                           a log or share partition changes   LOOKING
                                                  max_wait_ms is over                LOOKING, for the last time
     ANSWERED   acquires nothing any more         -                                  -
-
-In each state the client may leave and its session may end: then it is ANSWERED, without records. A change while it is
-LOOKING or READING is noted (_has_changed), and so is the end of max_wait_ms (_is_late).
+If the client leaves or its session ends it is ANSWERED, without records. Changes while it is LOOKING or READING are
+noted (_has_changed), as is the end of max_wait_ms (_is_late).
 Source: KIP-932, Kafka's DelayedShareFetch and ShareFetchUtils; KAFKA-19823, 20425.
 """
 
@@ -112,7 +111,7 @@ class ShareFetching:
         self._has_changed = False  # there may be more to acquire than when it began to look
         self._state = State.LOOKING
         self._parked = Parked()
-        self._waiter = Waiter([], 0, self._look)
+        self._waiter: Waiter | None = None
 
     def begin(self) -> Steps[ShareFetchResponse | Parked]:
         """Acquire the records that there are. Returns the response, or a Parked that gets it later."""
@@ -140,24 +139,26 @@ class ShareFetching:
         """Register for changes of the partitions, before the first look at them, so that none is missed."""
         broker, waiting, topics = self._broker, self._broker.waiting, self._broker.topics.by_id
         places = list(self._session.places)
-        self._waiter = Waiter([], broker.clock.monotonic_ms() + self._max_wait_ms, self._look)
+        self._waiter = waiter = Waiter([], broker.clock.monotonic_ms() + self._max_wait_ms, self._look)
         self._parked.expect(WAITING_BYTES)
         self._parked.on_cancel = self._cancel
         if len(places) > FEW_PARTITIONS:
             broker.waiting_places.take(self._connection, self)
-        waiting.park(self._waiter)
+        waiting.park(waiter)
         self._session.waiting[self] = None
         for topic_id, index in places:
-            waiting.watch(self._waiter, SharePartitionKey(self._session.group, topic_id, index))
+            waiting.watch(waiter, SharePartitionKey(self._session.group, topic_id, index))
             topic = topics.get(topic_id)
             if topic is not None and 0 <= index < len(topic.partitions):
-                waiting.watch(self._waiter, topic.partitions[index].log)
+                waiting.watch(waiter, topic.partitions[index].log)
             yield 1
 
     def _cancel(self) -> None:
-        """End the wait. Nothing is acquired for this request from now on."""
+        """End the wait. Nothing is acquired for this request from now on, and nothing refers to it."""
         self._state = State.ANSWERED
-        self._broker.waiting.leave(self._waiter)
+        self._parked.on_cancel = None
+        if self._waiter is not None:
+            self._broker.waiting.leave(self._waiter)
         self._broker.waiting_places.leave(self._connection, self)
         self._session.waiting.pop(self, None)
 
@@ -478,9 +479,7 @@ class ShareFetching:
 
 
 def _reads_committed(broker: "Services", group: str) -> bool:
-    """Return whether the group's share.isolation.level is read_committed. As in Kafka, read when a fetch begins: a
-    change counts for fetches after it.
-    """
+    """Return whether share.isolation.level is read_committed. As in Kafka, a fetch obeys what held when it began."""
     return broker.group_configs.obeyed(group).share_isolation_level == COMMITTED
 
 

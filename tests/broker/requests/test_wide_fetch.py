@@ -1,5 +1,7 @@
 """A fetch of so many partitions that it takes turns with other requests: what the tests of Fetch itself do not meet."""
 
+import gc
+
 import pytest
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
@@ -85,6 +87,29 @@ def test_an_answered_fetch_of_many_partitions_leaves_no_waiter_in_memory(broker,
     broker.ask(produce("t", batch(), partition=3), 9)
     assert found(reader.receive()) == [3]
     assert (len(broker.broker.waiting), len(broker.broker.waiting_places)) == (0, 0)
+
+
+@pytest.mark.slow
+def test_an_answered_wide_fetch_is_freed_without_a_collection_of_cycles(broker):
+    """A served broker freezes what is alive when the garbage collector runs, so cycles would stay in memory."""
+    reader = SimulatedClient(broker)
+    gc.collect()
+    gc.disable()
+    try:
+        assert found(reader.ask(everything(), NAMED)) == []
+        reader.send(everything(max_wait_ms=60_000), NAMED)
+        assert reader.quiet(1)
+        broker.ask(produce("t", batch(), partition=3), 9)
+        assert found(reader.receive()) == [3]
+        assert found(reader.ask(everything(max_wait_ms=60_000), NAMED)) == [3]  # is answered at once
+        broker.wait(30)  # until the record is flushed
+        log = broker.broker.topics.by_name["t"].partitions[3].log
+        for state in log.segments:
+            broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
+        assert found(reader.ask(everything(), NAMED)) == [3]  # is read from disk
+        assert not [each for each in gc.get_objects() if isinstance(each, wide_fetch.WideFetch)]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

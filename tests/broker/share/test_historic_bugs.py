@@ -1,5 +1,6 @@
 """Bugs that share groups had in Apache Kafka, kfake and Pulsar (by the numbers of their reports): none of them here."""
 
+import gc
 import random
 from collections.abc import Iterator
 from functools import partial
@@ -7,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.requests.share.fetching import ShareFetching
 from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, State
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_offsets import AlterShareGroupOffsetsRequest
@@ -202,6 +204,28 @@ def test_kafka_20330_an_acknowledgement_after_a_restart_gets_session_not_found(
         assert again.acknowledge((0, 2, ACCEPT)) == ErrorCode.SHARE_SESSION_NOT_FOUND
         again.epoch = 0
         assert again.take(0) == [(0, 2, 1)]
+
+
+def test_kafka_19389_an_answered_share_fetch_is_freed_at_once(broker: SimulatedBroker) -> None:
+    """Also before its max_wait_ms is over, and without the garbage collector. In Kafka, fetches that were answered kept
+    their records in memory.
+    """
+    initialize(broker, "t", 0)
+    member = ShareClient(broker)
+    gc.collect()
+    gc.disable()
+    try:
+        fill(broker, 3)
+        assert member.take(0, max_wait_ms=60_000) == [(0, 2, 1)]  # is answered at once
+        assert member.take(max_wait_ms=0) == []
+        assert member.take(max_wait_ms=1_000) == []  # waits until that is over
+        member.client.send(member.fetching(max_wait_ms=60_000), 2)
+        assert member.client.quiet(1)
+        fill(broker, 3)
+        assert got(member.client.receive())[0].ranges == [(3, 5, 1)]
+        assert [each for each in gc.get_objects() if isinstance(each, ShareFetching)] == []
+    finally:
+        gc.enable()
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------
