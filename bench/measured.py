@@ -38,6 +38,8 @@ FIGURES = {
     "idle_cpu": Figure("CPU of idle partitions, %", LESS),
     "stall_ms": Figure("longest stall, ms", LESS),
     "took_ms": Figure("time, ms", LESS),
+    "puts": Figure("PUTs/s", LESS),
+    "first_commit_s": Figure("until the first commit, s", LESS),
 }
 
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)  # of the latencies, that a result keeps

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..loads import stalls
 from ..measured import Measured
 from ..peers.names import AIOKAFKA, CONFLUENT, FSYNC, OS
+from . import stored
 from .clients import Compared, Start
 from .consoles import consoles
 from .following import following
@@ -19,6 +20,7 @@ from .share import transactions, workers
 from .sizes import Say, Size, by_figure
 from .spark import spark
 from .steps import steps
+from .takeovers import takeovers
 from .transactions import aborted_fetch, many_ids
 from .writes import durable_partitions, large_batches
 
@@ -72,6 +74,11 @@ BOUNDS: dict[str, Bound] = {
     "bound stalls": Bound(FSYNC, loop_stalls),
     "bound consoles": Bound(FSYNC, consoles),
     "bound follower": Bound(FSYNC, following),
+    "bound store produce": Bound(FSYNC, stored.lone),
+    "bound store transactions": Bound(FSYNC, stored.transactions),
+    "bound store batch 100 KB": Bound(FSYNC, stored.batches),
+    "bound store requests": Bound(FSYNC, stored.requests),
+    "bound store takeover": Bound(FSYNC, takeovers),
     "bound import": Bound(OS, Start("import fencepost").measure),
     "bound import of the plugin": Bound(OS, PLUGIN.measure),
     "bound Broker()": Bound(OS, BROKER.measure),

@@ -1,0 +1,149 @@
+"""How long it takes until a client commits again when the owner of a journal in an object store is killed or stopped.
+
+Two brokers on the bucket of stored.py, of which one waits as a standby with all data; each round they change places. A
+new client with both addresses commits one transaction, beginning when the owner gets the signal. The time contains the
+lease (6 s), unless the owner hands over. At the end the journal is restored into a plain directory.
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from .. import topics
+from ..loads.small import Produce
+from ..measured import Measured
+from ..peers import peers
+from ..peers.names import HANDED_OVER, KILLED
+from .sizes import Say, Size, by_figure
+from .stored import UNLIMITED, URL, store
+
+TOPIC = "first"
+DATA_BYTES = 1_000_000_000
+FILL_S = 5.0  # of one window of the load that fills the store
+LOAD_S = 8.0  # small requests before the owner goes: rounds that no checkpoint has
+LONGEST_S = 90.0
+LOOK_S = 0.02
+
+
+class Node:
+    """One of the two brokers: a directory, a port, and a process that serves or waits."""
+
+    def __init__(self, directory: str, stack: ExitStack) -> None:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            self.port = int(listening.getsockname()[1])
+        self._directory = directory
+        self._stack = stack
+        self.ready = threading.Event()
+        self.fetched = threading.Event()
+
+    @property
+    def peer(self) -> peers.Peer:
+        """The process as a load takes it."""
+        return peers.Peer("store", "127.0.0.1", self.port, self.process.pid)
+
+    def start(self) -> None:
+        """Start the process, which serves, or waits and fetches what the other one writes."""
+        self.ready, self.fetched = threading.Event(), threading.Event()
+        command = [sys.executable, "-m", "fencepost", "serve", "--listen", f"127.0.0.1:{self.port}", "--standby"]
+        command += ["--data-dir", self._directory, "--store", URL, *UNLIMITED]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=peers.environment()
+        )
+        self._stack.enter_context(peers.ended(self.process))
+        threading.Thread(target=self._read, args=(self.process, self.ready, self.fetched), daemon=True).start()
+
+    def _read(self, process: "subprocess.Popen[str]", ready: threading.Event, fetched: threading.Event) -> None:
+        """Read the output of a process to its end, and set the events that it speaks of."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("ready"):
+                ready.set()
+            if " is here, " in line:
+                fetched.set()
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal; for SIGKILL wait for the end."""
+        self.process.send_signal(number)
+        if number is signal.SIGKILL:
+            self.process.wait()
+
+
+def takeovers(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Measure in each round a kill and a handover; and a restore, in the first round."""
+    killed: list[dict[str, float]] = []
+    handed_over: list[dict[str, float]] = []
+    with store(), tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory, ExitStack() as stack:
+        owner, standby = (Node(f"{directory}/{each}", stack) for each in ("a", "b"))
+        owner.start()
+        _wait(owner.ready)
+        topics.create("127.0.0.1", owner.port, TOPIC, 1)
+        _fill(owner, size)
+        for number in range(size.rounds):
+            say(f"{name} · round {number + 1} of {size.rounds}")
+            for how, found in ((signal.SIGKILL, killed), (signal.SIGTERM, handed_over)):
+                standby.start()
+                _wait(standby.fetched)
+                Produce(name, 16, 1).window(owner.peer, max(0.5, LOAD_S * size.share))
+                began = time.perf_counter()
+                owner.end(how)
+                _commit(owner, standby)
+                found.append({"first_commit_s": time.perf_counter() - began})
+                owner.process.wait()
+                owner, standby = standby, owner
+        s_per_gb = _restore(directory)
+    yield Measured(name, "commit", KILLED, by_figure([{**each, "s_per_gb": s_per_gb} for each in killed]))
+    yield Measured(name, "commit", HANDED_OVER, by_figure(handed_over))
+
+
+def _fill(owner: Node, size: Size) -> None:
+    """Write DATA_BYTES in large batches, and create the topic that the load of small requests uses."""
+    load = Produce("fill", 4, 2, 1000, 100)
+    load.prepare(owner.peer)
+    left = size.count(DATA_BYTES)
+    while left > 0:
+        left -= load.window(owner.peer, max(0.5, FILL_S * size.share)).bytes
+
+
+def _commit(*nodes: Node) -> None:
+    """Commit one transaction at whichever of the nodes serves. Raises RuntimeError after LONGEST_S."""
+    from confluent_kafka import KafkaException, Producer
+
+    servers = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+    settings = {"bootstrap.servers": servers, "reconnect.backoff.max.ms": 500, "log_level": 0}
+    until = time.monotonic() + LONGEST_S
+    while time.monotonic() < until:
+        producer = Producer({**settings, "transactional.id": "first", "transaction.timeout.ms": 60_000})
+        try:
+            producer.init_transactions(LONGEST_S)
+            producer.begin_transaction()
+            producer.produce(TOPIC, b"1")
+            producer.commit_transaction(LONGEST_S)
+        except KafkaException:  # the old owner answered it before it ended
+            time.sleep(LOOK_S)
+        else:
+            return
+    raise RuntimeError("nothing was committed")
+
+
+def _restore(directory: str) -> float:
+    """Restore the journal into a plain directory. Returns the seconds that it takes per GB."""
+    command = [sys.executable, "-m", "fencepost", "restore", URL, "--data-dir", f"{directory}/restored"]
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=peers.environment())
+    took_s = time.perf_counter() - began
+    size_bytes = sum(each.stat().st_size for each in Path(directory, "restored").rglob("*") if each.is_file())
+    return took_s / (size_bytes / 1e9)
+
+
+def _wait(event: threading.Event) -> None:
+    """Wait for what a process says. Raises RuntimeError after LONGEST_S."""
+    if not event.wait(LONGEST_S):
+        raise RuntimeError("a broker on the store did not become ready")
