@@ -117,7 +117,7 @@ def _commit(*nodes: Node) -> None:
     from confluent_kafka import KafkaException, Producer
 
     servers = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
-    settings = {"bootstrap.servers": servers, "reconnect.backoff.max.ms": 500, "log_level": 0}
+    settings = {"bootstrap.servers": servers, "reconnect.backoff.max.ms": 100, "log_level": 0}
     until = time.monotonic() + LONGEST_S
     while time.monotonic() < until:
         producer = Producer({**settings, "transactional.id": "first", "transaction.timeout.ms": 60_000})

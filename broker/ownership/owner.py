@@ -52,7 +52,7 @@ from .standby import Standby
 log = logging.getLogger("fencepost.broker")
 
 T = TypeVar("T")
-LOOKS_A_LEASE = 6
+LOOKS_A_LEASE = 12
 POINT_EVERY_S = 30.0
 ATTEMPTS_TO_HAND_OVER = 4
 SAID_EVERY_MS = 60_000

@@ -22,6 +22,7 @@ from .interface import Exists, Found, Missing, Refused, Unclear
 DEADLINE_S, CONNECT_S = 120, 5
 LISTED_AT_ONCE = 1000
 _PLAIN = "http://"
+_UNSIGNED = "AWS_UNSIGNED_PAYLOAD"
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -143,13 +144,24 @@ def _open(scheme: str, bucket: str, endpoint: str) -> Any:
         if os.environ.get("AZURE_STORAGE_ENDPOINT", "").startswith(_PLAIN):
             client["allow_http"] = True
         return AzureStore(bucket, client_options=client, retry_config=retries)
-    config: Any = profile(os.environ)
-    if endpoint:
-        config["endpoint"] = endpoint
-    endpoint = endpoint or s3_endpoint(os.environ)
-    if endpoint.startswith(_PLAIN):
+    config: Any = s3_config(os.environ, endpoint)
+    if (endpoint or s3_endpoint(os.environ)).startswith(_PLAIN):
         client["allow_http"] = True
     return S3Store(bucket, config=config or None, client_options=client, retry_config=retries)
+
+
+def s3_config(environment: Mapping[str, str], endpoint: str) -> dict[str, str]:
+    """Return the settings of S3 that are not in the environment. endpoint: instead of the one there; "" for that.
+
+    Over TLS the body of a PUT is not signed: that takes more time of the processor than all else of a PUT, and TLS
+    protects it. AWS_UNSIGNED_PAYLOAD says otherwise.
+    """
+    config = {**profile(environment)}
+    if endpoint:
+        config["endpoint"] = endpoint
+    if not (endpoint or s3_endpoint(environment)).startswith(_PLAIN) and _UNSIGNED not in environment:
+        config["unsigned_payload"] = "true"
+    return config
 
 
 def _no_bucket(text: str) -> bool:

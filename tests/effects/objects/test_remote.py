@@ -3,6 +3,7 @@
 import pytest
 from fencepost.effects.objects import BadUrl, Exists, Missing, Refused, Unclear, is_url, open_objects
 from fencepost.effects.objects.aws_profiles import profile
+from fencepost.effects.objects.remote import s3_config
 from odd_store import CUT, OddStore, error_body
 
 
@@ -28,6 +29,21 @@ def test_a_create_is_conditional_on_the_name_being_unused(store, objects):
     store.answers = [(200, b"")]
     objects.create("a/1", b"x")
     assert store.asked == [("PUT", "/bucket/some/prefix/a/1", "*")]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "environment", "unsigned"),
+    [
+        ("", {}, "true"),
+        ("https://store:9000", {}, "true"),
+        ("http://store:9000", {}, None),
+        ("", {"AWS_ENDPOINT_URL": "http://store:9000"}, None),
+        ("", {"AWS_UNSIGNED_PAYLOAD": "false"}, None),
+    ],
+)
+def test_bodies_are_unsigned_over_tls_unless_the_environment_decides(endpoint, environment, unsigned, tmp_path):
+    files = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), str(tmp_path / "none"))
+    assert s3_config({**files, **environment}, endpoint).get("unsigned_payload") == unsigned
 
 
 ANSWERS = [
