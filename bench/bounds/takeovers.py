@@ -29,6 +29,7 @@ DATA_BYTES = 1_000_000_000
 FILL_S = 5.0  # of one window of the load that fills the store
 LOAD_S = 8.0  # small requests before the owner goes: rounds that no checkpoint has
 LONGEST_S = 90.0
+SHORTEST_S = 1.0
 LOOK_S = 0.02
 
 
@@ -90,7 +91,7 @@ def takeovers(name: str, size: Size, say: Say) -> Iterator[Measured]:
             say(f"{name} · round {number + 1} of {size.rounds}")
             for how, found in ((signal.SIGKILL, killed), (signal.SIGTERM, handed_over)):
                 standby.start()
-                _wait(standby.fetched)
+                standby.fetched.wait(max(SHORTEST_S, LONGEST_S * size.share))  # else it is the colder for it
                 Produce(name, 16, 1).window(owner.peer, max(0.5, LOAD_S * size.share))
                 began = time.perf_counter()
                 owner.end(how)
