@@ -61,6 +61,13 @@ def test_more_offsets_without_data_than_the_window_holds_are_passed_over() -> No
     assert driver.acquire("me", *found[1:]) == [AcquiredRange(30, 34, 1)]
 
 
+def test_a_full_window_archives_no_offsets_without_data_above_it() -> None:
+    driver = ShareDriver(locks=10)
+    driver.acquire("me", (0, 9))
+    assert driver.acquire("other", Found(10, 14, is_data=False), (17, 19)) == []
+    assert (driver.machine.end, driver.machine.next_offset) == (9, 10)
+
+
 def test_kafka_19808_a_full_window_acquires_only_released_records() -> None:
     driver = ShareDriver(locks=15)
     driver.acquire("me", *THREE, wanted=Wanted(15, 500, exact=True))

@@ -140,6 +140,17 @@ def test_a_new_share_session_gets_and_keeps_what_the_members_last_session_had(
     assert not shares.locks._releases
 
 
+def test_a_second_session_that_ends_during_the_release_of_the_first_is_released_too(world: SimulatedBroker) -> None:
+    client = with_many_runs(world)
+    shares = world.broker.share_partitions
+    first, *others = [key[1:] for key in shares.of_group(client.group)]
+    shares.begin_release(client.group, "m", [first])
+    assert holders(world) == {"m"}
+    shares.begin_release(client.group, "m", others)
+    world.wait(0.5)
+    assert holders(world) == set()
+
+
 def test_locks_of_an_ended_session_stay_until_their_release_can_be_logged(world, logged, monkeypatch) -> None:
     client = with_many_runs(world)
 

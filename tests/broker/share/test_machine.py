@@ -130,9 +130,10 @@ def test_a_transaction_cannot_acknowledge_a_record_twice() -> None:
 def test_the_end_of_a_transaction_decides_only_its_own_pending_records(state: str, commit: bool) -> None:
     driver = driver_in(state)
     driver.settle(U, commit=commit)
-    assert driver.states() == f"L{state}L"
+    assert (driver.states(), driver.machine.next_offset) == (f"L{state}L", 1 if state == "A" else 3)
     driver.settle(T, commit=commit)
-    assert driver.states() == f"L{'KA'[not commit] if state == 'P' else state}L"
+    after = "KA"[not commit] if state == "P" else state
+    assert (driver.states(), driver.machine.next_offset) == (f"L{after}L", 1 if after == "A" else 3)
 
 
 @pytest.mark.parametrize("state", "ALPKX")
@@ -283,6 +284,15 @@ def test_a_marker_decides_no_record_that_became_pending_after_it() -> None:
     assert (driver.states(), driver.machine.transactions) == ("PL", [T])
     driver.machine.settle(T, 201, commit=True)
     assert (driver.states(), driver.machine.transactions) == ("L", [])
+
+
+def test_the_end_of_a_transaction_decides_a_pending_range_that_the_log_start_has_cut() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 3))
+    driver.acknowledge_in(T, "me", ack(0, 3, ACCEPT))
+    driver.log_begins(2)
+    driver.settle(T, commit=False)
+    assert (driver.states(), driver.machine.transactions) == ("AA", [])
 
 
 def test_records_replayed_twice_are_archived_once() -> None:

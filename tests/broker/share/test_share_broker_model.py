@@ -344,7 +344,7 @@ def check(examples: int, steps: int) -> None:
 
 @pytest.mark.slow
 def test_share_partitions_agree_with_a_model_of_single_records() -> None:
-    check(examples=4, steps=60)
+    check(examples=3, steps=60)
 
 
 @pytest.mark.long
