@@ -87,8 +87,8 @@ class GroupOffsets:
         """
 
         def verdict(response: Any) -> ErrorCode:
-            """Return the code for which the request is sent again, NONE for none. Raises the error that error_for
-            makes.
+            """Return the retriable error code in the response; NONE if the request need not be sent again. With
+            error_for, its error is raised instead, and retry() decides. Forgets the coordinator if it is elsewhere.
             """
             code = _retriable_code(codes(response), again)
             if code in _ELSEWHERE:

@@ -98,10 +98,13 @@ class Writes:
         raise machine.failure()
 
     async def acknowledge(self, taken: FromShareGroup) -> None:
-        """Send the acknowledgements of records of a share group. Raises the transaction's error; RecordNotHeldError
-        before anything is sent.
+        """Send these acknowledgements of a share group's records as part of the transaction; wait for the answers.
+
+        Raises RecordNotHeldError, with nothing sent, if the consumer no longer holds one of the records; otherwise the
+        error that has failed the transaction.
         """
-        await (await self.hand_over(taken))()
+        send = await self.hand_over(taken)
+        await send()
 
     async def hand_over(self, taken: FromShareGroup) -> Callable[[], Awaitable[None]]:
         """Take the unsent acknowledgements, and return a function that sends them; it raises the transaction's error.

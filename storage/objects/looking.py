@@ -168,7 +168,12 @@ class JournalVerifying:
             return [*self.problems, f"{damage.name}: {damage.reason}"]
 
     def _read(self, looked: Looked) -> list[str]:
-        """Read all that the store needs. Returns what is lost or damaged. Raises Missing, ObjectDamaged, MovedOn."""
+        """Read every object that a start from the store would read, and report progress.
+
+        Returns a line for each lost or damaged one after which reading can go on: the identity, and parts of the
+        recovery point. Raises Missing or ObjectDamaged for any other; MovedOn if there are such lines and the store
+        has a newer recovery point, because the objects may have been removed since.
+        """
         looking = self.looking
         self.problems, self.rounds, self.size_bytes = [], 0, 0
         if format.IDENTITY_NAME not in looked.sizes:

@@ -15,7 +15,7 @@ Wait = Callable[[ObjectsError], None]  # called before a call is made again; rai
 
 
 class Taken(Exception):
-    """Raised if somebody else has created an object of this name. content: of it."""
+    """Raised if somebody else has created an object of this name. content: what they have stored under it."""
 
     def __init__(self, name: str, content: bytes) -> None:
         super().__init__(f"{name} was created by somebody else")

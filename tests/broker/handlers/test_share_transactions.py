@@ -51,11 +51,11 @@ def test_records_acknowledged_in_an_aborted_transaction_are_delivered_again(worl
     assert acquire(world, key, 0, 2, "other") == [AcquiredRange(0, 2, 2)]
 
 
-def test_acknowledgements_too_many_for_the_txns_end_entry_get_policy_violation(
+def test_acknowledgements_that_exceed_the_entry_of_the_txns_end_are_refused(
     world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of a transaction settles all its acknowledged ranges in one journal entry; those that still fit are
-    settled.
+    """A transaction's end settles all its acknowledged ranges in one journal entry, which has room for three of them
+    here. A request that would exceed it is refused whole; a smaller one is accepted after it.
     """
     monkeypatch.setattr(handler, "END_BYTES", world.broker.store.largest_append_bytes // 3)
     (key,) = begin(world, "orders")
@@ -65,7 +65,7 @@ def test_acknowledgements_too_many_for_the_txns_end_entry_get_policy_violation(
     assert worker.acknowledge((key, 4, 4), (key, 6, 6)) == [ErrorCode.POLICY_VIOLATION]
     assert worker.acknowledge((key, 4, 4)) == [NONE]
     worker.end(commit=True)
-    assert states(world, key) == "1 LKLKLLLLL"
+    assert states(world, key) == "1 LKLKLLLLL"  # from offset 1 on: K acknowledged, L acquired
 
 
 def test_records_rejected_in_a_transaction_are_archived_at_commit(world: SimulatedBroker) -> None:

@@ -80,9 +80,13 @@ def test_later_requests_of_a_connection_are_answered_after_its_long_request(brok
     assert len(client.receive().topics) == 50
 
 
-def test_a_request_that_fits_in_one_slice_is_completed_in_it(broker, monkeypatch):
-    monkeypatch.setattr(turns, "SLICE_UNITS", 1_000)
-    assert [topic.error_code for topic in broker.ask(create()).topics] == [0] * 50
+def test_a_request_that_fits_in_one_slice_is_completed_before_another_is_served(broker, monkeypatch):
+    monkeypatch.setattr(turns, "SLICE_UNITS", 50 * 40)  # a topic takes 32 units
+    client, other = SimulatedClient(broker), SimulatedClient(broker)
+    client.send(create())
+    other.send(MetadataRequest(topics=None))
+    assert len(other.receive().topics) == 50
+    assert [topic.error_code for topic in client.receive().topics] == [0] * 50
 
 
 # ---- requests that come when the turn's allowance is spent ---------------------------------------------------------

@@ -229,6 +229,7 @@ def aborted(driver: LogDriver) -> list[tuple[int, ...]]:
 
 
 def derived(driver: LogDriver) -> list[tuple[int, ...]]:
+    """Remove the transaction indexes, and return the aborted transactions as they are found in the batches."""
     driver.files.close()
     for name in driver.disk.list(DIRECTORY):
         if name.endswith(".txnindex"):
@@ -236,7 +237,7 @@ def derived(driver: LogDriver) -> list[tuple[int, ...]]:
     return aborted(driver)
 
 
-def test_a_derived_aborted_transaction_begins_in_an_earlier_segment_than_its_marker() -> None:
+def test_without_indexes_an_aborted_transaction_over_several_segments_is_found() -> None:
     driver = LogDriver(segment_bytes=100)
     for number, producer in enumerate((1, 2, 1)):
         driver.values(b"v", producer_id=producer, producer_epoch=0, base_sequence=number // 2, transactional=True)
@@ -246,6 +247,7 @@ def test_a_derived_aborted_transaction_begins_in_an_earlier_segment_than_its_mar
     driver.marker(2, 0, Marker.ABORT)  # 6
     driver.settle()
     reported = aborted(driver)
+    # of each aborted transaction: producer id, first offset, its marker's offset, the last stable offset after it
     assert reported == [(1, 0, 4, 5), (2, 5, 6, 7)]
     assert len(driver.log.segments) == 7
     assert derived(driver) == reported
