@@ -38,7 +38,7 @@ def fence_seals_are_collected_with_rounds(stack: ExitStack) -> None:
     replaced(stack, fence.garbage, garbage)
 
 
-@killed_by(TAKEOVER)
+@killed_by(FENCE)
 @breaks(ONE_OWNER)
 def fence_a_seal_goes_to_the_first_name_above_the_lowest_round(stack: ExitStack) -> None:
     def place(rounds: Mapping[int, bool], window: int) -> int:
@@ -50,7 +50,7 @@ def fence_a_seal_goes_to_the_first_name_above_the_lowest_round(stack: ExitStack)
     replaced(stack, fence.seal_place, place)
 
 
-@killed_by(TAKEOVER)
+@killed_by(FENCE)
 @breaks(ONE_OWNER)
 def fence_a_round_is_released_though_one_before_it_is_missing(stack: ExitStack) -> None:
     def wrapper(create: Any) -> Any:
@@ -63,7 +63,7 @@ def fence_a_round_is_released_though_one_before_it_is_missing(stack: ExitStack) 
     around(stack, Owner.create, wrapper)
 
 
-@killed_by(TAKEOVER)
+@killed_by(FENCE)
 @breaks(ONE_OWNER)
 def fence_the_window_counts_rounds_that_are_on_their_way(stack: ExitStack) -> None:
     def may_begin(self: Owner) -> bool:
@@ -104,7 +104,7 @@ def fence_a_seal_is_valid_as_soon_as_it_is_created(stack: ExitStack) -> None:
     replaced(stack, Taker.sealed, sealed)
 
 
-@killed_by(TAKEOVER)
+@killed_by(FENCE)
 @breaks(ONE_OWNER)
 def fence_pages_of_a_listing_may_come_in_no_order(stack: ExitStack) -> None:
     replaced(stack, fence.is_proof, lambda numbers, page=fence.ONE_PAGE: True)

@@ -144,6 +144,53 @@ def test_a_takeover_overtaken_by_a_newer_one_raises_and_begins_no_epoch():
     assert Owning(objects, node=4).values() == [b"first", b"of the third"]
 
 
+def test_an_epoch_whose_rounds_arrive_while_it_is_being_ended_is_what_the_next_goes_on_from():
+    """Its owner had created them, and the store has them only once the next owner has ended the epoch before."""
+    objects = SimulatedObjects()
+    begin(objects).send("t", b"first")
+    Owning(objects.client(), node=2).send("t", b"of the second")
+    prefix = form.epoch_prefix(2)
+    late = {name: objects.content.pop(name) for name in list(objects.content) if name.startswith(prefix)}
+    third = objects.client()
+    first_name = form.place_name(Place(2, 0))
+
+    def arrive(call: str, name: str) -> None:
+        if (call, name) == ("create", first_name):
+            objects.content.update(late)
+            late.clear()
+
+    third.before_each = arrive
+    assert Owning(third, node=3).values() == [b"first", b"of the second"]
+    assert third.calls.index(("list", form.epoch_prefix(1))) < third.calls.index(("create", first_name))
+    assert not late
+    assert Owning(objects.client(), node=4).values() == [b"first", b"of the second"]
+
+
+def test_a_takeover_whose_rounds_were_deleted_by_a_newer_owner_is_overtaken_and_finds_no_damage():
+    objects = SimulatedObjects()
+    begin(objects).send("t", b"first")
+    second = objects.client()
+    has_sealed = False
+
+    def overtake(call: str, name: str) -> None:
+        nonlocal has_sealed
+        if call == "create" and name.startswith(form.epoch_prefix(1)):
+            has_sealed = True
+        if call == "read" and has_sealed and name == form.place_name(Place(1, 0)):
+            second.before_each = lambda call, name: None
+            newer = Owning(objects.client(), node=3)
+            for value in (b"of the third", b"and another"):
+                newer.send("t", value)
+                newer.point()
+            assert form.place_name(Place(1, 0)) not in objects.content
+
+    second.before_each = overtake
+    with pytest.raises(Overtaken):
+        Owning(second, node=2)
+    assert has_sealed
+    assert Owning(objects.client(), node=4).values() == [b"first", b"of the third", b"and another"]
+
+
 def test_an_owner_that_ended_its_epoch_raises_at_the_next_round_and_its_seal_counts():
     objects = SimulatedObjects()
     owner = begin(objects)
