@@ -144,7 +144,7 @@ def test_a_takeover_overtaken_by_a_newer_one_raises_and_begins_no_epoch():
     assert Owning(objects, node=4).values() == [b"first", b"of the third"]
 
 
-def test_an_epoch_whose_rounds_arrive_while_it_is_being_ended_is_what_the_next_goes_on_from():
+def test_an_epoch_that_begins_while_a_takeover_ends_an_earlier_one_is_its_base():
     """Its owner had created them, and the store has them only once the next owner has ended the epoch before."""
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
@@ -166,7 +166,7 @@ def test_an_epoch_whose_rounds_arrive_while_it_is_being_ended_is_what_the_next_g
     assert Owning(objects.client(), node=4).values() == [b"first", b"of the second"]
 
 
-def test_a_takeover_whose_rounds_were_deleted_by_a_newer_owner_is_overtaken_and_finds_no_damage():
+def test_a_takeover_whose_rounds_a_newer_owner_deleted_raises_overtaken():
     objects = SimulatedObjects()
     begin(objects).send("t", b"first")
     second = objects.client()
