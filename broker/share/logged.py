@@ -44,6 +44,18 @@ class EncodedSnapshot(NamedTuple):
     value: bytes
 
 
+class LoggedAt(NamedTuple):
+    """Where the record of a share partition is in the log. home: the partition of the topic.
+
+    value_bytes: the size of the record's value. logged_bytes: how much was logged in its home up to here.
+    """
+
+    home: int
+    offset: int
+    value_bytes: int
+    logged_bytes: int
+
+
 Logged = Update | Snapshot | EncodedUpdate | EncodedSnapshot | None
 Change = tuple[SharePartitionKey, Logged]
 """The record to log for one share partition; None: it is deleted."""
@@ -93,14 +105,11 @@ class Kept:
         snapshot = self.snapshot(self.epoch + 1, (), now_ms)
         return EncodedSnapshot(snapshot.epoch, records.snapshot_of(snapshot, states))
 
-    def note_snapshot(self, offset: int, value_bytes: int, logged_bytes: int) -> None:
-        """Note that its snapshot was logged at this offset; updates are counted from there.
-
-        logged_bytes: how much has been logged in its partition of the topic by then.
-        """
+    def note_snapshot(self, at: LoggedAt) -> None:
+        """Note that its snapshot was logged here; updates are counted from there."""
         pending_from = self.machine.earliest_pending
-        self.snapshot_offset, self.snapshot_bytes, self.snapshot_at = offset, value_bytes, logged_bytes
-        self.needs_from = offset if pending_from is None else min(offset, pending_from)
+        self.snapshot_offset, self.snapshot_bytes, self.snapshot_at = at.offset, at.value_bytes, at.logged_bytes
+        self.needs_from = at.offset if pending_from is None else min(at.offset, pending_from)
         self.updates = self.update_bytes = 0
 
 

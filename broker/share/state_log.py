@@ -16,16 +16,17 @@ from typing import Any, NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import KafkaError
-from ...protocol.records import Marker, Record, keyed_batch, read_marker
+from ...protocol.records import keyed_batch
 from ..bugs import contain_bugs
 from ..net.turns import SUBJECT_UNITS, Job, Steps
 from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
 from ..topics.participants import Settlement
 from . import records
-from .logged import Change, EncodedPending, EncodedSnapshot, EncodedUpdate, Encoding, Kept, Logged
+from .logged import Change, EncodedPending, EncodedSnapshot, EncodedUpdate, Encoding, Kept, Logged, LoggedAt
 from .memory import RunMemory
 from .records import Kind, record_key
+from .replay import Replay
 from .runs import Transaction
 from .values import UNCHANGED, SharePartitionKey, ShareUnit, Snapshot, StateBatch, Update
 
@@ -177,9 +178,10 @@ class ShareStateLog:
             for home, batch, of_home, values in written:
                 transaction = home, producer_id
                 for index, ((key, what), value) in enumerate(zip(of_home, values, strict=True)):
-                    what.apply(transaction, batch.base_offset + index)
+                    at = self.note_logged(home, key, batch.base_offset + index, len(value))
+                    what.apply(transaction, at.offset)
                     self._is_pending(transaction, key)
-                    self._count_update(key, len(value))
+                    self._count_update(key, at)
 
         return ShareUnit(parts, apply)
 
@@ -217,7 +219,8 @@ class ShareStateLog:
 
     def _apply_written(self, written: _Written) -> None:
         for index, (key, what, value_bytes) in enumerate(written.changes):
-            self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
+            at = self.note_logged(written.home, key, written.batch.base_offset + index, value_bytes)
+            self.apply(key, what, at)
 
     def _keep_short(self, keys: Iterable[SharePartitionKey]) -> None:
         """Begin to snapshot share partitions with many updates and to prune logs that have grown."""
@@ -272,44 +275,44 @@ class ShareStateLog:
 
     # ---- what a replay applies too ---------------------------------------------------------------------------
 
-    def _apply(self, home: int, key: SharePartitionKey, what: Logged, offset: int, value_bytes: int) -> None:
-        """Apply a change written at this offset, or replayed. value_bytes: the size of its record's value."""
+    def apply(self, key: SharePartitionKey, what: Logged, at: LoggedAt) -> None:
+        """Apply a change that was written here, or is replayed. An update of an unknown share partition is ignored."""
         kept = self.known.get(key)
         if isinstance(what, Update | EncodedUpdate):
             if kept is not None:
                 what.apply() if isinstance(what, EncodedUpdate) else kept.machine.apply(what)
-                self._count_update(key, value_bytes)
-            return
-        self._count_logged(home, value_bytes + len(key.group))
-        if isinstance(what, Snapshot):
-            self._apply_snapshot(home, key, what, offset, value_bytes)
+                self._count_update(key, at)
+        elif isinstance(what, Snapshot):
+            self._apply_snapshot(key, what, at)
         elif what is None:
             self._forget(key)
         elif kept is not None:
             kept.epoch = what.epoch
-            kept.note_snapshot(offset, value_bytes, self._logged_bytes[home])
+            kept.note_snapshot(at)
 
-    def _count_update(self, key: SharePartitionKey, value_bytes: int) -> None:
+    def _count_update(self, key: SharePartitionKey, at: LoggedAt) -> None:
         """Count an update's record of a share partition, also of one that a transaction made pending."""
         kept = self.known[key]
         kept.updates += 1
-        kept.update_bytes += value_bytes
-        self._count_logged(kept.home, value_bytes + len(key.group))
+        kept.update_bytes += at.value_bytes
         self.count_runs(key)
+
+    def note_logged(self, home: int, key: SharePartitionKey, offset: int, value_bytes: int) -> LoggedAt:
+        """Count a record of this share partition as logged in its partition of the topic. Returns where it is."""
+        self._count_logged(home, value_bytes + len(key.group))
+        return LoggedAt(home, offset, value_bytes, self._logged_bytes[home])
 
     def _count_logged(self, home: int, size_bytes: int) -> None:
         self._logged_bytes[home] = self._logged_bytes.get(home, 0) + size_bytes + AROUND_BYTES
 
-    def _apply_snapshot(
-        self, home: int, key: SharePartitionKey, snapshot: Snapshot, offset: int, value_bytes: int
-    ) -> None:
-        """Set the state to a snapshot, written or replayed at this offset. Creates an unknown share partition."""
+    def _apply_snapshot(self, key: SharePartitionKey, snapshot: Snapshot, at: LoggedAt) -> None:
+        """Set the state to a snapshot, written or replayed here. Creates an unknown share partition."""
         kept = self.known.get(key)
         if kept is None:
-            kept = self._begin(home, key, max(0, snapshot.start), snapshot.state_epoch)
+            kept = self._begin(at.home, key, max(0, snapshot.start), snapshot.state_epoch)
         kept.machine.apply_snapshot(snapshot._replace(start=max(0, snapshot.start)))
         kept.epoch, kept.created_ms = snapshot.epoch, snapshot.created_ms
-        kept.note_snapshot(offset, value_bytes, self._logged_bytes.get(home, 0))
+        kept.note_snapshot(at)
         self.count_runs(key)
 
     def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
@@ -318,10 +321,17 @@ class ShareStateLog:
         self._of_group.setdefault(key.group, {})[key] = None
         return kept
 
-    def _apply_pending(
-        self, home: int, key: SharePartitionKey, producer_id: int, offset: int, batches: Sequence[StateBatch]
+    def apply_pending(
+        self, key: SharePartitionKey, producer_id: int, at: LoggedAt, batches: Sequence[StateBatch]
     ) -> None:
         """Apply the update of a transaction. Its share partition's snapshot may follow later in the log."""
+        self._make_pending(at.home, key, producer_id, at.offset, batches)
+        self._count_update(key, at)
+
+    def _make_pending(
+        self, home: int, key: SharePartitionKey, producer_id: int, offset: int, batches: Sequence[StateBatch]
+    ) -> None:
+        """Make these acknowledgements pending, as of a record at this offset. Creates an unknown share partition."""
         kept = self.known.get(key) or self._begin(home, key)
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)
@@ -374,7 +384,9 @@ class ShareStateLog:
 
     def load(self) -> None:
         """Replay the topic at start. Raises InternalTopicDamaged."""
-        self.topic.load(self._replay)
+        replay = Replay(self, self._read_from)
+        self.topic.load(replay.read)
+        replay.finish()
         self._read_from.clear()
         for key, kept in list(self.known.items()):
             if kept.snapshot_offset < self._begins(kept.home):
@@ -386,30 +398,6 @@ class ShareStateLog:
             return self.topic.log(home).start_offset
         except KafkaError:
             return 0
-
-    def _replay(self, home: int, batch: Batch, contents: Iterable[Record]) -> None:
-        """Apply a batch that was read at start, except records that a snapshot of the coordinators covers."""
-        if batch.is_control:
-            marker = read_marker(batch)
-            if marker is not None:
-                commit = marker[0] is Marker.COMMIT
-                self.end_transaction(home, batch.producer_id, commit, batch.base_offset)
-            return
-        for record in contents:
-            kind, key = records.read_key(record.key or b"")
-            value = record.value
-            if record.offset < self._read_from.get(key, 0):
-                continue
-            if kind is Kind.SNAPSHOT:
-                what = None if value is None else records.read_snapshot(value)
-                self._apply(home, key, what, record.offset, len(value or b""))
-            elif value is not None:
-                update = records.read_update(value)
-                if batch.is_transactional:
-                    self._apply_pending(home, key, batch.producer_id, record.offset, update.batches)
-                    self._count_update(key, len(value))
-                else:
-                    self._apply(home, key, update, record.offset, len(value))
 
     # ---- snapshots of all coordinators -----------------------------------------------------------------------
 
@@ -453,12 +441,12 @@ class ShareStateLog:
         if end < self._begins(home):
             return
         self._read_from[key] = end
-        self._apply_snapshot(home, key, snapshot, offset, value_bytes)
+        self._apply_snapshot(key, snapshot, LoggedAt(home, offset, value_bytes, self._logged_bytes.get(home, 0)))
         kept = self.known[key]
         kept.needs_from, kept.updates, kept.update_bytes = needs_from, updates, update_bytes
         kept.snapshot_at -= bytes_since
         for (producer_id, position), batches in pending.items():
-            self._apply_pending(home, key, producer_id, position, batches)
+            self._make_pending(home, key, producer_id, position, batches)
 
     # ---- pruning ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.share import state_log
+from fencepost.broker.share.records import Kind, record_key
 from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
+from fencepost.broker.topics.internal_topic import InternalTopicDamaged
 from fencepost.broker.topics.names import SHARE_STATE_TOPIC
 from fencepost.broker.upkeep import coordinator_snapshots
 from fencepost.storage.checkpoints import read_file, write_file
@@ -171,3 +173,33 @@ def test_frequent_restarts_do_not_keep_the_state_log_of_an_idle_partition_unprun
     assert log.known[cold].epoch > 0
     assert replayed(world, list(log.rows()), positions(world)) == view(log)
     world.stop()
+
+
+def test_a_start_does_not_decode_share_records_that_a_snapshot_replaces(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "t")
+    write_undecodable(world, key, Kind.SNAPSHOT)
+    write_undecodable(world, key, Kind.UPDATE)
+    acquire(world, key, 0, 9)
+    accept(world, key, 3, 3)
+    world.broker.share_partitions.state_log.write_snapshots([key])
+    accept(world, key, 5, 5)
+    world.wait(0.1)
+    assert replayed(world) == view(world.broker.share_partitions.state_log)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_start_names_the_offset_of_an_undecodable_share_record(world: SimulatedBroker, kind: Kind) -> None:
+    (key,) = begin(world, "t")
+    acquire(world, key, 0, 9)
+    accept(world, key, 3, 3)
+    write_undecodable(world, key, kind)
+    accept(world, key, 5, 5)
+    with pytest.raises(InternalTopicDamaged, match=rf"{SHARE_STATE_TOPIC}-0.*: at offset 2: .* cannot be decoded"):
+        replayed(world)
+
+
+def write_undecodable(world: SimulatedBroker, key: SharePartitionKey, kind: Kind) -> None:
+    """Write a record of this share partition whose value cannot be decoded."""
+    topic = world.broker.share_partitions.state_log.topic
+    topic.commit([topic.part(0, [(record_key(kind, key), b"no")], now_ms=1)])
+    world.wait(0.1)

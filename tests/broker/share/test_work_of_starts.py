@@ -1,12 +1,16 @@
 """How much work a start has with share partitions of thousands of runs: little of it is for each run."""
 
+import gc
+import time
+
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.share import records
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.state_log import ShareStateLog
-from fencepost.broker.share.values import AcquiredRange, Snapshot, State, StateBatch, Update
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Snapshot, State, StateBatch, Update
 from lines_run import lines_run
+from share_acknowledging import acknowledge_now
 from share_transactions import ShareWorker, begin
 from simulated_broker import SimulatedBroker
 
@@ -40,7 +44,7 @@ def test_loading_share_state_at_a_start_executes_few_lines_per_run(source: str) 
         assert lines < LINES_OF_A_RUN * RUNS * SHARE_PARTITIONS
 
 
-def test_applying_an_update_of_thousands_of_ranges_executes_few_lines_per_range() -> None:
+def test_applying_a_large_share_update_executes_few_lines_per_range() -> None:
     states = (State.AVAILABLE, State.ACKNOWLEDGED)
     batches = [StateBatch(offset, offset, states[offset % 2], 1) for offset in range(RUNS)]
     value = records.update_value(Update(0, RUNS // 2, batches), 0)
@@ -76,3 +80,35 @@ def test_a_start_restores_the_pending_runs_of_one_request_together(source: str) 
         assert after.pending_runs() == before.pending_runs()
         assert list(after.pending_batches()) == list(before.pending_batches())
         assert lines < LINES_OF_A_PENDING_RUN * RUNS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after", ["an orderly stop", "a crash, without a snapshot of the coordinators"])
+def test_a_start_restores_a_thousand_share_partitions(after: str) -> None:
+    """Prints the CPU time of the whole start."""
+    world = SimulatedBroker()
+    world.broker.topics.create("orders", 1_000)
+    keys, shares = begin(world, "orders", partitions=1_000), world.broker.share_partitions
+    types = [(AckType.ACCEPT, AckType.RELEASE)[offset % 2] for offset in range(RUNS)]
+    for number, key in enumerate(keys):
+        shares.state_log.known[key].machine.acquire([AcquiredRange(0, RUNS - 1, 1)], "m", 1 << 60)
+        acknowledge_now(shares, key.group, "m", {key[1:]: [AckRange(0, RUNS - 1, types)]})
+        if number % 50 == 0:
+            world.wait(0.2)
+    world.wait(0.2)
+    if after == "an orderly stop":
+        world.stop()
+        disk = world.disk
+    else:
+        disk = world.disk.after_process_crash()
+    gc.collect()
+    gc.disable()  # as `serve` starts
+    try:
+        began_s = time.process_time()
+        later = SimulatedBroker(disk=disk)
+        print(f"start after {after}: {time.process_time() - began_s:.2f} s of CPU")
+    finally:
+        gc.enable()
+    with later:
+        known = later.broker.share_partitions.state_log.known
+        assert [len(known[key].machine.runs) for key in keys] == [RUNS - 1] * 1_000

@@ -1,0 +1,97 @@
+"""Reads the state of share partitions from the topic at a start, and decodes only what that start needs.
+
+The rules: a snapshot replaces what was logged before it, so snapshots and updates stay bytes until the log has been
+read to its end, and what a later snapshot replaces is never decoded. What a transaction made pending, its marker and
+the end of a share partition are applied at once, after all that was logged before of the share partitions in question.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from ...protocol.batches import Batch
+from ...protocol.records import Marker, Record, read_marker
+from ..topics.internal_topic import InternalTopic, InternalTopicDamaged
+from . import records
+from .logged import Kept, Logged, LoggedAt
+from .records import Kind, UnreadableRecord
+from .runs import Transaction
+from .values import SharePartitionKey, StateBatch
+
+_Encoded = tuple[Kind, bytes, LoggedAt]
+
+
+class Replayed(Protocol):
+    """The state that a replay changes: a ShareStateLog."""
+
+    topic: InternalTopic
+    known: dict[SharePartitionKey, Kept]
+
+    def note_logged(self, home: int, key: SharePartitionKey, offset: int, value_bytes: int) -> LoggedAt: ...
+    def apply(self, key: SharePartitionKey, what: Logged, at: LoggedAt) -> None: ...
+    def apply_pending(
+        self, key: SharePartitionKey, producer_id: int, at: LoggedAt, batches: Sequence[StateBatch]
+    ) -> None: ...
+    def pending_in(self, transaction: Transaction) -> list[SharePartitionKey]: ...
+    def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None: ...
+
+
+class Replay:
+    """What was read of the topic's partitions, and not applied yet."""
+
+    def __init__(self, state_log: Replayed, read_from: Mapping[SharePartitionKey, int]) -> None:
+        """read_from: for each share partition the offset of the first record that a snapshot of the coordinators does
+        not cover; 0 if it is not there.
+        """
+        self._state_log = state_log
+        self._read_from = read_from
+        self._encoded: dict[SharePartitionKey, list[_Encoded]] = {}
+
+    def read(self, home: int, batch: Batch, contents: Iterable[Record]) -> None:
+        """Take a batch of a partition of the topic, except records that a snapshot of the coordinators covers.
+
+        Raises UnreadableRecord, InternalTopicDamaged.
+        """
+        if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None:
+                for key in self._state_log.pending_in((home, batch.producer_id)):
+                    self._apply(key)
+                commit = marker[0] is Marker.COMMIT
+                self._state_log.end_transaction(home, batch.producer_id, commit, batch.base_offset)
+            return
+        for record in contents:
+            kind, key = records.read_key(record.key or b"")
+            if record.offset >= self._read_from.get(key, 0):
+                self._read_record(home, batch, record, kind, key)
+
+    def _read_record(self, home: int, batch: Batch, record: Record, kind: Kind, key: SharePartitionKey) -> None:
+        """Take one record, and apply it if it cannot wait. Raises UnreadableRecord, InternalTopicDamaged."""
+        value = record.value
+        at = self._state_log.note_logged(home, key, record.offset, len(value or b""))
+        if kind is Kind.SNAPSHOT and value is None:
+            self._encoded.pop(key, None)
+            self._state_log.apply(key, None, at)
+        elif value is None:
+            return
+        elif kind is Kind.SNAPSHOT:
+            self._encoded[key] = [(kind, value, at)]
+        elif batch.is_transactional:
+            self._apply(key)
+            self._state_log.apply_pending(key, batch.producer_id, at, records.read_update(value).batches)
+        elif key in self._encoded or key in self._state_log.known:
+            self._encoded.setdefault(key, []).append((kind, value, at))
+
+    def finish(self) -> None:
+        """Apply what was read and has waited until now. Raises InternalTopicDamaged."""
+        for key in list(self._encoded):
+            self._apply(key)
+
+    def _apply(self, key: SharePartitionKey) -> None:
+        """Apply what has waited of this share partition. Raises InternalTopicDamaged."""
+        for kind, value, at in self._encoded.pop(key, ()):
+            try:
+                what = records.read_snapshot(value) if kind is Kind.SNAPSHOT else records.read_update(value)
+            except UnreadableRecord as error:
+                directory = self._state_log.topic.log(at.home).directory
+                raise InternalTopicDamaged(f"{directory}: at offset {at.offset}: {error}") from error
+            self._state_log.apply(key, what, at)
