@@ -22,7 +22,7 @@ from ..share.values import AckRange, SharePartitionKey
 from ..topics.names import SHARE_STATE_TOPIC, TopicIdPartition
 
 MOST_RANGES = 10_000
-END_BYTES = 64  # that a pending range may take at most in the unit that ends its transaction, with some to spare
+PART_OF_UNIT = 1 / 2  # of the largest unit, for what the end of a transaction archives; the rest is for its markers
 _Topic = TxnShareAcknowledgeResponse.Topic
 Acks = dict[TopicIdPartition, list[AckRange]]
 Wrong = Mapping[TopicIdPartition, KafkaError]
@@ -102,7 +102,7 @@ def _acknowledge(
     changes, wrong = acknowledging.finish_in_transaction()
     if wrong or not changes:
         return wrong
-    _check_end(broker, request.producer_id, sum(pending.states.number for _, pending in changes))
+    _check_end(broker, request.producer_id, {key: pending.states.number for key, pending in changes})
     unit = state_log.pending_unit(changes, request.producer_id, request.producer_epoch)
     began = [] if joining is None else [broker.store.append_part(joining.log.log_id, joining.batch)]
     state_log.topic.commit([*began, *unit.parts])
@@ -113,19 +113,22 @@ def _acknowledge(
     return {}
 
 
-def _check_end(broker: Services, producer_id: int, ranges: int) -> None:
+def _check_end(broker: Services, producer_id: int, ranges: Mapping[SharePartitionKey, int]) -> None:
     """Raise POLICY_VIOLATION if the transaction could not be ended with so many more ranges pending.
 
     Its abort archives, in one unit, all that were delivered for the last time. A unit above the journal's limit is
     never written.
     """
-    pending = broker.share_partitions.pending_ranges(producer_id)
-    most = broker.store.largest_append_bytes // END_BYTES
-    if pending + ranges > most:
+    state_log = broker.share_partitions.state_log
+    pending = state_log.pending
+    size = pending.bytes_of(producer_id)
+    more = sum(pending.more_bytes((state_log.home(key), producer_id), key, count) for key, count in ranges.items())
+    most = int(PART_OF_UNIT * broker.store.largest_append_bytes)
+    if size + more > most:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{pending} ranges are pending in the transaction, and at most {most} can be ended at once: end it, or "
-            "raise journal.max.bytes",
+            f"the end of the transaction may log {size} bytes for what is pending in it, and {more} more for this "
+            f"request; {most} can be logged at once: end it, or raise journal.max.bytes",
         )
 
 

@@ -13,6 +13,7 @@ The parts, from what others call down to the bytes in the log, each with the que
     state_log.py      ShareStateLog    what is logged in one unit, and what do that and a replay change?
     replay.py         Replay           what of the log does a start decode, and in which order does it apply that?
     records.py        -                which bytes are that?
+    pending.py        PendingAcknowledgements   where has a transaction something pending, and what may its end log?
     memory.py         RunMemory        how many runs may a share partition have?
 
 Decide, log, apply, as in the whole broker; this is the way of an acknowledgement, and the end of a lock goes it too:

@@ -411,15 +411,6 @@ class SharePartitions:
 
         return Acknowledging(group, acks, self.state_log, self._machine, decide_of, self.has_memory)
 
-    def pending_ranges(self, producer_id: int) -> int:
-        """Return how many ranges of offsets the producer's transaction has pending, in all share partitions."""
-        homes = range(self.state_log.topic.partitions)
-        return sum(
-            self._known[key].machine.pending_ranges((home, producer_id))
-            for home in homes
-            for key in self.state_log.pending_in((home, producer_id))
-        )
-
     def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
         """Return the changes that a transaction marker in this partition of __share_group_state makes.
 

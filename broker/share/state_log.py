@@ -25,6 +25,7 @@ from ..topics.participants import Settlement
 from . import records
 from .logged import Change, EncodedPending, EncodedSnapshot, EncodedUpdate, Encoding, Kept, Logged, LoggedAt
 from .memory import RunMemory
+from .pending import PendingAcknowledgements
 from .records import Kind, record_key
 from .replay import Replay
 from .runs import Transaction
@@ -72,7 +73,7 @@ class ShareStateLog:
         self.known: dict[SharePartitionKey, Kept] = {}
         self.memory = RunMemory()
         self._of_group: dict[str, dict[SharePartitionKey, None]] = {}
-        self._pending: dict[Transaction, dict[SharePartitionKey, None]] = {}
+        self.pending = PendingAcknowledgements()
         self._logged_bytes: dict[int, int] = {}  # by partition of the topic
         self._pruned_at: dict[int, int] = {}  # how much of it had been logged then
         self._due: dict[SharePartitionKey, None] = {}  # to be written whole
@@ -111,7 +112,7 @@ class ShareStateLog:
 
     def pending_in(self, transaction: Transaction) -> list[SharePartitionKey]:
         """Return the share partitions in which a transaction has pending acknowledgements."""
-        return list(self._pending.get(transaction, ()))
+        return self.pending.keys_of(transaction)
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class ShareStateLog:
                 for index, ((key, what), value) in enumerate(zip(of_home, values, strict=True)):
                     at = self.note_logged(home, key, batch.base_offset + index, len(value))
                     what.apply(transaction, at.offset)
-                    self._is_pending(transaction, key)
+                    self.pending.add(transaction, key, what.states.number)
                     self._count_update(key, at)
 
         return ShareUnit(parts, apply)
@@ -335,11 +336,7 @@ class ShareStateLog:
         kept = self.known.get(key) or self._begin(home, key)
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)
-        self._is_pending(transaction, key)
-
-    def _is_pending(self, transaction: Transaction, key: SharePartitionKey) -> None:
-        """Note that the transaction has pending acknowledgements in this share partition."""
-        self._pending.setdefault(transaction, {})[key] = None
+        self.pending.add(transaction, key, len(batches))
         self.count_runs(key)
 
     def count_runs(self, key: SharePartitionKey) -> None:
@@ -351,13 +348,12 @@ class ShareStateLog:
         """Commit or abort what a producer has pending in this partition of the topic, by its marker."""
         transaction = partition, producer_id
         self._count_logged(partition, 0)
-        keys = self._pending.pop(transaction, {})
-        for key in keys:
+        for key in self.pending.end(transaction):
             machine = self.known[key].machine
             machine.settle(transaction, marker_offset, commit=commit)
             self.count_runs(key)
             if transaction in machine.transactions:  # of a later transaction, known from a snapshot
-                self._pending.setdefault(transaction, {})[key] = None
+                self.pending.add(transaction, key, machine.pending_ranges(transaction))
 
     def _forget(self, key: SharePartitionKey) -> None:
         """Remove a share partition from memory, with its pending acknowledgements; nothing if it is unknown."""
@@ -369,11 +365,7 @@ class ShareStateLog:
         del of_group[key]
         if not of_group:
             del self._of_group[key.group]
-        for transaction in kept.machine.transactions:
-            keys = self._pending.get(transaction, {})
-            keys.pop(key, None)
-            if not keys:
-                self._pending.pop(transaction, None)
+        self.pending.forget(key)
 
     def forget(self, keys: Iterable[SharePartitionKey]) -> None:
         """Forget share partitions of deleted topics. Nothing is logged, because the deletion of the topic is."""

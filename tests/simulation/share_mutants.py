@@ -7,7 +7,7 @@ from typing import Any
 from fencepost.broker.share.logged import Encoding, _Piece
 from fencepost.broker.share.machine import SharePartition
 from fencepost.broker.share.memory import RUN_BYTES, RunMemory
-from fencepost.broker.share.partitions import SharePartitions
+from fencepost.broker.share.pending import PendingAcknowledgements
 from fencepost.broker.share.portions import _Portion
 from fencepost.broker.share.state_log import ShareStateLog
 from fencepost.broker.share.values import SharePartitionKey
@@ -172,4 +172,4 @@ def a_partition_full_of_runs_keeps_all_of_its_group_waiting(stack: ExitStack) ->
 @killed_by("tests/broker/handlers/test_share_transactions.py")
 @breaks("guarantees.md: Whatever a transaction has pending, it can be ended")
 def a_transaction_has_more_pending_than_its_end_can_archive(stack: ExitStack) -> None:
-    replaced(stack, SharePartitions.pending_ranges, lambda self, producer_id: 0)
+    replaced(stack, PendingAcknowledgements.bytes_of, lambda self, producer_id: 0)

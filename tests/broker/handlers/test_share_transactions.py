@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.handlers import share_transactions as handler
+from fencepost.broker.share import pending
 from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, SharePartitionKey
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.ledger import EndTxnsRequest, PrepareTxnRequest
@@ -15,6 +16,7 @@ from share_transactions import ShareWorker, acquire, begin, states
 from simulated_broker import SimulatedBroker
 
 NONE = ErrorCode.NONE
+PARTITIONS = 75
 NOT_ACQUIRED, NOT_TRIED = ErrorCode.INVALID_RECORD_STATE, ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
@@ -57,8 +59,9 @@ def test_acknowledgements_that_exceed_the_entry_of_the_txns_end_are_refused(
     """A transaction's end settles all its acknowledged ranges in one journal entry, which has room for three of them
     here. A request that would exceed it is refused whole; a smaller one is accepted after it.
     """
-    monkeypatch.setattr(handler, "END_BYTES", world.broker.store.largest_append_bytes // 3)
     (key,) = begin(world, "orders")
+    room = int(handler.PART_OF_UNIT * world.broker.store.largest_append_bytes)
+    monkeypatch.setattr(pending, "RANGE_BYTES", (room - pending.UPDATE_BYTES - len(key.group)) // 3)
     worker = ShareWorker(world)
     acquire(world, key, 0, 9)
     assert worker.acknowledge((key, 0, 0), (key, 2, 2)) == [NONE]
@@ -66,6 +69,49 @@ def test_acknowledgements_that_exceed_the_entry_of_the_txns_end_are_refused(
     assert worker.acknowledge((key, 4, 4)) == [NONE]
     worker.end(commit=True)
     assert states(world, key) == "1 LKLKLLLLL"  # from offset 1 on: K acknowledged, L acquired
+
+
+@pytest.mark.slow
+def test_the_bound_of_pending_acknowledgements_counts_the_names_of_groups() -> None:
+    """Every share partition has a record of its own with the group's name in the journal entry of the abort."""
+    settings = BrokerSettings(
+        share_coordinator_state_topic_num_partitions=1, group_share_delivery_count_limit=2, journal_max_bytes=4 << 20
+    )
+    with SimulatedBroker(settings) as world:
+        world.broker.topics.create("orders", PARTITIONS)
+        for known in range(1, PARTITIONS + 1):
+            keys = begin(world, "orders", "g" * 30_000, known)  # in a unit of its own: together they are too large
+            world.wait(0.1)
+        for key in keys:
+            world.broker.share_partitions.state_log.known[key].machine.acquire([AcquiredRange(0, 0, 2)], "m", 1 << 60)
+        worker = ShareWorker(world)
+        answers = []
+        for key in keys:
+            answers.append(worker.acknowledge((key, 0, 0)))
+            world.wait(0.1)
+        assert answers[0] == [NONE]
+        assert answers[-1] == [ErrorCode.POLICY_VIOLATION]
+        ended = EndTxnRequest(**worker.producer.who, committed=False)
+        for _ in range(5):
+            if world.ask(ended, 5).error_code == NONE:
+                break
+            world.wait(1)  # a file of the journal with room for it is made ready
+        done = [key for key, answer in zip(keys, answers, strict=True) if answer == [NONE]]
+        assert [states(world, key) for key in done] == ["1"] * len(done)
+
+
+def test_a_transaction_ends_after_its_records_and_then_its_group_were_deleted(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    assert worker.acknowledge((key, 0, 2)) == [NONE]
+    shares = world.broker.share_partitions
+    shares.state_log.commit([(key, shares.state_log.known[key].machine.decide_start(5))])
+    unit = shares.delete(key.group)
+    shares.state_log.topic.commit(unit.parts)
+    unit.apply()
+    worker.end(commit=False)
+    assert (shares.state_log.known, shares.state_log.pending.bytes_of(worker.producer.producer_id)) == ({}, 0)
 
 
 def test_records_rejected_in_a_transaction_are_archived_at_commit(world: SimulatedBroker) -> None:

@@ -1,0 +1,78 @@
+"""In which share partitions has each transaction something pending, and how large may what its end logs become? Pure.
+
+The rule: what an abort archives is logged in the unit that ends the transaction, with one record for each share
+partition, so its size is known while acknowledgements become pending. A range is counted until the transaction ends,
+also if the log's start has passed it.
+"""
+
+from .runs import Transaction
+from .values import SharePartitionKey
+
+RANGE_BYTES = 20  # of a range in an update
+UPDATE_BYTES = 400  # around the ranges of a share partition, without its group's name: key, batch, part of the unit,
+# and the marker in its partition of the topic
+
+
+class PendingAcknowledgements:
+    """The share partitions in which each transaction has pending acknowledgements."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[Transaction, dict[SharePartitionKey, int]] = {}
+        self._transactions: dict[SharePartitionKey, set[Transaction]] = {}
+        self._bytes_of: dict[int, int] = {}  # by producer id
+
+    def keys_of(self, transaction: Transaction) -> list[SharePartitionKey]:
+        """Return the share partitions in which this transaction has something pending."""
+        return list(self._ranges.get(transaction, ()))
+
+    def bytes_of(self, producer_id: int) -> int:
+        """Return how large, at most, the updates are that the end of the producer's transaction logs."""
+        return self._bytes_of.get(producer_id, 0)
+
+    def more_bytes(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> int:
+        """Return by how much these updates grow if so many more ranges become pending in a share partition."""
+        is_new = key not in self._ranges.get(transaction, ())
+        return RANGE_BYTES * ranges + (_update_bytes(key) if is_new else 0)
+
+    def add(self, transaction: Transaction, key: SharePartitionKey, ranges: int) -> None:
+        """Note that so many more ranges of a share partition are pending in a transaction."""
+        self._count(transaction, self.more_bytes(transaction, key, ranges))
+        of_transaction = self._ranges.setdefault(transaction, {})
+        of_transaction[key] = of_transaction.get(key, 0) + ranges
+        self._transactions.setdefault(key, set()).add(transaction)
+
+    def end(self, transaction: Transaction) -> list[SharePartitionKey]:
+        """Forget a transaction. Returns the share partitions in which it had something pending."""
+        keys = self.keys_of(transaction)
+        for key in keys:
+            self._discard(transaction, key)
+        return keys
+
+    def forget(self, key: SharePartitionKey) -> None:
+        """Forget a share partition, also in transactions of whose ranges the log's start has passed all."""
+        for transaction in list(self._transactions.get(key, ())):
+            self._discard(transaction, key)
+
+    def _discard(self, transaction: Transaction, key: SharePartitionKey) -> None:
+        """Forget what a transaction has pending in a share partition."""
+        of_transaction, of_key = self._ranges[transaction], self._transactions[key]
+        self._count(transaction, -RANGE_BYTES * of_transaction.pop(key) - _update_bytes(key))
+        of_key.discard(transaction)
+        if not of_transaction:
+            del self._ranges[transaction]
+        if not of_key:
+            del self._transactions[key]
+
+    def _count(self, transaction: Transaction, more: int) -> None:
+        """Add so many bytes to those of the transaction's producer; forget the producer at 0."""
+        producer_id = transaction[1]
+        count = self._bytes_of.get(producer_id, 0) + more
+        if count:
+            self._bytes_of[producer_id] = count
+        else:
+            del self._bytes_of[producer_id]
+
+
+def _update_bytes(key: SharePartitionKey) -> int:
+    """Return the size of what is around the ranges of a share partition where they are logged."""
+    return UPDATE_BYTES + len(key.group.encode())
