@@ -140,7 +140,7 @@ def test_a_new_share_session_gets_and_keeps_what_the_members_last_session_had(
     assert not shares.locks._releases
 
 
-def test_a_second_session_that_ends_during_the_release_of_the_first_is_released_too(world: SimulatedBroker) -> None:
+def test_a_session_that_ends_during_the_release_of_another_is_released(world: SimulatedBroker) -> None:
     client = with_many_runs(world)
     shares = world.broker.share_partitions
     first, *others = [key[1:] for key in shares.of_group(client.group)]

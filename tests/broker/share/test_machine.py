@@ -286,7 +286,7 @@ def test_a_marker_decides_no_record_that_became_pending_after_it() -> None:
     assert (driver.states(), driver.machine.transactions) == ("L", [])
 
 
-def test_the_end_of_a_transaction_decides_a_pending_range_that_the_log_start_has_cut() -> None:
+def test_a_transactions_end_decides_a_range_that_the_log_start_has_cut() -> None:
     driver = ShareDriver()
     driver.acquire("me", (0, 3))
     driver.acknowledge_in(T, "me", ack(0, 3, ACCEPT))

@@ -2,12 +2,17 @@
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from config_requests import change
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net.turns import Job
+from fencepost.broker.requests.aborted_filter import Header
+from fencepost.broker.requests.share.answers import is_data
 from fencepost.broker.requests.share.fetching import ShareFetching
+from fencepost.broker.requests.share.session_ends import _begin_end
+from fencepost.broker.share.partitions import SharePartitions
 from fencepost.storage.log.reads import Gone
 from produce_requests import batch, create, produce
 from share_client import ACCEPT, ShareClient, got, initialize
@@ -32,6 +37,12 @@ def write(broker, partition, *values):
     """A batch of each value."""
     for value in values:
         broker.ask(produce("t", batch(value=value.encode()), partition=partition), 9)
+
+
+def make_cold(broker, log):
+    """Have the next read of a flushed log wait for a worker, which reads its index from the disk."""
+    for state in log.segments:
+        broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
 
 
 def drained(broker, **more):
@@ -62,10 +73,8 @@ def test_batches_too_large_for_one_answer_are_delivered_before_later_ones(broker
         sent.append((partition, "small"))
     logs = [partition.log for partition in broker.broker.topics.by_name["t"].partitions]
     assert all(log.flushed_offset == 3 for log in logs)
-    if is_cold:
-        for log in logs:
-            for state in log.segments:
-                broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
+    for log in logs if is_cold else ():
+        make_cold(broker, log)
     more = {"max_wait_ms": 500} if is_cold else {}
     assert drained(broker, max_bytes=2 * LARGE, **more) == Counter(sent)
 
@@ -147,9 +156,7 @@ def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(bro
     """Two looks at once could both acquire records of one partition, and one answer has room for one of them."""
     write(broker, 1, "cold")
     broker.wait(FLUSHED_S)
-    log = broker.broker.topics.by_name["t"].partitions[1].log
-    for state in log.segments:
-        broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
+    make_cold(broker, broker.broker.topics.by_name["t"].partitions[1].log)
     write(broker, 4, "tail")
     reads, looking = HeldReads(), []
     work, job_work = ShareFetching._work, Job.work
@@ -170,3 +177,84 @@ def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(bro
     monkeypatch.setattr(Job, "work", one_step)
     given = got(ShareClient(broker).fetch(*range(PARTITIONS), max_wait_ms=500))
     assert (given[4].ranges, reads.ended) == ([(0, 0, 1)], 1)
+
+
+@pytest.fixture
+def held_read(broker, monkeypatch):
+    """Partition 0 has one record, to be read from the disk; call it to let the read end."""
+    write(broker, 0, "cold")
+    broker.wait(FLUSHED_S)
+    make_cold(broker, broker.broker.topics.by_name["t"].partitions[0].log)
+    held = []
+    reads = SimpleNamespace(submit=lambda job, done, **_: held.append((job, done)))
+    monkeypatch.setattr(broker.broker, "read_executor", reads)
+
+    def end():
+        ((job, done),) = held
+        done(job())
+        broker.wait(0.1)
+
+    return end
+
+
+def test_a_share_session_that_ends_during_a_disk_read_gets_no_records(broker, held_read):
+    """A fetch that does not wait is not among those that the end of a session answers."""
+    write(broker, 1, "tail")
+    member, again = ShareClient(broker), ShareClient(broker)
+    member.client.send(member.fetching(0, 1), 2)
+    broker.wait(0.01)
+    assert member.states(1) == "L"
+    assert again.client.ask(again.acknowledging({}, epoch=-1), 2).error_code == 0
+    held_read()
+    assert (member.states(0), member.states(1)) == ("", "A")
+    assert not any(part.ranges for part in got(member.client.receive()).values())
+
+
+def test_a_share_session_that_ends_between_two_steps_gets_no_records(broker, monkeypatch):
+    write(broker, 0, "a"), write(broker, 1, "b")
+    acquire, member = SharePartitions.acquire, ShareClient(broker)
+
+    def ending(*asked):
+        found = acquire(*asked)
+        for session in list(broker.broker.share_sessions):
+            _begin_end(broker.broker, session)
+        return found
+
+    monkeypatch.setattr(SharePartitions, "acquire", ending)
+    assert not any(part.ranges for part in got(member.fetch(0, 1)).values())
+    assert sorted((member.states(0), member.states(1))) == ["", "A"]
+
+
+def test_a_disk_read_that_ends_after_its_connection_acquires_nothing(broker, held_read):
+    """The session goes on: another connection has opened it."""
+    member, other = ShareClient(broker), ShareClient(broker)
+    member.fetch(1)
+    other.client.send(other.fetching(0, epoch=member.epoch, max_wait_ms=500), 2)
+    other.client.close()
+    broker.wait(0.1)
+    held_read()
+    assert len(broker.broker.share_sessions) == 1
+    assert member.states() == ""
+
+
+def test_aborted_records_read_from_the_disk_are_not_acquired(broker):
+    txn = begun(broker)
+    assert change(broker, GROUP, "g", ("share.isolation.level", 0, "read_committed"))[0] == 0
+    for value, commit in ((b"no", False), (b"yes", True)):
+        txn.write("t", value, 0)
+        txn.end(commit)
+    broker.wait(FLUSHED_S)
+    make_cold(broker, broker.broker.topics.by_name["t"].partitions[0].log)
+    assert list(got(ShareClient(broker).fetch(0, max_wait_ms=500))[0].values.values()) == ["yes"]
+
+
+def test_a_batch_that_compaction_has_emptied_is_no_data_for_a_member():
+    assert is_data(Header(0, 61, 0, 2, 0, -1, 3))
+    assert not is_data(Header(0, 61, 0, 2, 0, -1, 0))
+
+
+def test_max_records_limits_all_partitions_of_a_share_fetch_together(broker):
+    for partition in range(3):
+        broker.ask(produce("t", batch(3), partition=partition), 9)
+    found = got(ShareClient(broker).fetch(0, 1, 2, max_records=5, share_acquire_mode=1))
+    assert sum(last - first + 1 for each in found.values() for first, last, _ in each.ranges) == 5
