@@ -132,7 +132,7 @@ async def _known(admin: "Admin", name: str) -> "GroupDescription":
     """Return the description of the share group. Raises Failure if there is none."""
     found = (await admin.describe_share_groups(name)).get(name)
     if found is None:
-        raise Failure(f"there is no share group {name}", "fencepost group list shows all groups", NOT_FOUND)
+        raise Failure(f"there is no share group {name}", "fencepost share-group list shows all share groups", NOT_FOUND)
     return found
 
 

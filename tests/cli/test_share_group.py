@@ -73,8 +73,9 @@ def test_share_group_commands_name_a_missing_group_or_one_of_another_type(termin
     terminal.run("group seek readers -t work --to start")
     for name in ("nobody", "readers"):
         for line in (f"share-group describe {name}", f"share-group delete {name}"):
-            code, cause, _ = terminal.refused(line)
+            code, cause, hint = terminal.refused(line)
             assert (code, cause) == (3, f"there is no share group {name}")
+            assert hint == "fencepost share-group list shows all share groups"
     code, cause, hint = terminal.refused("share-group reset nobody --to start")
     assert (code, cause, "-t TOPIC" in hint) == (3, "share group nobody has read nothing", True)
     code, cause, _ = terminal.refused("share-group reset readers -t work --to start")
