@@ -27,8 +27,8 @@ def count_rejected(metrics: Metrics, machines: Iterable[SharePartition], transac
     it.
     """
     for machine in machines:
-        metrics.share_archived[REJECTED] += sum(
-            last - first + 1 for first, last, one in machine.pending_of(transaction) if one.becomes is State.ARCHIVED
+        metrics.share_archived[REJECTED] += machine.runs.records_where(
+            lambda one: one.transaction == transaction and one.becomes is State.ARCHIVED
         )
 
 

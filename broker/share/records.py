@@ -160,6 +160,8 @@ def _read_batches(value: bytes, position: int) -> tuple[Sequence[StateBatch], in
     rows = value[position:end]
     whats = _column(rows, 16, "I")  # state, deliveries, number of tags
     distinct = set(whats)
+    firsts: Sequence[int]
+    lasts: Sequence[int]
     if any(what & 0xFF for what in distinct):  # they have tags, so they are not all of one length
         batches, end = _read_tagged(value, position, count)
         firsts, lasts = [batch.first for batch in batches], [batch.last for batch in batches]

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ...protocol.batches import Batch
+from ...protocol.record_fields import UnreadableRecord
 from ...protocol.records import Marker, Record, read_marker
 from ..topics.internal_topic import InternalTopic, InternalTopicDamaged
 from . import records
 from .logged import Kept, Logged, LoggedAt
-from .records import Kind, UnreadableRecord
+from .records import Kind
 from .runs import Transaction
 from .values import SharePartitionKey, StateBatch
 

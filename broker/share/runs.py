@@ -349,11 +349,19 @@ class Runs:
 
     def exchange(self, other_of: Callable[[Standing], Standing]) -> None:
         """Replace the state of each run by what other_of() returns for it."""
-        own = {id(standing): standing for standing in self._standings}
+        keys = list(map(id, self._standings))
+        own = dict(zip(keys, self._standings, strict=True))
         others = {key: other_of(standing) for key, standing in own.items()}  # a few, for thousands of runs
-        self._standings = [others[id(standing)] for standing in self._standings]
+        self._standings = list(map(others.__getitem__, keys))
         self.complete = _count_final(self._firsts, self._lasts, self._standings)
         self._merge_if_alike()
+
+    def records_where(self, is_counted: Callable[[Standing], bool]) -> int:
+        """Return how many records have a state of which is_counted() is true."""
+        keys = list(map(id, self._standings))
+        own = dict(zip(keys, self._standings, strict=True))
+        counted = {key for key, standing in own.items() if is_counted(standing)}  # a few, for thousands of runs
+        return count_records(self._firsts, self._lasts, list(map(counted.__contains__, keys))) if counted else 0
 
     def _extend(self, columns: Columns) -> None:
         """Append these runs. The first one is merged with the last one here if they are adjacent and alike. Leaves
