@@ -31,6 +31,7 @@ __all__ = [  # noqa: RUF022 (in the order of the classes)
     "UnsupportedVersionError",
     "FatalError",
     "CommitOutcomeUnknownError",
+    "OutcomeDivergedError",
     "RecordTooLargeError",
     "NoOffsetError",
     "OffsetOutOfRangeError",
@@ -213,6 +214,13 @@ class CommitOutcomeUnknownError(ClientError):
     def __reduce__(self) -> tuple[type, tuple[object, ...], dict[str, object]]:
         # Only the process in which it was raised can resolve it.
         return type(self), (self.detail,), {**self.__dict__, "_resolve": None}
+
+
+class OutcomeDivergedError(ClientError):
+    """Broker and database contradict each other about a transaction over both. Nothing more was changed."""
+
+    default_code = ErrorCode.LEDGER_CONFLICT
+    default_hint = "docs/how-to/database.md says what each contradiction means; a restored backup is the usual reason"
 
 
 class RecordTooLargeError(ClientError):

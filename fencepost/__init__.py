@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .client.errors import KafkaError as KafkaError
     from .client.errors import NoOffsetError as NoOffsetError
     from .client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from .client.errors import OutcomeDivergedError as OutcomeDivergedError
     from .client.errors import PoolBusyError as PoolBusyError
     from .client.errors import ProducerFencedError as ProducerFencedError
     from .client.errors import RebalanceInProgressError as RebalanceInProgressError
@@ -103,6 +104,7 @@ _MODULES = {
         "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
         "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
         "IllegalStateError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
+        "OutcomeDivergedError "
         "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordNotHeldError "
         "RecordTooLargeError RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
     ),

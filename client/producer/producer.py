@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
     from ..tracing.tracing import TracerProvider, Tracing
+    from ..transactions.sql_commits import DecidingDatabase
 
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -454,12 +455,15 @@ class Producer:
         self._check_started()
         return self._driver
 
-    def transaction(self, batch: FromGroup | None = None, label: str | None = None) -> Transaction:
+    def transaction(
+        self, batch: FromGroup | None = None, label: str | None = None, *, db: "DecidingDatabase | None" = None
+    ) -> Transaction:
         """`async with producer.transaction() as tx`: commits at the end, aborts on any exception.
 
         batch: one that a consumer yielded; its offsets are committed with the transaction. label: a name for `repr`.
+        db: of `fencepost.sql.connect`; what it does inside is committed with the records: both or neither.
         """
-        return Transaction(cast(Any, self), self._transacting(), batch, label)
+        return Transaction(cast(Any, self), self._transacting(), batch, label, database=db)
 
     async def init_transactions(self) -> None:
         """Do nothing on the first call, since start() has fenced the id already. For code of other clients.

@@ -15,6 +15,7 @@ from ..errors import AbortableTransactionError, IllegalStateError, KafkaError, P
 from ..transactions.driver import TransactionDriver
 from ..transactions.machine import Outcome
 from ..transactions.sources import FromGroup, FromShareGroup, Sources, offsets_of
+from ..transactions.sql_commits import DecidingDatabase
 from ..transactions.table import State
 from ..values import AcknowledgeType, ConsumerGroupMetadata, HeadersLike, RecordMetadata, ShareRecord
 from .delivery import Delivery
@@ -51,7 +52,7 @@ class Sends(Protocol):
 
 
 class Transaction:
-    """One transaction. label: a name for `repr`."""
+    """One transaction. label: a name for `repr`. database: one whose transaction is this one too."""
 
     def __init__(
         self,
@@ -60,8 +61,10 @@ class Transaction:
         batch: FromGroup | None = None,
         label: str | None = None,
         sources: Sources | None = None,
+        database: DecidingDatabase | None = None,
     ) -> None:
         self.label = label
+        self._database = database
         self._producer = producer
         self._driver = driver
         self._batch = batch
@@ -177,7 +180,9 @@ class Transaction:
         if self._batch is not None:
             self._batch.claim(self._sources)
         try:
-            await self._driver.begin(self._sources)
+            await self._driver.begin(self._sources, self._database)
+            if self._database is not None:
+                await self._begin_database(self._database)
         except BaseException:
             if self._batch is not None:
                 self._batch.aborted()  # the consumer has to yield it again
@@ -186,6 +191,14 @@ class Transaction:
         if self._batch is not None:
             self._driver.sources.add(self._batch)
         return self
+
+    async def _begin_database(self, database: DecidingDatabase) -> None:
+        try:
+            await database.begin()
+        except BaseException as error:
+            await database.rollback()
+            await self._abort_for(error)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
@@ -202,8 +215,11 @@ class Transaction:
             await self._abort_for(failed)
             raise
         try:
-            await self._driver.commit(self._committing, acknowledging)
+            decide = None if self._database is None else self._driver.databases.commit
+            await self._driver.commit(self._committing, acknowledging, decide)
         except BaseException as failed:
+            if self._database is not None:
+                await self._database.rollback()
             if self._driver.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)
             if not isinstance(failed, Exception):  # the caller sees only this, perhaps as the cause of a TimeoutError
@@ -213,10 +229,12 @@ class Transaction:
             raise
 
     async def _abort_for(self, error: BaseException) -> None:
-        """Abort the transaction because of this error. A failed abort is noted on the error; if the error is the SDK's
-        and a more precise one is known, raises that.
+        """Roll the database back, and abort the transaction because of this error. A failed abort is noted on the
+        error; if the error is the SDK's and a more precise one is known, raises that.
         """
         driver = self._driver
+        if self._database is not None:
+            await self._database.rollback()
         self._sources.cause = type(error).__qualname__
         failure: BaseException | None = None
         if driver.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
@@ -242,6 +260,7 @@ _NAMES = {
     State.ABORTING: "Aborting",
     State.ABORTABLE_ERROR: "Failed",
     State.UNKNOWN_OUTCOME: "Unknown",
+    State.PREPARED: "Prepared",
     State.FATAL: "Fatal",
 }
 

@@ -32,10 +32,13 @@ from ..values import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
 from .adding_partitions import AddingPartitions
 from .answers import Verdict
 from .cancellation import is_cancelled, outlast
+from .decisions import Decisions
+from .initialising import Initialising
 from .machine import ClientTransaction, Outcome, fenced_by
 from .requests import PRODUCE_V1, Codes, TransactionRequests
 from .sending import Sending
 from .sources import FromGroup, FromShareGroup, Offsets, Sources
+from .sql_commits import DatabaseCommits, DecidingDatabase
 from .table import OPEN, Event, State
 from .tries import Tries
 from .writes import Writes
@@ -58,6 +61,9 @@ class TransactionDriver:
         self._environment, self._affinity = environment, cluster.affinity
         self._tries = Tries(settings, environment)
         self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
+        decisions = Decisions(cluster, settings.request_timeout_ms)
+        self._initialising = Initialising(self.machine, self._requests, decisions, self._tries, self._explain)
+        self.databases = DatabaseCommits(self.machine, decisions, self._tries, self._take_over)
         self._adding = AddingPartitions(self.machine, self._requests, self._tries)
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
         self._writes = Writes(self.machine, self._requests, self._tries, self._explain)
@@ -126,55 +132,28 @@ class TransactionDriver:
         return self._environment.clock.monotonic_ms() - self.machine.began_ms
 
     async def initialise(self) -> None:
-        """Become the only producer of this id: fences its previous producer and aborts its open transaction.
+        """Become the only producer of this id: fences its previous producer and aborts its open transaction. If that is
+        held for a database, the state is PREPARED.
 
         After a RequestTimedOutError it may be called again.
         """
-        self.machine.request(Event.INIT)
-        await self._initialise(self._tries.deadline())
+        await self._take_over(Event.INIT, self._tries.deadline())
 
-    async def _initialise(self, deadline: Deadline) -> None:
-        """Send InitProducerId until it succeeds. Raises its final error, or RequestTimedOutError."""
-        machine = self.machine
-        attempt = 0
-        try:
-            while True:
-                error, code = await self._init_once(deadline)
-                if error is None:
-                    return
-                if not await self._tries.pause(attempt, deadline, error, code, "InitProducerId"):
-                    machine.not_initialised(error)
-                    raise self._tries.late("InitProducerId", error)
-                attempt += 1
-        except asyncio.CancelledError as cancelled:
-            if machine.state in (State.INITIALIZING, State.ABORTING):
-                machine.not_initialised(RequestTimedOutError("InitProducerId was cancelled"))
-            raise cancelled
+    async def _take_over(self, event: Event, deadline: Deadline) -> None:
+        """Send InitProducerId after this event of the table, until it succeeds or a held transaction is found."""
+        self.machine.request(event)
+        await self._initialising.run(deadline)
 
-    async def _init_once(self, deadline: Deadline) -> tuple[KafkaError | None, int]:
-        """Send InitProducerId once. Returns (None, 0), or a retriable error and its code. Raises other errors."""
-        try:
-            code, identity = await self._requests.init(deadline.left_ms())
-        except KafkaError as error:
-            return error, 0
-        verdict = self.machine.initialised(code, identity)
-        if verdict is Verdict.DONE:
-            return None, 0
-        if verdict is not Verdict.AGAIN:
-            await self._explain()
-            raise self.machine.failure()
-        self._requests.stale(code, self._requests.target)
-        return error_of(code), code
-
-    async def begin(self, sources: Sources | None = None) -> None:
+    async def begin(self, sources: Sources | None = None, database: DecidingDatabase | None = None) -> None:
         """Begin a transaction. Sends nothing unless the previous one left an abort or a new epoch to be done first.
 
-        sources: with batches that are claimed already.
+        sources: with batches that are claimed already. database: one that takes part in its commit.
         """
         machine = self.machine
         if machine.state is State.ABORTABLE_ERROR and self._owes_abort:
             await self.abort()
-        if machine.state is State.STALE:
+        await self.databases.get_ready(database)
+        if machine.state in (State.STALE, State.PREPARED):
             await self.initialise()
         machine.begin(self._requests.seen_version, self._environment.clock.monotonic_ms())
         self.begun += 1
@@ -247,15 +226,17 @@ class TransactionDriver:
         self,
         offsets: tuple[Offsets, ConsumerGroupMetadata] | None = None,
         writes: Sequence[Callable[[], Awaitable[None]]] = (),
+        decide: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Wait for every write, then commit. offsets, writes (of `hand_over`): to be sent before, beside the records.
+        decide: ends the transaction instead of EndTxn (`databases.commit`).
 
         Raises AbortableTransactionError and the like: not committed, abort it; CommitOutcomeUnknownError: unknown.
         A cancellation before EndTxn is sent aborts; a later one takes effect after the response.
         """
         self._request(Event.COMMIT)
         try:
-            await self._run_end(self._commit(offsets, writes), is_commit=True)
+            await self._run_end(self._commit(offsets, writes, decide), is_commit=True)
         finally:
             if not self.machine.is_in(State.ABORTABLE_ERROR):  # then an abort must follow, which notifies them
                 self.sources.notify(self.machine.outcome)
@@ -264,6 +245,7 @@ class TransactionDriver:
         self,
         offsets: tuple[Offsets, ConsumerGroupMetadata] | None,
         writes: Sequence[Callable[[], Awaitable[None]]],
+        decide: Callable[[], Awaitable[None]] | None,
     ) -> None:
         """Send pending offsets and writes, wait for all records, then send EndTxn(commit) until it is answered. Raises
         the transaction's error.
@@ -283,6 +265,9 @@ class TransactionDriver:
             if not machine.is_in(State.FLUSHING):
                 await self._explain()
                 raise machine.failure()
+            if decide is not None:
+                await decide()
+                return
             if machine.ends_without_request():
                 return
         await self._end(True)
@@ -353,7 +338,7 @@ class TransactionDriver:
         while machine.state is going:
             if machine.needs_identity_to_abort():
                 try:
-                    await self._initialise(deadline)
+                    await self._initialising.run(deadline)
                 except KafkaError as raised:
                     return raised
                 return None
@@ -385,7 +370,7 @@ class TransactionDriver:
         except asyncio.CancelledError:
             if task.cancelled() and not is_cancelled():
                 raise self._release() from None
-            if is_commit and self.machine.state is not State.COMMITTING:
+            if is_commit and self.machine.state not in (State.COMMITTING, State.PREPARED):
                 task.cancel()
                 await outlast(task, SHIELD_S)
                 if self.machine.state in (State.FLUSHING, State.ABORTABLE_ERROR):
@@ -400,7 +385,7 @@ class TransactionDriver:
 
     async def _await_end(self, task: "asyncio.Task[None]", at_most_s: float = float("inf")) -> None:
         """Wait for a commit (at most request_timeout_ms) or an abort (SHIELD_S), then cancel it."""
-        committing = self.machine.state is State.COMMITTING
+        committing = self.machine.state in (State.COMMITTING, State.PREPARED)
         long_s = self._settings.request_timeout_ms / 1000 if committing else SHIELD_S
         await outlast(task, min(long_s, at_most_s))
         if not task.done():
@@ -432,6 +417,9 @@ class TransactionDriver:
                 await self._await_end(aborting, deadline.left_ms() / 1000)
                 if not aborting.cancelled():  # by asyncio.run, before its first step
                     break
+        if self.databases.is_unsettled:
+            settling = asyncio.get_running_loop().create_task(self.databases.settle())
+            await self._await_end(settling, min(SHIELD_S, deadline.left_ms() / 1000))
         self._adding.cancel()
         self.sources.notify(self.machine.outcome)
 
@@ -461,6 +449,10 @@ class TransactionDriver:
         machine = self.machine
         if sources is not self.sources:
             return sources.outcome or "unknown"
+        if self.databases.is_unsettled:
+            with contextlib.suppress(KafkaError):
+                await self.databases.settle()
+            sources.outcome = machine.outcome
         if machine.state is State.UNKNOWN_OUTCOME:
             try:
                 await self.commit()

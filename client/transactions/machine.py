@@ -39,6 +39,7 @@ _ILLEGAL_TEXTS = {
     Event.COMMIT: "there is no transaction to commit",
     Event.ABORT: "there is no transaction to abort",
     Event.INIT: "init_transactions() can be called only once, before the first transaction",
+    Event.TAKE_OVER: "a database can take part only between transactions",
 }
 
 _ONE_AT_A_TIME = (
@@ -291,10 +292,26 @@ class ClientTransaction:
         return False
 
     def prepared(self) -> None:
-        """Note that PrepareTxn succeeded. The producer has ended: only a decision in the broker's ledger ends the
-        transaction now.
+        """Note that PrepareTxn succeeded: only a decision in the broker's ledger ends the transaction now."""
+        self.error = IllegalStateError("the transaction is prepared and waits for its decision")
+        self._apply(Event.PREPARED)
+
+    def held(self, error: KafkaError) -> None:
+        """Note that InitProducerId was refused, since a transaction of a predecessor waits for its decision. error:
+        raised by calls until that is made.
         """
-        self._break(IllegalStateError("the transaction is prepared and waits for its decision: its producer has ended"))
+        self._apply(Event.HELD)
+        self.error = error
+
+    def decided(self, outcome: Outcome, identity: ProducerIdentity) -> None:
+        """Note that the decision about the prepared transaction was carried out. identity: the next producer id and
+        epoch; NO_IDENTITY if the broker did not give them.
+        """
+        self.outcome = outcome
+        self.error = None
+        if identity.producer_id >= 0:
+            self.identity = identity
+        self._apply(Event.ENDED_STALE if identity.producer_id < 0 else Event.ENDED)
 
     def end_unanswered(self) -> None:
         """Note that EndTxn had no response, so it may have been carried out or may still arrive."""

@@ -22,7 +22,8 @@ class State(IntEnum):
     ABORTING = 7
     ABORTABLE_ERROR = 8  # a write or an abort failed: only an abort is possible
     UNKNOWN_OUTCOME = 9  # EndTxn(commit) was sent and got no response: never abort on this epoch
-    FATAL = 10
+    PREPARED = 10  # only a decision that is made elsewhere ends it: this producer's, or one that its predecessor left
+    FATAL = 11
 
     @property
     def text(self) -> str:
@@ -53,6 +54,9 @@ class Event(IntEnum):
     REFUSED = 11  # EndTxn was certainly not carried out
     UNANSWERED = 12  # no response to EndTxn: it may have been carried out
     BROKEN = 13  # the producer cannot be used any more
+    TAKE_OVER = 14  # a database takes part from now on: InitProducerId again, once it has been claimed
+    PREPARED = 15  # PrepareTxn succeeded
+    HELD = 16  # InitProducerId was refused: a predecessor's transaction waits for its decision
 
 
 class Refusal(Enum):
@@ -72,26 +76,29 @@ Cell: TypeAlias = State | Refusal
 _WORDS = {
     "uninit": State.UNINITIALIZED, "init": State.INITIALIZING, "ready": State.READY, "stale": State.STALE,
     "open": State.IN_TRANSACTION, "flush": State.FLUSHING, "commit": State.COMMITTING, "abort": State.ABORTING,
-    "error": State.ABORTABLE_ERROR, "unknown": State.UNKNOWN_OUTCOME, "fatal": State.FATAL,
+    "error": State.ABORTABLE_ERROR, "unknown": State.UNKNOWN_OUTCOME, "prepared": State.PREPARED, "fatal": State.FATAL,
 }  # fmt: skip
 
 # A word of _WORDS is the next state; any other is the value of a Refusal.
 _GRID = """
-EVENT           uninit  init    ready   stale   open    flush   commit   abort   error   unknown  fatal
-INIT            init    illegal illegal init    illegal illegal illegal  illegal illegal init     broken
-BEGIN           illegal illegal open    illegal illegal illegal illegal  illegal failed  unknown? broken
-WRITE           illegal illegal illegal illegal open    illegal illegal  illegal failed  unknown? broken
-COMMIT          illegal illegal illegal illegal flush   illegal illegal  illegal failed  commit   broken
-ABORT           illegal illegal illegal illegal abort   abort   unknown? illegal abort   unknown? broken
-INITIALIZED     bug     ready   bug     bug     bug     bug     bug      ready   bug     bug      .
-NOT_INITIALIZED bug     back    bug     bug     bug     bug     bug      error   bug     bug      .
-MUST_ABORT      .       .       .       .       error   error   .        .       .       .        .
-SEND_COMMIT     bug     bug     bug     bug     bug     commit  bug      bug     bug     bug      .
-ENDED           bug     bug     bug     bug     bug     ready   ready    ready   bug     bug      .
-ENDED_STALE     bug     bug     bug     bug     bug     stale   stale    stale   bug     bug      .
-REFUSED         bug     bug     bug     bug     bug     bug     error    error   bug     bug      .
-UNANSWERED      bug     bug     bug     bug     bug     bug     unknown  error   bug     bug      .
-BROKEN          fatal   fatal   fatal   fatal   fatal   fatal   fatal    fatal   fatal   fatal    .
+EVENT           uninit  init    ready   stale   open    flush   commit   abort   error   unknown  prepared fatal
+INIT            init    illegal illegal init    illegal illegal illegal  illegal illegal init     init     broken
+BEGIN           illegal illegal open    illegal illegal illegal illegal  illegal failed  unknown? failed   broken
+WRITE           illegal illegal illegal illegal open    illegal illegal  illegal failed  unknown? failed   broken
+COMMIT          illegal illegal illegal illegal flush   illegal illegal  illegal failed  commit   failed   broken
+ABORT           illegal illegal illegal illegal abort   abort   unknown? illegal abort   unknown? failed   broken
+INITIALIZED     bug     ready   bug     bug     bug     bug     bug      ready   bug     bug      bug      .
+NOT_INITIALIZED bug     back    bug     bug     bug     bug     bug      error   bug     bug      bug      .
+MUST_ABORT      .       .       .       .       error   error   .        .       .       .        .        .
+SEND_COMMIT     bug     bug     bug     bug     bug     commit  bug      bug     bug     bug      bug      .
+ENDED           bug     bug     bug     bug     bug     ready   ready    ready   bug     bug      ready    .
+ENDED_STALE     bug     bug     bug     bug     bug     stale   stale    stale   bug     bug      stale    .
+REFUSED         bug     bug     bug     bug     bug     bug     error    error   bug     bug      bug      .
+UNANSWERED      bug     bug     bug     bug     bug     bug     unknown  error   bug     bug      bug      .
+BROKEN          fatal   fatal   fatal   fatal   fatal   fatal   fatal    fatal   fatal   fatal    fatal    .
+TAKE_OVER       illegal illegal init    init    illegal illegal illegal  illegal illegal illegal  init     broken
+PREPARED        bug     bug     bug     bug     bug     prepared bug     bug     bug     bug      bug      .
+HELD            bug     prepared bug    bug     bug     bug     bug      bug     bug     bug      bug      .
 """
 
 

@@ -1,7 +1,8 @@
 """One commit over broker and database in every order of steps; and twelve bugs, which have to be found that way."""
 
 import pytest
-from commit_model import Answer, Model, Step, Variant, Violated, look_at_all
+from commit_model import Model, Variant, Violated, look_at_all
+from fencepost.client.transactions.deciding import Answer, Step
 
 
 def traits(*names: str, operator: int = 0) -> Variant:

@@ -6,8 +6,8 @@ or has gone on. A fault is a death, an answer that does not come, a message that
 database, which rolls back open transactions. A restart of the broker loses answers only, so it is one of these. The
 session of a dead client lives on until the database notices. The resolver never dies.
 
-TABLE says what a client does next. A variant replaces some of its cells, or has traits, which change what broker and
-database do.
+What a client does next, the product's own table says. A variant replaces some of its cells, or has traits, which change
+what broker and database do.
 
 Checked in every state: whatever has a record has a row, and whatever has a row has a record or is Prepared. At the end:
 from every state one can be reached in which nothing is Prepared, no message is under way and no session is open.
@@ -16,64 +16,18 @@ from every state one can be reached in which nothing is Prepared, no message is 
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from fencepost.client.transactions.deciding import TABLE, Answer, Cell, Step
 
-class Step(IntEnum):
-    """The rows of the table: what a client is doing. Steps up to END_OWN wait for an answer."""
-
-    CLAIM = 0  # database: the next generation of the transactional id
-    LOOK = 1  # broker: does something wait for its decision?
-    CLOSE = 2  # database: close the number that waits, or learn how it was decided
-    END = 3  # broker: end it so
-    INIT = 4  # broker: InitProducerId
-    DECIDE = 5  # database: the user's rows, and the row of the transactional id
-    PREPARE = 6  # broker: PrepareTxn
-    COMMIT = 7  # database
-    CLOSE_OWN = 8  # as CLOSE, of its own number
-    END_OWN = 9  # as END
-    OFF = 10  # a writer that has not started
-    IDLE = 11  # the resolver, between two looks
-    STOPPED = 12  # dead, fenced or done
-
-
-class Answer(IntEnum):
-    """The columns of the table."""
-
-    OK = 0
-    NO = 1  # LOOK: something waits; CLOSE: a later number is decided; INIT: it is held; else: refused
-    NONE = 2  # none in time; the request may still arrive
-
-
-_GRID = """
-STEP       ok        no         none
-CLAIM      look      bug        claim
-LOOK       init      close      look
-CLOSE      end       look       close
-END        look      look       end
-INIT       decide    look       init
-DECIDE     prepare   stopped    stopped
-PREPARE    commit    stopped    prepare
-COMMIT     end_own   close_own  close_own
-CLOSE_OWN  end_own   stopped    close_own
-END_OWN    decide    look       end_own
-"""
-
-Cell: TypeAlias = tuple[Step, Answer]
-TABLE: Mapping[Cell, Step] = {
-    (Step[name], answer): Step[cell.upper()]
-    for name, *cells in map(str.split, _GRID.strip().splitlines()[1:])
-    for answer, cell in zip(Answer, cells, strict=True)
-    if cell != "bug"
-}
-_RESOLVERS: Mapping[Cell, Step] = {
+OFF, IDLE = 11, 12  # steps of the model alone: a writer that has not started; the resolver between two looks
+_RESOLVERS: Mapping[Cell, int] = {
     **TABLE,
-    (Step.LOOK, Answer.OK): Step.IDLE,
-    (Step.LOOK, Answer.NONE): Step.IDLE,
-    (Step.CLOSE, Answer.NO): Step.IDLE,
-    (Step.END, Answer.OK): Step.IDLE,
-    (Step.END, Answer.NO): Step.IDLE,
+    (Step.LOOK, Answer.OK): IDLE,
+    (Step.LOOK, Answer.NONE): IDLE,
+    (Step.CLOSE, Answer.NO): IDLE,
+    (Step.END, Answer.OK): IDLE,
+    (Step.END, Answer.NO): IDLE,
 }
 
 RESOLVER = 2  # the number of this client; 0 and 1 are the writers
@@ -117,7 +71,7 @@ class Session(NamedTuple):
 class Client(NamedTuple):
     """found: what it is ending now. left: how many transactions it will still do, the current one included."""
 
-    step: Step
+    step: int
     generation: int = 0
     epoch: int = 0
     number: int = 0
@@ -152,8 +106,8 @@ class Variant:
     """cells: of the writers' table, where they differ; resolver: of the resolver's. traits: of broker and database."""
 
     traits: frozenset[str] = frozenset()
-    cells: Mapping[Cell, Step] = field(default_factory=dict)
-    resolver: Mapping[Cell, Step] = field(default_factory=dict)
+    cells: Mapping[Cell, int] = field(default_factory=dict)
+    resolver: Mapping[Cell, int] = field(default_factory=dict)
     operator: int = 0
 
 
@@ -168,7 +122,7 @@ class Model:
         self.traits = variant.traits
         writers = {**TABLE, **variant.cells}
         self.tables = (writers, writers, {**_RESOLVERS, **variant.resolver})
-        off, idle = (Client(Step.OFF, left=left) for left in transactions), Client(Step.IDLE)
+        off, idle = (Client(OFF, left=left) for left in transactions), Client(IDLE)
         clients = (*off, idle)
         nothing: frozenset[Any] = frozenset()
         self.first = World(Broker(), nothing, nothing, Row(), (None, None), clients, nothing, faults, variant.operator)
@@ -176,9 +130,9 @@ class Model:
     def following(self, world: World) -> Iterator[World]:
         """Return every state that one step leads to."""
         for number, client in enumerate(world.clients):
-            if client.step is Step.OFF:
+            if client.step is OFF:
                 yield self._send(world, number, client._replace(step=Step.CLAIM))
-            elif client.step is Step.IDLE and world.broker.prepared:
+            elif client.step is IDLE and world.broker.prepared:
                 yield self._send(world, number, client._replace(step=Step.LOOK))
             elif client.step <= Step.END_OWN and world.faults:
                 fewer = world._replace(faults=world.faults - 1)

@@ -1,0 +1,288 @@
+"""SQLite as a database that takes part in commits.
+
+The rules: one connection, and one call of it at a time, each in a thread, since it blocks. A call whose awaiter is
+cancelled goes on; the next one waits for it. What was committed must be on disk: in WAL mode synchronous=FULL does
+that, with a rollback journal only EXTRA does, since it also syncs the folder from which the journal is removed. The
+block of the producer's transaction owns begin and commit.
+"""
+
+import asyncio
+import os
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ...effects.threads.starting import call_in_thread
+from ..errors import IllegalStateError, InvalidConfigurationError
+from ..transactions.deciding import NONE_YET, Row, Waiting
+from ..transactions.sql_commits import DatabaseAway
+from . import statements
+
+T = TypeVar("T")
+LOCK_TIMEOUT_S = 5.0
+"""How long a statement waits for another connection's transaction."""
+
+_FULL, _EXTRA = 2, 3
+_NAMES = {0: "OFF", 1: "NORMAL", _FULL: "FULL", _EXTRA: "EXTRA"}
+_NUMBERED = re.compile(r"\$\d")
+_OWNED = re.compile(r"\s*(begin|commit|end|rollback(?!\s+(transaction\s+)?to\b))\b", re.IGNORECASE)
+
+
+class Database:
+    """`async with sql.connect("sqlite:///orders.db") as db: await db.execute("insert into orders values (?)", 42)`.
+
+    path: of the file. create: whether the tables of ours are made if they are missing.
+    """
+
+    def __init__(self, path: str, *, create: bool = True) -> None:
+        self.path = os.path.abspath(path)
+        self._create = create
+        self._connection: sqlite3.Connection | None = None
+        self._running: asyncio.Future[Any] | None = None
+        self._is_owned = False  # by the block of a producer's transaction
+        self._savepoints = 0
+        self._id = ""
+
+    def __repr__(self) -> str:
+        return f"<Database sqlite {self.path} {'closed' if self._connection is None else 'open'}>"
+
+    async def __aenter__(self) -> "Database":
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the file and look at its settings. Raises InvalidConfigurationError, sqlite3.Error."""
+        if self._connection is None:
+            self._connection = await self._call(self._opened)
+
+    async def close(self) -> None:
+        """Close the connection; an open transaction is rolled back."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._call(connection.close)
+
+    # ---- for the user ----------------------------------------------------------------------------------------
+
+    async def execute(self, statement: str, *values: Any) -> int:
+        """Run a statement with values for its `?` or `$1`. Returns how many rows it changed.
+
+        Within a producer's transaction it belongs to that; else it is committed at once. Raises sqlite3.Error.
+        """
+        self._check_allowed(statement)
+        connection = self._opened_connection()
+        return await self._call(lambda: connection.execute(statement, _bound(statement, values)).rowcount)
+
+    async def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement like `execute`. Returns its rows."""
+        self._check_allowed(statement)
+        connection = self._opened_connection()
+        return await self._call(lambda: connection.execute(statement, _bound(statement, values)).fetchall())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """`async with db.transaction():` within a producer's transaction: a savepoint, undone by an exception."""
+        if not self._is_owned:
+            raise IllegalStateError("a savepoint needs a transaction", hint="async with producer.transaction(db=db)")
+        connection = self._opened_connection()
+        self._savepoints += 1
+        name = f"fencepost_{self._savepoints}"
+        await self._call(lambda: connection.execute(f"savepoint {name}"))
+        try:
+            yield
+        except BaseException:
+            await self._call(lambda: connection.execute(f"rollback to {name}"))  # a script would commit first
+            await self._call(lambda: connection.execute(f"release {name}"))
+            raise
+        await self._call(lambda: connection.execute(f"release {name}"))
+
+    def _check_allowed(self, statement: str) -> None:
+        """Raise IllegalStateError for a statement that would begin or end the transaction of a block."""
+        if _OWNED.match(statement):
+            raise IllegalStateError(
+                f"the block of producer.transaction(db=…) begins and ends the transaction, not {statement.strip()!r}",
+                hint="async with db.transaction() is a savepoint",
+            )
+
+    # ---- for the producer ------------------------------------------------------------------------------------
+
+    @property
+    def database_id(self) -> str:
+        """What identifies the database, wherever its file is. A copy of the file has the same one."""
+        return self._id
+
+    def check_free(self) -> None:
+        """Raise IllegalStateError if it is not open, or in a transaction."""
+        if self._is_owned or self._opened_connection().in_transaction:
+            raise IllegalStateError("this database is in another transaction: one connection has one at a time")
+
+    async def begin(self) -> None:
+        """Begin the transaction of a block. Raises IllegalStateError in another one, InvalidConfigurationError."""
+        self.check_free()
+        connection = self._opened_connection()
+
+        def begin() -> None:
+            _check_durable(connection)
+            connection.execute("begin immediate")
+
+        self._is_owned = True
+        try:
+            await self._call(begin)
+        except Exception:
+            self._is_owned = False
+            raise
+
+    async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
+        """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
+
+        Raises IllegalStateError if SQLite has rolled the transaction back meanwhile.
+        """
+        connection = self._opened_connection()
+        number, (producer_id, epoch) = waiting.number, waiting.identity
+        values = number, producer_id, epoch, transactional_id, generation, number
+
+        def decide() -> bool:
+            if not connection.in_transaction:
+                raise IllegalStateError("SQLite has rolled the transaction back: an error inside the block was ignored")
+            return connection.execute(statements.DECIDE, values).rowcount == 1
+
+        return await self._call(decide)
+
+    async def commit(self) -> None:
+        """Commit the open transaction. Raises sqlite3.Error, whether or not it was committed."""
+        connection = self._opened_connection()
+
+        def commit() -> None:
+            if not connection.in_transaction:
+                raise IllegalStateError("SQLite has rolled the transaction back: an error inside the block was ignored")
+            connection.execute("commit")
+
+        await self._call(commit)
+        self._is_owned = False
+
+    async def rollback(self) -> None:
+        """Roll back the open transaction, if there is one. If that fails, the connection is replaced."""
+        self._is_owned = False
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            await self._call(connection.rollback)
+        except sqlite3.Error:
+            await self.close()
+            await self.open()
+
+    async def claim(self, transactional_id: str) -> Row:
+        """Take the next generation of the id, and return its row. Raises DatabaseAway."""
+        return await self._alone(lambda own: _row(own.execute(statements.CLAIM, (transactional_id,)).fetchone()))
+
+    async def close_number(self, waiting: Waiting) -> Row:
+        """Over another connection: write "not committed" for this number unless it or a later one is decided. Returns
+        the row as it is then. Raises DatabaseAway.
+        """
+        values = waiting.transactional_id, waiting.number, *waiting.identity
+
+        def close(own: sqlite3.Connection) -> Row:
+            own.execute(statements.CLOSE, values)
+            return _row(_read(own, waiting.transactional_id))
+
+        return await self._alone(close)
+
+    async def read_row(self, transactional_id: str) -> Row:
+        """Return the row of this id; number NONE_YET if there is none. Raises DatabaseAway."""
+        return await self._alone(lambda own: _row(_read(own, transactional_id) or (0, NONE_YET, 0)))
+
+    # ---- calls -----------------------------------------------------------------------------------------------
+
+    def _opened_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise IllegalStateError("the database is not open", hint="async with sql.connect(…) as db")
+        return self._connection
+
+    async def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do this in a transaction of its own, over a connection of its own. Raises DatabaseAway."""
+
+        def run() -> T:
+            with closing(_connected(self.path)) as own:
+                own.execute("begin immediate")
+                found = work(own)
+                own.execute("commit")
+                return found
+
+        try:
+            return await call_in_thread(run, "fencepost-sqlite")
+        except sqlite3.Error as error:
+            raise DatabaseAway(f"{self.path}: {error}") from error
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        """Make the call in a thread, after the one that runs. If the caller is cancelled, it goes on."""
+        while self._running is not None and not self._running.done():
+            await asyncio.wait({self._running})
+        made = self._running = asyncio.ensure_future(call_in_thread(call, "fencepost-sqlite"))
+        return await asyncio.shield(made)
+
+    def _opened(self) -> sqlite3.Connection:
+        """Return a new connection, after the tables were made and the identity was read."""
+        connection = _connected(self.path)
+        try:
+            _check_durable(connection)
+            if self._create:
+                connection.executescript(f"begin immediate; {statements.schema('sqlite')} commit;")
+                connection.execute(statements.NAME, (os.urandom(8).hex(),))
+            found = connection.execute(statements.IDENTIFY).fetchone()
+            if found is None:
+                raise InvalidConfigurationError(
+                    "the table fencepost_database is empty", hint="connect with create=True"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        self._id = found[0]
+        return connection
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.execute("pragma synchronous = extra")
+    return connection
+
+
+def _check_durable(connection: sqlite3.Connection) -> None:
+    """Raise InvalidConfigurationError if a power cut could take back what this connection has committed."""
+    mode = connection.execute("pragma journal_mode").fetchone()[0].lower()
+    level = connection.execute("pragma synchronous").fetchone()[0]
+    least = _FULL if mode == "wal" else _EXTRA
+    if mode in ("off", "memory"):
+        raise InvalidConfigurationError(
+            f"journal_mode={mode.upper()} loses what was committed when the machine stops",
+            hint="pragma journal_mode = wal",
+        )
+    if level < least:
+        raise InvalidConfigurationError(
+            f"synchronous={_NAMES[level]} with journal_mode={mode.upper()} loses committed rows at a power cut, "
+            "and their records would stay",
+            hint=f"pragma synchronous = {_NAMES[least].lower()}",
+        )
+
+
+def _read(connection: sqlite3.Connection, transactional_id: str) -> Any:
+    return connection.execute(statements.READ, (transactional_id,)).fetchone()
+
+
+def _row(found: Sequence[int]) -> Row:
+    generation, number, committed = found
+    return Row(generation, number, bool(committed))
+
+
+def _bound(statement: str, values: tuple[Any, ...]) -> Any:
+    """Return the values as sqlite3 binds them: by number for `$1`, else in their order."""
+    if _NUMBERED.search(statement):
+        return {str(number): value for number, value in enumerate(values, 1)}
+    return values

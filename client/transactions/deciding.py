@@ -1,0 +1,145 @@
+"""One commit over the broker and a database: what a producer, or who ends what it left, does next. Pure.
+
+**The rule.** The row, then PrepareTxn, then COMMIT, then EndTxns. One row for each transactional id has the number of
+its last decision and whether that was to commit. It is written by the last statement of the user's own transaction of
+the database, under the condition that its number is lower and its generation the producer's own. So whoever is Prepared
+holds the row's lock, or its connection is gone; and whoever waits for that lock and then finds a lower number may write
+"not committed" there. Nobody can commit that number afterwards. What the database did is asked, never guessed.
+
+| step | asks | OK | NO | no answer |
+|---|---|---|---|---|
+| CLAIM | database: the next generation of the id | LOOK | | CLAIM |
+| LOOK | broker: does a transaction wait under the key? NO: one does | INIT | CLOSE | LOOK |
+| CLOSE | database: close its number, or read how it was decided. NO: a later number was | END | LOOK | CLOSE |
+| END | broker: EndTxns, as the database says | LOOK | LOOK | END |
+| INIT | broker: InitProducerId. NO: a transaction is held | DECIDE | LOOK | INIT |
+| DECIDE | database: the row, in the user's transaction. NO: its condition is not met | PREPARE | STOPPED | STOPPED |
+| PREPARE | broker: PrepareTxn with `hold` | COMMIT | STOPPED | PREPARE |
+| COMMIT | database. NO: refused | END_OWN | CLOSE_OWN | CLOSE_OWN |
+| CLOSE_OWN | as CLOSE, over a new connection | END_OWN | STOPPED | CLOSE_OWN |
+| END_OWN | as END. NO: somebody ended it, and another producer goes on | DECIDE | LOOK | END_OWN |
+
+STOPPED: nothing was decided by this producer and nothing will be; it begins again at CLAIM, or ends. Whoever only ends
+what others left does LOOK, CLOSE and END. tests/support/models/commit_model.py runs this table in every order of steps.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from ..values import ProducerIdentity
+
+PREFIX = "sql:"
+OWNER = "sql"
+NONE_YET = -1
+
+
+class Step(IntEnum):
+    """The rows of the table. Steps up to END_OWN wait for an answer."""
+
+    CLAIM = 0
+    LOOK = 1
+    CLOSE = 2
+    END = 3
+    INIT = 4
+    DECIDE = 5
+    PREPARE = 6
+    COMMIT = 7
+    CLOSE_OWN = 8
+    END_OWN = 9
+    STOPPED = 10
+
+
+class Answer(IntEnum):
+    """The columns of the table."""
+
+    OK = 0
+    NO = 1
+    NONE = 2  # none in time; the request may still arrive
+
+
+Cell: TypeAlias = tuple[Step, Answer]
+
+_GRID = """
+CLAIM      LOOK      STOPPED    CLAIM
+LOOK       INIT      CLOSE      LOOK
+CLOSE      END       LOOK       CLOSE
+END        LOOK      LOOK       END
+INIT       DECIDE    LOOK       INIT
+DECIDE     PREPARE   STOPPED    STOPPED
+PREPARE    COMMIT    STOPPED    PREPARE
+COMMIT     END_OWN   CLOSE_OWN  CLOSE_OWN
+CLOSE_OWN  END_OWN   STOPPED    CLOSE_OWN
+END_OWN    DECIDE    LOOK       END_OWN
+"""
+
+TABLE: Mapping[Cell, Step] = {
+    (Step[name], answer): Step[cell]
+    for name, *cells in map(str.split, _GRID.strip().splitlines())
+    for answer, cell in zip(Answer, cells, strict=True)
+}
+
+
+class Row(NamedTuple):
+    """The database's row of a transactional id. number: of its last decision, NONE_YET before the first."""
+
+    generation: int
+    number: int
+    committed: bool
+
+
+class Waiting(NamedTuple):
+    """A held transaction: what it waits for, and the pair that ends it."""
+
+    key: str
+    transactional_id: str
+    identity: ProducerIdentity
+    number: int
+    waits_for_ms: int = 0
+
+
+class Standing(NamedTuple):
+    """What the broker says about a key. number, committed: of its last decision; NONE_YET, False before the first."""
+
+    number: int
+    committed: bool
+    waiting: Waiting | None
+
+
+def ledger_key(database_id: str, transactional_id: str) -> str:
+    """Return the ledger key under which this id's transactions with this database are decided."""
+    return f"{PREFIX}{database_id}:{transactional_id}"
+
+
+def digest_of(identity: ProducerIdentity) -> bytes:
+    """Return what identifies the decided transaction, so that whoever repeats a decision is told that it was made."""
+    return b"%d:%d" % identity
+
+
+def next_number(row: Row, standing: Standing) -> int:
+    """Return the number of the next decision: above whatever was decided."""
+    return max(row.number, standing.number) + 1
+
+
+def older_database(row: Row, standing: Standing) -> str | None:
+    """Return why this row cannot have come after `standing`, which was read first: the database was restored from a
+    backup. None if it can. The ledger follows the row.
+    """
+    if row.number >= standing.number:
+        return None
+    return (
+        f"the database is older than the broker: number {standing.number} was decided there, and the database "
+        f"knows {'none' if row.number < 0 else f'no number above {row.number}'}"
+    )
+
+
+def older_broker(row: Row, standing: Standing) -> str | None:
+    """Return why this row cannot have come before `standing`, which was read second: the broker was restored from a
+    backup. None if it can. What the database has committed is Prepared until the ledger has it.
+    """
+    if standing.waiting is not None or not row.committed or row.number <= standing.number:
+        return None
+    return (
+        f"the broker is older than the database: number {row.number} is committed there, and in the broker "
+        f"{'none was decided' if standing.number < 0 else f'{standing.number} was decided last'} and nothing waits"
+    )

@@ -1,0 +1,143 @@
+"""The requests for transactions that are decided elsewhere: PrepareTxn, EndTxns, DescribeLedger. One attempt each.
+
+The rule: a repeated request is safe. A repeated PrepareTxn succeeds, a repeated EndTxns is told that it was decided.
+Source: docs/apis.md.
+"""
+
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.ledger import (
+    NEVER_MS,
+    DescribeLedgerRequest,
+    DescribeLedgerResponse,
+    EndTxnsRequest,
+    EndTxnsResponse,
+    PrepareTxnRequest,
+    PrepareTxnResponse,
+)
+from ..errors import KafkaError, UnsupportedVersionError, error_of
+from ..net.cluster import Cluster
+from ..net.versions import OWN_FEATURE
+from ..values import NO_IDENTITY, ProducerIdentity
+from .deciding import NONE_YET, OWNER, PREFIX, Standing, Waiting, digest_of
+
+_HOLDS_SINCE = 4  # of fencepost.version
+
+
+class Ended(NamedTuple):
+    """The answer to EndTxns. identity: the next pair of its producer, NO_IDENTITY without one. number, committed: of
+    the ledger's entry. error: None for a success.
+    """
+
+    identity: ProducerIdentity
+    number: int
+    committed: bool
+    error: KafkaError | None
+
+
+class Decisions:
+    """Asks the transaction coordinator of each id."""
+
+    def __init__(self, cluster: Cluster, request_timeout_ms: float) -> None:
+        self._cluster = cluster
+        self._timeout_ms = request_timeout_ms
+
+    async def check_holding(self, transactional_id: str) -> None:
+        """Raise UnsupportedVersionError if the broker cannot hold a transaction until its decision."""
+        if not await self.can_hold(transactional_id):
+            connection = await self._cluster.coordinator("transaction", transactional_id)
+            raise UnsupportedVersionError(
+                f"{connection.name} cannot hold a prepared transaction until a database has decided about it",
+                hint="only fencepost can: this is another broker, such as Apache Kafka, or an older fencepost",
+            )
+
+    async def can_hold(self, transactional_id: str) -> bool:
+        """Return whether the broker can hold a transaction until its decision."""
+        connection = await self._cluster.coordinator("transaction", transactional_id)
+        return connection.features.get(OWN_FEATURE, 0) >= _HOLDS_SINCE
+
+    async def prepare(self, asked: Waiting) -> tuple[int, KafkaError]:
+        """Send PrepareTxn: hold the transaction until its decision, for as long as it takes. Returns the code, and its
+        error.
+        """
+        request = PrepareTxnRequest(
+            transactional_id=asked.transactional_id,
+            producer_id=asked.identity.producer_id,
+            producer_epoch=asked.identity.epoch,
+            ledger_key=asked.key,
+            number=asked.number,
+            prepared_timeout_ms=NEVER_MS,
+            hold=True,
+        )
+        target = "transaction", asked.transactional_id
+        answer: PrepareTxnResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
+        self._cluster.stale(answer.error_code, target)
+        text = answer.error_message or str(error_of(answer.error_code))
+        return answer.error_code, error_of(answer.error_code, f"PrepareTxn: {text}")
+
+    async def end(self, waiting: Waiting, committed: bool) -> Ended:
+        """Send EndTxns: the database has decided so about this transaction."""
+        request = EndTxnsRequest(
+            ledger_key=waiting.key,
+            number=waiting.number,
+            owner=OWNER,
+            digest=digest_of(waiting.identity),
+            committed=committed,
+            transactions=[
+                EndTxnsRequest.Transaction(
+                    transactional_id=waiting.transactional_id,
+                    producer_id=waiting.identity.producer_id,
+                    producer_epoch=waiting.identity.epoch,
+                )
+            ],
+        )
+        target = "transaction", waiting.transactional_id
+        answer: EndTxnsResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
+        self._cluster.stale(answer.error_code, target)
+        code = next((one.error_code for one in answer.refused), answer.error_code)
+        error = None
+        if answer.error_code:
+            error = error_of(code, f"EndTxns: {answer.error_message or error_of(code)}")
+        found = [ProducerIdentity(one.producer_id, one.producer_epoch) for one in answer.ended]
+        number, decided = (NONE_YET, False) if answer.entry is None else (answer.entry.number, answer.entry.committed)
+        return Ended(found[0] if found else NO_IDENTITY, number, decided, error)
+
+    async def look(self, key: str, transactional_id: str) -> Standing:
+        """Return what was decided last under this key, and which transaction of this id waits under it."""
+        request = DescribeLedgerRequest(keys=[key])
+        found = (await self._describe(request, transactional_id)).keys[0]
+        if found.error_code not in (ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND):
+            raise error_of(found.error_code, f"ledger key {key!r}: {error_of(found.error_code)}")
+        waiting = next((one for one in _waiting_in(found) if one.transactional_id == transactional_id), None)
+        if found.entry is None:
+            return Standing(NONE_YET, False, waiting)
+        return Standing(found.entry.number, found.entry.committed, waiting)
+
+    async def find_held(self, transactional_id: str, prefix: str = PREFIX) -> list[Waiting]:
+        """Return the held transactions under keys that begin so: of this id, or of all ids if it is empty."""
+        answer = await self._describe(DescribeLedgerRequest(prefix=prefix), transactional_id)
+        found = [one for key in answer.keys for one in _waiting_in(key)]
+        return [one for one in found if transactional_id in ("", one.transactional_id)]
+
+    async def _describe(self, request: DescribeLedgerRequest, transactional_id: str) -> DescribeLedgerResponse:
+        target = "transaction", transactional_id
+        answer: DescribeLedgerResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
+        if answer.error_code:
+            self._cluster.stale(answer.error_code, target)
+            raise error_of(answer.error_code, f"DescribeLedger: {answer.error_message or error_of(answer.error_code)}")
+        return answer
+
+
+def _waiting_in(key: DescribeLedgerResponse.Key) -> list[Waiting]:
+    return [
+        Waiting(
+            key.key,
+            one.transactional_id,
+            ProducerIdentity(one.producer_id, one.producer_epoch),
+            one.number,
+            one.waits_for_ms,
+        )
+        for one in key.waiting
+        if one.held
+    ]

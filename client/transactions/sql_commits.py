@@ -1,0 +1,390 @@
+"""The commits of one producer over the broker and a database: carries out what deciding.py says.
+
+The rules: each step is one request. Where no answer comes it stays at its step, and the next call goes on from there.
+From PrepareTxn's answer on nothing is cancelled or guessed: what the database did is asked over a new connection. Once
+the database has committed, the call returns, whether or not the broker could be told; the next transaction waits for
+that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ...protocol.errors import ErrorCode
+from ..errors import (
+    AbortableTransactionError,
+    InvalidConfigurationError,
+    KafkaError,
+    OutcomeDivergedError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    is_retriable,
+)
+from ..net.retry import Deadline
+from ..values import NO_IDENTITY
+from .answers import Verdict, of_write
+from .deciding import TABLE, Answer, Row, Step, Waiting, ledger_key, next_number, older_broker, older_database
+from .decisions import Decisions
+from .machine import ClientTransaction, Outcome
+from .table import Event, State
+from .tries import Tries
+
+log = logging.getLogger("fencepost.client")
+
+
+class DatabaseAway(Exception):
+    """The database is away, or did not answer: what was asked may be done. Its cause is the driver's error."""
+
+
+class DecidingDatabase(Protocol):
+    """A database that takes part in commits, seen from here."""
+
+    @property
+    def database_id(self) -> str:
+        """What identifies the database, wherever it is served."""
+        ...
+
+    def check_free(self) -> None:
+        """Raise IllegalStateError if it is not open, or in a transaction."""
+        ...
+
+    async def begin(self) -> None:
+        """Begin the transaction of a block. Raises IllegalStateError, and the driver's error."""
+        ...
+
+    async def claim(self, transactional_id: str) -> Row:
+        """Take the next generation of the id, in a transaction of its own, and return its row. Raises DatabaseAway."""
+        ...
+
+    async def decide(self, transactional_id: str, generation: int, waiting: Waiting) -> bool:
+        """Write the decision as the last statement of the open transaction. False: the row's condition is not met.
+
+        Raises the driver's error.
+        """
+        ...
+
+    async def commit(self) -> None:
+        """Commit the open transaction. Raises the driver's error, whether or not it was committed."""
+        ...
+
+    async def rollback(self) -> None:
+        """Roll back the open transaction, or drop the connection. Never raises."""
+        ...
+
+    async def close_number(self, waiting: Waiting) -> Row:
+        """Over a connection of its own: write "not committed" for this number unless it or a later one is decided.
+        Returns the row as it is then. Raises DatabaseAway.
+        """
+        ...
+
+
+class DatabaseCommits:
+    """step: what is done next; DECIDE between two transactions that have ended."""
+
+    def __init__(
+        self,
+        machine: ClientTransaction,
+        decisions: Decisions,
+        tries: Tries,
+        initialise: Callable[[Event, Deadline], Awaitable[None]],
+    ) -> None:
+        """initialise: sends InitProducerId until it succeeds or is found to be held, after an event of the table."""
+        self._machine = machine
+        self._decisions = decisions
+        self._tries = tries
+        self._initialise = initialise
+        self._database: DecidingDatabase | None = None
+        self._turn = asyncio.Lock()
+        self.step = Step.STOPPED
+        self._generation = 0
+        self._number = 0
+        self._row: Row | None = None  # as it was claimed
+        self._waiting: Waiting | None = None  # what is being ended: a predecessor's, from PrepareTxn on our own
+        self._committed = False  # what the database said about it
+        self._passed: tuple[int, ...] | None = None  # what waited although the database has decided a later number
+        self._refusal: KafkaError | None = None  # why the last attempt of the step failed
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a transaction of this producer is prepared, and the broker was not told yet how it was decided."""
+        return self.step in (Step.CLOSE_OWN, Step.END_OWN)
+
+    async def get_ready(self, database: DecidingDatabase | None) -> None:
+        """Before a transaction: end what is left of the last one, and of predecessors. database: None for a transaction
+        without one.
+
+        Raises CommitOutcomeUnknownError or RequestTimedOutError if the database or the broker do not answer, and
+        OutcomeDivergedError; ProducerFencedError if another producer uses the transactional id.
+        """
+        async with self._turn:
+            if self.is_unsettled:
+                await self._run()
+            if database is None:
+                return
+            database.check_free()
+            if database is not self._database:
+                await self._decisions.check_holding(self._machine.transactional_id)
+                self._database, self.step = database, Step.STOPPED
+            if self.step is not Step.DECIDE or self._machine.state is State.PREPARED:
+                self.step, self._passed = Step.CLAIM, None
+                await self._run()
+
+    async def commit(self) -> None:
+        """Commit the transaction whose records are all acknowledged: here and in the database.
+
+        Raises the database's error if it was committed nowhere; AbortableTransactionError and ProducerFencedError,
+        after which it has to be aborted; CommitOutcomeUnknownError.
+        """
+        database, machine = self._database, self._machine
+        assert database is not None
+        if not machine.attempted:  # nothing for the broker
+            await self._failing(database.commit())
+            machine.ends_without_request()
+            return
+        key = ledger_key(database.database_id, machine.transactional_id)
+        self._waiting = Waiting(key, machine.transactional_id, machine.identity, self._number)
+        async with self._turn:
+            await self._decide(database, self._waiting)
+            await self._prepare(self._waiting)
+            self.step = Step.CLOSE_OWN  # whatever happens meanwhile
+            machine.prepared()
+            refusal: Exception | None = None
+            try:
+                await database.commit()
+                self._committed, self.step = True, Step.END_OWN
+                machine.outcome = "committed"
+            except Exception as error:
+                refusal = error
+                log.info("%s: the database did not confirm COMMIT: %s", machine.transactional_id, error)
+                await database.rollback()  # what is left of it must not hold the row
+            finally:
+                if self.step is Step.CLOSE_OWN and refusal is None:  # cancelled
+                    machine.outcome = "unknown"
+            await self._end_own()
+        if refusal is not None and machine.outcome == "aborted":
+            raise refusal
+
+    async def _failing(self, work: Awaitable[object]) -> object:
+        """Await what the database does within the transaction. If it fails, so does the transaction."""
+        try:
+            return await work
+        except Exception as error:
+            self._machine.failed(AbortableTransactionError(f"the database: {error}"))
+            raise
+
+    async def _decide(self, database: DecidingDatabase, waiting: Waiting) -> None:
+        """Write the row, the last statement of the user's transaction."""
+        machine = self._machine
+        name = machine.transactional_id
+        self.step = Step.DECIDE
+        if await self._failing(database.decide(name, self._generation, waiting)):
+            return
+        self.step = Step.STOPPED
+        error = ProducerFencedError(
+            f"the database has another generation of {name!r} than {self._generation}, or a later number than "
+            f"{waiting.number - 1}",
+            reason="newer_producer",
+            hint="run only one producer for each transactional id",
+        )
+        machine.failed(AbortableTransactionError(str(error)))
+        raise error
+
+    async def _prepare(self, waiting: Waiting) -> None:
+        """Send PrepareTxn until it is answered. Raises the transaction's error; it has to be aborted then."""
+        machine, deadline = self._machine, self._tries.deadline()
+        attempt = 0
+        while True:
+            code = 0
+            try:
+                code, error = await self._decisions.prepare(waiting)
+                if not code:
+                    return
+                verdict = of_write(code)
+            except KafkaError as raised:
+                machine.unanswered()
+                error, verdict = raised, Verdict.AGAIN if is_retriable(raised) else Verdict.ABORT
+            if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                error = InvalidConfigurationError(
+                    error.detail, code=error.code, hint="set transaction.two.phase.commit.enable=true at the broker"
+                )
+            if verdict is not Verdict.AGAIN:
+                break
+            if not await self._tries.pause(attempt, deadline, error, code, "PrepareTxn"):
+                error, verdict = self._tries.late("PrepareTxn", error), Verdict.ABORT
+                break
+            attempt += 1
+        if code == ErrorCode.LEDGER_CONFLICT:  # the broker has aborted it; another producer is further on
+            self.step = Step.STOPPED
+        machine.refused_write(verdict, error)
+        raise machine.failure()
+
+    async def _end_own(self) -> None:
+        """Find out what the database did, if that is not known, and tell the broker. Raises CommitOutcomeUnknownError
+        if the database does not say it; if only the broker does not answer, a warning is logged.
+        """
+        machine = self._machine
+        try:
+            await self._run()
+        except OutcomeDivergedError:
+            raise
+        except KafkaError as error:
+            if self.step is Step.CLOSE_OWN:
+                machine.outcome = "unknown"
+                raise
+            if self.step is not Step.END_OWN:
+                raise
+            log.warning(
+                "transaction %r was %s in its database, and the broker does not answer: readers wait until it is told, "
+                "before this producer's next transaction or by fencepost.sql.resolve (%s)",
+                machine.transactional_id,
+                machine.outcome,
+                error,
+            )
+
+    async def settle(self) -> None:
+        """Try again to end the transaction whose commit had no answer. Raises like `get_ready`."""
+        async with self._turn:
+            if self.is_unsettled:
+                await self._run()
+
+    # ---- the table -------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Do step after step until a transaction can begin. Raises the error of a step without an answer in time."""
+        deadline, attempt = self._tries.deadline(), 0
+        is_own = self.is_unsettled
+        while self.step is not Step.DECIDE:
+            step = self.step
+            answer = await self._ask(step, deadline)
+            self.step = TABLE[step, answer]
+            if self.step is Step.STOPPED:  # its number was closed, and a later one is decided
+                self._machine.decided("unknown", NO_IDENTITY)
+                raise self._machine.unknown_outcome()
+            if answer is not Answer.NONE:
+                attempt = 0
+                if is_own and step is Step.END_OWN:
+                    break
+            else:
+                error = self._refusal or RequestTimedOutError(f"{step.name}: no answer")
+                if not await self._tries.pause(attempt, deadline, error, 0, step.name):
+                    raise self._late(step, error)
+                attempt += 1
+
+    def _late(self, step: Step, error: KafkaError) -> KafkaError:
+        """Return the error for a step without an answer."""
+        machine = self._machine
+        late = self._tries.late(_NAMES[step], error)
+        if step is not Step.CLOSE_OWN:
+            return late
+        unknown = machine.unknown_outcome()
+        unknown.__cause__ = late
+        return unknown
+
+    async def _ask(self, step: Step, deadline: Deadline) -> Answer:
+        """Send the request of this step once, and take over what the answer says."""
+        asks: dict[Step, Callable[[], Awaitable[Answer]]] = {
+            Step.CLAIM: self._claim,
+            Step.LOOK: self._look,
+            Step.CLOSE: self._close,
+            Step.END: self._end,
+            Step.CLOSE_OWN: self._close,
+            Step.END_OWN: self._end,
+        }
+        try:
+            return await (self._init(deadline) if step is Step.INIT else asks[step]())
+        except DatabaseAway as away:
+            self._refusal = RequestTimedOutError(f"the database: {away.__cause__ or away}")
+        except KafkaError as error:
+            if not is_retriable(error):
+                raise
+            self._refusal = error
+        return Answer.NONE
+
+    async def _claim(self) -> Answer:
+        database = self._database
+        assert database is not None
+        self._row = await database.claim(self._machine.transactional_id)
+        self._generation = self._row.generation
+        return Answer.OK
+
+    async def _look(self) -> Answer:
+        name, database = self._machine.transactional_id, self._database
+        assert self._row is not None
+        assert database is not None
+        key = ledger_key(database.database_id, name)
+        standing = await self._decisions.look(key, name)
+        if self._row.number < standing.number:  # perhaps decided since the row was read
+            await self._claim()
+            if (why := older_database(self._row, standing)) is not None:
+                raise OutcomeDivergedError(f"transactional id {name!r}: {why}")
+            standing = await self._decisions.look(key, name)
+        if (why := older_broker(self._row, standing)) is not None:
+            raise OutcomeDivergedError(f"transactional id {name!r}: {why}")
+        self._number, self._waiting = next_number(self._row, standing), standing.waiting
+        if standing.waiting is None:
+            return Answer.OK
+        if (*standing.waiting.identity, standing.waiting.number) == self._passed:
+            raise self._diverged("the database has decided a later one, and it still waits")
+        return Answer.NO
+
+    async def _init(self, deadline: Deadline) -> Answer:
+        await self._initialise(Event.TAKE_OVER, deadline)
+        return Answer.NO if self._machine.state is State.PREPARED else Answer.OK
+
+    async def _close(self) -> Answer:
+        waiting, database = self._waiting, self._database
+        assert waiting is not None
+        assert database is not None
+        row = await database.close_number(waiting)
+        self._row = row
+        if row.number > waiting.number:
+            self._passed = (*waiting.identity, waiting.number)
+            return Answer.NO
+        self._committed = row.committed
+        if self.step is Step.CLOSE_OWN:
+            self._machine.outcome = "committed" if row.committed else "aborted"
+        return Answer.OK
+
+    async def _end(self) -> Answer:
+        waiting, is_own = self._waiting, self.step is Step.END_OWN
+        assert waiting is not None
+        ended = await self._decisions.end(waiting, self._committed)
+        if ended.error is not None and ended.error.code not in _REFUSALS:
+            raise ended.error
+        if ended.error is not None and ended.number == waiting.number and ended.committed != self._committed:
+            raise self._diverged(f"it was {_outcome(self._committed)} there, and the broker was told the opposite")
+        if ended.error is not None and is_own and self._committed and ended.number < waiting.number:
+            raise self._diverged(f"it was committed there, and the broker refuses to: {ended.error}")
+        if not is_own:
+            log.info("%s", f"{waiting.transactional_id!r} number {waiting.number}: {_outcome(self._committed)}")
+            return Answer.OK if ended.error is None else Answer.NO
+        self._machine.decided(_outcome(self._committed), ended.identity if ended.error is None else NO_IDENTITY)
+        self._number = waiting.number + 1
+        return Answer.OK if ended.error is None and ended.identity != NO_IDENTITY else Answer.NO
+
+    def _diverged(self, why: str) -> OutcomeDivergedError:
+        waiting = self._waiting
+        assert waiting is not None
+        return OutcomeDivergedError(f"number {waiting.number} of {waiting.transactional_id!r} in the database: {why}")
+
+
+_REFUSALS = {
+    ErrorCode.LEDGER_CONFLICT,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.PRODUCER_FENCED,
+}
+_NAMES = {
+    Step.CLAIM: "claiming the transactional id in the database",
+    Step.LOOK: "DescribeLedger",
+    Step.CLOSE: "asking the database for the outcome",
+    Step.END: "EndTxns",
+    Step.INIT: "InitProducerId",
+    Step.CLOSE_OWN: "asking the database for the outcome",
+    Step.END_OWN: "EndTxns",
+}
+
+
+def _outcome(committed: bool) -> Outcome:
+    return "committed" if committed else "aborted"

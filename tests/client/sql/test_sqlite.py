@@ -1,0 +1,201 @@
+"""SQLite takes part in a producer's transactions, at a real broker."""
+
+import sqlite3
+
+import pytest
+from fencepost.client.errors import (
+    IllegalStateError,
+    InvalidConfigurationError,
+    KafkaError,
+    OutcomeDivergedError,
+)
+
+from fencepost import Broker, Consumer, Producer, TopicPartition, sql
+
+
+@pytest.fixture
+async def broker(tmp_path):
+    async with Broker(data_dir=tmp_path / "broker", transaction_two_phase_commit_enable=True) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+async def db(tmp_path):
+    async with sql.connect(f"sqlite:///{tmp_path}/orders.db") as db:
+        await db.execute("create table orders (id integer primary key, name text)")
+        yield db
+
+
+async def rows_of(db):
+    return [row[0] for row in await db.fetch("select id from orders order by id")]
+
+
+async def records_of(broker):
+    """Return what a read_committed reader sees up to the end, markers included: nothing holds it up."""
+    partition = TopicPartition("orders", 0)
+    found = []
+    async with Consumer(broker, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign([partition])
+        end = (await consumer.end_offsets([partition]))[partition]
+        while await consumer.position(partition) < end:
+            found += [int(one.value) for some in (await consumer.getmany(timeout_ms=500)).values() for one in some]
+    return found
+
+
+async def write(producer, db, number):
+    async with producer.transaction(db=db) as tx:
+        await db.execute("insert into orders values ($1, $2)", number, "alice")
+        await tx.send("orders", b"%d" % number)
+
+
+async def test_a_row_and_a_record_are_committed_together(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        for number in range(3):
+            await write(producer, db, number)
+    assert await rows_of(db) == [0, 1, 2]
+    assert await records_of(broker) == [0, 1, 2]
+
+
+async def test_an_exception_in_the_block_undoes_the_row_and_the_record(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(ValueError, match="no"):  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into orders values (?, ?)", 1, "alice")
+                await tx.send("orders", b"1")
+                raise ValueError("no")
+        await write(producer, db, 2)
+    assert await rows_of(db) == [2]
+    assert await records_of(broker) == [2]
+
+
+async def test_a_refused_commit_of_the_database_undoes_the_record_and_raises_its_error(broker, db):
+    await db.execute("create table lines (id integer references orders (id) deferrable initially deferred)")
+    await db.execute("pragma foreign_keys = on")
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(sqlite3.IntegrityError):  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await db.execute("insert into lines values (7)")
+                await tx.send("orders", b"7")
+        assert tx.outcome == "aborted"
+        await write(producer, db, 8)
+    assert await db.fetch("select * from lines") == []
+    assert await records_of(broker) == [8]
+
+
+async def test_a_transaction_without_records_is_committed_in_the_database_alone(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        async with producer.transaction(db=db):
+            await db.execute("insert into orders values (1, 'alice')")
+        await write(producer, db, 2)
+    assert await rows_of(db) == [1, 2]
+
+
+async def test_transactions_with_and_without_a_database_may_take_turns(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        for number in (1, 3):
+            async with producer.transaction() as tx:
+                await tx.send("orders", b"%d" % number)
+            await write(producer, db, number + 1)
+    assert await rows_of(db) == [2, 4]
+    assert await records_of(broker) == [1, 2, 3, 4]
+
+
+async def test_a_savepoint_is_undone_alone(broker, db):
+    async with Producer(broker, transactional_id="orders-1") as producer, producer.transaction(db=db) as tx:
+        await db.execute("insert into orders values (1, 'alice')")
+        with pytest.raises(ValueError, match="undone"):  # noqa: PT012
+            async with db.transaction():
+                await db.execute("insert into orders values (2, 'bob')")
+                raise ValueError("undone")
+        await tx.send("orders", b"1")
+    assert await rows_of(db) == [1]
+
+
+@pytest.mark.parametrize("statement", ["commit", " COMMIT;", "rollback", "begin", "end transaction"])
+async def test_statements_that_end_the_blocks_transaction_are_refused(db, statement):
+    with pytest.raises(IllegalStateError, match="block"):
+        await db.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("pragmas", "name"),
+    [
+        (["journal_mode = wal", "synchronous = normal"], "synchronous=NORMAL with journal_mode=WAL"),
+        (["synchronous = full"], "synchronous=FULL with journal_mode=DELETE"),
+        (["synchronous = off"], "synchronous=OFF"),
+        (["journal_mode = memory"], "journal_mode=MEMORY"),
+        (["journal_mode = off"], "journal_mode=OFF"),
+    ],
+)
+async def test_settings_that_lose_committed_rows_are_refused_by_name(broker, db, pragmas, name):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        for pragma in pragmas:
+            await db.execute(f"pragma {pragma}")
+        with pytest.raises(InvalidConfigurationError, match=name):
+            await write(producer, db, 1)
+        await db.execute("pragma journal_mode = wal")
+        await db.execute("pragma synchronous = full")
+        await write(producer, db, 2)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///x?mode=ro", "mysql://x/y", "sqlite://h/x"]
+)
+def test_urls_that_name_no_durable_database_are_refused(url):
+    with pytest.raises(InvalidConfigurationError):
+        sql.connect(url)
+
+
+async def test_two_blocks_on_one_database_object_at_once_are_refused(broker, db):
+    async with (
+        Producer(broker, transactional_id="orders-1") as first,
+        Producer(broker, transactional_id="orders-2") as second,
+    ):
+        async with first.transaction(db=db):
+            with pytest.raises(IllegalStateError, match="another transaction"):
+                await write(second, db, 1)
+        await write(second, db, 1)
+
+
+async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, db, tmp_path):
+    async with Producer(broker, transactional_id="orders-1") as zombie:
+        await write(zombie, db, 1)
+        async with (
+            Producer(broker, transactional_id="orders-1") as successor,
+            sql.connect(f"sqlite:///{tmp_path}/orders.db") as own,
+        ):
+            await write(successor, own, 2)
+            with pytest.raises(KafkaError):
+                await write(zombie, db, 3)
+            await write(successor, own, 4)
+    assert await rows_of(db) == [1, 2, 4]
+    assert await records_of(broker) == [1, 2, 4]
+
+
+async def test_a_restored_database_is_reported_as_older_than_the_broker(broker, db, tmp_path):
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        await write(producer, db, 1)
+        await db.execute("update fencepost_writers set number = -1, committed = 0")
+    async with Producer(broker, transactional_id="orders-1") as successor:
+        with pytest.raises(OutcomeDivergedError, match="the database is older"):
+            await write(successor, db, 2)
+    assert await rows_of(db) == [1]
+
+
+async def test_a_restored_broker_is_reported_as_older_than_the_database(broker, db):
+    await db.execute("insert into fencepost_writers values ('orders-1', 1, 7, 1, 5, 0, current_timestamp)")
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(OutcomeDivergedError, match="the broker is older"):
+            await write(producer, db, 2)
+    assert await rows_of(db) == []
+
+
+async def test_a_broker_without_two_phase_commit_is_refused_by_the_settings_name(db):
+    async with (
+        Broker(transaction_two_phase_commit_enable=False) as broker,
+        Producer(broker.bootstrap_servers, transactional_id="orders-1") as producer,
+    ):
+        with pytest.raises(InvalidConfigurationError) as refused:
+            await write(producer, db, 1)
+        assert "transaction.two.phase.commit.enable" in refused.value.hint
+    assert await rows_of(db) == []

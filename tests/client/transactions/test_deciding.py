@@ -1,0 +1,59 @@
+"""What follows from a row and a ledger. That the table of steps suffices is shown by test_commit_model.py."""
+
+import pytest
+from fencepost.client.transactions.deciding import (
+    NONE_YET,
+    TABLE,
+    Answer,
+    Row,
+    Standing,
+    Step,
+    Waiting,
+    ledger_key,
+    next_number,
+    older_broker,
+    older_database,
+)
+from fencepost.client.values import ProducerIdentity
+
+WAITING = Waiting("sql:d:x", "x", ProducerIdentity(7, 1), 4)
+
+
+def test_the_table_has_a_next_step_for_each_answer_but_of_the_end():
+    assert set(TABLE) == {(step, answer) for step in Step if step is not Step.STOPPED for answer in Answer}
+
+
+def test_a_step_without_an_answer_is_repeated_or_its_outcome_is_asked():
+    again = {step for step in Step if TABLE.get((step, Answer.NONE)) is step}
+    assert set(Step) - again == {Step.DECIDE, Step.COMMIT, Step.STOPPED}
+    assert TABLE[Step.COMMIT, Answer.NONE] is TABLE[Step.COMMIT, Answer.NO] is Step.CLOSE_OWN
+
+
+def test_the_ledger_key_names_the_database_and_the_transactional_id():
+    assert ledger_key("d", "x") == "sql:d:x"
+
+
+@pytest.mark.parametrize(("row", "ledger", "number"), [(NONE_YET, NONE_YET, 0), (3, 2, 4), (2, 3, 4)])
+def test_the_next_number_is_above_what_either_side_has_decided(row, ledger, number):
+    assert next_number(Row(1, row, True), Standing(ledger, True, None)) == number
+
+
+@pytest.mark.parametrize(
+    ("row", "standing", "is_older"),
+    [
+        (Row(1, 4, True), Standing(3, True, None), True),
+        (Row(1, 4, True), Standing(NONE_YET, False, None), True),
+        (Row(1, 4, True), Standing(3, True, WAITING), False),
+        (Row(1, 4, False), Standing(3, True, None), False),
+        (Row(1, 4, True), Standing(4, True, None), False),
+    ],
+)
+def test_a_committed_row_above_the_ledger_with_nothing_waiting_shows_an_older_broker(row, standing, is_older):
+    assert (older_broker(row, standing) is not None) == is_older
+
+
+@pytest.mark.parametrize(
+    ("row", "ledger", "is_older"), [(3, 4, True), (NONE_YET, 0, True), (4, 4, False), (5, 4, False)]
+)
+def test_a_row_below_the_ledger_shows_an_older_database(row, ledger, is_older):
+    assert (older_database(Row(1, row, True), Standing(ledger, True, None)) is not None) == is_older
