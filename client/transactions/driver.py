@@ -153,7 +153,9 @@ class TransactionDriver:
         if machine.state is State.ABORTABLE_ERROR and self._owes_abort:
             await self.abort()
         await self.databases.get_ready(database)
-        if machine.state in (State.STALE, State.PREPARED):
+        if machine.state is State.PREPARED and machine.waits_for_predecessor:
+            await self._take_over(Event.TAKE_OVER, self._tries.deadline())
+        if machine.state is State.STALE:
             await self.initialise()
         machine.begin(self._requests.seen_version, self._environment.clock.monotonic_ms())
         self.begun += 1

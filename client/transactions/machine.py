@@ -78,6 +78,7 @@ class ClientTransaction:
         # creates the error that is raised in UNKNOWN_OUTCOME
         self.unknown_outcome: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError
         self.on_failed: Callable[[], None] = lambda: None  # called when nothing more can be written
+        self.waits_for_predecessor = False  # in PREPARED: what waits is not this producer's own
         self._may_arrive_late = False  # a request of this epoch was given up without a response, so it may still arrive
         self._state_before = State.UNINITIALIZED
 
@@ -124,7 +125,7 @@ class ClientTransaction:
             again: KafkaError = ProducerFencedError(
                 error.detail, code=error.code, hint=error.hint, reason=error.reason, current_epoch=error.current_epoch
             )
-        elif isinstance(error, _NOT_ABORTABLE) or self.state is State.FATAL:
+        elif isinstance(error, _NOT_ABORTABLE) or self.state in (State.FATAL, State.PREPARED):
             return error
         else:
             again = AbortableTransactionError(str(error), code=error.code)
@@ -293,6 +294,7 @@ class ClientTransaction:
 
     def prepared(self) -> None:
         """Note that PrepareTxn succeeded: only a decision in the broker's ledger ends the transaction now."""
+        self.waits_for_predecessor = False
         self.error = IllegalStateError("the transaction is prepared and waits for its decision")
         self._apply(Event.PREPARED)
 
@@ -302,6 +304,7 @@ class ClientTransaction:
         """
         self._apply(Event.HELD)
         self.error = error
+        self.waits_for_predecessor = True
 
     def decided(self, outcome: Outcome, identity: ProducerIdentity) -> None:
         """Note that the decision about the prepared transaction was carried out. identity: the next producer id and

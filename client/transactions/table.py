@@ -54,7 +54,7 @@ class Event(IntEnum):
     REFUSED = 11  # EndTxn was certainly not carried out
     UNANSWERED = 12  # no response to EndTxn: it may have been carried out
     BROKEN = 13  # the producer cannot be used any more
-    TAKE_OVER = 14  # a database takes part from now on: InitProducerId again, once it has been claimed
+    TAKE_OVER = 14  # InitProducerId again: once a database is claimed, or to see whether it is held still
     PREPARED = 15  # PrepareTxn succeeded
     HELD = 16  # InitProducerId was refused: a predecessor's transaction waits for its decision
 
@@ -82,7 +82,7 @@ _WORDS = {
 # A word of _WORDS is the next state; any other is the value of a Refusal.
 _GRID = """
 EVENT           uninit  init    ready   stale   open    flush   commit   abort   error   unknown  prepared fatal
-INIT            init    illegal illegal init    illegal illegal illegal  illegal illegal init     init     broken
+INIT            init    illegal illegal init    illegal illegal illegal  illegal illegal init     failed   broken
 BEGIN           illegal illegal open    illegal illegal illegal illegal  illegal failed  unknown? failed   broken
 WRITE           illegal illegal illegal illegal open    illegal illegal  illegal failed  unknown? failed   broken
 COMMIT          illegal illegal illegal illegal flush   illegal illegal  illegal failed  commit   failed   broken
