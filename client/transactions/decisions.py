@@ -18,6 +18,7 @@ from ...protocol.messages.ledger import (
 )
 from ..errors import KafkaError, UnsupportedVersionError, error_of
 from ..net.cluster import Cluster
+from ..net.coordinators import CoordinatorKind
 from ..net.versions import OWN_FEATURE
 from ..values import NO_IDENTITY, ProducerIdentity
 from .deciding import NONE_YET, OWNER, PREFIX, Standing, Waiting, digest_of
@@ -70,7 +71,7 @@ class Decisions:
             prepared_timeout_ms=NEVER_MS,
             hold=True,
         )
-        target = "transaction", asked.transactional_id
+        target = _coordinator_of(asked.transactional_id)
         answer: PrepareTxnResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
         self._cluster.stale(answer.error_code, target)
         text = answer.error_message or str(error_of(answer.error_code))
@@ -92,7 +93,7 @@ class Decisions:
                 )
             ],
         )
-        target = "transaction", waiting.transactional_id
+        target = _coordinator_of(waiting.transactional_id)
         answer: EndTxnsResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
         self._cluster.stale(answer.error_code, target)
         code = next((one.error_code for one in answer.refused), answer.error_code)
@@ -121,12 +122,16 @@ class Decisions:
         return [one for one in found if transactional_id in ("", one.transactional_id)]
 
     async def _describe(self, request: DescribeLedgerRequest, transactional_id: str) -> DescribeLedgerResponse:
-        target = "transaction", transactional_id
+        target = _coordinator_of(transactional_id)
         answer: DescribeLedgerResponse = await self._cluster.ask(target, request, timeout_ms=self._timeout_ms)
         if answer.error_code:
             self._cluster.stale(answer.error_code, target)
             raise error_of(answer.error_code, f"DescribeLedger: {answer.error_message or error_of(answer.error_code)}")
         return answer
+
+
+def _coordinator_of(transactional_id: str) -> tuple[CoordinatorKind, str]:
+    return "transaction", transactional_id
 
 
 def _waiting_in(key: DescribeLedgerResponse.Key) -> list[Waiting]:
