@@ -8,7 +8,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.share import state_log
 from fencepost.broker.share.records import Kind, record_key
-from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
+from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey, State, StateBatch
 from fencepost.broker.topics.internal_topic import InternalTopicDamaged
 from fencepost.broker.topics.names import SHARE_STATE_TOPIC
 from fencepost.broker.upkeep import coordinator_snapshots
@@ -203,3 +203,15 @@ def write_undecodable(world: SimulatedBroker, key: SharePartitionKey, kind: Kind
     topic = world.broker.share_partitions.state_log.topic
     topic.commit([topic.part(0, [(record_key(kind, key), b"no")], now_ms=1)])
     world.wait(0.1)
+
+
+def test_a_replayed_marker_leaves_pending_what_came_after_it(world: SimulatedBroker) -> None:
+    """A snapshot may know it. The producer id is the same, and the next marker has to find it."""
+    (key,) = begin(world, "t")
+    acquire(world, key, 0, 0)
+    log = world.broker.share_partitions.state_log
+    log._make_pending(0, key, 7, 200, [StateBatch(0, 0, State.ACKNOWLEDGED, 1, "m")])
+    log.end_transaction(0, 7, True, 100)
+    assert states(world, key) == "0 P"
+    log.end_transaction(0, 7, True, 201)
+    assert states(world, key) == "1"
