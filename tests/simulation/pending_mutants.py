@@ -67,19 +67,19 @@ def a_start_forgets_what_is_pending(stack: ExitStack) -> None:
 @caught_with_queues(seed=1)
 @breaks(IF_AND_ONLY_IF)
 def a_start_takes_what_was_aborted_for_committed(stack: ExitStack) -> None:
-    def wrapper(replay: Any) -> Any:
-        def replaying(self: ShareStateLog, *of_batch: Any) -> None:
+    def wrapper(load: Any) -> Any:
+        def loading(self: ShareStateLog) -> None:
             end = self.end_transaction
 
             def committed(home: int, producer_id: int, commit: bool, marker_offset: int) -> None:
                 end(home, producer_id, True, marker_offset)
 
             with mock.patch.object(self, "end_transaction", committed):
-                replay(self, *of_batch)
+                load(self)
 
-        return replaying
+        return loading
 
-    around(stack, ShareStateLog._replay, wrapper)
+    around(stack, ShareStateLog.load, wrapper)
 
 
 def _takes_what_is_pending(stack: ExitStack, decide: Any) -> None:
