@@ -82,8 +82,8 @@ def batches(name: str, size: Size, say: Say) -> Iterator[Measured]:
         for peer in (ours, local):
             load.prepare(peer)
         windows = [partial(load.window, peer, size.seconds) for peer in (ours, local)]
-        for peer, samples in zip((STORED, FSYNC), in_turns(size.rounds, *windows), strict=True):
-            yield Finding(name, load.unit, peer, samples).as_measured()
+        for which, samples in zip((STORED, FSYNC), in_turns(size.rounds, *windows), strict=True):
+            yield Finding(name, load.unit, which, samples).as_measured()
 
 
 def requests(name: str, size: Size, say: Say) -> Iterator[Measured]:
