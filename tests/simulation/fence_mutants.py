@@ -20,7 +20,7 @@ TAKEOVER = "tests/storage/objects/test_takeover.py"
 FENCE = "tests/storage/objects/test_fence.py"
 ONE_OWNER = "store.md: what a consumer was shown is in the log of whoever takes over"
 NAMED = "store.md: **Objects that are lost or damaged** are named, and nobody takes over"
-SEALS = "store.md: Claims and seals of a journal have to stay for ever"
+SEALS = "store.md: **No lifecycle rules** that expire or move objects below the prefix"
 
 
 @killed_by(FENCE)
