@@ -32,8 +32,8 @@ class TransactionSpans:
         self.open: _TransactionSpan | None = None
         begin, send_offsets = driver.begin, driver.send_offsets
 
-        async def traced_begin(sources: Any = None) -> None:
-            await begin(sources)
+        async def traced_begin(sources: Any = None, database: Any = None) -> None:
+            await begin(sources, database)
             self._begin(driver.sources)
 
         async def traced_offsets(offsets: Any, group: Any, batch: Any = None) -> None:
