@@ -101,6 +101,7 @@ def test_a_start_restores_a_thousand_share_partitions(after: str) -> None:
         disk = world.disk
     else:
         disk = world.disk.after_process_crash()
+        world.abandon()
     gc.collect()
     gc.disable()  # as `serve` starts
     try:
