@@ -231,3 +231,30 @@ def test_a_producer_without_the_database_is_told_what_its_predecessor_waits_for(
         return await resolve(BOOTSTRAP, db, dry_run=True, environment=world.world.environment)
 
     within(main, 2, transaction_two_phase_commit_enable=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["execute", "decide", "commit"])
+def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database(tmp_path, name):
+    path = str(tmp_path / "orders.db")
+
+    async def main(world):
+        await make(world)
+        async with sqlite.Database(path) as db:
+            await db.execute("create table orders (id integer primary key)")
+            inner = getattr(db, name)
+
+            async def slowly(*arguments):
+                found = await inner(*arguments)
+                await asyncio.sleep(1)
+                return found
+
+            setattr(db, name, slowly)
+            producer = await world.producer()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await write(producer, db, 1)
+            await write(producer, db, 2)
+            assert await world.values() == rows_in(path) == ([b"1", b"2"] if name == "commit" else [b"2"])
+
+    within(main, 2, transaction_two_phase_commit_enable=True)
