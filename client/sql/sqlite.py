@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from types import TracebackType
 from typing import Any, TypeVar
@@ -87,7 +87,7 @@ class Database:
         return await self._call(lambda: connection.execute(statement, _bound(statement, values)).fetchall())
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
+    async def transaction(self) -> AsyncGenerator[None, None]:
         """`async with db.transaction():` within a producer's transaction: a savepoint, undone by an exception."""
         if not self._is_owned:
             raise IllegalStateError("a savepoint needs a transaction", hint="async with producer.transaction(db=db)")
