@@ -426,8 +426,9 @@ class ShareStateLog:
     def put_row(self, row: Row) -> None:
         """Apply a row of a snapshot, as read_row() returned it.
 
-        It is ignored if the log begins above the row's end offset: then the share partition, if it still exists, is in
-        the log, and its offset may have been set since.
+        The row includes the records of the state log below its `end`. If the log now begins above that, records between
+        the two were removed and the row is out of date: it is ignored. A share partition that still exists was written
+        again where the log begins, or later, and is read from there.
         """
         key, home, end, offset, needs_from, value_bytes, bytes_since, updates, update_bytes, snapshot, pending = row
         if end < self._begins(home):

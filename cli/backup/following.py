@@ -226,7 +226,9 @@ class _Shipping:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """After a signal ship what there is, then let the next follower know that this one has ended."""
+        """If a signal ended the shipping, ship what is left. Then record in the store, for the next follower, that this
+        one has ended. For at most ENDING_S; no failure is raised.
+        """
         patience = self._patience = Patience(lambda: None, lambda line: None, ENDING_S)
         follower = self._follower
         follower.wait_with(patience)
@@ -236,7 +238,7 @@ class _Shipping:
                 self._tell(False)
             follower.end()
         except (BackupRefused, ObjectsError, Fenced, Damaged, NewerFormat, OSError):
-            pass  # its successor looks whether it is at work
+            pass  # without that record the next follower waits until it sees that this one does nothing
 
     def _end_with_standard_input(self) -> None:
         """End with the broker, whose process holds the other end of this pipe, however that ends."""

@@ -359,10 +359,10 @@ class ConsumerMembership:
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, reason: str = "") -> ConsumerGroupHeartbeatRequest | None:
-        """End the membership. Returns the heartbeat to send; the broker keeps the partitions of a static member for a
-        session.
+        """End the membership. Returns the heartbeat that tells the broker; None if the broker does not know the member.
+        For a static member the broker keeps its partitions assigned until the session timeout.
         """
-        request = self.farewell  # while that has no response, nothing was sent for the membership behind it
+        request = self.farewell  # of the membership before, not answered yet: nothing was sent for the present one
         if request is None and self.in_generation:
             request = self._leaving()
         self.farewell = None

@@ -72,9 +72,10 @@ class Fates:
         return bool(self._undecided)
 
     def rest(self, open_from: Mapping[int, int] | None = None, *, at_end: bool = True) -> Iterator[Entry]:
-        """Return the remaining entries, which are open at the end of the log.
+        """Yield the entries still held, in order. Those without a fate get one now.
 
-        Where reading stopped before, only those are open that open_from (as in the constructor) shows to be.
+        at_end: the end of the log was reached, so each of them is OPEN. Otherwise it is OPEN from the first offset of
+        its producer's open transaction on (open_from, by producer id), and UNDECIDED below.
         """
         known = open_from or {}
         for each in self._held:
@@ -93,9 +94,11 @@ def marker_word(batch: Batch) -> str:
 
 
 def settled_fate(batch: Batch, aborted: AbortedFilter) -> str:
-    """Return the fate of a batch in a read_committed response: all its transactions have ended.
+    """Return MARKER, PLAIN, ABORTED or COMMITTED for a batch of a read_committed response. Such a response has no batch
+    of an open transaction, so the fate is always known.
 
-    aborted: of the same response, asked for each of its batches in order. Raises: KafkaError for a bad marker.
+    aborted: the filter made for this response. It keeps state: call this for every batch of the response, in order.
+    Raises: KafkaError for a bad marker.
     """
     hidden = aborted.hides(batch)
     if batch.is_control:

@@ -233,10 +233,14 @@ class _Walk:
         return Slice([chunk[start:stop]], stop - start, next_offset)
 
     def _without(self, chunk: memoryview, at: int, after: int, last: int, span: Span) -> Slice | None:
-        """Return the result if the first wanted batch is not complete in the chunk, or not for this reader."""
+        """Return the result where the chunk has no batch to return: an empty slice, or None if more must be read.
+
+        The first wanted batch, from `at` to `after` in the chunk, is cut off by its end, or its last offset is not
+        below span.below. None: it is cut off, and within the reader's limit; needed_bytes is set.
+        """
         if after <= len(chunk) and last >= span.below:
             if self.indexes.checked_until(self.position + at) == self.position + at:
-                self._check(chunk, at, after)  # bounds are where batches end: this one's delta may be damaged
+                self._check(chunk, at, after)  # span.below is the end of a batch: this one's last offset may be damaged
         elif after - at <= span.max_bytes or span.at_least_one:
             self._set_needed(at, after, self.state.size_bytes - self.position, span)
             return None

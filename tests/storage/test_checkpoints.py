@@ -56,7 +56,7 @@ def test_reading_a_missing_checkpoint_file_raises_file_not_found(disk):
         read_file(disk, PATH, "store", 1)
 
 
-def test_a_checkpoint_file_of_an_older_version_is_read_a_newer_raises_newer_format(disk):
+def test_an_older_checkpoint_file_is_read_and_a_newer_one_raises_newer_format(disk):
     write_file(disk, PATH, "store", 4, b"payload")
     assert read_file(disk, PATH, "store", 5) == b"payload"
     with pytest.raises(NewerFormat, match="format 4") as refused:

@@ -352,7 +352,7 @@ def test_unusable_certificate_files_are_refused_with_the_reason(authority, chang
 
 
 @pytest.mark.slow
-def test_an_encrypted_key_without_its_password_is_refused_without_a_prompt(authority):
+def test_an_encrypted_key_needs_its_password_and_nobody_is_prompted(authority):
     from cryptography.hazmat.primitives import serialization as form
 
     certificate, key = authority.of_broker("encrypted")

@@ -143,9 +143,9 @@ def test_a_transaction_reads_back_as_it_was_written(txn):
     assert (name, found) == (txn.transactional_id, txn)
 
 
-def test_a_record_without_two_phase_flag_has_it_if_its_timeout_is_2_to_31_minus_1():
-    """Kafka's records and older ones of fencepost mark two-phase commit by that timeout. A record with the flag may
-    have it as an ordinary timeout.
+def test_without_its_own_field_two_phase_commit_is_read_from_a_timeout_of_2_to_31_minus_1():
+    """Kafka, and older versions of fencepost, do not write the field: they mark two-phase commit by this timeout. Where
+    the field is present its value counts, and 2**31 - 1 is an ordinary timeout.
     """
     plain = in_state("ONGOING")._replace(timeout_ms=TWO_PHASE_TIMEOUT_MS)
     written = value(plain)

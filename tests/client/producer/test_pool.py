@@ -437,7 +437,7 @@ def test_close_aborts_transactions_open_after_its_timeout_with_an_error():
     within(main)
 
 
-def test_closing_a_pool_cancelled_at_any_await_leaves_nothing_open():
+def test_closing_a_pool_again_after_a_cancelled_close_leaves_no_open_transaction():
     async def main(world, cancelling):
         pool = pool_of(world, size=2)
         await pool.start()

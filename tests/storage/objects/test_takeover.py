@@ -421,7 +421,8 @@ def calls_of_a_life() -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_after_an_owner_dies_the_next_has_its_released_records_and_at_most_one_more(after):
+def test_the_next_owner_has_all_acknowledged_records_and_at_most_one_more(after):
+    """The owner is cut off at each of its calls to the store in turn: before the call takes effect, or after it."""
     for call in range(calls_of_a_life()):
         objects, acked = SimulatedObjects(), []
         objects.cut_at(call, after=after)

@@ -32,8 +32,10 @@ def test_creating_an_existing_object_raises_taken_with_its_content(faults):
         assert objects.content == {"a": b"theirs"}
 
 
-def test_an_exists_answer_without_an_object_is_tried_again():
-    """S3 answers 409 while another create of the name is under way, whether or not that one succeeds."""
+def test_a_create_answered_409_without_an_object_is_tried_until_the_caller_gives_up():
+    """S3 answers 409 while another create of the name is under way, whether or not that one succeeds. Here every create
+    is answered so: one attempt, three more, then the 409 is raised.
+    """
     objects = SimulatedObjects(faults=Faults(conflicts=1))
     waiting = Waiting(3)
     with pytest.raises(Exception, match="409"):
