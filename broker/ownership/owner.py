@@ -57,6 +57,7 @@ POINT_EVERY_S = 30.0
 ATTEMPTS_TO_HAND_OVER = 4
 SAID_EVERY_MS = 60_000
 TOLD_EVERY_MS = 10_000
+MOST_LEASES = 32  # of silence that a broker waits for which others were faster than again and again
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class StoreOwner:
         self._directory = directory
         self._node = settings.node_id
         self._lease_ms = settings.store_lease_ms
+        self._leases = 1  # of silence, until this broker takes over
         self._addresses = told_addresses(settings.served_listeners)
         self._presence = Presence(store.objects, self._node, self._addresses, rng.bytes(8), self._lease_ms)
         self.other_nodes = OtherNodes(store.objects, self._node)
@@ -145,7 +147,9 @@ class StoreOwner:
         """Wait until the present owner is gone; then take over its journal. Returns the open store and a report of
         recovery.
 
-        If another broker is faster, wait until that one is gone. Raises what open_store raises.
+        If another broker is faster, wait until that one is gone, each time for twice as long: a take-over may take
+        longer than a lease and is silent, and two that take it for dead would end each other's epochs for ever.
+        Raises what open_store raises.
         """
         await self._check_store()
         kept = KeptRounds(self._objects)
@@ -162,6 +166,7 @@ class StoreOwner:
                 break
             except Overtaken as overtaken:
                 log.warning("%s: %s; waiting again", self._objects.where, overtaken)
+                self._leases = min(2 * self._leases, MOST_LEASES)
         kept.keep_nothing()
         self.epoch = epoch = source.taken.claim.epoch
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
@@ -241,20 +246,21 @@ class StoreOwner:
             await standby.end()
 
     async def _wait_for_silence(self, ahead: ReadingAhead, follow: Callable[[Place], None]) -> int:
-        """Return the epoch of the present owner once that has written nothing for a lease, or has handed over.
+        """Return the epoch of the present owner once that has written nothing for `_leases`, or has handed over.
 
         Returns at once if this data directory was the last owner, unless another broker was told to take over or is on
         its way.
         ahead: finds newer rounds. follow: called with the newest round or seal again and again.
         """
-        silence = Silence(self._lease_ms)
+        silence_ms = self._leases * self._lease_ms
+        silence = Silence(silence_ms)
         newest = await self._in_worker(self._newest)
         is_own = newest.epoch > 0 and newest.epoch == self._last_own_epoch()
         if newest.epoch and await self._in_worker(partial(self._is_free, newest.epoch, is_own=is_own)):
             return newest.epoch
         silence.saw(newest, self._clock.monotonic_ms())
         if newest != NOWHERE:
-            log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, self._lease_ms)
+            log.info("waiting until the owner of %s is silent for %d ms", self._objects.where, silence_ms)
         while not (silence.is_over(self._clock.monotonic_ms()) and await self._in_worker(self._newest) == newest):
             follow(newest)
             await self._in_worker(partial(self._presence.tell, newest.epoch, self._clock.monotonic_ms()))

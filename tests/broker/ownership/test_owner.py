@@ -2,6 +2,7 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.ownership import owner
 from fencepost.broker.ownership.owner import InStore
 from fencepost.effects.objects import Exists, Refused, Unclear
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -12,13 +13,13 @@ from fencepost.protocol.messages.ledger import DescribeLedgerRequest
 from fencepost.protocol.messages.offsets import OffsetFetchRequest
 from fencepost.storage.journal_source import StoreDamaged
 from fencepost.storage.objects import format as form
-from fencepost.storage.objects.errors import Fenced
+from fencepost.storage.objects.errors import Fenced, Overtaken
 from fencepost.storage.objects.fence import Place
 from fencepost.storage.objects.format import Claim
 from fencepost.storage.objects.looking import Looking
 from fencepost.storage.objects.points import fetch_point
 from fencepost.storage.objects.takeover import Takeover
-from fencepost.storage.recovery import make_directory
+from fencepost.storage.recovery import make_directory, open_store
 from fencepost.storage.shipping.names import PARTS, POINTS
 from fencepost.storage.store_mark import Mark, write_mark
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
@@ -63,6 +64,27 @@ def test_a_new_owner_waits_one_lease_after_the_last_journal_round_of_a_dead_owne
     first.abandon()
     second = serve(objects)
     assert 6 <= second.loop.time() < 8
+    second.stop()
+
+
+def test_a_broker_that_is_overtaken_again_waits_twice_as_long_each_time(monkeypatch):
+    """So two that need longer than a lease for a take-over do not end each other's epochs for ever."""
+    objects = SimulatedObjects()
+    first = serve(objects)
+    first.wait(1)
+    first.abandon()
+    attempts: list[object] = []
+
+    def overtaken_three_times(*given):
+        attempts.append(given)
+        if len(attempts) <= 3:
+            raise Overtaken("epoch 2 was ended by epoch 3")
+        return open_store(*given)
+
+    monkeypatch.setattr(owner, "open_store", overtaken_three_times)
+    second = serve(objects)
+    assert len(attempts) == 4
+    assert 6 * (1 + 2 + 4 + 8) <= second.loop.time() < 6 * 16
     second.stop()
 
 
