@@ -143,7 +143,7 @@ def test_a_transaction_reads_back_as_it_was_written(txn):
     assert (name, found) == (txn.transactional_id, txn)
 
 
-def test_without_its_own_field_two_phase_commit_is_read_from_a_timeout_of_2_to_31_minus_1():
+def test_without_the_2pc_field_a_timeout_of_2_to_31_minus_1_means_two_phase_commit():
     """Kafka, and older versions of fencepost, do not write the field: they mark two-phase commit by this timeout. Where
     the field is present its value counts, and 2**31 - 1 is an ordinary timeout.
     """
