@@ -117,7 +117,9 @@ class CountedObjects(Objects):
             self._out[call] -= 1
             if answer in (UNCLEAR, REFUSED):
                 return
+            answered = AWAITED if call == "create" else (call,)  # an owner may leave a listing to the next time
+            for each in answered:
+                if not self._out[each]:
+                    self._since_ms.pop(each, None)
             if self._out[call]:
                 self._since_ms[call] = self._clock.monotonic_ms()
-            else:
-                self._since_ms.pop(call, None)

@@ -6,7 +6,7 @@ waits puts its object again and again, and counts as gone when the owner has see
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...effects.objects import Missing, Objects, ObjectsError
 from ...storage.journal.format import Malformed
@@ -19,7 +19,7 @@ log = logging.getLogger("fencepost.broker")
 
 LEASES_BETWEEN = 2  # so many leases pass between two puts of a waiting broker's object, and between two looks
 MISSED = 3  # puts after which it counts as gone
-MOST_NODES = 16  # that are named
+MOST_NODES, MOST_READ = 16, 64  # that are named; whose objects are read in one look
 
 
 def told_addresses(listeners: Sequence[ListenerSettings]) -> tuple[tuple[str, str, int], ...]:
@@ -49,6 +49,7 @@ class Presence:
         """Put the object again if it is time. epoch: of the owner; 0 if there is none."""
         if not epoch or (self._due_ms is not None and now_ms < self._due_ms):
             return
+        self._due_ms = now_ms + self._next.every_ms  # whether or not it succeeds: what is refused costs as much
         try:
             if epoch != self._looked_at:
                 self._may_tell = self._compare(epoch)
@@ -57,8 +58,7 @@ class Presence:
                 self._objects.put(self._name, format.pack_waiting(self._next))
                 self._next = self._next._replace(puts=self._next.puts + 1)
         except ObjectsError:
-            return
-        self._due_ms = now_ms + self._next.every_ms
+            pass
 
     def _compare(self, epoch: int) -> bool:
         """Return whether clients can be told of this broker beside the owner of the epoch; if not, log why.
@@ -101,18 +101,31 @@ class OtherNodes:
         ]
 
     def look(self, now_ms: int) -> None:
-        """Read who waits. If the store does not answer, what was found before stays. Blocks a worker."""
+        """Read who waits, and remove the objects of those that are gone: one that only was away puts its own again.
+
+        If the store does not answer, what was found before stays. Blocks a worker.
+        """
         try:
-            found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MOST_NODES]]
+            found = [self._read(each.name) for each in self._objects.list(format.WAITING)[:MOST_READ]]
         except ObjectsError:
             return
-        others = {each.node: each for each in found if each is not None and each.node != self._own_node}
+        others = {each.node: each for each in found if each is not None}
         before = self._seen
         self._seen = {
             node: before[node] if node in before and before[node][0] == each else (each, now_ms)
             for node, each in others.items()
         }
-        self._alive = [each for each, since_ms in self._seen.values() if now_ms - since_ms <= MISSED * each.every_ms]
+        alive = [each for each, since_ms in self._seen.values() if now_ms - since_ms <= MISSED * each.every_ms]
+        self._alive = [each for each in alive if each.node != self._own_node][:MOST_NODES]
+        self._remove(node for node, each in others.items() if each not in alive)
+
+    def _remove(self, nodes: Iterable[int]) -> None:
+        """Remove what these brokers have put."""
+        for node in nodes:
+            try:
+                self._objects.delete(format.waiting_name(node))
+            except ObjectsError:
+                return  # the next look finds them again
 
     def _read(self, name: str) -> Waiting | None:
         """Return what a waiting broker has put; None: it is gone, or nothing that this version can read. Raises

@@ -49,6 +49,7 @@ from .producer_ids import ProducerIds
 log = logging.getLogger("fencepost.broker")
 
 KEPT = "delete"  # with no retention: what may go is cut off by the coordinator
+SKIPPED_LEADER_EPOCHS = 1 << 16  # by restored data: more than a store gets owners since a backup; they go up to 2^31
 MOST_PARTITIONS = 10_000  # of one request, as Kafka's controller has it
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -136,16 +137,16 @@ class Topics:
         self._warn_of_left_over()
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
-        if self._owned_epoch > self.catalogue.leader_epoch:
-            self._begin_leader_epoch(self._owned_epoch)
+        if self._owned_epoch:
+            self._begin_leader_epoch(max(self._owned_epoch, self.catalogue.leader_epoch + 1))
 
     def fence_leader_epoch(self) -> None:
-        """Raise the leader epoch of restored data whose broker goes on elsewhere. Without an object store it is 0.
+        """Raise the leader epoch of restored data above all that the owners of its store may have begun since.
 
-        Raises KafkaError while that cannot be written.
+        It stays 0 if the data was never in an object store. Raises KafkaError while that cannot be written.
         """
-        if self.catalogue.leader_epoch and not self._owned_epoch:
-            self._begin_leader_epoch(self.catalogue.leader_epoch + 1)
+        if self.catalogue.leader_epoch:
+            self._begin_leader_epoch(self.catalogue.leader_epoch + SKIPPED_LEADER_EPOCHS)
 
     def _begin_leader_epoch(self, epoch: int) -> None:
         """Set the leader epoch of all partitions, durably: clients ignore metadata with a lower one than they know."""

@@ -7,7 +7,7 @@ hold must not be equal to those that this broker gives to other clients from now
     transactional ids  each gets a new producer id, and open transactions are aborted (transactions/states/renewal.py)
     named producers    each gets a new epoch: its client opens it again, and reads the restored sequences
     groups             have no members: a client with an old generation joins again, and reads the restored offsets
-    leader epochs      grow by one, if the data was in an object store: else they are 0, for ever
+    leader epochs      are far above all that the store's later owners may have begun; 0 if the data was in none
 
 All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted before
 is followed by one that does it again, with other ids. docs/guarantees.md describes what clients see.

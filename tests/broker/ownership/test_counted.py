@@ -85,3 +85,17 @@ def test_a_call_that_has_not_ended_counts_as_silence():
     )
     world.create()
     assert silences == [7000]
+
+
+def test_a_failed_listing_is_no_silence_once_creates_succeed():
+    """An owner lists only to collect what is old, and leaves that to the next time."""
+    world = World()
+    world.objects.is_away = True
+    with pytest.raises(Unclear):
+        world.counted.list("0/parts/")
+    world.objects.is_away = False
+    world.clock.advance(1000)
+    assert world.counted.silent_ms() == 1030
+    world.create()
+    world.clock.advance(60_000)
+    assert world.counted.silent_ms() == 0

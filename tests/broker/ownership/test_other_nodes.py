@@ -2,8 +2,9 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.ownership.other_nodes import MISSED, Presence, told_addresses
+from fencepost.broker.ownership.other_nodes import MISSED, MOST_NODES, Presence, told_addresses
 from fencepost.broker.ownership.owner import InStore
+from fencepost.broker.topics.topics import SKIPPED_LEADER_EPOCHS
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.effects.simulated.rng import SeededRng
@@ -156,6 +157,31 @@ def test_a_waiting_broker_tells_its_address_until_it_owns_the_store():
     second.stop()
 
 
+def test_a_waiting_broker_puts_no_more_often_while_that_is_refused():
+    """As where a policy allows only creates: each attempt costs as much as one that is done."""
+    objects = SimulatedObjects()
+    told = waiting(objects)
+    seen = told._objects
+    seen.refuses = "403"
+    for now_ms in range(0, 60_000, LEASE_MS // 12):
+        told.tell(1, now_ms)
+    assert len(seen.calls) <= 60_000 / (2 * LEASE_MS) + 1
+
+
+def test_what_brokers_have_put_that_are_gone_takes_no_place_from_those_that_wait():
+    """Machines whose node ids grow leave an object each."""
+    objects = SimulatedObjects()
+    for node in range(2, 2 + MOST_NODES):
+        waiting(objects, node).tell(1, 0)
+    late = waiting(objects, 99)
+    with serve(objects) as owner:
+        for beat in range(6):
+            late.tell(1, beat * 2 * LEASE_MS)
+            owner.wait(2 * LEASE_MS / 1000)
+        assert nodes(owner, None) == [OWNER, (99, *OTHER[1:])]
+    assert [name for name in objects.content if name.startswith(form.WAITING)] == [form.waiting_name(99)]
+
+
 def test_the_leader_epoch_is_the_owners_epoch_and_an_older_or_newer_one_is_refused():
     objects = SimulatedObjects()
     first = serve(objects)
@@ -187,10 +213,32 @@ def test_a_restored_directory_has_a_later_leader_epoch_than_its_store_and_keeps_
         Restoring(objects.client(), disk, SimulatedClock(), SeededRng(2), ".fencepost", lambda error, n: None).run()
         assert leader_epoch(owner) == 1
     plain = SimulatedBroker(settings(), disk=disk)
-    assert leader_epoch(plain) == 2
+    assert leader_epoch(plain) == 1 + SKIPPED_LEADER_EPOCHS
     again = plain.again()
-    assert leader_epoch(again) == 2
+    assert leader_epoch(again) == 1 + SKIPPED_LEADER_EPOCHS
     again.stop()
+
+
+@pytest.mark.parametrize("into_a_store", [False, True])
+def test_what_was_restored_has_a_later_leader_epoch_than_its_store_got_since(into_a_store):
+    """Clients that went on with the store's next owners ignore a lower one, and ask for ever."""
+    objects = SimulatedObjects()
+    owner = serve(objects)
+    owner.ask(create("t"))
+    owner.wait(1)
+    disk = type(owner.disk)(history=False)
+    Restoring(objects.client(), disk, SimulatedClock(), SeededRng(2), ".fencepost", lambda error, n: None).run()
+    for _ in range(6):
+        owner.stop()
+        owner = serve(objects)
+    known = leader_epoch(owner)
+    owner.stop()
+    another = InStore(SimulatedObjects(), lambda seconds: None) if into_a_store else None
+    with SimulatedBroker(settings(), disk=disk, in_store=another) as restored:
+        first = leader_epoch(restored)
+    assert first > known
+    with SimulatedBroker(settings(), disk=disk, in_store=another) as again:
+        assert leader_epoch(again) == first + into_a_store
 
 
 def test_the_leader_epoch_of_a_directory_that_was_never_in_a_store_stays_0():
