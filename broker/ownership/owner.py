@@ -46,6 +46,7 @@ from ..metrics import Histogram
 from .counted import CountedObjects
 from .other_nodes import LEASES_BETWEEN, OtherNodes, Presence, told_addresses
 from .pacing import Pace
+from .progress import Told
 from .silence import Silence
 from .standby import Standby
 
@@ -56,7 +57,6 @@ LOOKS_A_LEASE = 12
 POINT_EVERY_S = 30.0
 ATTEMPTS_TO_HAND_OVER = 4
 SAID_EVERY_MS = 60_000
-TOLD_EVERY_MS = 10_000
 MOST_LEASES = 32  # of silence that a broker waits for which others were faster than again and again
 
 
@@ -138,7 +138,7 @@ class StoreOwner:
         self._stopping = False
         self.epoch = 0  # the one that it owns; 0 until then
         self._saying = threading.Lock()
-        self._said_ms: dict[type[ObjectsError], int] = {}  # when errors were logged, by kind
+        self._said_ms: dict[type[BaseException], int] = {}  # when errors were logged, by kind
         self.trouble: ObjectsError | None = None  # the store's last answer, if it was an error
 
     # ---- taking over -----------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class StoreOwner:
         self.epoch = epoch = source.taken.claim.epoch
         log.info("epoch %d of %s is owned by this broker", epoch, self._objects.where)
         self._points = source.points
-        self._points.pause_with(_give_up)
+        self._points.pause_with(_give_up, self._check_owning)
         self._collecting = Collecting(self._objects, _give_up, epoch)
         if source.adopted is not None:
             self._collecting.add(source.adopted)
@@ -343,11 +343,11 @@ class StoreOwner:
         while not await pause(POINT_EVERY_S):
             try:
                 await self._keep_point(rounds, pause)
-            except AnotherTime:
-                pass
-            except ObjectsError as error:
-                if self.trouble is None:  # else it was said that the store does not answer
-                    log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
+            except (AnotherTime, ObjectsError) as error:
+                if self.trouble is None and not self._stopping and self._is_due(AnotherTime):
+                    # else it was said that the store does not answer
+                    where = self._objects.where
+                    log.warning("%s: a checkpoint is not complete: %s; the next one makes up for it", where, error)
             except (OSError, BackupRefused, checkpoints.Damaged, Taken) as error:
                 log.warning("no checkpoint was put into %s: %s", self._objects.where, error)
 
@@ -420,6 +420,11 @@ class StoreOwner:
             log.warning("%s answers again", self._objects.where)
         self.trouble = error
 
+    def _check_owning(self, done: int, of: int) -> None:
+        """Raise AnotherTime if the broker is stopped: the rest of a checkpoint may take longer than a stop may."""
+        if self._stopping:
+            raise AnotherTime("the broker is stopped")
+
     def _check_waiting(self) -> None:
         """Raise StoppedWaiting if the broker is stopped."""
         if self._stopping:
@@ -441,7 +446,7 @@ class StoreOwner:
             raise error
         self._pause(error, attempts)
 
-    def _is_due(self, kind: type[ObjectsError]) -> bool:
+    def _is_due(self, kind: type[BaseException]) -> bool:
         """Return whether to log errors of this kind now: once in SAID_EVERY_MS, however many workers have one."""
         now_ms = self._clock.monotonic_ms()
         with self._saying:
@@ -466,24 +471,6 @@ class StoreOwner:
         (executor or self._executor).submit(job, ended)
         found: T = await done
         return found
-
-
-class Told:
-    """Logs from time to time how far a long operation is."""
-
-    def __init__(self, clock: Clock, what: str, check: Callable[[], None] = lambda: None) -> None:
-        """check: called each time; may raise to end the operation."""
-        self._clock = clock
-        self._what = what
-        self._check = check
-        self._said_ms = clock.monotonic_ms()
-
-    def note(self, done: int, of: int) -> None:
-        """Log that `done` of `of` bytes are done, unless that was logged a short time ago."""
-        self._check()
-        if self._clock.monotonic_ms() - self._said_ms >= TOLD_EVERY_MS:
-            self._said_ms = self._clock.monotonic_ms()
-            log.info("%s: %d of %d MB", self._what, done >> 20, of >> 20)
 
 
 def _give_up(error: ObjectsError, attempts: int) -> None:

@@ -1,0 +1,28 @@
+"""Progress of a long operation of a broker on an object store, in the log."""
+
+import logging
+from collections.abc import Callable
+
+from ...effects.clock import Clock
+
+log = logging.getLogger("fencepost.broker")
+
+TOLD_EVERY_MS = 10_000
+
+
+class Told:
+    """Logs from time to time how far a long operation is."""
+
+    def __init__(self, clock: Clock, what: str, check: Callable[[], None] = lambda: None) -> None:
+        """check: called each time; may raise to end the operation."""
+        self._clock = clock
+        self._what = what
+        self._check = check
+        self._said_ms = clock.monotonic_ms()
+
+    def note(self, done: int, of: int) -> None:
+        """Log that `done` of `of` bytes are done, unless that was logged a short time ago."""
+        self._check()
+        if self._clock.monotonic_ms() - self._said_ms >= TOLD_EVERY_MS:
+            self._said_ms = self._clock.monotonic_ms()
+            log.info("%s: %d of %d MB", self._what, done >> 20, of >> 20)
