@@ -191,7 +191,8 @@ class StoreOwner:
             settings=settings,
             identity=self._rng.bytes(16),
             made_by=version("fencepost"),
-            report=Told(self._clock, f"putting {self._directory} into {self._objects.where}").note,
+            report=self._told(f"putting {self._directory} into {self._objects.where}").note,
+            report_fetched=self._told(f"fetching from {self._objects.where}").note,
         )
 
     async def _check_store(self) -> None:
@@ -229,7 +230,7 @@ class StoreOwner:
         ahead = ReadingAhead(kept, self._pause, whole=self._store.is_standby)
         if not self._store.is_standby:
             return await self._wait_for_silence(ahead, lambda newest: None)
-        told = Told(self._clock, f"standby: fetching from {self._objects.where}", self._check_waiting)
+        told = self._told(f"standby: fetching from {self._objects.where}")
         directory = StandbyDirectory(
             self._objects,
             self._disk,
@@ -425,10 +426,14 @@ class StoreOwner:
         if self._stopping:
             raise AnotherTime("the broker is stopped")
 
+    def _told(self, what: str) -> Told:
+        """Return what logs how far this is, before the broker serves, and ends it with StoppedWaiting at a stop."""
+        return Told(self._clock, what, self._check_waiting)
+
     def _check_waiting(self) -> None:
         """Raise StoppedWaiting if the broker is stopped."""
         if self._stopping:
-            raise StoppedWaiting("stopped while it fetched")
+            raise StoppedWaiting("stopped while it copied data")
 
     def _pause(self, error: ObjectsError, attempts: int) -> None:
         """Wait before the next attempt, longer after more of them. Blocks a worker. Raises StoppedWaiting when the

@@ -55,18 +55,21 @@ class JournalOfObjects:
         identity: bytes,
         made_by: str,
         report: Callable[[int, int], None] = lambda done, of: None,
+        report_fetched: Callable[[int, int], None] = lambda done, of: None,
     ) -> None:
         """claim: the broker that takes the store over, and the lowest epoch that it may get. identity: 16 random
         bytes, used if the store is new.
 
         made_by: this version, for checkpoints in the store. report: called with the bytes that were put into the store
-        so far of a directory that had a journal of its own, and how many there will be.
+        so far of a directory that had a journal of its own, and how many there will be; report_fetched: of those that
+        come from the store. Both may raise to end that.
         """
         self._objects = objects
         self._claim = claim
         self._identity = identity
         self._made_by = made_by
         self._report = report
+        self._report_fetched = report_fetched
         self._shipped: Mapping[str, ShippedFile] = {}  # what the store has of files that are in the directory just so
         self._pause = pause
         self._disk = disk
@@ -181,7 +184,8 @@ class JournalOfObjects:
             if point is None:
                 points.empty_directory(self._disk, self._directory)
             else:
-                points.fetch_point(self._objects, self._disk, self._directory, point, self._pause)
+                report = self._report_fetched
+                points.fetch_point(self._objects, self._disk, self._directory, point, self._pause, report)
                 self._shipped = point.files
         elif point is not None and place[0] == local.incarnation and number >= point.checkpoint:
             self._shipped = point.files  # taken here, in its last life

@@ -20,9 +20,7 @@ from fencepost.storage.objects.looking import Looking
 from fencepost.storage.objects.points import fetch_point
 from fencepost.storage.objects.takeover import Takeover
 from fencepost.storage.recovery import make_directory, open_store
-from fencepost.storage.shipping import planning
 from fencepost.storage.shipping.names import PARTS, POINTS
-from fencepost.storage.shipping.shipper import THREADS
 from fencepost.storage.store_mark import Mark, write_mark
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
@@ -329,27 +327,6 @@ def test_a_store_that_refuses_checkpoints_alone_is_logged_from_time_to_time(capl
     assert 2 <= len(said) <= 4
     assert said[0].startswith("sim://bucket: a checkpoint is not complete: 0/parts/")
     assert said[0].endswith(": 403; the next one makes up for it")
-    owner.stop()
-
-
-def test_an_owner_that_is_stopped_does_not_ship_the_rest_of_a_checkpoint(monkeypatch):
-    monkeypatch.setattr(planning, "LARGE_BYTES", 100)
-    monkeypatch.setattr(planning, "PART_BYTES", 100)
-    objects = SimulatedObjects()
-    owner = serve(objects)
-    owner.ask(create("t"))
-    for _ in range(20):
-        owner.ask(produce("t", batch(20)), 11)
-    seen = owner.broker._in_store.objects
-
-    def stop(call: str, name: str) -> None:
-        if call == "create" and name.startswith(PARTS):
-            owner.broker._owner.stop()
-
-    seen.before_each = stop
-    owner.wait(60)
-    parts = [name for name in objects.content if name.startswith(PARTS)]
-    assert 1 <= len(parts) <= 3 * THREADS
     owner.stop()
 
 
