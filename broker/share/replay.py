@@ -1,8 +1,10 @@
 """Reads the state of share partitions from the topic at a start, and decodes only what that start needs.
 
 The rules: a snapshot replaces what was logged before it, so snapshots and updates stay bytes until the log has been
-read to its end, and what a later snapshot replaces is never decoded. What a transaction made pending, its marker and
-the end of a share partition are applied at once, after all that was logged before of the share partitions in question.
+read to its end, and what a later snapshot replaces is not decoded. What a transaction made pending, its marker and the
+end of a share partition are applied at once, after all that was logged before of the share partitions in question. A
+snapshot says nothing of what is pending; so while something is, it replaces nothing: an update before it may have moved
+the window past that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,12 +77,19 @@ class Replay:
         elif value is None:
             return
         elif kind is Kind.SNAPSHOT:
+            if self._has_pending(key):
+                self._apply(key)
             self._encoded[key] = [(kind, value, at)]
         elif batch.is_transactional:
             self._apply(key)
             self._state_log.apply_pending(key, batch.producer_id, at, records.read_update(value).batches)
         elif key in self._encoded or key in self._state_log.known:
             self._encoded.setdefault(key, []).append((kind, value, at))
+
+    def _has_pending(self, key: SharePartitionKey) -> bool:
+        """Return whether a transaction has something pending in this share partition."""
+        kept = self._state_log.known.get(key)
+        return kept is not None and bool(kept.machine.transactions)
 
     def finish(self) -> None:
         """Apply what was read and has waited until now. Raises InternalTopicDamaged."""

@@ -215,3 +215,19 @@ def test_a_replayed_marker_leaves_pending_what_came_after_it(world: SimulatedBro
     assert states(world, key) == "0 P"
     log.end_transaction(0, 7, True, 201)
     assert states(world, key) == "1"
+
+
+def test_what_the_log_start_has_passed_is_not_pending_after_a_restart_either(world: SimulatedBroker) -> None:
+    """The update that moved the window up lies below the newest snapshot, what was pending lies below both."""
+    (key,) = begin(world, "t")
+    acquire(world, key, 0, 9)
+    assert ShareWorker(world).acknowledge((key, 0, 3)) == [0]
+    log = world.broker.share_partitions.state_log
+    log.commit([(key, log.known[key].machine.decide_start(5))])
+    log.write_snapshots([key])
+    world.broker.share_partitions.check_nothing_pending(key.group)
+    world.wait(0.1)
+    with world.after_power_cut() as later:
+        assert states(later, key) == "5"
+        later.broker.share_partitions.check_nothing_pending(key.group)
+        assert view(later.broker.share_partitions.state_log) == view(log)
