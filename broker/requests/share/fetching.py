@@ -415,9 +415,7 @@ class ShareFetching:
         return not (self._state is State.ANSWERED or self._connection.has_left())
 
     def _was_read(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
-        """Acquire records of what a worker thread has read, as far as they are still available. If it was the last
-        read, go on; but while LOOKING, _work() does.
-        """
+        """Acquire what a worker has read and is still available. After the last read go on, unless LOOKING."""
         self._reads_left -= 1
         self._partitions.end_read(read.key)
         if self._state is State.ANSWERED:
@@ -436,7 +434,9 @@ class ShareFetching:
         again. _has_changed: the partition must be looked at again.
         """
         try:
-            if isinstance(result, JobDropped | Gone) or not self._session.is_open:
+            if isinstance(result, JobDropped):  # the client has left: nobody waits for the answer
+                self._is_late = True
+            elif isinstance(result, Gone) or not self._session.is_open:
                 self._has_changed = True
             elif isinstance(result, BaseException):
                 raise storage_error(result)

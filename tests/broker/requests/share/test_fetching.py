@@ -13,6 +13,7 @@ from fencepost.broker.requests.share.answers import is_data
 from fencepost.broker.requests.share.fetching import ShareFetching
 from fencepost.broker.requests.share.session_ends import _begin_end
 from fencepost.broker.share.partitions import SharePartitions
+from fencepost.effects.threads import JobDropped
 from fencepost.storage.log.reads import Gone
 from produce_requests import batch, create, produce
 from share_client import ACCEPT, ShareClient, got, initialize
@@ -235,6 +236,23 @@ def test_a_disk_read_that_ends_after_its_connection_acquires_nothing(broker, hel
     held_read()
     assert len(broker.broker.share_sessions) == 1
     assert member.states() == ""
+
+
+def test_a_disk_read_that_is_dropped_is_not_begun_again(broker, monkeypatch):
+    """Its client has left, which the loop is not told while the connection is not read."""
+    write(broker, 0, "cold")
+    broker.wait(FLUSHED_S)
+    make_cold(broker, broker.broker.topics.by_name["t"].partitions[0].log)
+    held = []
+    reads = SimpleNamespace(submit=lambda job, done, **_: held.append(done))
+    monkeypatch.setattr(broker.broker, "read_executor", reads)
+    member = ShareClient(broker)
+    member.client.send(member.fetching(0, max_wait_ms=500), 2)
+    broker.wait(0.01)
+    held.pop()(JobDropped())
+    broker.wait(0.01)
+    assert not held
+    assert not len(broker.broker.waiting)
 
 
 def test_aborted_records_read_from_the_disk_are_not_acquired(broker):
