@@ -430,8 +430,8 @@ class ShareFetching:
             self._answer(error)
 
     def _take_result(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
-        """Acquire records of a worker's result. An error becomes the partition's; after a deleted segment it is read
-        again. _has_changed: the partition must be looked at again.
+        """Acquire records of a worker's result. An error becomes the partition's and ends the wait; after a deleted
+        segment it is read again. _has_changed: the partition must be looked at again.
         """
         try:
             if isinstance(result, JobDropped):  # the client has left: nobody waits for the answer
@@ -444,7 +444,7 @@ class ShareFetching:
                 self._has_changed = True
         except KafkaError as error:
             self._refuse(read.place, error)
-            self._has_changed = True
+            self._is_late = True
 
     def _end_reading(self) -> None:
         """Answer after all reads from disk. If nothing was acquired, look again at what has changed, or wait."""

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from errno import EMFILE
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from fencepost.broker.requests.share.fetching import ShareFetching
 from fencepost.broker.requests.share.session_ends import _begin_end
 from fencepost.broker.share.partitions import SharePartitions
 from fencepost.effects.threads import JobDropped
+from fencepost.protocol.errors import ErrorCode
 from fencepost.storage.log.reads import Gone
 from produce_requests import batch, create, produce
 from share_client import ACCEPT, ShareClient, got, initialize
@@ -137,9 +139,13 @@ def test_a_share_fetch_reads_at_most_twice_the_bytes_of_the_previous_answer(brok
 
 
 class HeldReads:
-    """An executor whose job ends when the test says so, rather than in a worker thread."""
+    """An executor whose job ends when the test says so, rather than in a worker thread.
 
-    def __init__(self):
+    result: of each job; Gone: its segment was deleted meanwhile.
+    """
+
+    def __init__(self, result):
+        self.result = result
         self.held = []
         self.ended = 0
 
@@ -147,10 +153,21 @@ class HeldReads:
         self.held.append((job, done))
 
     def end(self):
-        """End the jobs that were submitted, each with an empty result: its segment was deleted meanwhile."""
-        while self.held:
+        """End the jobs that were submitted, unless there were many."""
+        while self.held and self.ended < 10:
             self.ended += 1
-            self.held.pop(0)[1](Gone())
+            self.held.pop(0)[1](self.result)
+
+
+def one_step_at_a_time(monkeypatch, reads):
+    """Let each job work one step at a time; reads from the disk end in between."""
+    work = Job.work
+
+    def one_step(self, clock, until_ms, most_units):
+        reads.end()
+        return work(self, clock, until_ms, 1)
+
+    monkeypatch.setattr(Job, "work", one_step)
 
 
 def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(broker, monkeypatch):
@@ -159,8 +176,8 @@ def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(bro
     broker.wait(FLUSHED_S)
     make_cold(broker, broker.broker.topics.by_name["t"].partitions[1].log)
     write(broker, 4, "tail")
-    reads, looking = HeldReads(), []
-    work, job_work = ShareFetching._work, Job.work
+    reads, looking = HeldReads(Gone()), []
+    work = ShareFetching._work
 
     def one_look(self):
         looking.append(self)
@@ -169,15 +186,23 @@ def test_a_read_that_ends_while_the_fetch_looks_does_not_start_a_second_look(bro
         looking.remove(self)
         return result
 
-    def one_step(self, clock, until_ms, most_units):
-        reads.end()
-        return job_work(self, clock, until_ms, 1)
-
     monkeypatch.setattr(broker.broker, "read_executor", reads)
     monkeypatch.setattr(ShareFetching, "_work", one_look)
-    monkeypatch.setattr(Job, "work", one_step)
+    one_step_at_a_time(monkeypatch, reads)
     given = got(ShareClient(broker).fetch(*range(PARTITIONS), max_wait_ms=500))
     assert (given[4].ranges, reads.ended) == ([(0, 0, 1)], 1)
+
+
+def test_a_read_that_fails_while_the_fetch_looks_is_answered_at_once(broker, monkeypatch):
+    """As one that fails later: for want of descriptors or memory the log stays online, and would be read in a loop."""
+    write(broker, 1, "cold")
+    broker.wait(FLUSHED_S)
+    make_cold(broker, broker.broker.topics.by_name["t"].partitions[1].log)
+    reads = HeldReads(OSError(EMFILE, "no descriptor"))
+    monkeypatch.setattr(broker.broker, "read_executor", reads)
+    one_step_at_a_time(monkeypatch, reads)
+    given = got(ShareClient(broker).fetch(*range(PARTITIONS), max_wait_ms=500))
+    assert (given[1].error, reads.ended) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
 
 
 @pytest.fixture
