@@ -11,7 +11,9 @@ import os
 import re
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -28,7 +30,9 @@ LOCK_TIMEOUT_S = 5.0
 _FULL, _EXTRA = 2, 3
 _NAMES = {0: "OFF", 1: "NORMAL", _FULL: "FULL", _EXTRA: "EXTRA"}
 _NUMBERED = re.compile(r"\$\d")
-_OWNED = re.compile(r"\s*(begin|commit|end|rollback(?!\s+(transaction\s+)?to\b))\b", re.IGNORECASE)
+_COMMENTS = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*"
+_OWNED = re.compile(rf"{_COMMENTS}(begin|commit|end|rollback(?!\s+(transaction\s+)?to\b))\b", re.IGNORECASE | re.DOTALL)
+_ROLLED_BACK = "SQLite has rolled the transaction back: an error inside the block was ignored"
 
 
 class Database:
@@ -76,15 +80,23 @@ class Database:
 
         Within a producer's transaction it belongs to that; else it is committed at once. Raises sqlite3.Error.
         """
-        self._check_allowed(statement)
-        connection = self._opened_connection()
-        return await self._call(lambda: connection.execute(statement, _bound(statement, values)).rowcount)
+        return await self._call(partial(self._run, statement, values, lambda cursor: cursor.rowcount))
 
     async def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement like `execute`. Returns its rows."""
+        return await self._call(partial(self._run, statement, values, lambda cursor: cursor.fetchall()))
+
+    def _run(self, statement: str, values: tuple[Any, ...], take: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run a statement of the user, and return what `take` reads of its cursor.
+
+        Raises IllegalStateError if SQLite has rolled back the transaction of the block: the statement would be
+        committed at once, and the block's records would be aborted.
+        """
         self._check_allowed(statement)
         connection = self._opened_connection()
-        return await self._call(lambda: connection.execute(statement, _bound(statement, values)).fetchall())
+        if self._is_owned and not connection.in_transaction:
+            raise IllegalStateError(_ROLLED_BACK)
+        return take(connection.execute(statement, _bound(statement, values)))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[None, None]:
@@ -94,7 +106,7 @@ class Database:
         connection = self._opened_connection()
         self._savepoints += 1
         name = f"fencepost_{self._savepoints}"
-        await self._call(lambda: connection.execute(f"savepoint {name}"))
+        await self.execute(f"savepoint {name}")
         try:
             yield
         except BaseException:
@@ -150,7 +162,7 @@ class Database:
 
         def decide() -> bool:
             if not connection.in_transaction:
-                raise IllegalStateError("SQLite has rolled the transaction back: an error inside the block was ignored")
+                raise IllegalStateError(_ROLLED_BACK)
             return connection.execute(statements.DECIDE, values).rowcount == 1
 
         return await self._call(decide)
@@ -161,23 +173,28 @@ class Database:
 
         def commit() -> None:
             if not connection.in_transaction:
-                raise IllegalStateError("SQLite has rolled the transaction back: an error inside the block was ignored")
+                raise IllegalStateError(_ROLLED_BACK)
             connection.execute("commit")
 
         await self._call(commit)
         self._is_owned = False
 
     async def rollback(self) -> None:
-        """Roll back the open transaction, if there is one. If that fails, the connection is replaced."""
+        """Roll back the open transaction, if there is one. If that fails, the connection is replaced, and if that fails
+        too, the database is closed. Goes on if its awaiter is cancelled.
+        """
         self._is_owned = False
         connection = self._connection
-        if connection is None:
-            return
+        if connection is not None:
+            await asyncio.shield(asyncio.ensure_future(self._roll_back(connection)))
+
+    async def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
             await self._call(connection.rollback)
         except sqlite3.Error:
-            await self.close()
-            await self.open()
+            with suppress(sqlite3.Error, InvalidConfigurationError):
+                await self.close()
+                await self.open()
 
     async def claim(self, transactional_id: str) -> Row:
         """Take the next generation of the id, and return its row. Raises DatabaseAway."""
@@ -207,11 +224,15 @@ class Database:
         return self._connection
 
     async def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do this in a transaction of its own, over a connection of its own. Raises DatabaseAway."""
+        """Do this in a transaction of its own, over a connection of its own. Raises DatabaseAway, also if the file was
+        removed or is another database now: that knows nothing of what was decided here.
+        """
 
         def run() -> T:
             with closing(_connected(self.path)) as own:
                 own.execute("begin immediate")
+                if own.execute(statements.IDENTIFY).fetchone() != (self._id,):
+                    raise DatabaseAway(f"{self.path}: it is another database than the one that was opened")
                 found = work(own)
                 own.execute("commit")
                 return found
@@ -230,16 +251,20 @@ class Database:
 
     def _opened(self) -> sqlite3.Connection:
         """Return a new connection, after the tables were made and the identity was read."""
-        connection = _connected(self.path)
+        connection = _connected(self.path, "rwc" if self._create else "rw")
         try:
             _check_durable(connection)
             if self._create:
                 connection.executescript(f"begin immediate; {statements.schema('sqlite')} commit;")
                 connection.execute(statements.NAME, (os.urandom(8).hex(),))
-            found = connection.execute(statements.IDENTIFY).fetchone()
+            has_table = connection.execute(
+                "select count(*) from sqlite_master where name = 'fencepost_database'"
+            ).fetchone() != (0,)
+            found = connection.execute(statements.IDENTIFY).fetchone() if has_table else None
             if found is None:
                 raise InvalidConfigurationError(
-                    "the table fencepost_database is empty", hint="connect with create=True"
+                    f"{self.path} has {'nothing in the' if has_table else 'no'} table fencepost_database",
+                    hint="is it the database of the producers? sql.connect(…, create=True) makes the tables",
                 )
         except BaseException:
             connection.close()
@@ -248,8 +273,10 @@ class Database:
         return connection
 
 
-def _connected(path: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+def _connected(path: str, mode: str = "rw") -> sqlite3.Connection:
+    """Return a connection to the file. mode: rwc makes it if it is missing."""
+    uri = f"{Path(path).as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     connection.execute("pragma synchronous = extra")
     return connection
 

@@ -1,6 +1,8 @@
 """SQLite takes part in a producer's transactions, at a real broker."""
 
+import asyncio
 import sqlite3
+import time
 
 import pytest
 from fencepost.client.errors import (
@@ -9,6 +11,9 @@ from fencepost.client.errors import (
     KafkaError,
     OutcomeDivergedError,
 )
+from fencepost.client.transactions.deciding import Waiting
+from fencepost.client.transactions.sql_commits import DatabaseAway
+from fencepost.client.values import ProducerIdentity
 
 from fencepost import Broker, Consumer, Producer, TopicPartition, sql
 
@@ -111,10 +116,72 @@ async def test_a_savepoint_is_undone_alone(broker, db):
     assert await rows_of(db) == [1]
 
 
-@pytest.mark.parametrize("statement", ["commit", " COMMIT;", "rollback", "begin", "end transaction"])
+@pytest.mark.parametrize(
+    "statement",
+    ["commit", " COMMIT;", "rollback", "begin", "end transaction", "-- done\n commit", "/* a\n */ /**/commit"],
+)
 async def test_statements_that_end_the_blocks_transaction_are_refused(db, statement):
     with pytest.raises(IllegalStateError, match="block"):
         await db.execute(statement)
+
+
+async def insert_in_savepoint(db):
+    async with db.transaction():
+        await db.execute("insert into orders values (2, 'bob')")
+
+
+@pytest.mark.parametrize(
+    "go_on",
+    [lambda db: db.execute("insert into orders values (2, 'bob')"), insert_in_savepoint],
+    ids=["in_a_statement", "in_a_savepoint"],
+)
+async def test_a_block_that_goes_on_after_sqlite_rolled_it_back_leaves_no_row(broker, db, go_on):
+    await db.execute("insert into orders values (1, 'alice')")
+    async with Producer(broker, transactional_id="orders-1") as producer:
+        with pytest.raises(IllegalStateError, match="rolled the transaction back"):  # noqa: PT012
+            async with producer.transaction(db=db) as tx:
+                await tx.send("orders", b"2")
+                with pytest.raises(sqlite3.IntegrityError):
+                    await db.execute("insert or rollback into orders values (1, 'alice')")
+                await go_on(db)
+        assert await rows_of(db) == [1]
+        await write(producer, db, 3)
+    assert await records_of(broker) == [3]
+
+
+async def test_a_decision_is_not_looked_up_in_another_database_under_the_same_path(db, tmp_path):
+    waiting = Waiting("sql:db:orders-1", "orders-1", ProducerIdentity(1, 0), 7)
+    (tmp_path / "orders.db").rename(tmp_path / "moved.db")
+    with pytest.raises(DatabaseAway, match="unable to open"):
+        await db.close_number(waiting)
+    assert not (tmp_path / "orders.db").exists()
+    async with sql.connect(f"sqlite:///{tmp_path}/orders.db") as other:
+        with pytest.raises(DatabaseAway, match="another database"):
+            await db.close_number(waiting)
+        assert await other.fetch("select * from fencepost_writers") == []
+
+
+async def test_without_create_a_missing_file_or_table_is_an_error_and_nothing_is_made(tmp_path):
+    path = tmp_path / "other.db"
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        await sql.connect(f"sqlite:///{path}", create=False).open()
+    assert not path.exists()
+    path.write_bytes(b"")
+    with pytest.raises(InvalidConfigurationError, match="has no table fencepost_database"):
+        await sql.connect(f"sqlite:///{path}", create=False).open()
+    assert path.read_bytes() == b""
+
+
+async def test_a_rollback_that_is_cancelled_while_it_waits_is_still_done(db):
+    await db.begin()
+    slow = asyncio.ensure_future(db._call(lambda: time.sleep(0.1)))
+    await asyncio.sleep(0)
+    rollback = asyncio.ensure_future(db.rollback())
+    await asyncio.sleep(0)
+    rollback.cancel()
+    await asyncio.wait({slow, rollback})
+    await db.begin()
+    await db.rollback()
 
 
 @pytest.mark.parametrize(
