@@ -1,4 +1,4 @@
-"""`fencepost txn`: shows open transactions and whom they block, and aborts hanging ones."""
+"""`fencepost txn`: open transactions and whom they block, aborting hanging ones, ending what waits for a database."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ...client.values import TopicPartition
 
 _NONE_OPEN = "no transactions are open"
+WATCHED_SINCE_MS = 10_000
+"""How long a transaction has waited before `resolve --watch` ends it: living producers end theirs within that."""
 _NO_ID = "fencepost txn list --all shows all known ids"
 
 
@@ -355,3 +357,31 @@ def watch(to: Target, every: int) -> None:
     from .watch import watching
 
     to.run(lambda: watching(to, every))
+
+
+@txn.command()
+@click.option("--db", "url", required=True, metavar="URL", help="The producers' database: sqlite:///PATH.")
+@click.option("--dry-run", is_flag=True, help="Only show how each would end.")
+@click.option("--adopt", is_flag=True, help="Also if the database was restored and is older than the broker.")
+@click.option(
+    "--older-than", type=DURATION, default=None, help="Leave alone what waits for less.  [default: 0s, --watch: 10s]"
+)
+@click.option("--watch", "watches", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--every", type=DURATION, default="10s", show_default=True, help="With --watch: how often.")
+@connecting
+def resolve(
+    to: Target, url: str, dry_run: bool, adopt: bool, older_than: int | None, watches: bool, every: int
+) -> None:
+    """End what producers left waiting for a database, as that says.
+
+    Each was prepared by transaction(db=…) of a producer that is gone. What the database has not committed is closed
+    there first, so that nobody can commit it later, and then aborted.
+    """
+    from .resolving import Resolving
+
+    least_ms = older_than if older_than is not None else WATCHED_SINCE_MS if watches else 0
+    resolving = Resolving(to, url, dry_run, adopt, least_ms)
+    if watches:
+        to.run(lambda: resolving.watch(every))
+    else:
+        resolving.finish(to.run(resolving.look))

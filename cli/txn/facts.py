@@ -58,7 +58,7 @@ async def refuse_held(admin: "Admin", names: Iterable[str]) -> None:
     prepared = await decisions_or_none(admin)
     for name in names:
         if name in prepared and prepared[name].held:
-            hint = "what holds it decides, from its database perhaps: EndTxn or EndTxns with its producer id and epoch"
+            hint = "its database decides: fencepost txn resolve --db URL, or EndTxns with its producer id and epoch"
             raise Failure(f"{name} waits for {prepared[name].waits_for}", hint, CONFLICT)
 
 

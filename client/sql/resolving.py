@@ -1,7 +1,8 @@
 """Ending what writers left prepared: each held transaction of one database, as that says.
 
 The rule: LOOK, CLOSE and END of client/transactions/deciding.py. One that cannot be ended now stops no other. Only keys
-of this database are looked at.
+of this database are looked at. A database that is older than the broker is found before anything is closed in it, since
+its row would not show that any more.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import Any, Literal
 from ..errors import KafkaError
 from ..net.cluster import Cluster
 from ..net.environment import SYSTEM, Environment
-from ..settings import producer_settings
-from ..transactions.deciding import Waiting, ledger_key
+from ..settings import ConnectionSettings, producer_settings
+from ..transactions.deciding import Standing, Waiting, ledger_key, older_database
 from ..transactions.decisions import Decisions
 from ..transactions.sql_commits import DatabaseAway
 from .sqlite import Database
@@ -35,31 +36,55 @@ async def resolve(
     db: Database,
     *,
     dry_run: bool = False,
+    adopt: bool = False,
     older_ms: int = 0,
     environment: Environment = SYSTEM,
     **keywords: Any,
 ) -> list[Resolved]:
     """End each transaction that a writer left prepared for this database, and return what became of it.
 
-    dry_run: only say what would. older_ms: leave those alone that wait for less. keywords: of the connection. Raises
+    dry_run: only say what would. adopt: end them also if the database was restored from a backup that is older than the
+    broker; else they are diverged. older_ms: leave those alone that wait for less. keywords: of the connection. Raises
     KafkaError if the broker cannot be asked.
     """
-    cluster = Cluster(producer_settings(bootstrap_servers, **keywords), environment)
+    settings = producer_settings(bootstrap_servers, **keywords)
+    return await resolve_by(settings, db, dry_run, adopt, older_ms, environment)
+
+
+async def resolve_by(
+    settings: ConnectionSettings,
+    db: Database,
+    dry_run: bool,
+    adopt: bool,
+    older_ms: int,
+    environment: Environment = SYSTEM,
+) -> list[Resolved]:
+    """Do what `resolve` does, with the broker that these settings name."""
+    cluster = Cluster(settings, environment)
     try:
         await cluster.start()
         decisions = Decisions(cluster, cluster.settings.request_timeout_ms)
         await decisions.check_holding("")
-        found = await decisions.find_held("", ledger_key(db.database_id, ""))
-        return [await _end(decisions, db, each, dry_run) for each in found if each.waits_for_ms >= older_ms]
+        found = await decisions.find_standings(ledger_key(db.database_id, ""))
+        old = [(standing, each) for standing, each in found if each.waits_for_ms >= older_ms]
+        return [await _end(decisions, db, each, None if adopt else standing, dry_run) for standing, each in old]
     finally:
         await cluster.close()
 
 
-async def _end(decisions: Decisions, db: Database, waiting: Waiting, dry_run: bool) -> Resolved:
-    """Close the number in the database, and tell the broker what that says."""
+async def _end(
+    decisions: Decisions, db: Database, waiting: Waiting, standing: Standing | None, dry_run: bool
+) -> Resolved:
+    """Close the number in the database, and tell the broker what that says. standing: what the row must not be older
+    than; None: it may.
+    """
     about = waiting.transactional_id, waiting.number, waiting.waits_for_ms
     try:
-        row = await (db.read_row(waiting.transactional_id) if dry_run else db.close_number(waiting))
+        row = await db.read_row(waiting.transactional_id)
+        if standing is not None and (why := older_database(row, standing)) is not None:
+            return Resolved(*about, "diverged", why)
+        if not dry_run:
+            row = await db.close_number(waiting)
     except DatabaseAway as away:
         return Resolved(*about, "undecided", f"the database: {away}")
     if row.number > waiting.number:

@@ -13,6 +13,7 @@ from ...protocol.messages.ledger import (
     DescribeLedgerResponse,
     EndTxnsRequest,
     EndTxnsResponse,
+    LedgerEntry,
     PrepareTxnRequest,
     PrepareTxnResponse,
 )
@@ -117,9 +118,21 @@ class Decisions:
 
     async def find_held(self, transactional_id: str, prefix: str = PREFIX) -> list[Waiting]:
         """Return the held transactions under keys that begin so: of this id, or of all ids if it is empty."""
-        answer = await self._describe(DescribeLedgerRequest(prefix=prefix), transactional_id)
-        found = [one for key in answer.keys for one in _waiting_in(key)]
+        found = [one for _, one in await self._find(transactional_id, prefix)]
         return [one for one in found if transactional_id in ("", one.transactional_id)]
+
+    async def find_standings(self, prefix: str) -> list[tuple[Standing, Waiting]]:
+        """Return each held transaction under keys that begin so, with what was decided last under its key."""
+        found = await self._find("", prefix)
+        return [
+            (Standing(NONE_YET, False, one) if entry is None else Standing(entry.number, entry.committed, one), one)
+            for entry, one in found
+        ]
+
+    async def _find(self, transactional_id: str, prefix: str) -> list[tuple[LedgerEntry | None, Waiting]]:
+        """Ask the coordinator of this id for what is held under keys that begin so, each with its key's entry."""
+        answer = await self._describe(DescribeLedgerRequest(prefix=prefix), transactional_id)
+        return [(key.entry, one) for key in answer.keys for one in _waiting_in(key)]
 
     async def _describe(self, request: DescribeLedgerRequest, transactional_id: str) -> DescribeLedgerResponse:
         target = _coordinator_of(transactional_id)

@@ -98,5 +98,5 @@ def held_error(waiting: Waiting) -> ClientError:
         f"a transaction of {waiting.transactional_id!r} is prepared and waits for number {waiting.number} of database "
         f"{database}, for {waiting.waits_for_ms // 1000} s so far",
         code=ErrorCode.CONCURRENT_TRANSACTIONS,
-        hint="begin with transaction(db=…) of that database, or call fencepost.sql.resolve",
+        hint="begin with transaction(db=…) of that database, or run fencepost txn resolve --db URL",
     )

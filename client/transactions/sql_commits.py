@@ -236,7 +236,7 @@ class DatabaseCommits:
                 raise
             log.warning(
                 "transaction %r was %s in its database, and the broker does not answer: readers wait until it is told, "
-                "before this producer's next transaction or by fencepost.sql.resolve (%s)",
+                "before this producer's next transaction or by fencepost txn resolve (%s)",
                 machine.transactional_id,
                 machine.outcome,
                 error,

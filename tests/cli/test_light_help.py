@@ -51,7 +51,10 @@ def test_the_list_of_commands_imports_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(each,) for each in OF_THE_BROKER] + [("txn", "why-blocked"), ("topic", "create")], ids=" ".join
+    "words",
+    [(each,) for each in OF_THE_BROKER]
+    + [("txn", "why-blocked"), ("txn", "resolve"), ("sql", "schema"), ("topic", "create")],
+    ids=" ".join,
 )
 def test_the_help_of_a_command_imports_nothing_of_the_client(words: tuple[str, ...]) -> None:
     found = imported(*words, "--help")

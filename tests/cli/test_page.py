@@ -90,7 +90,7 @@ def test_every_option_on_the_cli_page_exists() -> None:
     login = {"--user", "--sasl", "--tls", "--tls-ca", "--tls-cert", "--tls-key", "--client-config"}
     assert common == {"-b", "--bootstrap", "-X", "--timeout", "-o", "-q"} | login
     (exceptions,) = re.findall(r"^(`serve`.*?) have their own options", PAGE, flags=re.MULTILINE)
-    others = {"serve", "log dump", "log verify", "backup", "restore", "demo", "spark env", "spark demo"}
+    others = {"serve", "log dump", "log verify", "backup", "restore", "demo", "spark env", "spark demo", "sql schema"}
     others |= {"store status", "store verify", "store take"}
     generating = {"generate grafana", "generate prometheus", "generate systemd"}
     assert set(re.findall(r"`([a-z ]+)`", exceptions)) == {

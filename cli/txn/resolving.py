@@ -1,0 +1,106 @@
+"""`fencepost txn resolve`: ends what producers left waiting for a database, once or again and again.
+
+The rule: what was printed is done. One that cannot be ended now stops no other; the exit code tells about it.
+"""
+
+import asyncio
+import sqlite3
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from ..arguments.connecting import Target
+from ..output.failures import CONFLICT, TIMED_OUT, Failure
+from ..output.tables import duration
+
+if TYPE_CHECKING:
+    from ...client.sql.resolving import Resolved
+    from ...client.sql.sqlite import Database
+
+_AWAY = "it has to be the file that the producers use, and this user has to be allowed to write it"
+_CONTRADICTS = (
+    "one of the two was restored from a backup: docs/how-to/database.md; if the database was, --adopt ends it"
+)
+_UNDECIDED = "run this again when database and broker answer; --watch does"
+
+
+@dataclass(frozen=True)
+class Resolving:
+    """url: of the database. dry_run: nothing is changed. adopt: also in a database that is older than the broker.
+    older_ms: what waits for less is left alone.
+    """
+
+    to: Target
+    url: str
+    dry_run: bool
+    adopt: bool
+    older_ms: int
+
+    async def look(self) -> "list[Resolved]":
+        """End what waits. Raises KafkaError, and Failure if the database cannot be opened."""
+        from ...client.config_names import settings_from
+        from ...client.settings import AdminSettings
+        from ...client.sql.connecting import connect
+        from ...client.sql.resolving import resolve_by
+
+        settings = settings_from(AdminSettings, self.to.config())
+        database = connect(self.url, create=False)
+        await _open(database)
+        try:
+            return await resolve_by(settings, database, self.dry_run, self.adopt, self.older_ms)
+        finally:
+            await database.close()
+
+    def finish(self, found: "list[Resolved]") -> None:
+        """Print what became of each. Raises Failure if one could not be ended."""
+        for each in found:
+            self._show(each)
+        if not found:
+            self.to.output.remark("no transaction waits for this database")
+        for result, hint, code in (("diverged", _CONTRADICTS, CONFLICT), ("undecided", _UNDECIDED, TIMED_OUT)):
+            those = [each for each in found if each.result == result]
+            if those:
+                raise Failure(f"{len(those)} of {len(found)} {result}: {those[0].reason}", hint, code)
+
+    async def watch(self, every_ms: int) -> None:
+        """End what waits again and again, until cancelled. An error or a result that stays is shown only once."""
+        from ...client.errors import RetriableError
+        from ..output.refusals import refusal
+
+        shown: set[tuple[str, int, str]] = set()
+        trouble = ""
+        while True:
+            try:
+                found = await self.look()
+            except (RetriableError, Failure) as error:
+                failure = error if isinstance(error, Failure) else refusal(error, self.to.bootstrap)
+                if failure.message != trouble:
+                    failure.show()
+                trouble = failure.message
+            else:
+                trouble = ""
+                for each in found:
+                    if (each.transactional_id, each.number, each.result) not in shown:
+                        self._show(each)
+                shown = {(each.transactional_id, each.number, each.result) for each in found}
+            await asyncio.sleep(every_ms / 1000)
+
+    def _show(self, each: "Resolved") -> None:
+        """Print what became of a transaction."""
+        waited = duration(each.waited_ms)
+        if each.result in ("undecided", "diverged"):
+            text = f"{each.result}, waits for {waited}: {each.reason}"
+        elif self.dry_run:
+            text = f"would be {each.result}, waits for {waited}"
+        else:
+            text = f"{each.result}, had waited for {waited}"
+        self.to.output.result(
+            f"{each.transactional_id} number {each.number}: {text}", {**asdict(each), "dry_run": self.dry_run}
+        )
+
+
+async def _open(database: "Database") -> None:
+    """Open the database. Raises Failure if it is away."""
+    try:
+        await database.open()
+    except sqlite3.Error as error:
+        raise Failure(f"{database.path}: {error}", _AWAY, TIMED_OUT) from None

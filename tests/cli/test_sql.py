@@ -1,0 +1,23 @@
+"""`fencepost sql`: the tables for a database."""
+
+import contextlib
+import sqlite3
+
+from click.testing import CliRunner
+from fencepost.cli import main
+from fencepost.client.sql.statements import TABLES
+
+
+def test_sql_schema_prints_statements_that_make_the_tables() -> None:
+    result = CliRunner().invoke(main, ["sql", "schema", "--dialect", "sqlite"])
+    assert (result.exit_code, result.stdout) == (0, TABLES["sqlite"])
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(result.stdout)
+        found = connection.execute("select name from sqlite_master where type = 'table' order by name").fetchall()
+    assert found == [("fencepost_database",), ("fencepost_writers",)]
+
+
+def test_sql_schema_of_an_unknown_dialect_names_those_that_there_are() -> None:
+    result = CliRunner().invoke(main, ["sql", "schema", "--dialect", "oracle"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: there are no tables for 'oracle'\nhint: there are some for: sqlite\n"
