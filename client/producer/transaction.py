@@ -194,9 +194,8 @@ class Transaction:
 
     async def _begin_database(self, database: DecidingDatabase) -> None:
         try:
-            await database.begin()
+            await self._driver.databases.begin(database)
         except BaseException as error:
-            await database.rollback()
             await self._abort_for(error)
             raise
 
@@ -218,8 +217,7 @@ class Transaction:
             decide = None if self._database is None else self._driver.databases.commit
             await self._driver.commit(self._committing, acknowledging, decide)
         except BaseException as failed:
-            if self._database is not None:
-                await self._database.rollback()
+            await self._driver.databases.roll_back()
             if self._driver.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)
             if not isinstance(failed, Exception):  # the caller sees only this, perhaps as the cause of a TimeoutError
@@ -233,8 +231,7 @@ class Transaction:
         error; if the error is the SDK's and a more precise one is known, raises that.
         """
         driver = self._driver
-        if self._database is not None:
-            await self._database.rollback()
+        await driver.databases.roll_back()
         self._sources.cause = type(error).__qualname__
         failure: BaseException | None = None
         if driver.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):

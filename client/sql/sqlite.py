@@ -47,6 +47,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._running: asyncio.Future[Any] | None = None
         self._is_owned = False  # by the block of a producer's transaction
+        self._rollback: asyncio.Task[None] | None = None  # the last one
         self._savepoints = 0
         self._id = ""
 
@@ -132,20 +133,23 @@ class Database:
 
     def check_free(self) -> None:
         """Raise IllegalStateError if it is not open, or in a transaction."""
-        if self._is_owned or self._opened_connection().in_transaction:
+        is_ending = self._rollback is not None and not self._rollback.done()
+        if self._is_owned or (self._opened_connection().in_transaction and not is_ending):
             raise IllegalStateError("this database is in another transaction: one connection has one at a time")
 
     async def begin(self) -> None:
         """Begin the transaction of a block. Raises IllegalStateError in another one, InvalidConfigurationError."""
         self.check_free()
-        connection = self._opened_connection()
 
         def begin() -> None:
+            connection = self._opened_connection()
             _check_durable(connection)
             connection.execute("begin immediate")
 
         self._is_owned = True
         try:
+            if self._rollback is not None and not self._rollback.done():
+                await asyncio.wait({self._rollback})
             await self._call(begin)
         except Exception:
             self._is_owned = False
@@ -186,7 +190,8 @@ class Database:
         self._is_owned = False
         connection = self._connection
         if connection is not None:
-            await asyncio.shield(asyncio.ensure_future(self._roll_back(connection)))
+            self._rollback = asyncio.get_running_loop().create_task(self._roll_back(connection))
+            await asyncio.shield(self._rollback)
 
     async def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:

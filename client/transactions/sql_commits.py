@@ -26,6 +26,7 @@ from ..values import NO_IDENTITY
 from .answers import Verdict, of_write
 from .deciding import TABLE, Answer, Row, Step, Waiting, ledger_key, next_number, older_broker, older_database
 from .decisions import Decisions
+from .initialising import held_error
 from .machine import ClientTransaction, Outcome
 from .table import Event, State
 from .tries import Tries
@@ -95,6 +96,7 @@ class DatabaseCommits:
         self._tries = tries
         self._initialise = initialise
         self._database: DecidingDatabase | None = None
+        self._open: DecidingDatabase | None = None  # in which a transaction of this producer is open
         self._turn = asyncio.Lock()
         self.step = Step.STOPPED
         self._generation = 0
@@ -102,7 +104,8 @@ class DatabaseCommits:
         self._row: Row | None = None  # as it was claimed
         self._waiting: Waiting | None = None  # what is being ended: a predecessor's, from PrepareTxn on our own
         self._committed = False  # what the database said about it
-        self._passed: tuple[int, ...] | None = None  # what waited although the database has decided a later number
+        self._passed: tuple[int, ...] | None = None  # what could not be ended, and must not wait still
+        self._why_passed = ""
         self._refusal: KafkaError | None = None  # why the last attempt of the step failed
 
     @property
@@ -130,6 +133,21 @@ class DatabaseCommits:
                 self.step, self._passed = Step.CLAIM, None
                 await self._run()
 
+    async def begin(self, database: DecidingDatabase) -> None:
+        """Begin the database's transaction. Raises like `database.begin`; nothing is open then."""
+        try:
+            await database.begin()
+        except asyncio.CancelledError:
+            await database.rollback()
+            raise
+        self._open = database
+
+    async def roll_back(self) -> None:
+        """Roll back the database's transaction if it is open, and not one that somebody else has begun since."""
+        database, self._open = self._open, None
+        if database is not None:
+            await database.rollback()
+
     async def commit(self) -> None:
         """Commit the transaction whose records are all acknowledged: here and in the database.
 
@@ -140,6 +158,7 @@ class DatabaseCommits:
         assert database is not None
         if not machine.attempted:  # nothing for the broker
             await self._failing(database.commit())
+            self._open = None
             machine.ends_without_request()
             return
         key = ledger_key(database.database_id, machine.transactional_id)
@@ -152,12 +171,13 @@ class DatabaseCommits:
             refusal: Exception | None = None
             try:
                 await database.commit()
+                self._open = None
                 self._committed, self.step = True, Step.END_OWN
                 machine.outcome = "committed"
             except Exception as error:
                 refusal = error
                 log.info("%s: the database did not confirm COMMIT: %s", machine.transactional_id, error)
-                await database.rollback()  # what is left of it must not hold the row
+                await self.roll_back()  # what is left of it must not hold the row
             finally:
                 if self.step is Step.CLOSE_OWN and refusal is None:  # cancelled
                     machine.outcome = "unknown"
@@ -325,12 +345,19 @@ class DatabaseCommits:
         if standing.waiting is None:
             return Answer.OK
         if (*standing.waiting.identity, standing.waiting.number) == self._passed:
-            raise self._diverged("the database has decided a later one, and it still waits")
+            raise self._diverged(self._why_passed)
         return Answer.NO
 
     async def _init(self, deadline: Deadline) -> Answer:
         await self._initialise(Event.TAKE_OVER, deadline)
-        return Answer.NO if self._machine.state is State.PREPARED else Answer.OK
+        if self._machine.state is not State.PREPARED:
+            return Answer.OK
+        name, database = self._machine.transactional_id, self._database
+        assert database is not None
+        for held in await self._decisions.find_held(name):
+            if held.key != ledger_key(database.database_id, name):  # looking again would never find it
+                raise held_error(held)
+        return Answer.NO
 
     async def _close(self) -> Answer:
         waiting, database = self._waiting, self._database
@@ -339,7 +366,7 @@ class DatabaseCommits:
         row = await database.close_number(waiting)
         self._row = row
         if row.number > waiting.number:
-            self._passed = (*waiting.identity, waiting.number)
+            self._pass("the database has decided a later one, and it still waits")
             return Answer.NO
         self._committed = row.committed
         if self.step is Step.CLOSE_OWN:
@@ -358,10 +385,18 @@ class DatabaseCommits:
             raise self._diverged(f"it was committed there, and the broker refuses to: {ended.error}")
         if not is_own:
             log.info("%s", f"{waiting.transactional_id!r} number {waiting.number}: {_outcome(self._committed)}")
-            return Answer.OK if ended.error is None else Answer.NO
+            if ended.error is None:
+                return Answer.OK
+            self._pass(f"it was {_outcome(self._committed)} there, and the broker refuses to: {ended.error}")
+            return Answer.NO
         self._machine.decided(_outcome(self._committed), ended.identity if ended.error is None else NO_IDENTITY)
         self._number = waiting.number + 1
         return Answer.OK if ended.error is None and ended.identity != NO_IDENTITY else Answer.NO
+
+    def _pass(self, why: str) -> None:
+        """Note that what waits could not be ended: whoever finds it waiting again raises this reason."""
+        assert self._waiting is not None
+        self._passed, self._why_passed = (*self._waiting.identity, self._waiting.number), why
 
     def _diverged(self, why: str) -> OutcomeDivergedError:
         waiting = self._waiting

@@ -8,11 +8,13 @@ import sqlite3
 from functools import partial
 
 import pytest
-from fencepost.client.errors import KafkaError, OutcomeDivergedError
+from fencepost.client.errors import KafkaError, OutcomeDivergedError, error_of
 from fencepost.client.sql import sqlite
 from fencepost.client.sql.resolving import resolve
 from fencepost.client.transactions import decisions, sql_commits
 from fencepost.client.transactions.deciding import Row
+from fencepost.client.values import NO_IDENTITY
+from fencepost.protocol.errors import ErrorCode
 from reading import make
 from txn_world import BOOTSTRAP, within
 
@@ -256,5 +258,41 @@ def test_rows_equal_records_if_the_writer_is_cancelled_in_a_call_to_the_database
                     await write(producer, db, 1)
             await write(producer, db, 2)
             assert await world.values() == rows_in(path) == ([b"1", b"2"] if name == "commit" else [b"2"])
+
+    within(main, 2, transaction_two_phase_commit_enable=True)
+
+
+def test_a_producer_whose_predecessor_the_broker_refuses_to_end_is_told_so(tmp_path, monkeypatch):
+    path = str(tmp_path / "orders.db")
+
+    async def main(world):
+        await make(world)
+        await live(world, path, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        successor = await world.producer()
+        monkeypatch.setattr(decisions.Decisions, "end", refuse)
+        async with sqlite.Database(path) as db:
+            with pytest.raises(OutcomeDivergedError, match="the broker refuses to"):
+                await write(successor, db, 3)
+
+    async def refuse(self, waiting, committed):
+        return decisions.Ended(NO_IDENTITY, -1, False, error_of(ErrorCode.LEDGER_CONFLICT, "no"))
+
+    within(main, 2, transaction_two_phase_commit_enable=True)
+
+
+def test_a_producer_with_another_database_is_told_which_one_its_predecessor_waits_for(tmp_path):
+    path, other = str(tmp_path / "orders.db"), str(tmp_path / "other.db")
+
+    async def main(world):
+        await make(world)
+        await live(world, path, Fate(9, "killed", None))  # between COMMIT and EndTxns
+        successor = await world.producer()
+        async with sqlite.Database(path) as db, sqlite.Database(other) as second:
+            await second.execute("create table orders (id integer primary key)")
+            with pytest.raises(KafkaError, match=f"waits for number 0 of database {db.database_id}"):
+                await write(successor, second, 3)
+            await write(successor, db, 4)
+            await write(successor, second, 5)
+        assert await world.values() == [b"1", b"4", b"5"]
 
     within(main, 2, transaction_two_phase_commit_enable=True)

@@ -14,6 +14,7 @@ from fencepost.client.errors import (
 from fencepost.client.transactions.deciding import Waiting
 from fencepost.client.transactions.sql_commits import DatabaseAway
 from fencepost.client.values import ProducerIdentity
+from fencepost.protocol.errors import ErrorCode
 
 from fencepost import Broker, Consumer, Producer, TopicPartition, sql
 
@@ -222,6 +223,64 @@ async def test_two_blocks_on_one_database_object_at_once_are_refused(broker, db)
             with pytest.raises(IllegalStateError, match="another transaction"):
                 await write(second, db, 1)
         await write(second, db, 1)
+
+
+async def test_a_first_block_that_is_refused_since_another_one_has_begun_leaves_that_alone(broker, db):
+    async with (
+        Producer(broker, transactional_id="orders-1") as first,
+        Producer(broker, transactional_id="orders-2") as second,
+    ):
+        ready, go_on = asyncio.Event(), asyncio.Event()
+        decisions = second._driver.databases._decisions
+        look = decisions.look
+
+        async def slowly(*arguments):  # after the database was found free
+            ready.set()
+            await go_on.wait()
+            return await look(*arguments)
+
+        decisions.look = slowly
+        refused = asyncio.ensure_future(write(second, db, 2))
+        await ready.wait()
+        async with first.transaction(db=db) as tx:
+            await db.execute("insert into orders values (1, 'alice')")
+            go_on.set()
+            with pytest.raises(IllegalStateError, match="another transaction"):
+                await refused
+            await db.execute("insert into orders values (3, 'alice')")
+            await tx.send("orders", b"1")
+            await tx.send("orders", b"3")
+    assert await rows_of(db) == await records_of(broker) == [1, 3]
+
+
+async def test_a_commit_that_fails_late_does_not_roll_back_the_next_block(broker, db):
+    async with (
+        Producer(broker, transactional_id="orders-1") as first,
+        Producer(broker, transactional_id="orders-2") as second,
+    ):
+        await write(second, db, 1)
+        decisions = first._driver.databases._decisions
+        began, end_now = asyncio.Event(), asyncio.Event()
+
+        async def fail(*_):
+            began.set()
+            await end_now.wait()
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
+
+        end, decisions.end = decisions.end, fail
+        failing = asyncio.ensure_future(write(first, db, 2))
+        await began.wait()  # the database has committed
+        async with second.transaction(db=db) as tx:
+            await db.execute("insert into orders values (3, 'alice')")
+            end_now.set()
+            failing.cancel()
+            await asyncio.wait({failing})
+            await db.execute("insert into orders values (4, 'alice')")
+            await tx.send("orders", b"3")
+            await tx.send("orders", b"4")
+        decisions.end = end
+    assert await rows_of(db) == [1, 2, 3, 4]
+    assert sorted(await records_of(broker)) == [1, 2, 3, 4]
 
 
 async def test_a_producer_whose_successor_has_claimed_the_id_is_fenced(broker, db, tmp_path):
