@@ -156,7 +156,7 @@ def test_resolve_without_a_broker_ends_with_code_4(orders: Orders) -> None:
 
 
 @pytest.mark.slow
-def test_resolve_with_watch_ends_what_comes_to_wait_and_a_signal_ends_it(terminal: Terminal, tmp_path: Path) -> None:
+def test_resolve_with_watch_goes_on_until_a_signal(terminal: Terminal, tmp_path: Path) -> None:
     orders = Orders(terminal, tmp_path / "orders.db")
     options = ["-b", terminal.bootstrap, "--watch", "--every", "50ms", "--older-than", "0s"]
     process = subprocess.Popen(

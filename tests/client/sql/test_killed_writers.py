@@ -280,7 +280,7 @@ def test_a_producer_whose_predecessor_the_broker_refuses_to_end_is_told_so(tmp_p
     within(main, 2, transaction_two_phase_commit_enable=True)
 
 
-def test_a_producer_with_another_database_is_told_which_one_its_predecessor_waits_for(tmp_path):
+def test_a_producer_with_another_database_is_told_which_one_is_waited_for(tmp_path):
     path, other = str(tmp_path / "orders.db"), str(tmp_path / "other.db")
 
     async def main(world):

@@ -225,7 +225,7 @@ async def test_two_blocks_on_one_database_object_at_once_are_refused(broker, db)
         await write(second, db, 1)
 
 
-async def test_a_first_block_that_is_refused_since_another_one_has_begun_leaves_that_alone(broker, db):
+async def test_a_block_that_is_refused_leaves_the_block_of_another_producer_open(broker, db):
     async with (
         Producer(broker, transactional_id="orders-1") as first,
         Producer(broker, transactional_id="orders-2") as second,
