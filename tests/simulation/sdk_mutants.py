@@ -374,12 +374,12 @@ def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
     """What was given after they were sent is committed, and in no transaction."""
 
     def wrapper(commit):
-        async def committing(self, offsets=None, writes=()):
+        async def committing(self, offsets=None, writes=(), decide=None):
             for batch in self.sources._batches:
                 at = {state.tp: state.offset for state in batch._own()}
                 if at:
                     await self._send_offsets(at, batch.group_metadata)
-            await commit(self, offsets, writes)
+            await commit(self, offsets, writes, decide)
 
         return committing
 

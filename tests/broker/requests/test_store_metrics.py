@@ -5,6 +5,8 @@ from fencepost.effects.simulated.objects import SimulatedObjects
 from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
 from simulated_broker import SimulatedBroker
 
+STATES = ("epoch", "troubled", "congested", "unanswered_seconds")
+
 
 def exported(world):
     answer = world.ask(DescribeMetricsRequest())
@@ -16,17 +18,27 @@ def exported(world):
 def test_a_broker_with_its_journal_on_disk_exports_no_object_store_metrics():
     with SimulatedBroker() as world:
         found = exported(world)
-        assert set(found) == {"epoch", "troubled", "congested"}
+        assert set(found) == {*STATES, "calls_total", "call_duration_seconds"}
         assert not any(found.values())
 
 
 def test_object_store_metrics_show_the_epoch_and_whether_the_store_is_reachable():
     objects = SimulatedObjects()
     with SimulatedBroker(in_store=InStore(objects, lambda seconds: None)) as world:
-        assert exported(world) == {"epoch": [1], "troubled": [0], "congested": [0]}
+        found = exported(world)
+        assert {name: found[name] for name in STATES} == {
+            "epoch": [1],
+            "troubled": [0],
+            "congested": [0],
+            "unanswered_seconds": [0],
+        }
+        assert sum(found["calls_total"]) >= 1
         objects.is_away = True
         world.wait(5)
-        assert exported(world)["troubled"] == [1]
+        found = exported(world)
+        assert found["troubled"] == [1]
+        assert found["unanswered_seconds"][0] > 0
         objects.is_away = False
         world.wait(5)
-        assert exported(world)["troubled"] == [0]
+        found = exported(world)
+        assert found["troubled"] == found["unanswered_seconds"] == [0]
