@@ -59,37 +59,12 @@ from ..net.turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
 from ..net.unserved_apis import UNSERVED
 from ..net.waiting import Parked, Slot
 from ..security.principals import Session
+from .areas import AREAS
 from .services import Services
 from .throttling import Meter
 
 log = logging.getLogger("fencepost.broker")
 
-AREAS = (
-    "produce",
-    "fetch",
-    "offsets",
-    "commits",
-    "topics",
-    "configs",
-    "cluster",
-    "replicas",
-    "transactions",
-    "transaction_admin",
-    "groups",
-    "group_admin",
-    "consumer_groups",
-    "share_groups",
-    "share_offsets",
-    "share_fetch",
-    "share_transactions",
-    "security",
-    "acls",
-    "quotas",
-    "users",
-    "ledger",
-    "monitoring",
-    "named_producers",
-)
 PRODUCE, API_VERSIONS = 0, 18
 PARTITION_UNITS = 4  # of a Produce
 

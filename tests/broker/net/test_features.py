@@ -2,6 +2,7 @@
 
 import pytest
 from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, complete_features, named_as_supported
+from fencepost.client.net.versions import OWN_FEATURE, OWN_LEVELS
 
 TRANSACTIONS = {0: 12, 22: 5, 24: 3, 25: 4, 26: 5, 28: 5}
 OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 11), 0)
@@ -49,3 +50,12 @@ def test_features_list_the_versions_that_clients_of_transactions_look_for() -> N
     versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
     assert versions["transaction.version"] == (0, 2)
     assert versions["fencepost.version"] == (1, 4)
+
+
+def test_the_sdk_knows_from_which_feature_version_on_each_of_our_apis_is_there() -> None:
+    """A new version of fencepost.version without new APIs, as the fourth, has no row in OWN_LEVELS."""
+    (ours,) = (feature for feature in FEATURES if feature.name == OWN_FEATURE)
+    keys = [key for key, _ in ours.needs]
+    assert set(OWN_LEVELS) <= set(keys)
+    told = "a new API or version: is its first key in OWN_LEVELS? Else the SDK asks older brokers for it"
+    assert (max(keys), ours.high, max(OWN_LEVELS.values())) == (20_010, 4, 3), told

@@ -1,8 +1,8 @@
 """Who asks: one user for each set of rules, and the rules.
 
 `Topic Read` is a user with that one right to the resources that rows name, and some have several; `not Topic Read` has
-every right to everything, and is denied that one. Rules with prefixes, for any name, from another host and for another
-user are those of Kafka's operation All.
+every right to everything, and is denied that one to the names in NAMES: what is named `hidden` it may still see. Rules
+with prefixes, for any name, from another host and for another user are those of Kafka's operation All.
 """
 
 from __future__ import annotations

@@ -1,0 +1,28 @@
+"""The modules of broker/handlers/: dispatch imports each, and it registers the functions that answer. Pure."""
+
+AREAS = (
+    "produce",
+    "fetch",
+    "offsets",
+    "commits",
+    "topics",
+    "configs",
+    "cluster",
+    "replicas",
+    "transactions",
+    "transaction_admin",
+    "groups",
+    "group_admin",
+    "consumer_groups",
+    "share_groups",
+    "share_offsets",
+    "share_fetch",
+    "share_transactions",
+    "security",
+    "acls",
+    "quotas",
+    "users",
+    "ledger",
+    "monitoring",
+    "named_producers",
+)
