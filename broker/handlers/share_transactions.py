@@ -113,6 +113,11 @@ def _acknowledge(
     return {}
 
 
+def most_logged_at_end(broker: Services) -> int:
+    """Return how many bytes one unit may log for what is pending in the transactions that it ends."""
+    return int(PART_OF_UNIT * broker.store.largest_append_bytes)
+
+
 def _check_end(broker: Services, producer_id: int, ranges: Mapping[SharePartitionKey, int]) -> None:
     """Raise POLICY_VIOLATION if the transaction could not be ended with so many more ranges pending.
 
@@ -123,7 +128,7 @@ def _check_end(broker: Services, producer_id: int, ranges: Mapping[SharePartitio
     pending = state_log.pending
     size = pending.bytes_of(producer_id)
     more = sum(pending.more_bytes((state_log.home(key), producer_id), key, count) for key, count in ranges.items())
-    most = int(PART_OF_UNIT * broker.store.largest_append_bytes)
+    most = most_logged_at_end(broker)
     if size + more > most:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

@@ -71,6 +71,31 @@ def test_acknowledgements_that_exceed_the_entry_of_the_txns_end_are_refused(
     assert states(world, key) == "1 LKLKLLLLL"  # from offset 1 on: K acknowledged, L acquired
 
 
+def test_a_prepare_is_refused_if_one_decision_could_not_end_all_under_its_ledger_key(
+    world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One unit ends all transactions under a ledger key. It has room for three ranges here; each has two."""
+    (key,) = begin(world, "orders")
+    room = int(handler.PART_OF_UNIT * world.broker.store.largest_append_bytes)
+    monkeypatch.setattr(pending, "RANGE_BYTES", (room - pending.UPDATE_BYTES - len(key.group)) // 3)
+    workers = [ShareWorker(world, f"x{number}", member=f"m{number}") for number in range(2)]
+    for number, worker in enumerate(workers):
+        first = 5 * number
+        acquire(world, key, first, first + 4, worker.member)
+        assert worker.acknowledge((key, first, first), (key, first + 2, first + 2)) == [NONE]
+
+    def prepare(worker: ShareWorker, ledger_key: str) -> int:
+        who = worker.producer.who
+        return world.ask(
+            PrepareTxnRequest(**who, ledger_key=ledger_key, number=1, prepared_timeout_ms=9_000)
+        ).error_code
+
+    assert prepare(workers[0], "sink") == NONE
+    assert prepare(workers[0], "sink") == NONE, "the same again"
+    assert prepare(workers[1], "sink") == ErrorCode.POLICY_VIOLATION
+    assert prepare(workers[1], "other sink") == NONE
+
+
 @pytest.mark.slow
 def test_the_bound_of_pending_acknowledgements_counts_the_names_of_groups() -> None:
     """Every share partition has a record of its own with the group's name in the journal entry of the abort."""
