@@ -58,6 +58,7 @@ LINES: dict[str, list[list[str]]] = {
     "txn find-hanging": [["t", "--older-than", "0s"], [WORST]],
     "txn why-blocked": [[], ["t"], [WORST]],
     "txn abort": [[WORST]],
+    "txn resolve": [["--db", "sqlite:////none" + WORST]],
     "txn fence": [["fenced" + WORST]],
     "produce": [[WORST]],
     "consume": [
@@ -88,7 +89,7 @@ WITHOUT = {
     "txn watch": "does not end by itself; below",
     **dict.fromkeys(("generate grafana", "generate prometheus", "generate systemd", "spark demo", "spark env"), OURS),
     **dict.fromkeys(("bench consume", "bench modes", "bench observed", "bench produce", "bench small"), OURS),
-    **dict.fromkeys(("bench txn", "demo"), OURS),
+    **dict.fromkeys(("bench txn", "demo", "sql schema"), OURS),
 }
 DRAWING = re.compile(r"\x1b\[(\?(25|1049|7)[hl]|[HJK])")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
