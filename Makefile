@@ -61,7 +61,7 @@ $(GO_TESTS): $(wildcard tests/interop/go/kfake/*) tests/interop/go/go.mod | $(ST
 
 go-tests: $(GO_TESTS) ## franz-go's own tests of share groups, if Go is here
 
-check: $(STAMP)     ## what to run before a commit, in a minute: tidiness, protocol, storage, broker and client; the first case of each test that is not slow
+check: $(STAMP)     ## what to run before a commit, in a good minute: tidiness, protocol, storage, broker and client; the first case of each test that is not slow
 	$(PYTEST) -q -n $(WORKERS) --dist loadfile --durations 10 --first-case --hypothesis-profile check -m 'not slow and not long' \
 		tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
