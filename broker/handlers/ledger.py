@@ -29,7 +29,7 @@ from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
 from ..transactions.states.transaction import NEVER_MS, PartitionKey
-from .share_transactions import most_logged_at_end
+from .share_transactions import check_logged_at_end
 
 _Key = DescribeLedgerResponse.Key
 _Removed = RemoveLedgerEntriesResponse.Key
@@ -52,8 +52,7 @@ def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> Pre
     if reason:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     asked = Preparation(item, request.ledger_key, request.number, request.prepared_timeout_ms, request.hold)
-    _check_end(broker, asked)
-    decision = broker.ledger.prepare(asked)
+    decision = broker.ledger.prepare(asked, partial(_check_end, broker, asked))
     if not decision.error:
         return PrepareTxnResponse()
     broker.metrics.error("PrepareTxn", decision.error)
@@ -67,24 +66,14 @@ def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> Pre
 
 
 def _check_end(broker: Services, asked: Preparation) -> None:
-    """Raise POLICY_VIOLATION if the decision of the ledger key could not end this transaction too.
-
-    One unit of the journal ends all that wait under the key, and an abort archives there what share groups have pending
-    in them. A unit above the journal's limit is never written.
+    """Raise POLICY_VIOLATION if the decision of the ledger key, which is one unit of the journal, could not end this
+    transaction beside all others that wait under the key.
     """
     bytes_of, coordinator = broker.share_partitions.state_log.pending.bytes_of, broker.transactions
-    size = bytes_of(asked.item.producer_id)
-    if not size:
-        return
-    waiting = [name for name in coordinator.prepared.on(asked.key) if name != asked.item.transactional_id]
-    others = sum(bytes_of(coordinator.transactions[name].producer_id) for name in waiting)
-    most = most_logged_at_end(broker)
-    if size + others > most:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"the end of the transactions under this ledger key may log {others} bytes for what is pending in them, "
-            f"and {size} more with this one; {most} can be logged at once: end those first, or raise journal.max.bytes",
-        )
+    if more := bytes_of(asked.item.producer_id):
+        waiting = [coordinator.transactions[name].producer_id for name in coordinator.prepared.on(asked.key)]
+        size = sum(map(bytes_of, waiting))
+        check_logged_at_end(broker, "the transactions that wait under this ledger key", size, more)
 
 
 def _check_access(broker: Services, call: Call, operation: Operation, name: str) -> None:

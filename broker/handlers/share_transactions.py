@@ -113,27 +113,27 @@ def _acknowledge(
     return {}
 
 
-def most_logged_at_end(broker: Services) -> int:
-    """Return how many bytes one unit may log for what is pending in the transactions that it ends."""
-    return int(PART_OF_UNIT * broker.store.largest_append_bytes)
-
-
 def _check_end(broker: Services, producer_id: int, ranges: Mapping[SharePartitionKey, int]) -> None:
-    """Raise POLICY_VIOLATION if the transaction could not be ended with so many more ranges pending.
-
-    Its abort archives, in one unit, all that were delivered for the last time. A unit above the journal's limit is
-    never written.
-    """
+    """Raise POLICY_VIOLATION if the transaction could not be ended with so many more ranges pending."""
     state_log = broker.share_partitions.state_log
     pending = state_log.pending
-    size = pending.bytes_of(producer_id)
     more = sum(pending.more_bytes((state_log.home(key), producer_id), key, count) for key, count in ranges.items())
-    most = most_logged_at_end(broker)
+    check_logged_at_end(broker, "the transaction", pending.bytes_of(producer_id), more)
+
+
+def check_logged_at_end(broker: Services, ended: str, size: int, more: int) -> None:
+    """Raise POLICY_VIOLATION if one unit could not log the end of these transactions.
+
+    An abort archives, in the unit that ends them, all pending records that were delivered for the last time. A unit
+    above the journal's limit is never written. ended: names the transactions. size, more: bytes for what is pending in
+    them, and for what this request adds.
+    """
+    most = int(PART_OF_UNIT * broker.store.largest_append_bytes)
     if size + more > most:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"the end of the transaction may log {size} bytes for what is pending in it, and {more} more for this "
-            f"request; {most} can be logged at once: end it, or raise journal.max.bytes",
+            f"the end of {ended} may log {size} bytes for what is pending, and {more} more with this request; {most} "
+            "can be logged at once: end what is there first, or raise journal.max.bytes",
         )
 
 

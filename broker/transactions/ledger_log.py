@@ -6,7 +6,7 @@ transaction.prepared.alert.ms is named in the log of the broker, once, and count
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...effects.counts import count_text
@@ -102,11 +102,12 @@ class Ledger:
         if used >= most:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{used} keys are in use already (max.ledger.entries)")
 
-    def prepare(self, request: Preparation) -> Decision:
+    def prepare(self, request: Preparation, check: Callable[[], None] | None = None) -> Decision:
         """Handle PrepareTxn: let the transaction wait for its decision. Returns the coordinator's decision.
 
         If the ledger has decided this number or a higher one already, the transaction is aborted and the error is
-        LEDGER_CONFLICT. Raises KafkaError; then nothing was changed.
+        LEDGER_CONFLICT. Raises KafkaError; then nothing was changed. check: called before the transaction is made to
+        wait; raises KafkaError to refuse that.
         """
         item, coordinator = request.item, self.coordinator
         self.check_known()
@@ -118,6 +119,8 @@ class Ledger:
         decision = machine.prepare(txn, item.producer_id, item.producer_epoch, waits, decided, given)
         if decision.states and not decision.error:
             self._check_limits(request.timeout_ms)
+            if check is not None:
+                check()
             if request.hold:
                 self._check_place(request.key)
                 self.topic.ensure()

@@ -96,6 +96,21 @@ def test_a_prepare_is_refused_if_one_decision_could_not_end_all_under_its_ledger
     assert prepare(workers[1], "other sink") == NONE
 
 
+def test_a_prepare_after_its_decision_is_aborted_however_much_is_pending(
+    world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 4)
+    assert worker.acknowledge((key, 0, 0)) == [NONE]
+    decided = EndTxnsRequest(ledger_key="sink", number=1, owner="driver", digest=b"d", committed=True, transactions=[])
+    assert world.ask(decided).error_code == NONE
+    monkeypatch.setattr(handler, "PART_OF_UNIT", 0)
+    asked = {**worker.producer.who, "ledger_key": "sink", "number": 1, "prepared_timeout_ms": 9_000}
+    assert world.ask(PrepareTxnRequest(**asked)).error_code == ErrorCode.LEDGER_CONFLICT
+    assert states(world, key) == "0 ALLLL"  # the abort gave the acknowledged record back
+
+
 @pytest.mark.slow
 def test_the_bound_of_pending_acknowledgements_counts_the_names_of_groups() -> None:
     """Every share partition has a record of its own with the group's name in the journal entry of the abort."""
