@@ -88,12 +88,12 @@ def a_held_transaction_has_no_place_for_its_ledger_key(stack: ExitStack) -> None
 @breaks(PLACE)
 def the_place_of_a_ledger_key_is_looked_for_at_the_decision_alone(stack: ExitStack) -> None:
     def wrapper(prepare: Any) -> Any:
-        def prepared(self: Any, request: Any) -> Any:
-            check, self._check_place = self._check_place, lambda key: None
+        def prepared(self: Any, request: Any, check: Any = None) -> Any:
+            kept, self._check_place = self._check_place, lambda key: None
             try:
-                return prepare(self, request)
+                return prepare(self, request, check)
             finally:
-                self._check_place = check
+                self._check_place = kept
 
         return prepared
 
