@@ -448,6 +448,9 @@ class TopicSettings:
         one_of=ISOLATION_LEVELS,
         broker="fencepost.isolation.level.min",
     )
+    fencepost_writes_refused: bool = option(
+        False, "Refuse every produced batch, of anybody, with POLICY_VIOLATION: the topic is moving elsewhere."
+    )
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerSettings) -> "TopicSettings":

@@ -180,7 +180,8 @@ def _join_together(
         (partition.topic.name, partition.index): partition.log.log_id
         for target in targets.all
         if target.transactional and (partition := target.partition) is not None
-        if not partition.rules.internal and partition.log.offline is None and not is_remade(partition)
+        if not (partition.rules.internal or partition.rules.writes_refused)
+        if partition.log.offline is None and not is_remade(partition)
     }
     if len(added) > 1:
         ((producer_id, epoch),) = found
@@ -245,6 +246,7 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
             return _append_answer(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
         if batch.producer_id not in producers:
             _check_room_for_producer(broker, producers, batch)
+    partition.check_writes()
     size_bytes = batch.size + (0 if joining is None else joining.size_bytes)
     if not broker.store.admits(size_bytes):
         producers.turned_away(batch)

@@ -51,6 +51,7 @@ def append_named(
     if highest is not None:
         broker.metrics.duplicates_refused += 1
         return _answer(partition, -1, -1, Answer.Named(duplicate=True, highest=highest))
+    partition.check_writes()
     base_offset = broker.named_producers.append(numbered, partition, batch)
     if base_offset is None:
         return None

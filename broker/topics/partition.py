@@ -49,6 +49,7 @@ class AppendRules:
     codec_level: int | None = None
     keys_required: bool = False  # the topic is compacted
     internal: bool = False  # written by coordinators only
+    writes_refused: bool = False  # fencepost.writes.refused
 
 
 class Partition:
@@ -81,6 +82,7 @@ class Partition:
             or rules.codec is not None
             or rules.keys_required
             or rules.internal
+            or rules.writes_refused
         )
 
     def check_leader_epoch(self, current: int) -> None:
@@ -107,6 +109,15 @@ class Partition:
         """Raise KAFKA_STORAGE_ERROR if the partition's log is offline, because its files are damaged or missing."""
         if self.log.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.log.offline}")
+
+    def check_writes(self) -> None:
+        """Raise POLICY_VIOLATION if the topic refuses batches. Asked after what was written before is known: the retry
+        of a batch that is in the log is told so.
+        """
+        if self.rules.writes_refused:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"topic {self.topic.name} takes no records: fencepost.writes.refused is set"
+            )
 
     def accept(self, produced: memoryview, wall_ms: int, budget: DecompressionBudget | None = None) -> Batch:
         """Check what a producer sent, and return the batch to append: the same bytes, unless the topic's settings

@@ -437,6 +437,7 @@ def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
         codec_level=level,
         keys_required="compact" in settings.cleanup_policy,
         internal=internal,
+        writes_refused=settings.fencepost_writes_refused,
     )
 
 

@@ -11,6 +11,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import ScramUsers
 from fencepost.broker.security.security_log import SecurityLog
+from fencepost.broker.topics.partition import Partition
 from simulation.planting import around, breaks, killed_by, mutant, replaced
 from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
@@ -148,3 +149,19 @@ def heartbeats_of_classic_members_do_not_say_whose_they_are(stack: ExitStack) ->
         return lambda self, caller, now_ms, wall_ms, user=None: heartbeat(self, caller, now_ms, wall_ms)
 
     around(stack, MixedGroup.classic_heartbeat, wrapper)
+
+
+# ---- what nobody may do --------------------------------------------------------------------------------------
+
+
+@killed_by("tests/broker/handlers/test_writes_refused.py")
+@breaks("guarantees.md: a new record in a topic with `fencepost.writes.refused`")
+def a_topic_that_refuses_writes_has_the_fast_path(stack: ExitStack) -> None:
+    def wrapper(obey: Any) -> Any:
+        def obeyed(self: Any, rules: Any) -> None:
+            obey(self, rules)
+            self.plain |= rules.writes_refused
+
+        return obeyed
+
+    around(stack, Partition.obey, wrapper)
